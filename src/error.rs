@@ -1,0 +1,278 @@
+//! The one error type: what failed, on what, why, and what to do next.
+//!
+//! Every fallible function of the crate returns [`Result`]. An [`Error`] has a [`Kind`] (which
+//! decides the exit code), a message that says what we were doing and to what, hints, and the
+//! error underneath. It must not know how errors are shown: `cli/` prints the chain.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A `Result` whose error is [`Error`].
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What sort of failure this is; each kind is one documented exit code (docs/cli.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Something on this machine failed: I/O, a syscall, a child process.
+    Failed,
+    /// The command line, a Kubefile or another input of the user's own is wrong.
+    Usage,
+    /// A named thing (image, file, mount) does not exist.
+    NotFound,
+    /// Content that came from elsewhere is malformed, hostile, or not what its digest says.
+    BadContent,
+    /// The operating system or a policy does not allow it.
+    Denied,
+    /// Something else holds it: a lock, a mount in use, an image with several names.
+    Busy,
+    /// A registry or another machine could not be reached or refused.
+    Network,
+    /// The file system is full or a quota is exhausted.
+    NoSpace,
+    /// A `RUN` step or another user command exited non-zero.
+    CommandFailed,
+    /// A check found something wrong (`scrub`, `build --check`).
+    CheckFailed,
+    /// A signal asked us to stop.
+    Interrupted,
+}
+
+/// An error with its kind, message, hints and source. The message never repeats its source.
+pub(crate) struct Error {
+    inner: Box<Inner>,
+}
+
+struct Inner {
+    kind: Kind,
+    message: String,
+    hints: Vec<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error without a source.
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self {
+            inner: Box::new(Inner {
+                kind,
+                message: message.into(),
+                hints: Vec::new(),
+                source: None,
+            }),
+        }
+    }
+
+    /// A failure of this machine ([`Kind::Failed`]).
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::new(Kind::Failed, message)
+    }
+
+    /// A mistake in the user's own input ([`Kind::Usage`]).
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, message)
+    }
+
+    /// A thing that does not exist ([`Kind::NotFound`]).
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Kind::NotFound, message)
+    }
+
+    /// Foreign content that must be refused ([`Kind::BadContent`]).
+    pub(crate) fn bad_content(message: impl Into<String>) -> Self {
+        Self::new(Kind::BadContent, message)
+    }
+
+    /// An I/O error with what was being done; the kind follows from the error number.
+    pub(crate) fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        let source = source.into();
+        let mut error = Self::new(kind_of_io(&source), doing);
+        if error.kind() == Kind::NoSpace {
+            error = error.hint("free space on that file system (`imgctl df`, `imgctl prune`) or use another --root");
+        }
+        error.inner.source = Some(Box::new(source));
+        error
+    }
+
+    /// Adds the error underneath.
+    pub(crate) fn caused_by(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        self.inner.source = Some(source.into());
+        self
+    }
+
+    /// Adds a sentence that says what the user can do next.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.inner.hints.push(hint.into());
+        self
+    }
+
+    /// Puts an outer message around this error, keeping its kind. Hints stay reachable.
+    pub(crate) fn context(self, message: impl Into<String>) -> Self {
+        Self {
+            inner: Box::new(Inner {
+                kind: self.kind(),
+                message: message.into(),
+                hints: Vec::new(),
+                source: Some(Box::new(self)),
+            }),
+        }
+    }
+
+    /// What sort of failure this is.
+    pub(crate) fn kind(&self) -> Kind {
+        self.inner.kind
+    }
+
+    /// The message without its sources.
+    pub(crate) fn message(&self) -> &str {
+        &self.inner.message
+    }
+
+    /// The hints of this error and of every [`Error`] underneath, outermost first.
+    pub(crate) fn hints(&self) -> Vec<&str> {
+        let mut hints: Vec<&str> = self.inner.hints.iter().map(String::as_str).collect();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            if let Some(ours) = error.downcast_ref::<Error>() {
+                hints.extend(ours.inner.hints.iter().map(String::as_str));
+            }
+            source = error.source();
+        }
+        hints
+    }
+
+    /// The messages of this error and everything underneath, outermost first.
+    pub(crate) fn chain(&self) -> Vec<String> {
+        let mut messages = vec![self.inner.message.clone()];
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            let text = match error.downcast_ref::<Error>() {
+                Some(ours) => ours.inner.message.clone(),
+                None => error.to_string(),
+            };
+            if messages.last() != Some(&text) {
+                messages.push(text);
+            }
+            source = error.source();
+        }
+        messages
+    }
+}
+
+/// The whole chain on one line: `doing a: doing b: No such file or directory`.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.chain().join(": "))
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.inner.kind)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.inner
+            .source
+            .as_ref()
+            .map(|source| &**source as &(dyn std::error::Error + 'static))
+    }
+}
+
+/// So that our errors can pass through `std::io` traits and be found again by [`Error::io`].
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        io::Error::other(error)
+    }
+}
+
+fn kind_of_io(error: &io::Error) -> Kind {
+    if let Some(ours) = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Error>())
+    {
+        return ours.kind();
+    }
+    match error.kind() {
+        io::ErrorKind::NotFound => Kind::NotFound,
+        io::ErrorKind::PermissionDenied => Kind::Denied,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Kind::NoSpace,
+        io::ErrorKind::ResourceBusy => Kind::Busy,
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => Kind::BadContent,
+        _ => Kind::Failed,
+    }
+}
+
+/// Adds what was being done, and to what, to any error that can become an `io::Error`.
+pub(crate) trait IoContext<T> {
+    /// `doing` is a phrase such as `cannot write layer`.
+    fn doing(self, doing: impl FnOnce() -> String) -> Result<T>;
+
+    /// Shorthand for `cannot VERB PATH`.
+    fn path(self, verb: &str, path: impl AsRef<Path>) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
+    fn doing(self, doing: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|source| Error::io(doing(), source))
+    }
+
+    fn path(self, verb: &str, path: impl AsRef<Path>) -> Result<T> {
+        self.map_err(|source| {
+            Error::io(
+                format!("cannot {verb} {}", PathBuf::from(path.as_ref()).display()),
+                source,
+            )
+        })
+    }
+}
+
+/// Puts an outer message around our own errors.
+pub(crate) trait Context<T> {
+    /// `message` says what the larger undertaking was.
+    fn context(self, message: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T> Context<T> for Result<T> {
+    fn context(self, message: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|error| error.context(message()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chain_is_told_once_and_the_kind_survives() {
+        let io = io::Error::from_raw_os_error(2);
+        let error = Error::io("cannot open /x", io)
+            .hint("create it")
+            .context("cannot build");
+        assert_eq!(error.kind(), Kind::NotFound);
+        assert_eq!(
+            error.to_string(),
+            "cannot build: cannot open /x: No such file or directory (os error 2)"
+        );
+        assert_eq!(error.hints(), ["create it"]);
+    }
+
+    #[test]
+    fn our_kind_survives_a_trip_through_io() {
+        let inner = Error::bad_content("layer is truncated");
+        let through: io::Error = inner.into();
+        assert_eq!(Error::io("cannot unpack", through).kind(), Kind::BadContent);
+    }
+
+    #[test]
+    fn a_full_disk_carries_a_hint() {
+        let error = Error::io("cannot write x", io::Error::from_raw_os_error(28));
+        assert_eq!(error.kind(), Kind::NoSpace);
+        assert_eq!(error.hints().len(), 1);
+    }
+}

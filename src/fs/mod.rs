@@ -1,0 +1,1 @@
+//! File access that cannot be led astray: directory-relative, symlink-safe, atomic, locked.

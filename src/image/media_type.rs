@@ -1,0 +1,35 @@
+//! Media types of manifests, configs and layers, OCI and Docker.
+
+pub(crate) const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub(crate) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(crate) const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+pub(crate) const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+pub(crate) const OCI_LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+pub(crate) const OCI_LAYER_ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
+pub(crate) const OCI_EMPTY: &str = "application/vnd.oci.empty.v1+json";
+
+pub(crate) const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+pub(crate) const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+pub(crate) const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
+pub(crate) const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
+pub(crate) const DOCKER_LAYER_GZIP: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
+
+/// Whether `media_type` is an index or a manifest list.
+pub(crate) fn is_index(media_type: &str) -> bool {
+    matches!(media_type, OCI_INDEX | DOCKER_LIST)
+}
+
+/// Whether `media_type` is an image manifest.
+pub(crate) fn is_manifest(media_type: &str) -> bool {
+    matches!(media_type, OCI_MANIFEST | DOCKER_MANIFEST)
+}
+
+/// Whether `media_type` is a layer that is a tar, compressed or not, of either family.
+pub(crate) fn is_layer(media_type: &str) -> bool {
+    matches!(
+        media_type,
+        OCI_LAYER | OCI_LAYER_GZIP | OCI_LAYER_ZSTD | DOCKER_LAYER | DOCKER_LAYER_GZIP
+    ) || media_type.starts_with("application/vnd.oci.image.layer.nondistributable.v1.tar")
+        || media_type == "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
+        || media_type == "application/vnd.docker.image.rootfs.diff.tar.zstd"
+}

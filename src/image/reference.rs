@@ -1,0 +1,320 @@
+//! Image names: `[registry/]repository[:tag][@digest]` by the grammar of distribution/reference.
+//!
+//! Parsing checks, it does not guess: a short name (`etcd:v1`) stays short until
+//! [`Reference::qualified`] or [`Reference::candidates`] gives it a registry.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::image::Digest;
+
+/// The registry that images built here without one get, as buildah and sealos do.
+pub(crate) const LOCAL_REGISTRY: &str = "localhost";
+/// The registry that docker means by a short name.
+pub(crate) const DOCKER_HUB: &str = "docker.io";
+const DEFAULT_TAG: &str = "latest";
+/// Total length limit of a repository name (distribution/reference).
+const MAX_NAME: usize = 255;
+const MAX_TAG: usize = 128;
+
+/// A checked image name. At least a repository; registry, tag and digest as written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Reference {
+    registry: Option<String>,
+    repository: String,
+    tag: Option<String>,
+    digest: Option<Digest>,
+}
+
+impl Reference {
+    /// Parses `text`; the error says which part is wrong.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let wrong = |why: &str| {
+            Error::usage(format!("`{text}` is not an image name: {why}"))
+                .hint("an image name looks like registry.example.com/team/app:v1")
+        };
+        if text.is_empty() {
+            return Err(wrong("it is empty"));
+        }
+        let (rest, digest) = match text.split_once('@') {
+            Some((rest, digest)) => {
+                let digest =
+                    Digest::parse(digest).map_err(|_| wrong("what follows `@` is not a digest"))?;
+                (rest, Some(digest))
+            }
+            None => (text, None),
+        };
+        let (name, tag) = match rest.rsplit_once(':') {
+            Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
+            _ => (rest, None),
+        };
+        if let Some(tag) = tag
+            && !is_tag(tag)
+        {
+            return Err(wrong(
+                "a tag is up to 128 letters, digits, `_`, `.` and `-`, and does not start with `.` or `-`",
+            ));
+        }
+        let (registry, repository) = match name.split_once('/') {
+            Some((first, rest))
+                if first == "localhost"
+                    || first.contains('.')
+                    || first.contains(':')
+                    || first.bytes().any(|b| b.is_ascii_uppercase()) =>
+            {
+                (Some(first), rest)
+            }
+            _ => (None, name),
+        };
+        if let Some(registry) = registry
+            && !is_registry(registry)
+        {
+            return Err(wrong(
+                "the registry is not a host name with an optional port",
+            ));
+        }
+        if repository.bytes().any(|b| b.is_ascii_uppercase()) {
+            return Err(wrong("a repository is lower case"));
+        }
+        if name.len() > MAX_NAME || !repository.split('/').all(is_component) {
+            return Err(wrong(
+                "a repository is lower-case letters and digits, parted by `.`, `_`, `__`, `-` or `/`",
+            ));
+        }
+        Ok(Self {
+            registry: registry.map(str::to_owned),
+            repository: repository.to_owned(),
+            tag: tag.map(str::to_owned),
+            digest,
+        })
+    }
+
+    /// The registry, if the name has one.
+    pub(crate) fn registry(&self) -> Option<&str> {
+        self.registry.as_deref()
+    }
+
+    /// The repository without registry, tag and digest.
+    pub(crate) fn repository(&self) -> &str {
+        &self.repository
+    }
+
+    /// The tag as written.
+    pub(crate) fn tag(&self) -> Option<&str> {
+        self.tag.as_deref()
+    }
+
+    /// The digest as written.
+    pub(crate) fn digest(&self) -> Option<&Digest> {
+        self.digest.as_ref()
+    }
+
+    /// `registry/repository` (or only the repository), without tag and digest.
+    pub(crate) fn name(&self) -> String {
+        match &self.registry {
+            Some(registry) => format!("{registry}/{}", self.repository),
+            None => self.repository.clone(),
+        }
+    }
+
+    /// The full name under which the store files an image called so: `localhost/` for short
+    /// names, `:latest` when there is neither tag nor digest.
+    pub(crate) fn qualified(&self) -> Self {
+        let mut full = self.clone();
+        if full.registry.is_none() {
+            full.registry = Some(LOCAL_REGISTRY.to_owned());
+        }
+        full.with_default_tag()
+    }
+
+    /// The full names that a name as typed may mean, most likely first.
+    pub(crate) fn candidates(&self) -> Vec<Self> {
+        let tagged = self.clone().with_default_tag();
+        if self.registry.is_some() {
+            let mut all = vec![tagged.clone()];
+            if self.registry() == Some(DOCKER_HUB) && !self.repository.contains('/') {
+                all.push(Self {
+                    repository: format!("library/{}", self.repository),
+                    ..tagged
+                });
+            }
+            return all;
+        }
+        let on = |registry: &str, repository: String| Self {
+            registry: Some(registry.to_owned()),
+            repository,
+            ..tagged.clone()
+        };
+        let mut all = vec![on(LOCAL_REGISTRY, self.repository.clone())];
+        if !self.repository.contains('/') {
+            all.push(on(DOCKER_HUB, format!("library/{}", self.repository)));
+        }
+        all.push(on(DOCKER_HUB, self.repository.clone()));
+        all
+    }
+
+    fn with_default_tag(mut self) -> Self {
+        if self.tag.is_none() && self.digest.is_none() {
+            self.tag = Some(DEFAULT_TAG.to_owned());
+        }
+        self
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())?;
+        if let Some(tag) = &self.tag {
+            write!(f, ":{tag}")?;
+        }
+        if let Some(digest) = &self.digest {
+            write!(f, "@{digest}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Reference {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::parse(text)
+    }
+}
+
+fn is_tag(tag: &str) -> bool {
+    let mut bytes = tag.bytes();
+    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    tag.len() <= MAX_TAG
+        && bytes.next().is_some_and(word)
+        && bytes.all(|b| word(b) || b == b'.' || b == b'-')
+}
+
+fn is_registry(registry: &str) -> bool {
+    let (host, port) = match registry
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+    {
+        Some((address, port)) => {
+            if !address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':') || address.is_empty() {
+                return false;
+            }
+            match port.strip_prefix(':') {
+                Some(port) => return is_port(port),
+                None => return port.is_empty(),
+            }
+        }
+        None => match registry.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (registry, None),
+        },
+    };
+    let label = |label: &str| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    host.split('.').all(label) && port.is_none_or(is_port)
+}
+
+fn is_port(port: &str) -> bool {
+    !port.is_empty() && port.len() <= 5 && port.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`
+fn is_component(component: &str) -> bool {
+    let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = component.as_bytes();
+    let ends = bytes.first().zip(bytes.last());
+    if !ends.is_some_and(|(first, last)| alphanumeric(*first) && alphanumeric(*last)) {
+        return false;
+    }
+    component
+        .split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        .all(|separator| {
+            matches!(separator, "" | "." | "_" | "__") || separator.bytes().all(|b| b == b'-')
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_and_print_back() {
+        let digest = format!("@{}", Digest::of(b""));
+        for (text, registry, repository, tag) in [
+            ("etcd", None, "etcd", None),
+            ("etcd:v1", None, "etcd", Some("v1")),
+            ("team/etcd:v1", None, "team/etcd", Some("v1")),
+            ("localhost/a", Some("localhost"), "a", None),
+            ("localhost:5000/a:b", Some("localhost:5000"), "a", Some("b")),
+            (
+                "sealos.hub:5000/x/y__z:1.0",
+                Some("sealos.hub:5000"),
+                "x/y__z",
+                Some("1.0"),
+            ),
+            ("[::1]:5000/a", Some("[::1]:5000"), "a", None),
+            (
+                &format!("docker.io/library/nginx{digest}"),
+                Some("docker.io"),
+                "library/nginx",
+                None,
+            ),
+        ] {
+            let reference = Reference::parse(text).unwrap();
+            assert_eq!(reference.registry(), registry, "{text}");
+            assert_eq!(reference.repository(), repository, "{text}");
+            assert_eq!(reference.tag(), tag, "{text}");
+            assert_eq!(reference.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn wrong_names_are_refused() {
+        for text in [
+            "",
+            "Upper",
+            "a:",
+            "a:-x",
+            "a@sha256:12",
+            "/a",
+            "a/",
+            "a//b",
+            "../a",
+            "a/../b",
+            "a b",
+            "-a",
+            "a.",
+            "a._b",
+            "a___b",
+            "reg.io:port/a",
+            "reg.io/",
+            "a\n",
+            "a:t:u",
+            "é",
+        ] {
+            assert!(Reference::parse(text).is_err(), "{text:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn short_names_are_filed_under_localhost_and_looked_up_on_docker_hub_too() {
+        let short = Reference::parse("etcd").unwrap();
+        assert_eq!(short.qualified().to_string(), "localhost/etcd:latest");
+        let names: Vec<String> = short.candidates().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            names,
+            [
+                "localhost/etcd:latest",
+                "docker.io/library/etcd:latest",
+                "docker.io/etcd:latest"
+            ]
+        );
+    }
+}

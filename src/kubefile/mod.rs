@@ -1,0 +1,1 @@
+//! The Kubefile language: text to syntax tree, words, ignore patterns, lint. Pure: must not open files.

@@ -1,0 +1,33 @@
+//! imgctl: build, ship, mount and run whole Kubernetes clusters as one OCI image.
+//!
+//! One package: this library, whose only export is [`run`], and a thin binary. The modules lie
+//! on floors; a module uses what is on a lower floor, never a higher one
+//! (`tests/architecture.rs` holds us to it, `docs/architecture.md` draws it):
+//!
+//! | floor | modules |
+//! |---|---|
+//! | 6 | `cli/` (a file per verb), `ui/` (progress, tables, JSON): all that prints, exits or reads the environment |
+//! | 2 | `build/`, `transfer/`, `mount/` |
+//! | 1 | `store/`, `layer/` |
+//! | 0 | `image/`, `kubefile/`, `template/`, `fs/`, `error.rs` |
+
+mod build;
+mod cli;
+mod error;
+mod fs;
+mod image;
+mod kubefile;
+mod layer;
+mod mount;
+mod store;
+mod template;
+mod transfer;
+mod ui;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs one command line in the given environment and says how the process is to exit.
+pub fn run(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> ExitCode {
+    cli::run(arguments, environment)
+}

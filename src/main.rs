@@ -1,0 +1,7 @@
+//! The `imgctl` binary: hands the command line and the environment to the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    imgctl::run(std::env::args_os().collect(), std::env::vars_os().collect())
+}

@@ -1,0 +1,1 @@
+//! Images as directories: overlay mounts, checkouts, their records. Must not know how images are built or moved.

@@ -1,0 +1,1 @@
+//! The content store of one machine.
