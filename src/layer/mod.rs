@@ -1,1 +1,18 @@
-//! Layers: an ordered stream of entries to tar + compression + digests in one pass, and back.
+//! Layers: an ordered stream of entries to tar + compression + two digests in one pass, and back.
+//!
+//! Everything here works on streams and directory descriptors handed in. Must not know the store,
+//! images or Kubefiles.
+
+pub(crate) mod compress;
+pub(crate) mod decompress;
+pub(crate) mod entry;
+pub(crate) mod tar_reader;
+pub(crate) mod toc;
+pub(crate) mod unpack;
+pub(crate) mod writer;
+
+pub(crate) use compress::Compression;
+pub(crate) use entry::{Entry, EntryKind, LayerPath, Mtime};
+pub(crate) use tar_reader::{Limits, TarReader};
+pub(crate) use toc::{Toc, TocEntry};
+pub(crate) use writer::{Layer, LayerWriter};

@@ -1,0 +1,238 @@
+//! One entry of a layer, whatever stream it came from: path, type, metadata.
+//!
+//! Names are bytes. Content travels beside the entry, never inside it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// A path inside an image: relative to its root, `/`-parted, without empty, `.` or `..`
+/// components; the empty path is the root itself.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) struct LayerPath(Vec<u8>);
+
+impl LayerPath {
+    /// The image's root.
+    pub(crate) fn root() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Reads a name as tars and users write it: leading `/` and `./` fall away, `..` and NUL are
+    /// refused (they are the oldest attack on unpackers).
+    pub(crate) fn parse(name: &[u8]) -> Result<Self> {
+        let refuse = |why: &str| {
+            Error::bad_content(format!("path `{}` {why}", String::from_utf8_lossy(name)))
+        };
+        if name.contains(&0) {
+            return Err(refuse("contains a NUL byte"));
+        }
+        let mut path = Vec::with_capacity(name.len());
+        for component in name.split(|b| *b == b'/') {
+            match component {
+                b"" | b"." => {}
+                b".." => return Err(refuse("leads outside the image with `..`")),
+                _ => {
+                    if !path.is_empty() {
+                        path.push(b'/');
+                    }
+                    path.extend_from_slice(component);
+                }
+            }
+        }
+        Ok(Self(path))
+    }
+
+    /// The bytes, without a leading or trailing slash.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// As a relative path for file calls.
+    pub(crate) fn as_path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.0))
+    }
+
+    /// Whether this is the root.
+    pub(crate) fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The last component; the root has none.
+    pub(crate) fn file_name(&self) -> Option<&[u8]> {
+        self.0
+            .rsplit(|b| *b == b'/')
+            .next()
+            .filter(|name| !name.is_empty())
+    }
+
+    /// The path without its last component; the root has none.
+    pub(crate) fn parent(&self) -> Option<LayerPath> {
+        if self.is_root() {
+            return None;
+        }
+        let end = self.0.iter().rposition(|b| *b == b'/').unwrap_or(0);
+        Some(Self(self.0[..end].to_vec()))
+    }
+
+    /// This path with one more component, which must not contain `/`.
+    pub(crate) fn join(&self, name: &[u8]) -> LayerPath {
+        let mut path = self.0.clone();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        Self(path)
+    }
+
+    /// The components, first to last.
+    pub(crate) fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        self.0
+            .split(|b| *b == b'/')
+            .filter(|component| !component.is_empty())
+    }
+
+    /// Whether `self` is `other` or lies below it.
+    pub(crate) fn starts_with(&self, other: &LayerPath) -> bool {
+        other.is_root()
+            || self
+                .0
+                .strip_prefix(other.0.as_slice())
+                .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+    }
+}
+
+/// For people: lossy.
+impl fmt::Display for LayerPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl fmt::Debug for LayerPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+/// A modification time: seconds since 1970 (may be negative) and nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Mtime {
+    pub(crate) seconds: i64,
+    pub(crate) nanoseconds: u32,
+}
+
+/// What an entry is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EntryKind {
+    /// A regular file of `size` bytes; also every `.wh.` marker (layer/whiteout rules apply to names).
+    File {
+        size: u64,
+    },
+    Directory,
+    Symlink {
+        target: Vec<u8>,
+    },
+    /// A further name of an earlier file of the same layer (or, in foreign layers, of a lower one).
+    HardLink {
+        target: LayerPath,
+    },
+    CharDevice {
+        major: u32,
+        minor: u32,
+    },
+    BlockDevice {
+        major: u32,
+        minor: u32,
+    },
+    Fifo,
+}
+
+/// One entry: everything but the content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) path: LayerPath,
+    pub(crate) kind: EntryKind,
+    /// The twelve permission bits.
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) mtime: Mtime,
+    /// Extended attributes by full name (`security.capability`, `user.x`).
+    pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Entry {
+    /// A root-owned entry with `mode` and time 0.
+    pub(crate) fn new(path: LayerPath, kind: EntryKind, mode: u32) -> Self {
+        Self {
+            path,
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            mtime: Mtime::default(),
+            xattrs: BTreeMap::new(),
+        }
+    }
+
+    /// Bytes of content that follow the entry.
+    pub(crate) fn size(&self) -> u64 {
+        match self.kind {
+            EntryKind::File { size } => size,
+            _ => 0,
+        }
+    }
+
+    /// Whether this is a directory.
+    pub(crate) fn is_directory(&self) -> bool {
+        self.kind == EntryKind::Directory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_normalised_and_cannot_leave() {
+        for (text, expected) in [
+            ("./a//b/", "a/b"),
+            ("/a", "a"),
+            (".", ""),
+            ("", ""),
+            ("a/./b", "a/b"),
+            ("..a/b..", "..a/b.."),
+        ] {
+            assert_eq!(
+                LayerPath::parse(text.as_bytes()).unwrap().as_bytes(),
+                expected.as_bytes()
+            );
+        }
+        for bad in ["..", "a/../b", "/../etc", "a\0b"] {
+            assert!(LayerPath::parse(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn parents_and_prefixes() {
+        let path = LayerPath::parse(b"a/b/c").unwrap();
+        assert_eq!(path.parent().unwrap().as_bytes(), b"a/b");
+        assert_eq!(path.file_name().unwrap(), b"c");
+        assert_eq!(
+            LayerPath::parse(b"a").unwrap().parent().unwrap(),
+            LayerPath::root()
+        );
+        assert!(LayerPath::root().parent().is_none());
+        assert!(path.starts_with(&LayerPath::parse(b"a/b").unwrap()));
+        assert!(!path.starts_with(&LayerPath::parse(b"a/bc").unwrap()));
+        assert!(
+            !LayerPath::parse(b"ab")
+                .unwrap()
+                .starts_with(&LayerPath::parse(b"a").unwrap())
+        );
+    }
+}
