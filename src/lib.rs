@@ -19,6 +19,7 @@ mod image;
 mod kubefile;
 mod layer;
 mod mount;
+mod progress;
 mod store;
 mod template;
 mod transfer;

@@ -1,1 +1,3 @@
-//! Images as directories: overlay mounts, checkouts, their records. Must not know how images are built or moved.
+//! Images as directories: overlay mounts, checkouts, their records.
+//!
+//! Must not know how images are built or moved, nor the command line.
