@@ -1,0 +1,384 @@
+//! The syntax tree of a Kubefile.
+//!
+//! Words are *raw*: unexpanded, quotes and escapes intact, because what they mean depends on the
+//! environment of the step; [`super::expand`] turns a raw word into its value. The tree knows
+//! nothing of images or files.
+
+use std::time::Duration;
+
+use super::span::{LineMap, Span};
+
+/// A parsed Kubefile.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Kubefile {
+    /// The file's name as shown to people.
+    pub(crate) name: String,
+    pub(crate) directives: Directives,
+    /// The `ARG`s before the first `FROM`.
+    pub(crate) global_args: Vec<Instruction>,
+    /// At least one.
+    pub(crate) stages: Vec<Stage>,
+}
+
+/// The parser directives: `# key=value` lines at the very top.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Directives {
+    /// `# syntax=`; accepted and without effect.
+    pub(crate) syntax: Option<String>,
+    /// `# escape=`: `\` or a backtick.
+    pub(crate) escape: char,
+    pub(crate) check: CheckDirective,
+}
+
+impl Default for Directives {
+    fn default() -> Self {
+        Self {
+            syntax: None,
+            escape: '\\',
+            check: CheckDirective::default(),
+        }
+    }
+}
+
+/// `# check=skip=A,B;error=true;experimental=C`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CheckDirective {
+    /// Names of rules that stay silent.
+    pub(crate) skip: Vec<String>,
+    pub(crate) skip_all: bool,
+    /// A finding fails the build.
+    pub(crate) error: bool,
+    /// Experimental rules that are switched on.
+    pub(crate) experimental: Vec<String>,
+    pub(crate) experimental_all: bool,
+}
+
+/// One `FROM` and what follows it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Stage {
+    /// Counts from 0.
+    pub(crate) index: usize,
+    pub(crate) from: From,
+    pub(crate) instructions: Vec<Instruction>,
+}
+
+/// `FROM [--platform=P] IMAGE [AS NAME]`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct From {
+    /// Raw.
+    pub(crate) platform: Option<String>,
+    /// Raw: an image, `scratch`, or an earlier stage (by lower-case name).
+    pub(crate) image: String,
+    /// In lower case, which is how stages are compared.
+    pub(crate) name: Option<String>,
+    /// The name as written.
+    pub(crate) written_name: Option<String>,
+    /// The instruction on one line.
+    pub(crate) text: String,
+    pub(crate) span: Span,
+    pub(crate) map: LineMap,
+}
+
+impl From {
+    /// Where `part` (a piece of the instruction's text) stands; the whole instruction if it
+    /// cannot be told.
+    pub(crate) fn span_of(&self, part: &str) -> Span {
+        span_of(&self.map, &self.text, self.span, part)
+    }
+}
+
+/// One instruction of a stage.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Instruction {
+    pub(crate) kind: InstructionKind,
+    /// The whole instruction, its heredocs included.
+    pub(crate) span: Span,
+    /// The instruction on one line: continuations joined, comments left out, without heredoc
+    /// bodies; what `history` shows.
+    pub(crate) text: String,
+    pub(crate) map: LineMap,
+}
+
+impl Instruction {
+    /// The name in upper case, as in `COPY`.
+    pub(crate) fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// Where `part` (a piece of the instruction's text) stands; the whole instruction if it
+    /// cannot be told.
+    pub(crate) fn span_of(&self, part: &str) -> Span {
+        span_of(&self.map, &self.text, self.span, part)
+    }
+}
+
+fn span_of(map: &LineMap, text: &str, whole: Span, part: &str) -> Span {
+    match text.find(part) {
+        Some(start) if !part.is_empty() => map.locate(text, start, start + part.len()),
+        _ => whole,
+    }
+}
+
+/// What an instruction says. Strings are raw words unless said otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum InstructionKind {
+    /// `ADD`.
+    Add(Transfer),
+    /// `ARG NAME[=DEFAULT]…`: the default is raw.
+    Arg(Vec<(String, Option<String>)>),
+    /// `CMD`; never expanded at build time.
+    Cmd(CommandForm),
+    /// `COPY`.
+    Copy(Transfer),
+    /// `ENTRYPOINT`; never expanded at build time.
+    Entrypoint(CommandForm),
+    /// `ENV`, both forms: raw key, raw value.
+    Env(Vec<(String, String)>),
+    /// `EXPOSE`: raw words; one may expand to several.
+    Expose(Vec<String>),
+    /// `HEALTHCHECK`.
+    Healthcheck(Healthcheck),
+    /// `LABEL`, both forms: raw key, raw value.
+    Label(Vec<(String, String)>),
+    /// `MAINTAINER`: text, not expanded.
+    Maintainer(String),
+    /// `ONBUILD`.
+    Onbuild(Onbuild),
+    /// `RUN`; only its flags are expanded.
+    Run(Run),
+    /// `SHELL`: the words as they are.
+    Shell(Vec<String>),
+    /// `STOPSIGNAL`.
+    StopSignal(String),
+    /// `USER`.
+    User(String),
+    /// `VOLUME`: raw words; one may expand to several in the unquoted form.
+    Volume(Vec<String>),
+    /// `WORKDIR`.
+    Workdir(String),
+}
+
+impl InstructionKind {
+    /// The name in upper case, as in `COPY`.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Add(_) => "ADD",
+            Self::Arg(_) => "ARG",
+            Self::Cmd(_) => "CMD",
+            Self::Copy(_) => "COPY",
+            Self::Entrypoint(_) => "ENTRYPOINT",
+            Self::Env(_) => "ENV",
+            Self::Expose(_) => "EXPOSE",
+            Self::Healthcheck(_) => "HEALTHCHECK",
+            Self::Label(_) => "LABEL",
+            Self::Maintainer(_) => "MAINTAINER",
+            Self::Onbuild(_) => "ONBUILD",
+            Self::Run(_) => "RUN",
+            Self::Shell(_) => "SHELL",
+            Self::StopSignal(_) => "STOPSIGNAL",
+            Self::User(_) => "USER",
+            Self::Volume(_) => "VOLUME",
+            Self::Workdir(_) => "WORKDIR",
+        }
+    }
+}
+
+/// A command in shell form (text for the stage's shell) or exec form (an argument vector).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CommandForm {
+    /// Text for `SHELL`.
+    Shell(String),
+    /// The decoded strings of a JSON array.
+    Exec(Vec<String>),
+}
+
+/// `COPY` or `ADD`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    pub(crate) flags: TransferFlags,
+    /// At least one.
+    pub(crate) sources: Vec<Source>,
+    /// Raw.
+    pub(crate) dest: String,
+}
+
+/// The flags of `COPY` and `ADD`; texts are raw. Those that only the other one has stay unset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TransferFlags {
+    /// `--from` (COPY): stage name or number, image or named context; takes no variables.
+    pub(crate) from: Option<String>,
+    pub(crate) chown: Option<String>,
+    pub(crate) chmod: Option<String>,
+    pub(crate) link: bool,
+    pub(crate) exclude: Vec<String>,
+    pub(crate) parents: bool,
+    /// `--checksum` (ADD).
+    pub(crate) checksum: Option<String>,
+    /// `--keep-git-dir` (ADD).
+    pub(crate) keep_git_dir: bool,
+    /// `--unpack` (ADD): `None` = local archives yes, URLs no.
+    pub(crate) unpack: Option<bool>,
+}
+
+/// A source of `COPY` or `ADD`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A raw word: path, pattern or (ADD) URL.
+    Path(String),
+    /// A file written in the Kubefile itself.
+    Heredoc(Heredoc),
+}
+
+/// A here-document: `<<EOF`, `<<-EOF`, `<<"EOF"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Heredoc {
+    /// The delimiter without quotes; for `COPY` also the file's name.
+    pub(crate) name: String,
+    /// The lines between, the last one with its newline; leading tabs are already gone where
+    /// `<<-` asked for it.
+    pub(crate) body: String,
+    /// The body with its tabs, as written.
+    pub(crate) raw_body: String,
+    /// The delimiter was not quoted: variables in the body count (`COPY` and `ADD` only; in a
+    /// `RUN` that is the shell's business).
+    pub(crate) expand: bool,
+}
+
+/// `RUN`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) mounts: Vec<MountSpec>,
+    /// `--network`.
+    pub(crate) network: Option<RunNetwork>,
+    /// `--security`.
+    pub(crate) security: Option<RunSecurity>,
+    /// `--device`: raw CDI requests.
+    pub(crate) devices: Vec<String>,
+    /// As written, without the bodies of `heredocs`; see [`Run::command`].
+    pub(crate) form: CommandForm,
+    pub(crate) heredocs: Vec<Heredoc>,
+}
+
+/// What a `RUN` executes, its heredocs taken into account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RunCommand {
+    /// Run as it is.
+    Exec(Vec<String>),
+    /// Text for the stage's shell.
+    Shell(String),
+    /// A script with its own `#!` line: to be put into a file of this name and run.
+    Script { name: String, body: String },
+}
+
+/// `RUN --network`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunNetwork {
+    Default,
+    None,
+    Host,
+}
+
+/// `RUN --security`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunSecurity {
+    Sandbox,
+    Insecure,
+}
+
+/// One `RUN --mount=…`, raw. Its options may hold variables, so it is read twice: by the parser
+/// (what can be checked without values) and, with values, by [`MountSpec::resolve`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountSpec {
+    /// What stands after `--mount=`.
+    pub(crate) raw: String,
+    /// `from=`: takes no variables, so that the graph of stages is known before any value is.
+    pub(crate) from: Option<String>,
+}
+
+/// One mount of a `RUN`, with values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    pub(crate) kind: MountKind,
+    /// Absolute or relative to the working directory; set for all but secret and ssh.
+    pub(crate) target: Option<String>,
+    pub(crate) read_only: bool,
+}
+
+/// What is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum MountKind {
+    /// A directory or file of the context, a stage or an image. Writes are thrown away.
+    Bind {
+        from: Option<String>,
+        source: Option<String>,
+    },
+    /// A directory that outlives the build.
+    Cache {
+        /// The default is the target.
+        id: String,
+        sharing: CacheSharing,
+        /// What it starts from when it is new.
+        from: Option<String>,
+        source: Option<String>,
+        mode: u32,
+        uid: u32,
+        gid: u32,
+    },
+    /// An empty file system in memory.
+    Tmpfs {
+        /// In bytes.
+        size: Option<u64>,
+    },
+    /// A secret of the command line as a file or an environment variable.
+    Secret {
+        id: String,
+        /// Name of the environment variable; a file as well only if the mount has a target.
+        env: Option<String>,
+        required: bool,
+        mode: u32,
+        uid: u32,
+        gid: u32,
+    },
+    /// The socket of an SSH agent.
+    Ssh {
+        /// `default` unless given.
+        id: String,
+        required: bool,
+        mode: u32,
+        uid: u32,
+        gid: u32,
+    },
+}
+
+/// Who may use a cache mount at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheSharing {
+    Shared,
+    Private,
+    Locked,
+}
+
+/// `HEALTHCHECK`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Healthcheck {
+    /// `HEALTHCHECK NONE`: switches an inherited check off.
+    None,
+    /// `HEALTHCHECK [OPTIONS] CMD …`; `None` = inherit.
+    Cmd {
+        interval: Option<Duration>,
+        timeout: Option<Duration>,
+        start_period: Option<Duration>,
+        start_interval: Option<Duration>,
+        retries: Option<u32>,
+        command: CommandForm,
+    },
+}
+
+/// `ONBUILD TRIGGER`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Onbuild {
+    /// The trigger as it goes into the image's config.
+    pub(crate) trigger: String,
+    /// The trigger, parsed.
+    pub(crate) instruction: Box<Instruction>,
+}

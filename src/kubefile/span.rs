@@ -1,0 +1,85 @@
+//! Places in a Kubefile, and the way back from a folded instruction to its source.
+//!
+//! An instruction may run over many lines; the parser works on the folded line. A [`LineMap`]
+//! says where each piece of it came from, so that a caret can point at the very word.
+
+/// A range of the source. Lines and columns count from 1, columns in characters; the end is
+/// exclusive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Span {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+    pub(crate) end_line: usize,
+    pub(crate) end_column: usize,
+}
+
+impl Span {
+    /// The range from the start of `self` to the end of `other`.
+    pub(crate) fn to(self, other: Span) -> Span {
+        Span {
+            end_line: other.end_line,
+            end_column: other.end_column,
+            ..self
+        }
+    }
+}
+
+/// One physical line's share of a folded line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Piece {
+    /// Byte offset in the folded line at which this piece starts.
+    at: usize,
+    line: usize,
+    column: usize,
+}
+
+/// Where the pieces of a folded line stand in the source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LineMap {
+    pieces: Vec<Piece>,
+}
+
+impl LineMap {
+    /// Notes that from byte `at` of the folded line on, text comes from `line`, `column`.
+    pub(crate) fn push(&mut self, at: usize, line: usize, column: usize) {
+        self.pieces.push(Piece { at, line, column });
+    }
+
+    /// The place of byte range `start..end` of the folded line `text`.
+    pub(crate) fn locate(&self, text: &str, start: usize, end: usize) -> Span {
+        let (line, column) = self.place(text, start);
+        let (end_line, end_column) = if end > start {
+            // The place after the last character, not that of the next piece's first.
+            let last = floor_boundary(text, end - 1);
+            let (line, column) = self.place(text, last);
+            (line, column + 1)
+        } else {
+            (line, column + 1)
+        };
+        Span {
+            line,
+            column,
+            end_line,
+            end_column,
+        }
+    }
+
+    fn place(&self, text: &str, at: usize) -> (usize, usize) {
+        let at = floor_boundary(text, at.min(text.len()));
+        let index = self.pieces.partition_point(|piece| piece.at <= at);
+        match index.checked_sub(1).and_then(|i| self.pieces.get(i)) {
+            Some(piece) => {
+                let between = text.get(piece.at..at).unwrap_or_default();
+                (piece.line, piece.column + between.chars().count())
+            }
+            None => (1, 1),
+        }
+    }
+}
+
+fn floor_boundary(text: &str, mut at: usize) -> usize {
+    while at > 0 && !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
