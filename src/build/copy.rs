@@ -1,0 +1,499 @@
+//! COPY and ADD: from sources and a destination to the items of a layer. Nothing is read or
+//! written here; the rules are those of the Dockerfile reference as BuildKit and buildah apply them.
+
+use std::collections::BTreeMap;
+
+use crate::build::items::{Content, Item, NO_TIME, Node, SourceTree, follow};
+use crate::error::{Error, Result};
+use crate::kubefile::ignore::IgnoreRules;
+use crate::kubefile::{glob, suggest};
+use crate::layer::tree::Tree;
+use crate::layer::{Entry, EntryKind, LayerPath};
+
+/// Mode of directories that a destination implies.
+const IMPLIED_DIRECTORY: u32 = 0o755;
+
+/// What the flags of one COPY or ADD ask for, with values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flags {
+    /// `--chown`, resolved to numbers.
+    pub(crate) owner: Option<(u32, u32)>,
+    pub(crate) chmod: Option<Chmod>,
+    pub(crate) link: bool,
+    pub(crate) parents: bool,
+    pub(crate) exclude: Option<IgnoreRules>,
+}
+
+/// Where things go: the destination as written, and the tree it is in.
+pub(crate) struct Destination<'a> {
+    pub(crate) tree: &'a Tree,
+    /// Absolute.
+    path: LayerPath,
+    is_directory: bool,
+}
+
+impl<'a> Destination<'a> {
+    /// Reads an expanded destination word. With `link` symlinks of the tree are not followed.
+    pub(crate) fn new(tree: &'a Tree, workdir: &str, word: &str, link: bool) -> Result<Self> {
+        if word.is_empty() {
+            return Err(Error::usage("the destination expands to nothing"));
+        }
+        let absolute =
+            if word.starts_with('/') { word.to_owned() } else { format!("{workdir}/{word}") };
+        let lexical = clamp(absolute.as_bytes())?;
+        let path = if link { lexical } else { follow(&lexical, &|path| Ok(node_of(tree, path)))? };
+        let last = word.rsplit('/').next().unwrap_or_default();
+        let named_directory = matches!(last, "" | "." | "..");
+        let is_directory = named_directory
+            || path.is_root()
+            || (!link && node_of(tree, &path) == Some(Node::Directory));
+        Ok(Self { tree, path, is_directory })
+    }
+
+    /// The destination inside the image.
+    pub(crate) fn path(&self) -> &LayerPath {
+        &self.path
+    }
+
+    fn file_path(&self, name: &[u8]) -> LayerPath {
+        if self.is_directory { self.path.join(name) } else { self.path.clone() }
+    }
+}
+
+/// What is at `path` of a merged tree.
+pub(crate) fn node_of(tree: &Tree, path: &LayerPath) -> Option<Node> {
+    let found = tree.lookup(path)?;
+    Some(match &found.entry.entry.kind {
+        EntryKind::Directory => Node::Directory,
+        EntryKind::Symlink { target } => Node::Symlink(target.clone()),
+        EntryKind::File { .. } => Node::File,
+        _ => Node::Other,
+    })
+}
+
+/// Cleans a path as written by the user: `..` stops at the root (Dockerfile reference: sources
+/// are clamped to the context).
+pub(crate) fn clamp(path: &[u8]) -> Result<LayerPath> {
+    let mut clean = LayerPath::root();
+    for component in path.split(|b| *b == b'/') {
+        match component {
+            b"" | b"." => {}
+            b".." => clean = clean.parent().unwrap_or_default(),
+            _ if component.contains(&0) => return Err(Error::usage("a path contains a NUL byte")),
+            _ => clean = clean.join(component),
+        }
+    }
+    Ok(clean)
+}
+
+/// The items of one step, by path; a later item of the same path replaces an earlier one.
+pub(crate) struct Gathered<'a> {
+    destination: Destination<'a>,
+    flags: Flags,
+    items: BTreeMap<LayerPath, Item>,
+}
+
+impl<'a> Gathered<'a> {
+    /// Nothing gathered yet.
+    pub(crate) fn new(destination: Destination<'a>, flags: Flags) -> Self {
+        Self { destination, flags, items: BTreeMap::new() }
+    }
+
+    /// The expanded source words of one COPY; `tree` is where they are. Returns how many sources
+    /// they name.
+    pub(crate) fn add_sources(&mut self, tree: &dyn SourceTree, words: &[String]) -> Result<()> {
+        let mut sources = Vec::new();
+        for word in words {
+            sources.extend(find_sources(tree, word)?);
+        }
+        if sources.len() > 1 && !self.destination.is_directory && !self.flags.parents {
+            return Err(Error::usage(format!(
+                "{} sources need a directory as destination",
+                sources.len()
+            ))
+            .hint("end the destination with `/`"));
+        }
+        for source in &sources {
+            self.add_source(tree, source)?;
+        }
+        Ok(())
+    }
+
+    fn add_source(&mut self, tree: &dyn SourceTree, source: &Source) -> Result<()> {
+        let real = follow(&source.path, &|path| tree.node(path))?;
+        let node = tree.node(&real)?;
+        let into = match (&source.pivot, self.flags.parents) {
+            (pivot, true) => {
+                self.add_parents(tree, source)?;
+                let below = relative(&source.path, pivot.as_ref().unwrap_or(&LayerPath::root()));
+                join(&self.destination.path, &below)
+            }
+            _ => self.destination.path.clone(),
+        };
+        match node {
+            Some(Node::Directory) => {
+                for item in tree.below(&real)? {
+                    let below = relative(&item.entry.path, &real);
+                    // The directory itself is the destination: it is not touched if it exists.
+                    if below.is_root() && !self.flags.parents || self.is_excluded(&below) {
+                        continue;
+                    }
+                    self.put(join(&into, &below), item)?;
+                }
+                self.imply_directory(&into);
+            }
+            Some(_) => {
+                let name = source.path.file_name().unwrap_or_default().to_vec();
+                if self.is_excluded(&LayerPath::root().join(&name)) {
+                    return Ok(());
+                }
+                let target =
+                    if self.flags.parents { into } else { self.destination.file_path(&name) };
+                for item in tree.below(&real)? {
+                    self.put(target.clone(), item)?;
+                }
+            }
+            None => return Err(missing(tree, &source.path, &source.word)),
+        }
+        Ok(())
+    }
+
+    /// `--parents`: the directories between pivot and source keep their metadata.
+    fn add_parents(&mut self, tree: &dyn SourceTree, source: &Source) -> Result<()> {
+        let pivot = source.pivot.clone().unwrap_or_default();
+        let mut parent = source.path.parent();
+        while let Some(directory) = parent.filter(|path| *path != pivot && path.starts_with(&pivot)) {
+            if let Some(item) = tree.below(&directory)?.into_iter().next() {
+                let below = relative(&directory, &pivot);
+                self.put(join(&self.destination.path, &below), item)?;
+            }
+            parent = directory.parent();
+        }
+        Ok(())
+    }
+
+    fn is_excluded(&self, below: &LayerPath) -> bool {
+        self.flags.exclude.as_ref().is_some_and(|rules| rules.matches(below.as_bytes()))
+    }
+
+    /// A file made by the Kubefile itself: heredoc, download.
+    pub(crate) fn add_file(&mut self, name: &[u8], item: Item) -> Result<()> {
+        let path = self.destination.file_path(name);
+        self.put(path, item)
+    }
+
+    /// The content of an archive, below the destination, with the archive's own owners.
+    pub(crate) fn add_archive(&mut self, items: Vec<Item>) -> Result<()> {
+        for mut item in items {
+            let link = match &item.entry.kind {
+                EntryKind::HardLink { target } => Some(join(&self.destination.path, target)),
+                _ => None,
+            };
+            if let Some(target) = link {
+                item.entry.kind = EntryKind::HardLink { target };
+            }
+            if item.entry.path.is_root() {
+                continue;
+            }
+            let path = join(&self.destination.path, &item.entry.path.clone());
+            let owner = (item.entry.uid, item.entry.gid);
+            self.put_owned(path, item, self.flags.owner.unwrap_or(owner))?;
+        }
+        self.imply_directory(&self.destination.path.clone());
+        Ok(())
+    }
+
+    fn imply_directory(&mut self, path: &LayerPath) {
+        let exists = node_of(self.destination.tree, path) == Some(Node::Directory);
+        if path.is_root() || self.items.contains_key(path) || exists && !self.flags.link {
+            return;
+        }
+        let (uid, gid) = self.flags.owner.unwrap_or((0, 0));
+        let mut entry = Entry::new(path.clone(), EntryKind::Directory, IMPLIED_DIRECTORY);
+        (entry.uid, entry.gid) = (uid, gid);
+        entry.mtime = NO_TIME;
+        self.items.insert(path.clone(), Item::bare(entry));
+    }
+
+    fn put(&mut self, path: LayerPath, item: Item) -> Result<()> {
+        self.put_owned(path, item, self.flags.owner.unwrap_or((0, 0)))
+    }
+
+    fn put_owned(&mut self, path: LayerPath, mut item: Item, owner: (u32, u32)) -> Result<()> {
+        refuse_marker(&path)?;
+        let mut parent = path.parent();
+        while let Some(directory) = parent {
+            self.imply_directory(&directory);
+            parent = directory.parent();
+        }
+        item.entry.path.clone_from(&path);
+        (item.entry.uid, item.entry.gid) = owner;
+        if let Some(chmod) = &self.flags.chmod
+            && !matches!(item.entry.kind, EntryKind::Symlink { .. })
+        {
+            item.entry.mode = chmod.apply(item.entry.mode, item.entry.is_directory());
+        }
+        self.items.insert(path, item);
+        Ok(())
+    }
+
+    /// Everything gathered, in layer order. A file where a directory with content is needed is an error.
+    pub(crate) fn finish(self) -> Result<Vec<Item>> {
+        let mut files: Vec<&LayerPath> = Vec::new();
+        for (path, item) in &self.items {
+            while files.last().is_some_and(|file| !path.starts_with(file)) {
+                files.pop();
+            }
+            if let Some(file) = files.last() {
+                return Err(Error::usage(format!(
+                    "{file} is both a file and the directory of {path}"
+                )));
+            }
+            if !item.entry.is_directory() {
+                files.push(path);
+            }
+        }
+        Ok(self.items.into_values().collect())
+    }
+}
+
+/// A name that would delete something in a lower layer cannot be a file (image-spec, layer.md).
+pub(crate) fn refuse_marker(path: &LayerPath) -> Result<()> {
+    match path.file_name() {
+        Some(name) if name.starts_with(b".wh.") => Err(Error::usage(format!(
+            "{path} cannot be stored in an image: names that begin with `.wh.` mark deletions"
+        ))
+        .hint("rename it, or name it in .dockerignore")),
+        _ => Ok(()),
+    }
+}
+
+/// A source found in its tree.
+struct Source {
+    path: LayerPath,
+    /// `--parents`: what is before `/./` is left out of the destination.
+    pivot: Option<LayerPath>,
+    word: String,
+}
+
+fn find_sources(tree: &dyn SourceTree, word: &str) -> Result<Vec<Source>> {
+    let (pivot, pattern) = match word.split_once("/./") {
+        Some((before, after)) => (Some(clamp(before.as_bytes())?), format!("{before}/{after}")),
+        None => (None, word.to_owned()),
+    };
+    let source = |path| Source { path, pivot: pivot.clone(), word: word.to_owned() };
+    let path = clamp(pattern.as_bytes())?;
+    if !glob::has_meta(path.as_bytes()) {
+        let real = follow(&path, &|path| tree.node(path))?;
+        if tree.node(&real)?.is_none() && !path.is_root() {
+            return Err(missing(tree, &path, word));
+        }
+        return Ok(vec![source(path)]);
+    }
+    let mut found = vec![LayerPath::root()];
+    for segment in path.components() {
+        let mut next = Vec::new();
+        for directory in found {
+            if !glob::has_meta(segment) {
+                next.push(directory.join(segment));
+                continue;
+            }
+            let real = follow(&directory, &|path| tree.node(path))?;
+            if tree.node(&real)? != Some(Node::Directory) && !real.is_root() {
+                continue;
+            }
+            for name in tree.names(&real)? {
+                let matches = glob::matches(segment, &name)
+                    .map_err(|error| Error::usage(format!("`{word}` is not a pattern")).caused_by(error))?;
+                if matches {
+                    next.push(directory.join(&name));
+                }
+            }
+        }
+        found = next;
+    }
+    let mut sources = Vec::new();
+    for path in found {
+        let real = follow(&path, &|path| tree.node(path))?;
+        if tree.node(&real)?.is_some() {
+            sources.push(source(path));
+        }
+    }
+    if sources.is_empty() {
+        return Err(Error::not_found(format!("`{word}` matches nothing in {}", tree.name())));
+    }
+    Ok(sources)
+}
+
+fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
+    let error = Error::not_found(format!("`{word}` is not in {}", tree.name()));
+    if tree.is_ignored(path) {
+        return error.hint(format!("it exists, but an ignore rule excludes it; add `!{word}` to the ignore file"));
+    }
+    // The deepest directory that does exist is where the typing error is.
+    let mut directory = path.parent().unwrap_or_default();
+    while tree.names(&directory).is_err() && !directory.is_root() {
+        directory = directory.parent().unwrap_or_default();
+    }
+    let names = tree.names(&directory).unwrap_or_default();
+    let names: Vec<String> =
+        names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    let wanted = path.components().nth(directory.components().count());
+    let wanted = String::from_utf8_lossy(wanted.unwrap_or_default()).into_owned();
+    match suggest::closest(&wanted, names.iter().map(String::as_str)) {
+        Some(near) => {
+            let near = directory.join(near.as_bytes());
+            error.hint(format!("did you mean `{}`?", String::from_utf8_lossy(near.as_bytes())))
+        }
+        None => error.hint("sources are looked for below the build context, after the ignore rules"),
+    }
+}
+
+fn relative(path: &LayerPath, base: &LayerPath) -> LayerPath {
+    let skip = base.components().count();
+    let mut below = LayerPath::root();
+    for component in path.components().skip(skip) {
+        below = below.join(component);
+    }
+    below
+}
+
+fn join(base: &LayerPath, below: &LayerPath) -> LayerPath {
+    if below.is_root() {
+        return base.clone();
+    }
+    base.join(below.as_bytes())
+}
+
+/// `--chmod`: octal, or symbolic as chmod(1) has it (`u=rwX,go=rX`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Chmod {
+    Octal(u32),
+    Symbolic(Vec<Clause>),
+}
+
+/// One clause of a symbolic mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Clause {
+    who: u32,
+    operator: u8,
+    permissions: String,
+}
+
+impl Chmod {
+    /// Parses the flag's expanded value.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let wrong = || {
+            Error::usage(format!("`{text}` is not a mode"))
+                .hint("--chmod takes an octal mode (0755) or a symbolic one (u=rwX,go=rX)")
+        };
+        if text.bytes().all(|b| b.is_ascii_digit()) {
+            let mode = u32::from_str_radix(text, 8).map_err(|_| wrong())?;
+            return if mode <= 0o7777 { Ok(Self::Octal(mode)) } else { Err(wrong()) };
+        }
+        let clauses: Option<Vec<Clause>> = text.split(',').map(parse_clause).collect();
+        Ok(Self::Symbolic(clauses.ok_or_else(wrong)?))
+    }
+
+    /// The mode that a file of `mode` gets.
+    pub(crate) fn apply(&self, mode: u32, is_directory: bool) -> u32 {
+        match self {
+            Self::Octal(mode) => *mode,
+            Self::Symbolic(clauses) => {
+                clauses.iter().fold(mode, |mode, clause| clause.apply(mode, is_directory))
+            }
+        }
+    }
+}
+
+fn parse_clause(text: &str) -> Option<Clause> {
+    let at = text.find(['=', '+', '-'])?;
+    let (who, rest) = text.split_at(at);
+    let mut mask = 0;
+    for letter in who.chars() {
+        mask |= match letter {
+            'u' => 0o4700,
+            'g' => 0o2070,
+            'o' => 0o1007,
+            'a' => 0o7777,
+            _ => return None,
+        };
+    }
+    let (operator, permissions) = rest.split_at(1);
+    if !permissions.chars().all(|c| "rwxXst".contains(c)) {
+        return None;
+    }
+    Some(Clause {
+        who: if mask == 0 { 0o7777 } else { mask },
+        operator: *operator.as_bytes().first()?,
+        permissions: permissions.to_owned(),
+    })
+}
+
+impl Clause {
+    fn apply(&self, mode: u32, is_directory: bool) -> u32 {
+        let mut bits = 0;
+        for letter in self.permissions.chars() {
+            bits |= match letter {
+                'r' => 0o444,
+                'w' => 0o222,
+                'x' => 0o111,
+                'X' if is_directory || mode & 0o111 != 0 => 0o111,
+                's' => 0o6000,
+                't' => 0o1000,
+                _ => 0,
+            };
+        }
+        bits &= self.who;
+        match self.operator {
+            b'+' => mode | bits,
+            b'-' => mode & !bits,
+            _ => mode & !self.who | bits,
+        }
+    }
+}
+
+/// A file of the Kubefile's own, with mode 0644 and without a time.
+pub(crate) fn inline_file(bytes: Vec<u8>) -> Item {
+    let size = bytes.len() as u64;
+    let digest = *blake3::hash(&bytes).as_bytes();
+    let mut entry = Entry::new(LayerPath::root(), EntryKind::File { size }, 0o644);
+    entry.mtime = NO_TIME;
+    Item {
+        entry,
+        content: Content::Bytes(bytes.into()),
+        digest: Some(digest),
+        file: None,
+        xattrs_unread: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes() {
+        for (text, mode, directory, expected) in [
+            ("755", 0o600, false, 0o755),
+            ("0644", 0o4755, false, 0o644),
+            ("u=rwX,go=rX", 0o600, false, 0o644),
+            ("u=rwX,go=rX", 0o600, true, 0o755),
+            ("u=rwX,go=rX", 0o700, false, 0o755),
+            ("+x", 0o644, false, 0o755),
+            ("a-w", 0o666, false, 0o444),
+            ("u+s", 0o755, false, 0o4755),
+            ("go=", 0o777, false, 0o700),
+        ] {
+            assert_eq!(Chmod::parse(text).unwrap().apply(mode, directory), expected, "{text}");
+        }
+        for bad in ["", "u~x", "789", "77777", "z+x", "u+q"] {
+            assert!(Chmod::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn sources_are_clamped() {
+        assert_eq!(clamp(b"/../../a/./b/../c").unwrap().as_bytes(), b"a/c");
+    }
+}

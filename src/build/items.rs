@@ -1,0 +1,257 @@
+//! What a step puts into a layer: entries with the place their content comes from, and the trees
+//! they are taken from (a context, another stage, an image).
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, OnceLock};
+
+use crate::build::stat_cache::FileState;
+use crate::error::{Error, IoContext as _, Result};
+use crate::fs::root::Root;
+use crate::image::{Digest, LayerKind};
+use crate::layer::{Entry, EntryKind, LayerPath, Mtime, decompress};
+use crate::store::Store;
+
+/// The time of what the step itself makes (implied directories, heredocs): when the layer is
+/// written it becomes the newest time of its other entries, so that no clock shows in a layer.
+pub(crate) const NO_TIME: Mtime = Mtime { seconds: i64::MIN, nanoseconds: 0 };
+
+/// One entry of a layer to be, with where its bytes are.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub(crate) entry: Entry,
+    pub(crate) content: Content,
+    /// BLAKE3 of the content, once known; always known for what has no content.
+    pub(crate) digest: Option<[u8; 32]>,
+    /// Equal for the names of one file (hard links) of one source.
+    pub(crate) file: Option<(u64, u64)>,
+    /// The extended attributes must still be read when the file is opened.
+    pub(crate) xattrs_unread: bool,
+}
+
+impl Item {
+    /// An entry without content.
+    pub(crate) fn bare(entry: Entry) -> Self {
+        Self { entry, content: Content::None, digest: Some([0; 32]), file: None, xattrs_unread: false }
+    }
+}
+
+/// Where the bytes of a file are.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    None,
+    /// In memory (heredocs).
+    Bytes(Arc<[u8]>),
+    /// A file below a context's root, in the state in which the walk saw it.
+    Context { root: Arc<Root>, path: LayerPath, state: FileState },
+    /// A range of a file of ours (archives, downloads).
+    Range { file: Arc<File>, offset: u64 },
+    /// A range of a layer's uncompressed tar.
+    Layer { layer: Arc<LayerTar>, offset: u64 },
+}
+
+/// The uncompressed tar of a stored layer, made when first read and then kept open.
+#[derive(Debug)]
+pub(crate) struct LayerTar {
+    store: Store,
+    blob: Digest,
+    tar: OnceLock<Arc<File>>,
+}
+
+impl LayerTar {
+    /// The tar of the layer whose blob is `blob`.
+    pub(crate) fn new(store: &Store, blob: Digest) -> Self {
+        Self { store: store.clone(), blob, tar: OnceLock::new() }
+    }
+
+    /// The tar as a file: the blob itself if it is not compressed, else a nameless copy.
+    pub(crate) fn open(&self) -> Result<Arc<File>> {
+        if let Some(file) = self.tar.get() {
+            return Ok(Arc::clone(file));
+        }
+        let blob = self.store.open_blob(&self.blob)?;
+        let mut start = [0; 8];
+        let length = blob.read_at(&mut start, 0).doing(|| format!("cannot read blob {}", self.blob))?;
+        let file = match decompress::Format::sniff(&start[..length]) {
+            decompress::Format::Plain => blob,
+            _ => {
+                let mut reader = decompress::decompress(blob)?.1;
+                let mut spool = self.store.scratch_file()?;
+                std::io::copy(&mut reader, &mut spool)
+                    .doing(|| format!("cannot decompress layer {}", self.blob))?;
+                spool
+            }
+        };
+        Ok(Arc::clone(self.tar.get_or_init(|| Arc::new(file))))
+    }
+}
+
+/// Reads a range of a shared file without moving its position.
+pub(crate) struct RangeReader {
+    file: Arc<File>,
+    offset: u64,
+    left: u64,
+}
+
+impl RangeReader {
+    /// `length` bytes from `offset`.
+    pub(crate) fn new(file: Arc<File>, offset: u64, length: u64) -> Self {
+        Self { file, offset, left: length }
+    }
+}
+
+impl Read for RangeReader {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let read = self.file.read_at(&mut buffer[..wanted], self.offset)?;
+        self.offset += read as u64;
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+/// Rewinds a scratch file that has been written.
+pub(crate) fn rewound(mut file: File) -> Result<Arc<File>> {
+    file.seek(SeekFrom::Start(0)).doing(|| "cannot rewind a scratch file".to_owned())?;
+    Ok(Arc::new(file))
+}
+
+/// What a path of a source tree is; symlinks are not followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    File,
+    Directory,
+    Symlink(Vec<u8>),
+    Other,
+}
+
+/// A tree that COPY and ADD take files from.
+pub(crate) trait SourceTree {
+    /// For people: `the build context`, `stage builder`.
+    fn name(&self) -> String;
+
+    /// What is at `path`.
+    fn node(&self, path: &LayerPath) -> Result<Option<Node>>;
+
+    /// The names in a directory, sorted.
+    fn names(&self, directory: &LayerPath) -> Result<Vec<Vec<u8>>>;
+
+    /// `path` and all below it, each directory before its content, paths as in this tree.
+    fn below(&self, path: &LayerPath) -> Result<Vec<Item>>;
+
+    /// Whether `path` exists but an ignore rule hides it.
+    fn is_ignored(&self, _path: &LayerPath) -> bool {
+        false
+    }
+}
+
+/// As many symlinks as Linux follows in one look-up.
+const MAX_SYMLINKS: usize = 40;
+
+/// Follows symlinks in `path` inside `tree`, like a `chroot` would. Components that do not exist
+/// are kept as they are.
+pub(crate) fn follow(
+    path: &LayerPath,
+    node: &dyn Fn(&LayerPath) -> Result<Option<Node>>,
+) -> Result<LayerPath> {
+    let mut done = LayerPath::root();
+    let mut todo: Vec<Vec<u8>> = path.components().rev().map(<[u8]>::to_vec).collect();
+    let mut symlinks = 0;
+    while let Some(component) = todo.pop() {
+        match component.as_slice() {
+            b"" | b"." => continue,
+            b".." => {
+                done = done.parent().unwrap_or_default();
+                continue;
+            }
+            _ => {}
+        }
+        let next = done.join(&component);
+        match node(&next)? {
+            Some(Node::Symlink(target)) => {
+                symlinks += 1;
+                if symlinks > MAX_SYMLINKS {
+                    return Err(Error::bad_content(format!("too many symlinks in {path}")));
+                }
+                if target.starts_with(b"/") {
+                    done = LayerPath::root();
+                }
+                todo.extend(target.split(|b| *b == b'/').rev().map(<[u8]>::to_vec));
+            }
+            _ => done = next,
+        }
+    }
+    Ok(done)
+}
+
+/// The kind of layer that `path` of a cluster image belongs to (sealos' rootfs layout).
+pub(crate) fn kind_of(path: &LayerPath) -> LayerKind {
+    match path.components().next() {
+        Some(b"registry") => LayerKind::Registry,
+        Some(b"charts" | b"manifests" | b"addons" | b"applications") => LayerKind::Addons,
+        _ => LayerKind::Rootfs,
+    }
+}
+
+/// Turns further names of one file into hard links to its first name, within one layer.
+pub(crate) fn link_names(items: &mut [Item]) {
+    let mut first: HashMap<(u64, u64), LayerPath> = HashMap::new();
+    for item in items {
+        let Some(file) = item.file.filter(|_| matches!(item.entry.kind, EntryKind::File { .. })) else {
+            continue;
+        };
+        if let Some(target) = first.get(&file) {
+            item.entry.kind = EntryKind::HardLink { target: target.clone() };
+            item.entry.xattrs.clear();
+            item.content = Content::None;
+            item.digest = Some([0; 32]);
+            item.xattrs_unread = false;
+        } else {
+            first.insert(file, item.entry.path.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> LayerPath {
+        LayerPath::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn symlinks_are_followed_inside_the_tree() {
+        let links: HashMap<&str, &str> = HashMap::from([
+            ("bin", "usr/bin"),
+            ("abs", "/etc"),
+            ("out", "../../../etc"),
+            ("loop", "loop"),
+            ("usr/up", ".."),
+        ]);
+        let node = |path: &LayerPath| {
+            let text = String::from_utf8_lossy(path.as_bytes()).into_owned();
+            Ok(links.get(text.as_str()).map(|target| Node::Symlink(target.as_bytes().to_vec())))
+        };
+        for (from, to) in [
+            ("bin/sh", "usr/bin/sh"),
+            ("abs/x", "etc/x"),
+            ("out/passwd", "etc/passwd"),
+            ("usr/up/new", "new"),
+            ("plain/dir", "plain/dir"),
+        ] {
+            assert_eq!(follow(&path(from), &node).unwrap(), path(to), "{from}");
+        }
+        assert!(follow(&path("loop"), &node).is_err());
+    }
+
+    #[test]
+    fn paths_have_kinds() {
+        assert_eq!(kind_of(&path("registry/docker/x")), LayerKind::Registry);
+        assert_eq!(kind_of(&path("charts")), LayerKind::Addons);
+        assert_eq!(kind_of(&path("etc/registry")), LayerKind::Rootfs);
+        assert_eq!(kind_of(&path("registry2/x")), LayerKind::Rootfs);
+    }
+}

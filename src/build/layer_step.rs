@@ -1,0 +1,255 @@
+//! From items to stored layers: split by kind, looked up by content, written in one pass.
+//!
+//! A layer's key is made of everything that goes into it but modification times, so a fresh clone
+//! of the same files finds the layers of the old one. What the stat cache does not know is hashed
+//! while the layer is being written; only when little is unknown is it read beforehand, because
+//! then the layer probably exists.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::Mutex;
+
+use crate::build::items::{self, Content, Item, NO_TIME, RangeReader};
+use crate::build::stat_cache::{FileState, Known, StatCache};
+use crate::build::step_cache::{CachedLayer, Key, StepCache};
+use crate::error::{Error, IoContext as _, Result};
+use crate::fs::{metadata, xattr};
+use crate::image::descriptor::LAYER_KIND;
+use crate::image::{Descriptor, LayerKind};
+use crate::layer::{Compression, Entry, EntryKind, LayerWriter, Mtime};
+use crate::progress::{Reporter, Unit};
+use crate::store::Store;
+use crate::store::blobs::Lease;
+
+/// Below this share of unknown bytes (1/N) files are read beforehand to find an existing layer.
+const READ_FIRST: u64 = 4;
+
+/// One layer of a stage.
+#[derive(Clone, Debug)]
+pub(crate) struct StageLayer {
+    pub(crate) layer: CachedLayer,
+    pub(crate) from_cache: bool,
+}
+
+/// Makes layers out of items, as the build's options say.
+pub(crate) struct LayerMaker<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) lease: &'a Lease,
+    pub(crate) cache: &'a StepCache,
+    pub(crate) files: &'a Mutex<StatCache>,
+    pub(crate) compression: Compression,
+    pub(crate) docker: bool,
+    pub(crate) threads: usize,
+    /// Later times are set to this.
+    pub(crate) timestamp: Option<i64>,
+    pub(crate) reporter: &'a dyn Reporter,
+}
+
+impl LayerMaker<'_> {
+    /// Stores `items` (in layer order) as up to one layer per kind.
+    pub(crate) fn make(&self, items: Vec<Item>) -> Result<Vec<StageLayer>> {
+        let mut kinds: BTreeMap<LayerKind, Vec<Item>> = BTreeMap::new();
+        for item in items {
+            kinds.entry(items::kind_of(&item.entry.path)).or_default().push(item);
+        }
+        let mut layers = Vec::new();
+        for (kind, items) in kinds {
+            layers.push(self.make_one(kind, items)?);
+        }
+        Ok(layers)
+    }
+
+    fn make_one(&self, kind: LayerKind, mut items: Vec<Item>) -> Result<StageLayer> {
+        items::link_names(&mut items);
+        self.recall(&mut items)?;
+        let size = |item: &&Item| item.entry.size();
+        let total: u64 = items.iter().map(|item| item.entry.size()).sum();
+        let unknown: u64 = items.iter().filter(|item| item.digest.is_none()).map(|i| size(&i)).sum();
+        if unknown * READ_FIRST <= total {
+            for item in items.iter_mut().filter(|item| item.digest.is_none()) {
+                self.read_ahead(item)?;
+            }
+            if let Some(layer) = self.cached(kind, &items)? {
+                return Ok(layer);
+            }
+        }
+        let newest = self.settle_times(&mut items);
+        let layer = self.write(kind, &mut items, newest)?;
+        let key = self.key(kind, &items);
+        // Only now are all digests known: the same content may have been stored with other times.
+        if let Some(layers) = self.cache.get(self.store, self.lease, &key)?
+            && let [known] = layers.as_slice()
+        {
+            return Ok(StageLayer { layer: known.clone(), from_cache: true });
+        }
+        self.cache.put(&key, std::slice::from_ref(&layer))?;
+        Ok(StageLayer { layer, from_cache: false })
+    }
+
+    fn cached(&self, kind: LayerKind, items: &[Item]) -> Result<Option<StageLayer>> {
+        let found = self.cache.get(self.store, self.lease, &self.key(kind, items))?;
+        Ok(found.and_then(|layers| match layers.as_slice() {
+            [layer] => Some(StageLayer { layer: layer.clone(), from_cache: true }),
+            _ => None,
+        }))
+    }
+
+    /// Fills in what the stat cache knows.
+    fn recall(&self, items: &mut [Item]) -> Result<()> {
+        let mut files = lock(self.files)?;
+        for item in items {
+            if let Content::Context { state, .. } = &item.content
+                && let Some(known) = files.get(state)
+            {
+                item.digest = Some(known.content);
+                item.xattrs_unread = known.has_xattrs;
+            }
+            if item.digest.is_some() && item.xattrs_unread {
+                read_xattrs(item)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a file only for its digest.
+    fn read_ahead(&self, item: &mut Item) -> Result<()> {
+        let mut hasher = blake3::Hasher::new();
+        let mut reader = open(item)?;
+        std::io::copy(&mut reader, &mut hasher).doing(|| format!("cannot read {}", item.entry.path))?;
+        drop(reader);
+        item.digest = Some(*hasher.finalize().as_bytes());
+        self.remember(item)
+    }
+
+    fn remember(&self, item: &Item) -> Result<()> {
+        if let (Content::Context { state, .. }, Some(content)) = (&item.content, item.digest) {
+            let has_xattrs = !item.entry.xattrs.is_empty();
+            lock(self.files)?.put(state, Known { content, has_xattrs });
+        }
+        Ok(())
+    }
+
+    /// The layer's key: everything but times. All digests must be known.
+    fn key(&self, kind: LayerKind, items: &[Item]) -> String {
+        let mut key = Key::new("layer");
+        key.add(kind.as_str().as_bytes());
+        key.add(format!("{:?} {} {:?}", self.compression_of(kind), self.docker, self.timestamp).as_bytes());
+        for item in items {
+            add_entry(&mut key, &item.entry);
+            key.add(&item.digest.unwrap_or_default());
+        }
+        key.finish()
+    }
+
+    /// The embedded registry's content is compressed already (design: registry layers are plain).
+    fn compression_of(&self, kind: LayerKind) -> Compression {
+        if kind == LayerKind::Registry { Compression::None } else { self.compression }
+    }
+
+    /// Clamps times and gives what has none the newest of the others. Returns the newest, seconds.
+    fn settle_times(&self, items: &mut [Item]) -> i64 {
+        let clamp = |seconds: i64| self.timestamp.map_or(seconds, |limit| seconds.min(limit));
+        let known = items.iter().map(|item| item.entry.mtime).filter(|time| *time != NO_TIME);
+        let newest = known.map(|time| clamp(time.seconds)).max();
+        let newest = newest.or(self.timestamp).unwrap_or(0);
+        for item in items {
+            let time = item.entry.mtime;
+            let seconds = if time == NO_TIME { newest } else { clamp(time.seconds) };
+            item.entry.mtime = Mtime { seconds, nanoseconds: 0 };
+        }
+        newest
+    }
+
+    fn write(&self, kind: LayerKind, items: &mut [Item], newest: i64) -> Result<CachedLayer> {
+        let compression = self.compression_of(kind);
+        let total = items.iter().map(|item| item.entry.size()).sum();
+        let task = self.reporter.start(&format!("writing {kind} layer"), Unit::Bytes, Some(total));
+        let mut writer = LayerWriter::start(self.store.ingest()?, compression, self.threads)?;
+        for item in items.iter_mut() {
+            let reader = open(item)?;
+            let size = item.entry.size();
+            let mut reader = Unchanged { reader, item_state: state_of(item) };
+            writer.add(item.entry.clone(), &mut reader)?;
+            reader.check(&item.entry)?;
+            task.advance(size);
+        }
+        let (ingest, layer) = writer.finish()?;
+        self.lease.hold(&layer.digest)?;
+        self.lease.hold(&layer.diff_id)?;
+        self.store.commit(ingest, &layer.digest)?;
+        self.store.put_toc(&layer.diff_id, &layer.toc)?;
+        for (item, entry) in items.iter_mut().zip(&layer.toc.entries) {
+            if item.digest.is_none() {
+                item.digest = Some(entry.content.unwrap_or_default());
+                self.remember(item)?;
+            }
+        }
+        task.done(&format!("{kind} layer {}", layer.digest.short()));
+        let media_type = compression.media_type(self.docker)?;
+        let mut descriptor = Descriptor::new(media_type, layer.digest, layer.size);
+        descriptor.annotations.insert(LAYER_KIND.to_owned(), kind.as_str().to_owned());
+        Ok(CachedLayer { descriptor, diff_id: layer.diff_id, newest })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> Result<std::sync::MutexGuard<'_, T>> {
+    mutex.lock().map_err(|_| Error::failed("another thread of the build has failed"))
+}
+
+/// Everything of an entry that makes its bytes, but the time.
+fn add_entry(key: &mut Key, entry: &Entry) {
+    key.add(entry.path.as_bytes());
+    match &entry.kind {
+        EntryKind::File { size } => {
+            key.add(b"file");
+            key.add_number(*size);
+        }
+        EntryKind::Directory => key.add(b"directory"),
+        EntryKind::Symlink { target } => {
+            key.add(b"symlink");
+            key.add(target);
+        }
+        EntryKind::HardLink { target } => {
+            key.add(b"link");
+            key.add(target.as_bytes());
+        }
+        EntryKind::CharDevice { major, minor } | EntryKind::BlockDevice { major, minor } => {
+            key.add(if matches!(entry.kind, EntryKind::CharDevice { .. }) { b"char" } else { b"blck" });
+            key.add_number(u64::from(*major) << 32 | u64::from(*minor));
+        }
+        EntryKind::Fifo => key.add(b"fifo"),
+    }
+    for number in [entry.mode, entry.uid, entry.gid] {
+        key.add_number(u64::from(number));
+    }
+    key.add_number(entry.xattrs.len() as u64);
+    for (name, value) in &entry.xattrs {
+        key.add(name);
+        key.add(value);
+    }
+}
+
+type ItemReader = Box<dyn Read>;
+
+/// Opens an item's content, reading its extended attributes on the way if nobody has yet.
+fn open(item: &mut Item) -> Result<ItemReader> {
+    let size = item.entry.size();
+    let reader: ItemReader = match &item.content {
+        Content::None => Box::new(std::io::empty()),
+        Content::Bytes(bytes) => Box::new(std::io::Cursor::new(bytes.clone())),
+        Content::Range { file, offset } => Box::new(RangeReader::new(file.clone(), *offset, size)),
+        Content::Layer { layer, offset } => Box::new(RangeReader::new(layer.open()?, *offset, size)),
+        Content::Context { root, path, .. } => {
+            let file = root.open_file(path.as_path())?;
+            if item.xattrs_unread {
+                item.entry.xattrs = xattr::for_layers(&file)?;
+                item.xattrs_unread = false;
+            }
+            Box::new(file)
+        }
+    };
+    if item.xattrs_unread {
+        read_xattrs(item)?;
+    }
+    Ok(reader)
+}

@@ -1,0 +1,222 @@
+//! Which stages a target needs and what each of them starts from.
+//!
+//! A pure function of the syntax tree and the arguments; it opens nothing. `FROM`, `COPY --from`
+//! and `RUN --mount from=` are resolved here, so that doing has no name left to interpret.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::build::options::NamedContext;
+use crate::build::scope::Scope;
+use crate::error::{Error, Result};
+use crate::image::Platform;
+use crate::kubefile::ast::{InstructionKind, Kubefile, Stage};
+use crate::kubefile::suggest;
+
+/// What a stage starts from, or what `--from` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// Nothing.
+    Scratch,
+    /// An earlier stage.
+    Stage(usize),
+    /// An image of the store.
+    Image(String),
+    /// A context of the command line (`--build-context`), by its name.
+    Context(String),
+}
+
+/// One needed stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StagePlan {
+    /// Its place in the Kubefile.
+    pub(crate) index: usize,
+    /// For people: its name or number.
+    pub(crate) name: String,
+    pub(crate) base: From,
+    pub(crate) platform: Platform,
+    /// Earlier stages that must be finished first.
+    pub(crate) needs: BTreeSet<usize>,
+}
+
+/// The needed stages, in the Kubefile's order; the last one is the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BuildPlan {
+    pub(crate) stages: Vec<StagePlan>,
+    /// Names of `ARG`s before the first FROM, with their values.
+    pub(crate) globals: BTreeMap<String, String>,
+}
+
+impl BuildPlan {
+    /// The stage whose image is the result.
+    pub(crate) fn target(&self) -> Option<&StagePlan> {
+        self.stages.last()
+    }
+}
+
+/// Names that stand before an image name in `FROM` and `--from` (BuildKit, buildah).
+const IMAGE_PREFIXES: [&str; 2] = ["docker-image://", "container-image://"];
+
+/// Plans the build of `target` (the last stage if `None`) for `platform`.
+pub(crate) fn plan(
+    kubefile: &Kubefile,
+    target: Option<&str>,
+    contexts: &BTreeMap<String, NamedContext>,
+    globals: &Scope,
+    platform: &Platform,
+) -> Result<BuildPlan> {
+    let planner = Planner { kubefile, contexts };
+    let target = planner.target(target)?;
+    let mut needed: BTreeMap<usize, StagePlan> = BTreeMap::new();
+    let mut queue = vec![target];
+    while let Some(index) = queue.pop() {
+        if needed.contains_key(&index) {
+            continue;
+        }
+        let Some(stage) = kubefile.stages.get(index) else { continue };
+        let planned = planner.stage(stage, globals, platform)?;
+        queue.extend(&planned.needs);
+        needed.insert(index, planned);
+    }
+    Ok(BuildPlan { stages: needed.into_values().collect(), globals: globals.values() })
+}
+
+struct Planner<'a> {
+    kubefile: &'a Kubefile,
+    contexts: &'a BTreeMap<String, NamedContext>,
+}
+
+impl Planner<'_> {
+    fn target(&self, target: Option<&str>) -> Result<usize> {
+        let last = self.kubefile.stages.len().saturating_sub(1);
+        let Some(name) = target else { return Ok(last) };
+        self.stage_called(name, last + 1).ok_or_else(|| {
+            let names = self.kubefile.stages.iter().filter_map(|stage| stage.from.name.as_deref());
+            let error = Error::usage(format!(
+                "{} has no stage `{name}` to build",
+                self.kubefile.name
+            ));
+            match suggest::closest(name, names) {
+                Some(near) => error.hint(format!("did you mean --target {near}?")),
+                None => error.hint("--target takes the name after AS or the number of a FROM, counted from 0"),
+            }
+        })
+    }
+
+    /// The stage before `before` called `name`; the latest of several.
+    fn stage_called(&self, name: &str, before: usize) -> Option<usize> {
+        let earlier = self.kubefile.stages.get(..before)?;
+        let lower = name.to_lowercase();
+        let named = earlier.iter().rposition(|stage| stage.from.name.as_deref() == Some(&lower));
+        named.or_else(|| name.parse().ok().filter(|index| *index < before))
+    }
+
+    fn stage(&self, stage: &Stage, globals: &Scope, target: &Platform) -> Result<StagePlan> {
+        let here = |error: Error| {
+            error.context(format!(
+                "{}:{}: {}",
+                self.kubefile.name, stage.from.span.line, stage.from.text
+            ))
+        };
+        let image = globals.word(&stage.from.image).map_err(here)?;
+        if image.is_empty() {
+            return Err(here(Error::usage(format!(
+                "`{}` expands to nothing, so there is no image to start from",
+                stage.from.image
+            ))
+            .hint("give the ARG a default or pass --build-arg")));
+        }
+        let platform = match &stage.from.platform {
+            Some(raw) => {
+                let text = globals.word(raw).map_err(here)?;
+                if text.is_empty() { target.clone() } else { Platform::parse(&text).map_err(here)? }
+            }
+            None => target.clone(),
+        };
+        let base = self.base(&image, stage.index);
+        let mut needs = BTreeSet::new();
+        if let From::Stage(index) = base {
+            needs.insert(index);
+        }
+        for name in sources_of(stage) {
+            if let From::Stage(index) = self.from(name, stage)? {
+                needs.insert(index);
+            }
+        }
+        let name = stage.from.name.clone().unwrap_or_else(|| stage.index.to_string());
+        Ok(StagePlan { index: stage.index, name, base, platform, needs })
+    }
+
+    fn base(&self, image: &str, index: usize) -> From {
+        // Numbers name no stage in FROM (Dockerfile reference): `FROM 1` is an image called 1.
+        let lower = image.to_lowercase();
+        let named = self
+            .kubefile
+            .stages
+            .get(..index)
+            .and_then(|all| all.iter().rposition(|stage| stage.from.name.as_deref() == Some(&lower)));
+        match named {
+            Some(stage) => From::Stage(stage),
+            None if self.contexts.contains_key(image) => From::Context(image.to_owned()),
+            None if image == "scratch" => From::Scratch,
+            None => From::Image(without_prefix(image).to_owned()),
+        }
+    }
+
+    /// What `--from=name` in `stage` means.
+    fn from(&self, name: &str, stage: &Stage) -> Result<From> {
+        from_name(self.kubefile, self.contexts, name, stage.index)
+    }
+}
+
+/// What `--from=name` means in stage number `index`.
+pub(crate) fn from_name(
+    kubefile: &Kubefile,
+    contexts: &BTreeMap<String, NamedContext>,
+    name: &str,
+    index: usize,
+) -> Result<From> {
+    let planner = Planner { kubefile, contexts };
+    if let Some(stage) = planner.stage_called(name, index) {
+        return Ok(From::Stage(stage));
+    }
+    if contexts.contains_key(name) {
+        return Ok(From::Context(name.to_owned()));
+    }
+    let later = planner.stage_called(name, kubefile.stages.len());
+    if let Some(later) = later.filter(|later| *later >= index) {
+        let what = if later == index { "the stage itself" } else { "a later stage" };
+        return Err(Error::usage(format!(
+            "{}: stage {} takes files from `{name}`, which is {what}",
+            kubefile.name, index
+        ))
+        .hint("a stage can only use stages above it; move that stage up"));
+    }
+    if name == "scratch" {
+        return Ok(From::Scratch);
+    }
+    Ok(From::Image(without_prefix(name).to_owned()))
+}
+
+fn without_prefix(image: &str) -> &str {
+    IMAGE_PREFIXES.iter().find_map(|prefix| image.strip_prefix(prefix)).unwrap_or(image)
+}
+
+/// Every name that an instruction of the stage takes files from.
+fn sources_of(stage: &Stage) -> impl Iterator<Item = &str> {
+    stage.instructions.iter().flat_map(|instruction| {
+        let kind = match &instruction.kind {
+            InstructionKind::Onbuild(onbuild) => &onbuild.instruction.kind,
+            kind => kind,
+        };
+        let names: Vec<&str> = match kind {
+            InstructionKind::Copy(copy) | InstructionKind::Add(copy) => {
+                copy.flags.from.iter().map(String::as_str).collect()
+            }
+            InstructionKind::Run(run) => {
+                run.mounts.iter().filter_map(|mount| mount.from.as_deref()).collect()
+            }
+            _ => Vec::new(),
+        };
+        names
+    })
+}

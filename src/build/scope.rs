@@ -1,0 +1,176 @@
+//! The variables of a build: `ARG` before and inside stages, `ENV`, the predefined ones, and the
+//! expansion of raw words against them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::{Error, Result};
+use crate::image::Platform;
+use crate::kubefile::ast::Instruction;
+use crate::kubefile::expand;
+
+/// Proxy variables that every RUN sees without declaration and that never enter history or cache
+/// keys (Dockerfile reference, "Predefined ARGs").
+pub(crate) const PROXY_ARGS: [&str; 10] = [
+    "ALL_PROXY",
+    "FTP_PROXY",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "all_proxy",
+    "ftp_proxy",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
+
+/// The platform arguments of BuildKit, global in scope but to be re-declared in a stage.
+pub(crate) fn platform_args(
+    build: &Platform,
+    target: &Platform,
+    stage_name: &str,
+) -> BTreeMap<String, String> {
+    let mut args = BTreeMap::new();
+    for (prefix, platform) in [("BUILD", build), ("TARGET", target)] {
+        let mut set = |suffix: &str, value: String| args.insert(format!("{prefix}{suffix}"), value);
+        set("PLATFORM", platform.to_string());
+        set("OS", platform.os.clone());
+        set("ARCH", platform.architecture.clone());
+        set("VARIANT", platform.variant.clone().unwrap_or_default());
+        set("OSVERSION", platform.os_version.clone().unwrap_or_default());
+    }
+    args.insert("TARGETSTAGE".to_owned(), stage_name.to_owned());
+    args
+}
+
+/// The variables of one stage (or of the lines before the first FROM) as they stand between two
+/// instructions.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    escape: char,
+    /// What the command line gave.
+    build_args: BTreeMap<String, String>,
+    /// Global and platform arguments: values for `ARG NAME` without a default.
+    outer: BTreeMap<String, String>,
+    /// Declared here, with their values if they have one.
+    args: BTreeMap<String, Option<String>>,
+    /// The `ENV` so far, in order.
+    env: Vec<(String, String)>,
+    used: BTreeSet<String>,
+}
+
+impl Scope {
+    /// A scope without declarations; `env` is what the base image brings.
+    pub(crate) fn new(
+        escape: char,
+        build_args: BTreeMap<String, String>,
+        outer: BTreeMap<String, String>,
+        env: Vec<(String, String)>,
+    ) -> Self {
+        Self { escape, build_args, outer, args: BTreeMap::new(), env, used: BTreeSet::new() }
+    }
+
+    /// The scope of the lines before the first FROM: platform arguments need no declaration there.
+    pub(crate) fn global(
+        escape: char,
+        build_args: &BTreeMap<String, String>,
+        platform: BTreeMap<String, String>,
+    ) -> Self {
+        let mut scope = Self::new(escape, build_args.clone(), platform.clone(), Vec::new());
+        scope.args = platform.into_iter().map(|(name, value)| (name, Some(value))).collect();
+        scope
+    }
+
+    /// `ARG NAME[=DEFAULT]`: the command line beats the default, the default beats the outer scope.
+    pub(crate) fn declare(&mut self, name: &str, default: Option<&str>) -> Result<()> {
+        let value = if let Some(value) = self.build_args.get(name) {
+            Some(value.clone())
+        } else if let Some(default) = default {
+            Some(self.word(default)?)
+        } else {
+            self.outer.get(name).cloned()
+        };
+        self.used.insert(name.to_owned());
+        self.args.insert(name.to_owned(), value);
+        Ok(())
+    }
+
+    /// `ENV NAME=VALUE` with expanded parts: replaces an earlier value in its place.
+    pub(crate) fn set_env(&mut self, name: &str, value: &str) {
+        match self.env.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => value.clone_into(old),
+            None => self.env.push((name.to_owned(), value.to_owned())),
+        }
+    }
+
+    /// Takes a variable out of the environment.
+    pub(crate) fn unset_env(&mut self, name: &str) {
+        self.env.retain(|(known, _)| known != name);
+    }
+
+    /// The value of `name`: ENV beats ARG.
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        let env = self.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        env.or_else(|| self.args.get(name).cloned().flatten())
+    }
+
+    /// Expands a raw word: variables replaced, quotes removed.
+    pub(crate) fn word(&self, raw: &str) -> Result<String> {
+        expand::expand(raw, self.escape, &|name| self.get(name)).map_err(|error| {
+            Error::usage(format!("cannot expand `{raw}`")).caused_by(error)
+        })
+    }
+
+    /// Expands a raw word that may become several (`EXPOSE $PORTS`).
+    pub(crate) fn words(&self, raw: &str) -> Result<Vec<String>> {
+        expand::expand_words(raw, self.escape, &|name| self.get(name)).map_err(|error| {
+            Error::usage(format!("cannot expand `{raw}`")).caused_by(error)
+        })
+    }
+
+    /// The environment, as the image's config holds it.
+    pub(crate) fn env(&self) -> &[(String, String)] {
+        &self.env
+    }
+
+    /// Declared arguments that have a value and no ENV over them: what RUN sees besides ENV, and
+    /// what enters its cache key.
+    pub(crate) fn run_args(&self) -> Vec<(String, String)> {
+        let has_env = |name: &str| self.env.iter().any(|(known, _)| known == name);
+        self.args
+            .iter()
+            .filter(|(name, _)| !has_env(name))
+            .filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
+            .collect()
+    }
+
+    /// All declared values: the outer scope of the stages, when this is the global scope.
+    pub(crate) fn values(&self) -> BTreeMap<String, String> {
+        self.args.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?))).collect()
+    }
+
+    /// Names that an `ARG` has declared.
+    pub(crate) fn declared(&self) -> &BTreeSet<String> {
+        &self.used
+    }
+
+    /// The escape character of the Kubefile.
+    pub(crate) fn escape(&self) -> char {
+        self.escape
+    }
+}
+
+/// Splits the `NAME=VALUE` strings of an image's config.
+pub(crate) fn split_env(env: &[String]) -> Vec<(String, String)> {
+    env.iter()
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (name.to_owned(), value.to_owned())
+        })
+        .collect()
+}
+
+/// Puts the place of an instruction in front of an error.
+pub(crate) fn at(file: &str, instruction: &Instruction, error: Error) -> Error {
+    let text: String = instruction.text.chars().take(120).collect();
+    error.context(format!("{file}:{}: {text}", instruction.span.line))
+}

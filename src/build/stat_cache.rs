@@ -1,0 +1,203 @@
+//! Content digests of files that have not changed since they were last read: (device, inode, size,
+//! mtime, ctime) → BLAKE3 and extended attributes, so that an unchanged context is not read again.
+//!
+//! A file whose ctime is not clearly older than the moment it was looked at could change again
+//! without its times showing it (git calls this racy); such a file is never remembered.
+//! Losing the cache costs time, never correctness, so damage means an empty cache.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+use crate::fs::atomic::{self, Durability};
+
+const MAGIC: &[u8; 8] = b"imgstat1";
+/// Bytes of one record on disk.
+const RECORD: usize = 16 + 8 + 16 + 16 + 32 + 1;
+/// A file must have been left alone this long to be remembered, in seconds.
+const SETTLED: i64 = 2;
+/// More records than this are not read.
+const MAX_RECORDS: usize = 20_000_000;
+
+/// What identifies one state of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileState {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    /// Seconds and nanoseconds.
+    pub(crate) mtime: (i64, u32),
+    pub(crate) ctime: (i64, u32),
+}
+
+/// What is remembered of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// BLAKE3 of the content.
+    pub(crate) content: [u8; 32],
+    /// It has extended attributes that go into a layer, which must then be read.
+    pub(crate) has_xattrs: bool,
+}
+
+/// The remembered files of one context.
+#[derive(Debug)]
+pub(crate) struct StatCache {
+    path: PathBuf,
+    known: HashMap<(u64, u64), (FileState, Known)>,
+    /// Seen in this build: what is saved.
+    seen: HashMap<(u64, u64), (FileState, Known)>,
+    now: i64,
+    changed: bool,
+}
+
+impl StatCache {
+    /// Reads the cache file; `now` is the time of day in seconds, taken before the context is walked.
+    pub(crate) fn open(path: PathBuf, now: i64) -> Self {
+        let known = read(&path).unwrap_or_default();
+        Self { path, known, seen: HashMap::new(), now, changed: false }
+    }
+
+    /// What is known of a file in exactly this state.
+    pub(crate) fn get(&mut self, state: &FileState) -> Option<Known> {
+        let key = (state.device, state.inode);
+        let (_, known) = *self
+            .known
+            .get(&key)
+            .or_else(|| self.seen.get(&key))
+            .filter(|(remembered, _)| remembered == state)?;
+        self.seen.insert(key, (*state, known));
+        Some(known)
+    }
+
+    /// Remembers a file, unless it has changed so recently that it could change again unseen.
+    pub(crate) fn put(&mut self, state: &FileState, known: Known) {
+        let newest = state.ctime.0.max(state.mtime.0);
+        if newest + SETTLED > self.now {
+            return;
+        }
+        self.changed = true;
+        self.seen.insert((state.device, state.inode), (*state, known));
+    }
+
+    /// Writes the cache back if this build learnt anything; records not seen in this build stay,
+    /// unless there are far more of them than of those seen.
+    pub(crate) fn save(mut self) -> Result<()> {
+        if !self.changed {
+            return Ok(());
+        }
+        if self.known.len() <= 4 * self.seen.len() + 1000 {
+            for (key, value) in self.known {
+                self.seen.entry(key).or_insert(value);
+            }
+        }
+        let mut records: Vec<&(FileState, Known)> = self.seen.values().collect();
+        records.sort_by_key(|(state, _)| (state.device, state.inode));
+        let mut bytes = Vec::with_capacity(MAGIC.len() + records.len() * RECORD + 32);
+        bytes.extend_from_slice(MAGIC);
+        for (state, known) in records {
+            encode(&mut bytes, state, known);
+        }
+        let checksum = blake3::hash(&bytes);
+        bytes.extend_from_slice(checksum.as_bytes());
+        atomic::write(&self.path, &bytes, 0o600, Durability::Atomic)
+    }
+}
+
+fn read(path: &Path) -> Option<HashMap<(u64, u64), (FileState, Known)>> {
+    let mut file = std::fs::File::open(path).ok()?;
+    let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
+    if length > MAX_RECORDS * RECORD {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(length);
+    file.read_to_end(&mut bytes).ok()?;
+    let (body, checksum) = bytes.split_at_checked(bytes.len().checked_sub(32)?)?;
+    if blake3::hash(body).as_bytes() != checksum {
+        return None;
+    }
+    let records = body.strip_prefix(MAGIC.as_slice())?;
+    if records.len() % RECORD != 0 {
+        return None;
+    }
+    let mut known = HashMap::with_capacity(records.len() / RECORD);
+    for record in records.chunks_exact(RECORD) {
+        let (state, value) = decode(record)?;
+        known.insert((state.device, state.inode), (state, value));
+    }
+    Some(known)
+}
+
+fn encode(bytes: &mut Vec<u8>, state: &FileState, known: &Known) {
+    bytes.extend_from_slice(&state.device.to_le_bytes());
+    bytes.extend_from_slice(&state.inode.to_le_bytes());
+    bytes.extend_from_slice(&state.size.to_le_bytes());
+    for (seconds, nanoseconds) in [state.mtime, state.ctime] {
+        bytes.extend_from_slice(&seconds.to_le_bytes());
+        bytes.extend_from_slice(&u64::from(nanoseconds).to_le_bytes());
+    }
+    bytes.extend_from_slice(&known.content);
+    bytes.push(u8::from(known.has_xattrs));
+}
+
+fn decode(record: &[u8]) -> Option<(FileState, Known)> {
+    let word = |at: usize| Some(u64::from_le_bytes(record.get(at..at + 8)?.try_into().ok()?));
+    let time = |at: usize| Some((word(at)?.cast_signed(), u32::try_from(word(at + 8)?).ok()?));
+    let state = FileState {
+        device: word(0)?,
+        inode: word(8)?,
+        size: word(16)?,
+        mtime: time(24)?,
+        ctime: time(40)?,
+    };
+    let known = Known {
+        content: record.get(56..88)?.try_into().ok()?,
+        has_xattrs: *record.get(88)? != 0,
+    };
+    Some((state, known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(inode: u64, changed: i64) -> FileState {
+        FileState { device: 1, inode, size: 5, mtime: (changed, 7), ctime: (changed, 9) }
+    }
+
+    const KNOWN: Known = Known { content: [3; 32], has_xattrs: true };
+
+    #[test]
+    fn what_is_saved_is_found_again_in_the_same_state_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("stat");
+        let mut cache = StatCache::open(path.clone(), 1000);
+        cache.put(&state(1, 900), KNOWN);
+        cache.save().unwrap();
+        let mut cache = StatCache::open(path, 1001);
+        assert_eq!(cache.get(&state(1, 900)), Some(KNOWN));
+        assert_eq!(cache.get(&state(1, 901)), None, "another time is another state");
+        assert_eq!(cache.get(&FileState { size: 6, ..state(1, 900) }), None);
+    }
+
+    #[test]
+    fn a_file_that_just_changed_is_not_trusted() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cache = StatCache::open(directory.path().join("stat"), 1000);
+        cache.put(&state(1, 999), KNOWN);
+        assert_eq!(cache.get(&state(1, 999)), None);
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_empty_cache() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("stat");
+        let mut cache = StatCache::open(path.clone(), 1000);
+        cache.put(&state(1, 900), KNOWN);
+        cache.save().unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[20] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        assert_eq!(StatCache::open(path, 1001).get(&state(1, 900)), None);
+    }
+}

@@ -1,0 +1,112 @@
+//! The build cache: step key → the layers that the step gave.
+//!
+//! A record is a small JSON file `cache/steps/<key>`; its `digests` tell prune what it keeps
+//! alive. A record whose blobs are gone is no record.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::fs::atomic::{self, Durability};
+use crate::image::{Descriptor, Digest};
+use crate::store::Store;
+use crate::store::blobs::Lease;
+
+/// Bumped when the same inputs would give other bytes than before.
+const SEMANTICS: &str = "imgctl build 1";
+/// Largest record read, in bytes.
+const MAX_RECORD: u64 = 1 << 20;
+
+/// A layer as the cache and a stage know it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CachedLayer {
+    /// Media type, digest, size and the layer's kind as annotation.
+    pub(crate) descriptor: Descriptor,
+    pub(crate) diff_id: Digest,
+    /// Newest modification time inside, seconds since 1970; what `created` is made from.
+    pub(crate) newest: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    layers: Vec<CachedLayer>,
+    digests: Vec<Digest>,
+}
+
+/// What a step's key is made of, in order. Parts are length-prefixed, so that no two lists of
+/// parts give the same key by accident.
+#[derive(Clone, Debug)]
+pub(crate) struct Key(blake3::Hasher);
+
+impl Key {
+    /// A key for one sort of step.
+    pub(crate) fn new(sort: &str) -> Self {
+        let mut key = Self(blake3::Hasher::new());
+        key.add(SEMANTICS.as_bytes());
+        key.add(sort.as_bytes());
+        key
+    }
+
+    /// Adds one part.
+    pub(crate) fn add(&mut self, part: &[u8]) {
+        self.0.update(&(part.len() as u64).to_le_bytes());
+        self.0.update(part);
+    }
+
+    /// Adds a number.
+    pub(crate) fn add_number(&mut self, number: u64) {
+        self.0.update(&number.to_le_bytes());
+    }
+
+    /// The key as the record's file name.
+    pub(crate) fn finish(&self) -> String {
+        self.0.finalize().to_hex().to_string()
+    }
+}
+
+/// The cache in a store, or none (`--no-cache` reads nothing but still records).
+#[derive(Clone, Debug)]
+pub(crate) struct StepCache {
+    directory: PathBuf,
+    read: bool,
+}
+
+impl StepCache {
+    /// The step cache of `store`; with `read` off every look-up misses.
+    pub(crate) fn new(store: &Store, read: bool) -> Self {
+        Self { directory: store.cache_directory().join("steps"), read }
+    }
+
+    /// The layers recorded under `key`, if all of them are still here; they are leased before
+    /// they are looked at, so that a prune at this moment cannot take them.
+    pub(crate) fn get(&self, store: &Store, lease: &Lease, key: &str) -> Result<Option<Vec<CachedLayer>>> {
+        if !self.read {
+            return Ok(None);
+        }
+        let Ok(file) = std::fs::File::open(self.directory.join(key)) else { return Ok(None) };
+        if file.metadata().map_or(true, |metadata| metadata.len() > MAX_RECORD) {
+            return Ok(None);
+        }
+        // A damaged record is a miss: the step runs and writes a good one.
+        let Ok(record) = serde_json::from_reader::<_, Record>(file) else { return Ok(None) };
+        for layer in &record.layers {
+            lease.hold(&layer.descriptor.digest)?;
+            lease.hold(&layer.diff_id)?;
+            if store.blob_size(&layer.descriptor.digest)? != Some(layer.descriptor.size) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(record.layers))
+    }
+
+    /// Records what a step gave.
+    pub(crate) fn put(&self, key: &str, layers: &[CachedLayer]) -> Result<()> {
+        let digests =
+            layers.iter().flat_map(|layer| [layer.descriptor.digest.clone(), layer.diff_id.clone()]);
+        let record = Record { layers: layers.to_vec(), digests: digests.collect() };
+        let bytes = serde_json::to_vec(&record)
+            .map_err(|error| Error::failed("cannot write a build cache record").caused_by(error))?;
+        atomic::write(&self.directory.join(key), &bytes, 0o600, Durability::Atomic)
+    }
+}
