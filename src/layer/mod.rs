@@ -8,11 +8,14 @@ pub(crate) mod decompress;
 pub(crate) mod entry;
 pub(crate) mod tar_reader;
 pub(crate) mod toc;
+pub(crate) mod tree;
 pub(crate) mod unpack;
+pub(crate) mod whiteout;
 pub(crate) mod writer;
 
 pub(crate) use compress::Compression;
 pub(crate) use entry::{Entry, EntryKind, LayerPath, Mtime};
 pub(crate) use tar_reader::{Limits, TarReader};
 pub(crate) use toc::{Toc, TocEntry};
+pub(crate) use tree::{Found, Tree};
 pub(crate) use writer::{Layer, LayerWriter};

@@ -1,0 +1,397 @@
+//! The merged view of an image: its layers' tables of contents with whiteouts, opaque markers and
+//! replacements applied, without unpacking anything.
+//!
+//! Paths are lexical: an entry below a symlink of a lower layer replaces the symlink by a
+//! directory, as in per-layer snapshots. Must not know where blobs are kept.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::layer::whiteout::{self, Marker};
+use crate::layer::{Entry, EntryKind, LayerPath, Toc, TocEntry};
+
+#[cfg(test)]
+mod tests;
+
+/// As many symlinks as Linux follows in one look-up.
+const MAX_SYMLINKS: usize = 40;
+
+/// Bytes of a path, symlinks expanded (PATH_MAX); longer ones cannot be looked up by the kernel.
+const MAX_EXPANDED: usize = 4096;
+
+/// Identifies the file behind a name: names with equal numbers are hard links of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Inode {
+    layer: u32,
+    index: u32,
+}
+
+/// The `layer` of directories that no layer lists.
+const IMPLIED: u32 = u32::MAX;
+
+/// Directories that may be implied. Real images have next to none, while a hostile name of 4 KiB
+/// implies two thousand.
+const MAX_IMPLIED: u32 = 1 << 20;
+
+/// What a name of the merged tree refers to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found<'a> {
+    /// Index of the layer that holds metadata and content, lowest first; `None` for a directory
+    /// that no layer lists but some entry lies in.
+    pub(crate) layer: Option<usize>,
+    /// The file itself. For a further hard link this is the first name's entry: its kind is never
+    /// [`EntryKind::HardLink`], and its path is not always the one that was looked up.
+    pub(crate) entry: &'a TocEntry,
+    /// Which file it is.
+    pub(crate) inode: Inode,
+}
+
+impl<'a> Found<'a> {
+    /// Kind and metadata.
+    pub(crate) fn entry(&self) -> &'a Entry {
+        &self.entry.entry
+    }
+}
+
+/// The merged tree of any number of layers, lowest first.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    layers: Vec<Arc<Toc>>,
+    /// What every directory that no layer lists looks like: 0755, root's, time 0.
+    implied: TocEntry,
+    implied_count: u32,
+    /// The root is the first. Removed subtrees stay behind unreachable: trees do not live long.
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    inode: Inode,
+    is_directory: bool,
+    children: BTreeMap<Box<[u8]>, u32>,
+}
+
+const ROOT: u32 = 0;
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tree {
+    /// The tree of no layers: an empty root, 0755.
+    pub(crate) fn new() -> Self {
+        let root = Entry::new(LayerPath::root(), EntryKind::Directory, 0o755);
+        Self {
+            layers: Vec::new(),
+            implied: TocEntry {
+                entry: root,
+                offset: 0,
+                content: None,
+            },
+            implied_count: 1,
+            nodes: vec![Node {
+                inode: Inode {
+                    layer: IMPLIED,
+                    index: 0,
+                },
+                is_directory: true,
+                children: BTreeMap::new(),
+            }],
+        }
+    }
+
+    /// The tree of an image's layers, lowest first.
+    pub(crate) fn from_layers(layers: impl IntoIterator<Item = Arc<Toc>>) -> Result<Self> {
+        let mut tree = Self::new();
+        for toc in layers {
+            tree.apply(toc)?;
+        }
+        Ok(tree)
+    }
+
+    /// Puts one more layer on top. Fails on a hard link to a file that does not exist and on
+    /// malformed whiteouts; the tree is then of no further use.
+    pub(crate) fn apply(&mut self, toc: impl Into<Arc<Toc>>) -> Result<()> {
+        let toc = toc.into();
+        let too_many = || Error::bad_content("a layer has more entries than can be counted");
+        let layer = u32::try_from(self.layers.len()).map_err(|_| too_many())?;
+        u32::try_from(toc.entries.len()).map_err(|_| too_many())?;
+        self.layers.push(Arc::clone(&toc));
+        // Markers concern the layers below only, wherever in the tar they stand: they go first.
+        let mut is_marker = vec![false; toc.entries.len()];
+        for (listed, is_marker) in toc.entries.iter().zip(&mut is_marker) {
+            let marker = whiteout::marker(&listed.entry.path)?;
+            *is_marker = marker != Marker::None;
+            match marker {
+                Marker::Whiteout(path) => self.remove(&path),
+                Marker::Opaque(directory) => {
+                    if let Some(node) = self.find(&directory) {
+                        self.nodes[node as usize].children.clear();
+                    }
+                }
+                Marker::None | Marker::Leftover => {}
+            }
+        }
+        let mut parent_of_last = (LayerPath::root(), ROOT);
+        for (index, listed) in toc.entries.iter().enumerate() {
+            if !is_marker[index] {
+                let index = u32::try_from(index).map_err(|_| too_many())?;
+                self.add(&listed.entry, Inode { layer, index }, &mut parent_of_last)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The layers applied so far, lowest first.
+    pub(crate) fn layers(&self) -> &[Arc<Toc>] {
+        &self.layers
+    }
+
+    /// What `path` refers to; symlinks are not followed.
+    pub(crate) fn lookup(&self, path: &LayerPath) -> Option<Found<'_>> {
+        self.find(path).and_then(|node| self.found(node))
+    }
+
+    /// The names in a directory, sorted bytewise; nothing for what is no directory.
+    pub(crate) fn children(
+        &self,
+        directory: &LayerPath,
+    ) -> impl Iterator<Item = (&[u8], Found<'_>)> {
+        self.find(directory)
+            .into_iter()
+            .flat_map(|node| &self.nodes[node as usize].children)
+            .filter_map(|(name, child)| Some((&**name, self.found(*child)?)))
+    }
+
+    /// `path` with every symlink followed, the last component's too. Targets are taken inside the
+    /// root, `..` stops there, and components that do not exist stay as they are. A loop is an
+    /// error.
+    pub(crate) fn resolve(&self, path: &LayerPath) -> Result<LayerPath> {
+        self.follow(path, true)
+    }
+
+    /// Like [`Tree::resolve`], but the last component is not followed.
+    pub(crate) fn resolve_parent(&self, path: &LayerPath) -> Result<LayerPath> {
+        self.follow(path, false)
+    }
+
+    /// Everything at and below `start`, each directory before its content and names sorted
+    /// bytewise, with full paths; nothing if `start` does not exist.
+    pub(crate) fn walk(&self, start: &LayerPath) -> Walk<'_> {
+        let mut stack = Vec::new();
+        stack.extend(self.find(start).map(|node| (start.clone(), node)));
+        Walk { tree: self, stack }
+    }
+
+    fn found(&self, node: u32) -> Option<Found<'_>> {
+        let inode = self.nodes.get(node as usize)?.inode;
+        let index = inode.index as usize;
+        if inode.layer == IMPLIED {
+            return Some(Found {
+                layer: None,
+                entry: &self.implied,
+                inode,
+            });
+        }
+        let layer = inode.layer as usize;
+        Some(Found {
+            layer: Some(layer),
+            entry: self.layers.get(layer)?.entries.get(index)?,
+            inode,
+        })
+    }
+
+    fn find(&self, path: &LayerPath) -> Option<u32> {
+        path.components()
+            .try_fold(ROOT, |node, name| self.child(node, name))
+    }
+
+    fn child(&self, node: u32, name: &[u8]) -> Option<u32> {
+        self.nodes[node as usize].children.get(name).copied()
+    }
+
+    fn remove(&mut self, path: &LayerPath) {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return;
+        };
+        if let Some(parent) = self.find(&parent) {
+            self.nodes[parent as usize].children.remove(name);
+        }
+    }
+
+    fn add(
+        &mut self,
+        entry: &Entry,
+        own: Inode,
+        parent_of_last: &mut (LayerPath, u32),
+    ) -> Result<()> {
+        let (Some(parent_path), Some(name)) = (entry.path.parent(), entry.path.file_name()) else {
+            if entry.is_directory() {
+                self.nodes[ROOT as usize].inode = own;
+                return Ok(());
+            }
+            return Err(Error::bad_content(
+                "the image's root is listed as something else than a directory",
+            ));
+        };
+        let inode = match &entry.kind {
+            EntryKind::HardLink { target } => self.linked(&entry.path, target)?,
+            _ => own,
+        };
+        // Entries usually come a directory at a time. Adding one changes what lies in its parent,
+        // never the parent, so the node found last is still right.
+        if parent_of_last.0 != parent_path {
+            let node = self.make_directories(&parent_path)?;
+            *parent_of_last = (parent_path, node);
+        }
+        let parent = parent_of_last.1;
+        let is_directory = entry.is_directory();
+        if let Some(existing) = self.child(parent, name) {
+            let node = &mut self.nodes[existing as usize];
+            if !(node.is_directory && is_directory) {
+                node.children = BTreeMap::new();
+            }
+            node.inode = inode;
+            node.is_directory = is_directory;
+            return Ok(());
+        }
+        let node = self.push_node(inode, is_directory)?;
+        self.nodes[parent as usize]
+            .children
+            .insert(name.into(), node);
+        Ok(())
+    }
+
+    /// The file that a hard link named `path` shares.
+    fn linked(&self, path: &LayerPath, target: &LayerPath) -> Result<Inode> {
+        let node = self.find(target).map(|node| &self.nodes[node as usize]);
+        match node {
+            Some(node) if !node.is_directory => Ok(node.inode),
+            Some(_) => Err(Error::bad_content(format!(
+                "`{path}` is a hard link to the directory `{target}`"
+            ))),
+            None => Err(Error::bad_content(format!(
+                "`{path}` is a hard link to `{target}`, which does not exist"
+            ))),
+        }
+    }
+
+    /// The node of a directory, made with its parents where missing. What is no directory is
+    /// replaced by one.
+    fn make_directories(&mut self, path: &LayerPath) -> Result<u32> {
+        let mut node = ROOT;
+        for name in path.components() {
+            node = match self.child(node, name) {
+                Some(child) if self.nodes[child as usize].is_directory => child,
+                _ => {
+                    let child = self.new_implied_directory()?;
+                    self.nodes[node as usize]
+                        .children
+                        .insert(name.into(), child);
+                    child
+                }
+            };
+        }
+        Ok(node)
+    }
+
+    fn new_implied_directory(&mut self) -> Result<u32> {
+        if self.implied_count >= MAX_IMPLIED {
+            return Err(Error::bad_content(format!(
+                "the layers imply more than {MAX_IMPLIED} directories that they do not list"
+            )));
+        }
+        let inode = Inode {
+            layer: IMPLIED,
+            index: self.implied_count,
+        };
+        self.implied_count += 1;
+        self.push_node(inode, true)
+    }
+
+    fn push_node(&mut self, inode: Inode, is_directory: bool) -> Result<u32> {
+        let number = u32::try_from(self.nodes.len())
+            .map_err(|_| Error::bad_content("the image has more files than can be counted"))?;
+        self.nodes.push(Node {
+            inode,
+            is_directory,
+            children: BTreeMap::new(),
+        });
+        Ok(number)
+    }
+
+    fn follow(&self, path: &LayerPath, last_too: bool) -> Result<LayerPath> {
+        let mut todo: VecDeque<Vec<u8>> = path.components().map(<[u8]>::to_vec).collect();
+        // The directories walked so far with their nodes; `None` below what does not exist.
+        let mut done: Vec<(Vec<u8>, Option<u32>)> = Vec::new();
+        let mut symlinks = 0;
+        while let Some(name) = todo.pop_front() {
+            match &*name {
+                b"" | b"." => continue,
+                b".." => {
+                    done.pop();
+                    continue;
+                }
+                _ => {}
+            }
+            let parent = done.last().map_or(Some(ROOT), |(_, node)| *node);
+            let node = parent.and_then(|parent| self.child(parent, &name));
+            let is_last = todo.is_empty();
+            let target = node
+                .filter(|_| last_too || !is_last)
+                .and_then(|node| self.symlink_target(node));
+            let Some(target) = target else {
+                done.push((name, node));
+                continue;
+            };
+            symlinks += 1;
+            if symlinks > MAX_SYMLINKS || target.len() > MAX_EXPANDED {
+                return Err(Error::bad_content(format!(
+                    "`{path}` leads through too many symlinks"
+                )));
+            }
+            if target.starts_with(b"/") {
+                done.clear();
+            }
+            for component in target.rsplit(|b| *b == b'/') {
+                todo.push_front(component.to_vec());
+            }
+        }
+        let names: Vec<Vec<u8>> = done.into_iter().map(|(name, _)| name).collect();
+        LayerPath::parse(&names.join(&b'/'))
+    }
+
+    fn symlink_target(&self, node: u32) -> Option<&[u8]> {
+        match &self.found(node)?.entry().kind {
+            EntryKind::Symlink { target } => Some(target),
+            _ => None,
+        }
+    }
+}
+
+/// Iterator of [`Tree::walk`].
+#[derive(Debug)]
+pub(crate) struct Walk<'a> {
+    tree: &'a Tree,
+    stack: Vec<(LayerPath, u32)>,
+}
+
+impl<'a> Iterator for Walk<'a> {
+    type Item = (LayerPath, Found<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (path, node) = self.stack.pop()?;
+        let found = self.tree.found(node)?;
+        let children = &self.tree.nodes[node as usize].children;
+        self.stack.extend(
+            children
+                .iter()
+                .rev()
+                .map(|(name, child)| (path.join(name), *child)),
+        );
+        Some((path, found))
+    }
+}
