@@ -6,14 +6,16 @@
 //! then the layer probably exists.
 
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::sync::Mutex;
+use std::fs::File;
+use std::io::{Cursor, Read};
+use std::sync::{Arc, Mutex};
 
 use crate::build::items::{self, Content, Item, NO_TIME, RangeReader};
 use crate::build::stat_cache::{FileState, Known, StatCache};
 use crate::build::step_cache::{CachedLayer, Key, StepCache};
-use crate::error::{Error, IoContext as _, Result};
-use crate::fs::{metadata, xattr};
+use crate::error::{Error, IoContext as _, Kind, Result};
+use crate::fs::metadata::Metadata;
+use crate::fs::xattr;
 use crate::image::descriptor::LAYER_KIND;
 use crate::image::{Descriptor, LayerKind};
 use crate::layer::{Compression, Entry, EntryKind, LayerWriter, Mtime};
@@ -114,9 +116,9 @@ impl LayerMaker<'_> {
     /// Reads a file only for its digest.
     fn read_ahead(&self, item: &mut Item) -> Result<()> {
         let mut hasher = blake3::Hasher::new();
-        let mut reader = open(item)?;
+        let mut reader = Opened::open(item)?;
         std::io::copy(&mut reader, &mut hasher).doing(|| format!("cannot read {}", item.entry.path))?;
-        drop(reader);
+        reader.check(item)?;
         item.digest = Some(*hasher.finalize().as_bytes());
         self.remember(item)
     }
@@ -166,12 +168,10 @@ impl LayerMaker<'_> {
         let task = self.reporter.start(&format!("writing {kind} layer"), Unit::Bytes, Some(total));
         let mut writer = LayerWriter::start(self.store.ingest()?, compression, self.threads)?;
         for item in items.iter_mut() {
-            let reader = open(item)?;
-            let size = item.entry.size();
-            let mut reader = Unchanged { reader, item_state: state_of(item) };
+            let mut reader = Opened::open(item)?;
             writer.add(item.entry.clone(), &mut reader)?;
-            reader.check(&item.entry)?;
-            task.advance(size);
+            reader.check(item)?;
+            task.advance(item.entry.size());
         }
         let (ingest, layer) = writer.finish()?;
         self.lease.hold(&layer.digest)?;
@@ -229,27 +229,72 @@ fn add_entry(key: &mut Key, entry: &Entry) {
     }
 }
 
-type ItemReader = Box<dyn Read>;
 
-/// Opens an item's content, reading its extended attributes on the way if nobody has yet.
-fn open(item: &mut Item) -> Result<ItemReader> {
-    let size = item.entry.size();
-    let reader: ItemReader = match &item.content {
-        Content::None => Box::new(std::io::empty()),
-        Content::Bytes(bytes) => Box::new(std::io::Cursor::new(bytes.clone())),
-        Content::Range { file, offset } => Box::new(RangeReader::new(file.clone(), *offset, size)),
-        Content::Layer { layer, offset } => Box::new(RangeReader::new(layer.open()?, *offset, size)),
-        Content::Context { root, path, .. } => {
-            let file = root.open_file(path.as_path())?;
-            if item.xattrs_unread {
-                item.entry.xattrs = xattr::for_layers(&file)?;
-                item.xattrs_unread = false;
-            }
-            Box::new(file)
+
+/// An item's content while it is read.
+enum Opened {
+    /// A file of the context, which somebody may be changing.
+    Context(File),
+    Other(Box<dyn Read>),
+}
+
+impl Read for Opened {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Context(file) => file.read(buffer),
+            Self::Other(reader) => reader.read(buffer),
         }
-    };
-    if item.xattrs_unread {
-        read_xattrs(item)?;
     }
-    Ok(reader)
+}
+
+impl Opened {
+    /// Opens an item's content, reading its extended attributes on the way if nobody has yet.
+    fn open(item: &mut Item) -> Result<Self> {
+        let size = item.entry.size();
+        let opened = match &item.content {
+            Content::None => Self::Other(Box::new(std::io::empty())),
+            Content::Bytes(bytes) => Self::Other(Box::new(Cursor::new(Arc::clone(bytes)))),
+            Content::Range { file, offset } => {
+                Self::Other(Box::new(RangeReader::new(Arc::clone(file), *offset, size)))
+            }
+            Content::Layer { layer, offset } => {
+                Self::Other(Box::new(RangeReader::new(layer.open()?, *offset, size)))
+            }
+            Content::Context { root, path, .. } if size > 0 || !item.entry.is_directory() => {
+                let file = root.open_file(path.as_path())?;
+                if item.xattrs_unread {
+                    item.entry.xattrs = xattr::for_layers(&file)?;
+                    item.xattrs_unread = false;
+                }
+                Self::Context(file)
+            }
+            Content::Context { .. } => Self::Other(Box::new(std::io::empty())),
+        };
+        if item.xattrs_unread {
+            read_xattrs(item)?;
+        }
+        Ok(opened)
+    }
+
+    /// Fails if the file is not the one that the walk saw: its digest would be of neither state.
+    fn check(&self, item: &Item) -> Result<()> {
+        let (Self::Context(file), Content::Context { path, state, .. }) = (self, &item.content) else {
+            return Ok(());
+        };
+        let now = FileState::of(&Metadata::of(file).path("look at", path.as_path())?);
+        if now == *state {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Busy, format!("{} changed while it was being read", item.entry.path))
+            .hint("build again when nothing writes to the context"))
+    }
+}
+
+fn read_xattrs(item: &mut Item) -> Result<()> {
+    if let Content::Context { root, path, .. } = &item.content {
+        let file = root.open_any(path.as_path())?;
+        item.entry.xattrs = xattr::for_layers(&file)?;
+    }
+    item.xattrs_unread = false;
+    Ok(())
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::fs::atomic::{self, Durability};
+use crate::fs::metadata::Metadata;
 
 const MAGIC: &[u8; 8] = b"imgstat1";
 /// Bytes of one record on disk.
@@ -29,6 +30,19 @@ pub(crate) struct FileState {
     /// Seconds and nanoseconds.
     pub(crate) mtime: (i64, u32),
     pub(crate) ctime: (i64, u32),
+}
+
+impl FileState {
+    /// The state that `metadata` describes.
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev,
+            inode: metadata.ino,
+            size: metadata.size,
+            mtime: metadata.mtime,
+            ctime: metadata.ctime,
+        }
+    }
 }
 
 /// What is remembered of it.
