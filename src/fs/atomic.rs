@@ -1,8 +1,16 @@
 //! Files that are either there whole or not at all: write to a temporary, sync, rename.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Result;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::error::{IoContext, Result};
+
+pub(crate) use crate::fs::remove::remove_tree;
 
 /// Whether a write must survive power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,22 +21,135 @@ pub(crate) enum Durability {
     Atomic,
 }
 
-/// Replaces `path` with `bytes`, mode `mode`.
-pub(crate) fn write(
-    _path: &Path,
-    _bytes: &[u8],
-    _mode: u32,
-    _durability: Durability,
-) -> Result<()> {
-    todo!()
+/// Replaces `path` with `bytes`, mode `mode` whatever the umask. A symlink at `path` is replaced,
+/// not followed. Readers see the old file or the new one, never part of one.
+pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32, durability: Durability) -> Result<()> {
+    let directory = parent_of(path);
+    let temporary = Temporary::create(directory).path("create a file in", directory)?;
+    let mut file = &temporary.file;
+    file.write_all(bytes).path("write", path)?;
+    rustix::fs::fchmod(file, Mode::from_raw_mode(mode)).path("set the mode of", path)?;
+    if durability == Durability::Durable {
+        file.sync_all().path("sync", path)?;
+    }
+    std::fs::rename(&temporary.path, path).path("replace", path)?;
+    temporary.keep();
+    if durability == Durability::Durable {
+        sync_directory(directory)?;
+    }
+    Ok(())
 }
 
 /// Syncs a directory, so that names in it survive power loss.
-pub(crate) fn sync_directory(_path: &Path) -> Result<()> {
-    todo!()
+pub(crate) fn sync_directory(path: &Path) -> Result<()> {
+    let directory = File::open(path).path("open the directory", path)?;
+    match directory.sync_all() {
+        // Some network and FUSE file systems cannot sync directories and need not.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(()),
+        synced => synced.path("sync the directory", path),
+    }
 }
 
-/// Removes a tree without ever following a symlink out of it; a missing tree is fine.
-pub(crate) fn remove_tree(_path: &Path) -> Result<()> {
-    todo!()
+/// The directory a path's name lies in.
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// A file under a name nobody else uses, removed unless kept.
+struct Temporary {
+    file: File,
+    path: PathBuf,
+    kept: bool,
+}
+
+impl Temporary {
+    fn create(directory: &Path) -> std::io::Result<Self> {
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+            let path = directory.join(format!(".imgctl-{}-{number}.tmp", std::process::id()));
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+            match rustix::fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR) {
+                Ok(fd) => {
+                    return Ok(Self {
+                        file: File::from(fd),
+                        path,
+                        kept: false,
+                    });
+                }
+                // Left behind by a killed process that had our number.
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn content_and_mode_are_replaced_and_nothing_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        for (bytes, mode, durability) in [
+            (&b"one"[..], 0o600, Durability::Durable),
+            (b"", 0o666, Durability::Atomic),
+            (b"three", 0o444, Durability::Durable),
+        ] {
+            write(&path, bytes, mode, durability).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), bytes);
+            let metadata = std::fs::metadata(&path).unwrap();
+            assert_eq!(metadata.permissions().mode() & 0o7777, mode);
+        }
+        assert_eq!(names(directory.path()), ["a"]);
+    }
+
+    #[test]
+    fn a_symlink_is_replaced_not_written_through() {
+        let directory = tempfile::tempdir().unwrap();
+        let (target, link) = (directory.path().join("t"), directory.path().join("l"));
+        std::fs::write(&target, "kept").unwrap();
+        symlink(&target, &link).unwrap();
+        write(&link, b"new", 0o644, Durability::Atomic).unwrap();
+        assert_eq!(std::fs::read(&target).unwrap(), b"kept");
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_file());
+    }
+
+    #[test]
+    fn a_failed_write_leaves_no_temporary() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("d");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("x"), "").unwrap();
+        assert!(write(&path, b"new", 0o644, Durability::Atomic).is_err());
+        assert_eq!(names(directory.path()), ["d"]);
+    }
 }

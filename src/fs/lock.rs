@@ -1,9 +1,16 @@
 //! Advisory locks between imgctl processes (flock): they die with their holder, so none is stale.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::error::Result;
+use rustix::io::Errno;
+
+use crate::error::{IoContext, Result};
+
+/// `f_type` of NFS: flock there can hang for ever when the lock daemon is gone.
+const NFS_MAGIC: i128 = 0x6969;
 
 /// A held lock; dropping it releases it.
 #[derive(Debug)]
@@ -20,12 +27,145 @@ pub(crate) enum Mode {
 
 impl Lock {
     /// Waits for the lock; `waiting` is called once if somebody else holds it.
-    pub(crate) fn acquire(_path: &Path, _mode: Mode, _waiting: &mut dyn FnMut()) -> Result<Self> {
-        todo!()
+    ///
+    /// On file systems without locks (and on NFS) the lock is granted at once: refusing to work
+    /// there would help nobody.
+    pub(crate) fn acquire(path: &Path, mode: Mode, waiting: &mut dyn FnMut()) -> Result<Self> {
+        let mut waited = false;
+        loop {
+            let file = open(path)?;
+            if !try_lock(&file, mode).path("lock", path)? {
+                if !waited {
+                    waiting();
+                    waited = true;
+                }
+                lock(&file, mode).path("lock", path)?;
+            }
+            if is_still(&file, path) {
+                return Ok(Self { _file: file });
+            }
+        }
     }
 
     /// Takes the lock if it is free now.
-    pub(crate) fn try_acquire(_path: &Path, _mode: Mode) -> Result<Option<Self>> {
-        todo!()
+    pub(crate) fn try_acquire(path: &Path, mode: Mode) -> Result<Option<Self>> {
+        loop {
+            let file = open(path)?;
+            if !try_lock(&file, mode).path("lock", path)? {
+                return Ok(None);
+            }
+            if is_still(&file, path) {
+                return Ok(Some(Self { _file: file }));
+            }
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path);
+    match opened {
+        // A store we may only read can still be locked if the file is there.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
+            File::open(path).map_err(|_| error)
+        }
+        opened => opened,
+    }
+    .path("open the lock file", path)
+}
+
+fn try_lock(file: &File, mode: Mode) -> io::Result<bool> {
+    if has_no_locks(file) {
+        return Ok(true);
+    }
+    let result = match mode {
+        Mode::Shared => file.try_lock_shared(),
+        Mode::Exclusive => file.try_lock(),
+    };
+    match result {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) if is_unsupported(&error) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+fn lock(file: &File, mode: Mode) -> io::Result<()> {
+    match mode {
+        Mode::Shared => file.lock_shared(),
+        Mode::Exclusive => file.lock(),
+    }
+}
+
+fn has_no_locks(file: &File) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|stat| i128::from(stat.f_type) == NFS_MAGIC)
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    error.kind() == io::ErrorKind::Unsupported
+        || matches!(errno, Some(Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK))
+}
+
+/// Whether `path` still names the file we locked: the holder before us may have removed it.
+fn is_still(file: &File, path: &Path) -> bool {
+    match (file.metadata(), std::fs::metadata(path)) {
+        (Ok(ours), Ok(named)) => (ours.dev(), ours.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exclusive_excludes_shared_shares_and_dropping_releases() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let exclusive = Lock::try_acquire(&path, Mode::Exclusive).unwrap().unwrap();
+        assert!(Lock::try_acquire(&path, Mode::Shared).unwrap().is_none());
+        drop(exclusive);
+        let first = Lock::try_acquire(&path, Mode::Shared).unwrap().unwrap();
+        let second = Lock::try_acquire(&path, Mode::Shared).unwrap().unwrap();
+        assert!(Lock::try_acquire(&path, Mode::Exclusive).unwrap().is_none());
+        drop((first, second));
+        assert!(Lock::try_acquire(&path, Mode::Exclusive).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_waiter_is_told_once_and_gets_the_lock_even_if_the_file_was_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let held = Lock::try_acquire(&path, Mode::Exclusive).unwrap().unwrap();
+        let (told, wait_for_telling) = std::sync::mpsc::channel();
+        let waiter = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                let mut times = 0;
+                let lock = Lock::acquire(&path, Mode::Exclusive, &mut || {
+                    times += 1;
+                    told.send(()).unwrap();
+                });
+                (lock, times)
+            }
+        });
+        wait_for_telling.recv().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        drop(held);
+        let (lock, times) = waiter.join().unwrap();
+        assert_eq!(times, 1);
+        assert!(Lock::try_acquire(&path, Mode::Shared).unwrap().is_none());
+        drop(lock.unwrap());
     }
 }

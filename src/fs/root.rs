@@ -1,32 +1,317 @@
 //! A directory as the root of look-ups that cannot leave it: `openat2(RESOLVE_IN_ROOT)`, or a
 //! no-follow walk where the kernel has no openat2. For image trees, mounts and build contexts.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
 
-use crate::error::Result;
+use rustix::fs::{self, CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::{self, Errno};
 
-/// An open directory; every path is resolved inside it, symlinks included.
+use crate::error::{Error, IoContext, Result};
+use crate::fs::metadata::{FileKind, Metadata};
+use crate::fs::root_compat;
+
+/// The kernel answers EAGAIN while somebody renames in the tree; it settles quickly.
+const ATTEMPTS: usize = 64;
+
+/// An open directory; every path is resolved inside it, symlinks included: an absolute path or
+/// target starts at this root and `..` stops there, as after `chroot`.
 #[derive(Debug)]
 pub(crate) struct Root {
-    _fd: OwnedFd,
-    _path: PathBuf,
+    fd: OwnedFd,
+    path: PathBuf,
 }
 
 impl Root {
     /// Opens `path` (followed once, by the caller's choice) as a root.
-    pub(crate) fn open(_path: &Path) -> Result<Self> {
-        todo!()
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = fs::openat(CWD, path, flags, Mode::empty()).path("open the directory", path)?;
+        Ok(Self::from_fd(fd, path))
     }
 
-    /// Opens a file for reading; symlinks are resolved inside the root.
-    pub(crate) fn open_file(&self, _path: &Path) -> Result<File> {
-        todo!()
+    /// Takes an open directory; `path` is what messages call it.
+    pub(crate) fn from_fd(fd: OwnedFd, path: &Path) -> Self {
+        Self {
+            fd,
+            path: path.to_owned(),
+        }
+    }
+
+    /// The path it was opened by, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a file for reading; symlinks are resolved inside the root. Directories, devices,
+    /// FIFOs and sockets are refused, and opening one of those has no effect on it.
+    pub(crate) fn open_file(&self, path: &Path) -> Result<File> {
+        let shown = self.shown(path);
+        // Non-blocking, or else a FIFO would hold us until somebody writes to it.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = self.resolve(path, flags).path("open", &shown)?;
+        let metadata = Metadata::of(&fd).path("examine", &shown)?;
+        if metadata.kind != FileKind::File {
+            return Err(Error::failed(format!(
+                "cannot read {}: it is {}, not a regular file",
+                shown.display(),
+                describe(metadata.kind)
+            )));
+        }
+        Ok(File::from(fd))
     }
 
     /// Opens a directory; symlinks are resolved inside the root.
-    pub(crate) fn open_directory(&self, _path: &Path) -> Result<OwnedFd> {
-        todo!()
+    pub(crate) fn open_directory(&self, path: &Path) -> Result<OwnedFd> {
+        self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY)
+            .path("open the directory", self.shown(path))
+    }
+
+    /// What `path` is, after following symlinks inside the root.
+    pub(crate) fn metadata(&self, path: &Path) -> Result<Metadata> {
+        self.resolve(path, OFlags::PATH)
+            .and_then(Metadata::of)
+            .path("examine", self.shown(path))
+    }
+
+    /// What `path` itself is: symlinks on the way are followed, one at the end is not.
+    pub(crate) fn symlink_metadata(&self, path: &Path) -> Result<Metadata> {
+        self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW)
+            .and_then(Metadata::of)
+            .path("examine", self.shown(path))
+    }
+
+    /// The target of the symlink `path`, as it is written.
+    pub(crate) fn read_link(&self, path: &Path) -> Result<OsString> {
+        self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW)
+            .and_then(|fd| fs::readlinkat(fd, "", Vec::new()))
+            .map(|target| OsString::from_vec(target.into_bytes()))
+            .path("read the link", self.shown(path))
+    }
+
+    /// Opens the directory `path`, making those of its components that are missing with `mode`
+    /// (less the umask). Symlinks are resolved inside the root; `..` is refused.
+    pub(crate) fn create_directories(&self, path: &Path, mode: u32) -> Result<OwnedFd> {
+        let shown = self.shown(path);
+        let mut done = PathBuf::new();
+        let mut current = self.open_directory(&done)?;
+        for component in path.components() {
+            let name = match component {
+                Component::Normal(name) => name,
+                Component::RootDir | Component::CurDir => continue,
+                Component::ParentDir | Component::Prefix(_) => {
+                    return Err(Error::failed(format!(
+                        "cannot create the directory {}: `..` is not allowed here",
+                        shown.display()
+                    )));
+                }
+            };
+            match fs::mkdirat(&current, name, Mode::from_raw_mode(mode)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error).path("create the directory", &shown),
+            }
+            done.push(name);
+            // From the root again, so that a symlink on the way is resolved inside it.
+            current = self
+                .resolve(&done, OFlags::RDONLY | OFlags::DIRECTORY)
+                .path("create the directory", &shown)?;
+        }
+        Ok(current)
+    }
+
+    /// Opens `path` inside the root with `flags`.
+    fn resolve(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        for _ in 0..ATTEMPTS {
+            match fs::openat2(&self.fd, path, flags, Mode::empty(), inside) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                // Linux before 5.6, or a sandbox that filters the call.
+                Err(Errno::NOSYS | Errno::PERM) => break,
+                outcome => return outcome,
+            }
+        }
+        root_compat::resolve(self.fd.as_fd(), path, flags)
+    }
+
+    fn shown(&self, path: &Path) -> PathBuf {
+        let bytes = path.as_os_str().as_bytes();
+        let start = bytes.iter().take_while(|byte| **byte == b'/').count();
+        self.path
+            .join(OsStr::from_bytes(bytes.get(start..).unwrap_or_default()))
+    }
+}
+
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn describe(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "a file",
+        FileKind::Directory => "a directory",
+        FileKind::Symlink => "a symlink",
+        FileKind::CharDevice | FileKind::BlockDevice => "a device",
+        FileKind::Fifo => "a FIFO",
+        FileKind::Socket => "a socket",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::error::Kind;
+
+    type Resolver = fn(&Root, &Path, OFlags) -> io::Result<OwnedFd>;
+
+    /// The kernel's resolution and ours.
+    const BOTH: [(&str, Resolver); 2] = [
+        ("openat2", Root::resolve),
+        ("walk", |root, path, flags| {
+            root_compat::resolve(root.fd.as_fd(), path, flags | OFlags::CLOEXEC)
+        }),
+    ];
+
+    fn tree() -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("secret"), "outside").unwrap();
+        let root = directory.path().join("root");
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::write(root.join("secret"), "inside").unwrap();
+        std::fs::write(root.join("a/b/file"), "file").unwrap();
+        for (target, link) in [
+            ("../../../secret", "a/b/up"),
+            ("/secret", "a/absolute"),
+            ("b", "a/to-b"),
+            ("/a/to-b/file", "chain"),
+            ("loop", "loop"),
+            ("/", "top"),
+            ("../..", "a/b/out"),
+            ("nowhere", "dangling"),
+        ] {
+            symlink(target, root.join(link)).unwrap();
+        }
+        let opened = Root::open(&root).unwrap();
+        (directory, opened)
+    }
+
+    fn content(fd: OwnedFd) -> String {
+        let mut text = String::new();
+        File::from(fd).read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn both_resolvers_stay_inside() {
+        let (_directory, root) = tree();
+        for (path, expected) in [
+            ("secret", Ok("inside")),
+            ("/secret", Ok("inside")),
+            ("../secret", Ok("inside")),
+            ("../../../../../secret", Ok("inside")),
+            ("a/b/up", Ok("inside")),
+            ("a/absolute", Ok("inside")),
+            ("a/../secret", Ok("inside")),
+            ("a/to-b/../to-b/./file", Ok("file")),
+            ("chain", Ok("file")),
+            ("top/secret", Ok("inside")),
+            ("a/b/out/secret", Ok("inside")),
+            ("a/b/out/../secret", Ok("inside")),
+            ("loop", Err(Errno::LOOP)),
+            ("loop/x", Err(Errno::LOOP)),
+            ("dangling", Err(Errno::NOENT)),
+            ("secret/x", Err(Errno::NOTDIR)),
+            ("secret/", Err(Errno::NOTDIR)),
+            ("secret/..", Err(Errno::NOTDIR)),
+            ("none/../secret", Err(Errno::NOENT)),
+        ] {
+            for (resolver, resolve) in BOTH {
+                let got = resolve(&root, Path::new(path), OFlags::RDONLY).map(content);
+                assert_eq!(
+                    got.as_deref().map_err(|e| *e),
+                    expected,
+                    "{resolver} {path}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn both_resolvers_agree_on_links_and_directories() {
+        let (_directory, root) = tree();
+        let nofollow = OFlags::PATH | OFlags::NOFOLLOW;
+        let folder = OFlags::RDONLY | OFlags::DIRECTORY;
+        for (path, flags) in [
+            ("a/to-b", nofollow),
+            ("loop", nofollow),
+            ("a/to-b", OFlags::PATH),
+            ("a/to-b/", nofollow),
+            ("top", folder),
+            (".", folder),
+            ("..", folder),
+            ("a/b/out", folder),
+            ("secret", folder),
+            ("a/to-b", folder | OFlags::NOFOLLOW),
+        ] {
+            let [kernel, ours] = BOTH.map(|(_, resolve)| {
+                resolve(&root, Path::new(path), flags)
+                    .and_then(Metadata::of)
+                    .map(|found| (found.kind, found.ino))
+            });
+            assert_eq!(kernel, ours, "{path}");
+        }
+    }
+
+    #[test]
+    fn only_regular_files_are_opened_and_a_fifo_does_not_block() {
+        let (_directory, root) = tree();
+        fs::mkfifoat(&root, "fifo", Mode::RUSR).unwrap();
+        for (path, says) in [("fifo", "a FIFO"), ("a", "a directory")] {
+            let error = root.open_file(Path::new(path)).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        let error = root.open_file(Path::new("/none")).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound);
+        assert!(error.message().ends_with("root/none"), "{error}");
+    }
+
+    #[test]
+    fn links_are_read_and_examined_without_following() {
+        let (_directory, root) = tree();
+        let link = Path::new("a/to-b");
+        assert_eq!(root.read_link(link).unwrap(), "b");
+        assert_eq!(root.symlink_metadata(link).unwrap().kind, FileKind::Symlink);
+        assert!(root.metadata(link).unwrap().is_directory());
+        assert!(root.read_link(Path::new("secret")).is_err());
+    }
+
+    #[test]
+    fn directories_are_made_inside() {
+        let (directory, root) = tree();
+        root.create_directories(Path::new("/top/n/m"), 0o755)
+            .unwrap();
+        root.create_directories(Path::new("a/to-b/x"), 0o755)
+            .unwrap();
+        assert!(root.path().join("n/m").is_dir() && root.path().join("a/b/x").is_dir());
+        for bad in ["../x", "dangling/x", "secret/x"] {
+            assert!(
+                root.create_directories(Path::new(bad), 0o755).is_err(),
+                "{bad}"
+            );
+        }
+        assert!(!directory.path().join("x").exists());
     }
 }

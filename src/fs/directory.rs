@@ -1,0 +1,73 @@
+//! Listing and opening directories by descriptor.
+
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{self, Mode, OFlags, RawDir};
+use rustix::io;
+
+use crate::fs::metadata::{FileKind, Metadata};
+
+/// Room for one `getdents` call: a few hundred names.
+const BUFFER: usize = 32 * 1024;
+
+/// How directories are opened everywhere: for listing, never through a symlink.
+pub(crate) const OPEN_DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// A name in a directory and what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) name: CString,
+    pub(crate) kind: FileKind,
+}
+
+/// Opens the directory `name` of `parent`; a symlink is ENOTDIR (or ELOOP).
+pub(crate) fn open(parent: impl AsFd, name: impl rustix::path::Arg) -> io::Result<OwnedFd> {
+    fs::openat(parent, name, OPEN_DIRECTORY, Mode::empty())
+}
+
+/// Calls `each` for every name of `directory` but `.` and `..`, in the order of the file system,
+/// from the descriptor's current position on.
+pub(crate) fn for_each<E: From<io::Errno>>(
+    directory: impl AsFd,
+    mut each: impl FnMut(&CStr, FileKind) -> Result<(), E>,
+) -> Result<(), E> {
+    let directory = directory.as_fd();
+    let mut buffer = [MaybeUninit::<u8>::uninit(); BUFFER];
+    let mut entries = RawDir::new(directory, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let kind = match FileKind::from_type(entry.file_type()) {
+            Some(kind) => kind,
+            // Some file systems do not tell; a name gone in between is no news to a lister.
+            None => match Metadata::at(directory, name) {
+                Ok(metadata) => metadata.kind,
+                Err(io::Errno::NOENT) => continue,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        each(name, kind)?;
+    }
+    Ok(())
+}
+
+/// All names of `directory` but `.` and `..`, unsorted.
+pub(crate) fn names(directory: impl AsFd) -> io::Result<Vec<Name>> {
+    let mut names = Vec::new();
+    for_each(directory, |name, kind| {
+        names.push(Name {
+            name: name.to_owned(),
+            kind,
+        });
+        Ok::<(), io::Errno>(())
+    })?;
+    Ok(names)
+}

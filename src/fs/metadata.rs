@@ -1,0 +1,91 @@
+//! What `stat` tells about a file, in the widths the rest of the crate uses.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{self, AtFlags, FileType, RawMode, Stat};
+use rustix::io;
+
+/// The type of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    File,
+    Directory,
+    Symlink,
+    CharDevice,
+    BlockDevice,
+    Fifo,
+    Socket,
+}
+
+impl FileKind {
+    /// As the kernel's type; `None` for types Linux does not have (and for "unknown").
+    pub(crate) fn from_type(kind: FileType) -> Option<Self> {
+        Some(match kind {
+            FileType::RegularFile => Self::File,
+            FileType::Directory => Self::Directory,
+            FileType::Symlink => Self::Symlink,
+            FileType::CharacterDevice => Self::CharDevice,
+            FileType::BlockDevice => Self::BlockDevice,
+            FileType::Fifo => Self::Fifo,
+            FileType::Socket => Self::Socket,
+            FileType::Unknown => return None,
+        })
+    }
+}
+
+/// One file's metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Metadata {
+    pub(crate) kind: FileKind,
+    /// The twelve permission bits.
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Bytes; of a symlink the length of its target.
+    pub(crate) size: u64,
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+    pub(crate) nlink: u64,
+    /// Major and minor number of a device node, else 0.
+    pub(crate) device: (u32, u32),
+    /// Seconds since 1970 and nanoseconds.
+    pub(crate) mtime: (i64, u32),
+    /// Seconds since 1970 and nanoseconds.
+    pub(crate) ctime: (i64, u32),
+}
+
+impl Metadata {
+    /// Of an open file.
+    pub(crate) fn of(fd: impl AsFd) -> io::Result<Self> {
+        fs::fstat(fd).map(|stat| Self::from_stat(&stat))
+    }
+
+    /// Of `name` in `directory`, not following a symlink.
+    pub(crate) fn at(directory: impl AsFd, name: impl rustix::path::Arg) -> io::Result<Self> {
+        fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Self::from_stat(&stat))
+    }
+
+    /// Whether this is a directory.
+    pub(crate) fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    fn from_stat(stat: &Stat) -> Self {
+        let nanoseconds = |value| u32::try_from(value).unwrap_or(0);
+        Self {
+            // Linux has no further types.
+            kind: FileKind::from_type(FileType::from_raw_mode(stat.st_mode as RawMode))
+                .unwrap_or(FileKind::Socket),
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            nlink: stat.st_nlink as u64,
+            device: (fs::major(stat.st_rdev), fs::minor(stat.st_rdev)),
+            mtime: (stat.st_mtime as i64, nanoseconds(stat.st_mtime_nsec)),
+            ctime: (stat.st_ctime as i64, nanoseconds(stat.st_ctime_nsec)),
+        }
+    }
+}
