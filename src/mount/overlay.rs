@@ -1,0 +1,175 @@
+//! One overlay mount: what it is made of ([`OverlaySpec`]) and how it is attached.
+//!
+//! The parameters are plain data, so that a sandbox can mount them in a namespace of its own.
+//! Must not know images, stores or records.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::MountAttrFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, IoContext, Kind, Result};
+use crate::mount::fs_context::FsContext;
+use crate::mount::{overlay_compat, path_serde};
+
+/// More lower directories than this the kernel refuses (`OVL_MAX_STACK`).
+pub(crate) const MAX_LOWERS: usize = 500;
+
+/// The parameters of one overlay mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OverlaySpec {
+    /// The source that `/proc/self/mountinfo` shows; how a mount is recognised as ours.
+    pub(crate) source: String,
+    /// The snapshots, lowest first, as an image lists its layers. At least one; without an upper
+    /// at least two (overlayfs's rule; [`OverlaySpec::empty`] may be one of them).
+    #[serde(with = "path_serde::list")]
+    pub(crate) lowers: Vec<PathBuf>,
+    /// Where changes go; `None` for a read-only mount.
+    pub(crate) upper: Option<Upper>,
+    /// Whiteouts and opaque marks are `user.overlay.*`, as an ordinary user's snapshots have them.
+    pub(crate) user_xattrs: bool,
+    /// Never sync the upper: its content is of no use after a power cut (build containers).
+    pub(crate) volatile: bool,
+    /// Device nodes of the image do not work in this mount.
+    pub(crate) no_devices: bool,
+}
+
+/// The writable part of an overlay; both directories on one file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Upper {
+    /// Receives the changes.
+    #[serde(with = "path_serde")]
+    pub(crate) directory: PathBuf,
+    /// overlayfs's own; empty when mounting.
+    #[serde(with = "path_serde")]
+    pub(crate) work: PathBuf,
+}
+
+impl OverlaySpec {
+    /// The options that are the same whichever way we mount. `index`, `metacopy` and redirects
+    /// would make the upper directory something else than the difference to the lowers, and tie
+    /// lowers to one mount; `nofollow` also keeps an image's own redirects without effect.
+    pub(crate) const OPTIONS: [(&'static str, &'static str); 4] = [
+        ("index", "off"),
+        ("metacopy", "off"),
+        ("redirect_dir", "nofollow"),
+        ("xino", "off"),
+    ];
+
+    fn check(&self) -> Result<()> {
+        let least = if self.upper.is_some() { 1 } else { 2 };
+        if self.lowers.len() < least || self.lowers.len() > MAX_LOWERS {
+            return Err(Error::failed(format!(
+                "cannot mount an overlay of {} lower directories: {least} to {MAX_LOWERS} are possible",
+                self.lowers.len()
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn attributes(&self) -> MountAttrFlags {
+        let mut attributes = MountAttrFlags::empty();
+        if self.no_devices {
+            attributes |= MountAttrFlags::MOUNT_ATTR_NODEV;
+        }
+        if self.upper.is_none() {
+            attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+        }
+        attributes
+    }
+}
+
+/// Mounts `spec` at the directory `target`, in the caller's mount namespace.
+pub(crate) fn attach(spec: &OverlaySpec, target: &Path) -> Result<()> {
+    spec.check()?;
+    match attach_with_context(spec, target)? {
+        Outcome::Mounted => Ok(()),
+        Outcome::TooOld => overlay_compat::attach(spec, target),
+    }
+}
+
+enum Outcome {
+    Mounted,
+    /// The kernel has no mount API (before 5.2) or its overlayfs no `lowerdir+` (before 6.5).
+    TooOld,
+}
+
+fn attach_with_context(spec: &OverlaySpec, target: &Path) -> Result<Outcome> {
+    let context = match FsContext::open("overlay") {
+        Ok(context) => context,
+        Err(Errno::NOSYS) => return Ok(Outcome::TooOld),
+        Err(Errno::NODEV) => {
+            return Err(
+                Error::new(Kind::Denied, "this kernel has no overlay file system")
+                    .hint("load it (`modprobe overlay`) or use --backend checkout"),
+            );
+        }
+        Err(errno) => return Err(Error::io("cannot open an overlay file system", errno)),
+    };
+    context.string("source", &spec.source)?;
+    for (number, lower) in spec.lowers.iter().rev().enumerate() {
+        let directory = open_directory(lower)?;
+        match add_directory(&context, "lowerdir+", &directory) {
+            Ok(()) => {}
+            Err(Errno::INVAL) if number == 0 => return Ok(Outcome::TooOld),
+            Err(errno) => {
+                return Err(context
+                    .error("lowerdir+", errno)
+                    .context(format!("cannot use the snapshot {}", lower.display())));
+            }
+        }
+    }
+    if let Some(upper) = &spec.upper {
+        for (key, path) in [("upperdir", &upper.directory), ("workdir", &upper.work)] {
+            let directory = open_directory(path)?;
+            add_directory(&context, key, &directory).map_err(|errno| {
+                context
+                    .error(key, errno)
+                    .context(format!("cannot use {} as {key}", path.display()))
+            })?;
+        }
+    }
+    for (key, value) in OverlaySpec::OPTIONS {
+        context.string(key, value)?;
+    }
+    if spec.user_xattrs {
+        context.flag("userxattr")?;
+    }
+    if spec.volatile && spec.upper.is_some() {
+        context.flag("volatile")?;
+    }
+    context.mount(target, spec.attributes())?;
+    Ok(Outcome::Mounted)
+}
+
+/// By descriptor where the kernel takes one (6.13), else by its name in `/proc`: both are free of
+/// length limits, of separators in names and of races.
+fn add_directory(
+    context: &FsContext,
+    key: &str,
+    directory: &OwnedFd,
+) -> std::result::Result<(), Errno> {
+    match context.try_fd(key, directory) {
+        Err(Errno::INVAL | Errno::BADF) => {
+            context.try_string(key, &format!("/proc/self/fd/{}", directory.as_raw_fd()))
+        }
+        other => other,
+    }
+}
+
+/// Opens a directory for naming it to the kernel.
+pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd> {
+    rustix::fs::open(
+        path,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .path("open", path)
+}
+
+#[cfg(test)]
+#[path = "overlay_tests.rs"]
+mod tests;
