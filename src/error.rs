@@ -199,7 +199,7 @@ fn kind_of_io(error: &io::Error) -> Kind {
         return ours.kind();
     }
     match error.kind() {
-        io::ErrorKind::NotFound => Kind::NotFound,
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Kind::NotFound,
         io::ErrorKind::PermissionDenied => Kind::Denied,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Kind::NoSpace,
         io::ErrorKind::ResourceBusy => Kind::Busy,

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Cursor, Read};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
 use crate::build::items::{self, Content, Item, NO_TIME, RangeReader};
@@ -15,10 +16,10 @@ use crate::build::stat_cache::{FileState, Known, StatCache};
 use crate::build::step_cache::{CachedLayer, Key, StepCache};
 use crate::error::{Error, IoContext as _, Kind, Result};
 use crate::fs::metadata::Metadata;
-use crate::fs::xattr;
+use crate::fs::xattr::{self, Xattrs};
 use crate::image::descriptor::LAYER_KIND;
 use crate::image::{Descriptor, LayerKind};
-use crate::layer::{Compression, Entry, EntryKind, LayerWriter, Mtime};
+use crate::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime};
 use crate::progress::{Reporter, Unit};
 use crate::store::Store;
 use crate::store::blobs::Lease;
@@ -115,6 +116,11 @@ impl LayerMaker<'_> {
 
     /// Reads a file only for its digest.
     fn read_ahead(&self, item: &mut Item) -> Result<()> {
+        if item.entry.is_directory() {
+            read_xattrs(item)?;
+            item.digest = Some([0; 32]);
+            return self.remember(item);
+        }
         let mut hasher = blake3::Hasher::new();
         let mut reader = Opened::open(item)?;
         std::io::copy(&mut reader, &mut hasher).doing(|| format!("cannot read {}", item.entry.path))?;
@@ -260,10 +266,10 @@ impl Opened {
             Content::Layer { layer, offset } => {
                 Self::Other(Box::new(RangeReader::new(layer.open()?, *offset, size)))
             }
-            Content::Context { root, path, .. } if size > 0 || !item.entry.is_directory() => {
+            Content::Context { root, path, .. } if !item.entry.is_directory() => {
                 let file = root.open_file(path.as_path())?;
                 if item.xattrs_unread {
-                    item.entry.xattrs = xattr::for_layers(&file)?;
+                    item.entry.xattrs = layer_xattrs(&file, path)?;
                     item.xattrs_unread = false;
                 }
                 Self::Context(file)
@@ -292,9 +298,20 @@ impl Opened {
 
 fn read_xattrs(item: &mut Item) -> Result<()> {
     if let Content::Context { root, path, .. } = &item.content {
-        let file = root.open_any(path.as_path())?;
-        item.entry.xattrs = xattr::for_layers(&file)?;
+        item.entry.xattrs = if item.entry.is_directory() {
+            layer_xattrs(root.open_directory(path.as_path())?, path)?
+        } else {
+            layer_xattrs(root.open_file(path.as_path())?, path)?
+        };
     }
     item.xattrs_unread = false;
     Ok(())
+}
+
+/// The extended attributes that belong into a layer: what the host's own policies set (labels,
+/// ACLs of host users) must not leak into an image.
+fn layer_xattrs(file: impl AsFd, path: &LayerPath) -> Result<Xattrs> {
+    let all = xattr::read(file).path("read the extended attributes of", path.as_path())?;
+    let belongs = |name: &[u8]| name == b"security.capability" || name.starts_with(b"user.");
+    Ok(all.into_iter().filter(|(name, _)| belongs(name)).collect())
 }

@@ -1,0 +1,163 @@
+//! The build context: a directory seen through its ignore rules. Files are looked at in place;
+//! nothing is ever copied out of it or written into it.
+
+use std::collections::HashMap;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::sync::{Arc, Mutex};
+
+use crate::build::items::{Content, Item, Node, SourceTree};
+use crate::build::stat_cache::FileState;
+use crate::error::{Error, Kind, Result};
+use crate::fs::metadata::{FileKind, Metadata};
+use crate::fs::root::Root;
+use crate::fs::walk::{self, Visit};
+use crate::kubefile::ignore::IgnoreRules;
+use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
+
+/// A directory to take files from.
+#[derive(Debug)]
+pub(crate) struct ContextTree {
+    name: String,
+    root: Arc<Root>,
+    rules: IgnoreRules,
+    /// What has been walked: several COPYs often take the same directory.
+    walked: Mutex<HashMap<LayerPath, Arc<Vec<Item>>>>,
+}
+
+impl ContextTree {
+    /// `name` is for people (`the build context`).
+    pub(crate) fn new(name: String, root: Root, rules: IgnoreRules) -> Self {
+        Self { name, root: Arc::new(root), rules, walked: Mutex::new(HashMap::new()) }
+    }
+
+    fn walk(&self, start: &LayerPath) -> Result<Vec<Item>> {
+        let mut items = Vec::new();
+        let on_the_way = |path: &[u8]| is_prefix(path, start.as_bytes());
+        let wanted = |path: &[u8]| is_prefix(start.as_bytes(), path);
+        let mut visit = |path: &[u8], is_directory: bool| {
+            if !wanted(path) {
+                return if is_directory && on_the_way(path) { Visit::Skip } else { Visit::Prune };
+            }
+            if !self.rules.matches(path) {
+                Visit::Keep
+            } else if is_directory && !self.rules.may_prune_dir(path) {
+                Visit::Skip
+            } else {
+                Visit::Prune
+            }
+        };
+        let mut emit = |found: walk::Found<'_>| {
+            let path = LayerPath::parse(found.path)?;
+            let target = match found.metadata.kind {
+                FileKind::Symlink => found.read_link()?,
+                _ => Vec::new(),
+            };
+            items.extend(self.item(path, &found.metadata, target));
+            Ok(())
+        };
+        walk::walk(&self.root, &mut visit, &mut emit)?;
+        Ok(items)
+    }
+
+    /// A socket gives none: it cannot be in an image.
+    fn item(&self, path: LayerPath, metadata: &Metadata, target: Vec<u8>) -> Option<Item> {
+        let (major, minor) = metadata.device;
+        let kind = match metadata.kind {
+            FileKind::File => EntryKind::File { size: metadata.size },
+            FileKind::Directory => EntryKind::Directory,
+            FileKind::Symlink => EntryKind::Symlink { target },
+            FileKind::CharDevice => EntryKind::CharDevice { major, minor },
+            FileKind::BlockDevice => EntryKind::BlockDevice { major, minor },
+            FileKind::Fifo => EntryKind::Fifo,
+            FileKind::Socket => return None,
+        };
+        let mut entry = Entry::new(path.clone(), kind, metadata.mode);
+        entry.mtime = Mtime { seconds: metadata.mtime.0, nanoseconds: metadata.mtime.1 };
+        if !matches!(metadata.kind, FileKind::File | FileKind::Directory) {
+            return Some(Item::bare(entry));
+        }
+        let is_linked = metadata.kind == FileKind::File && metadata.nlink > 1;
+        Some(Item {
+            entry,
+            content: Content::Context {
+                root: Arc::clone(&self.root),
+                path,
+                state: FileState::of(metadata),
+            },
+            digest: None,
+            file: is_linked.then_some((metadata.dev, metadata.ino)),
+            xattrs_unread: true,
+        })
+    }
+}
+
+fn is_prefix(start: &[u8], path: &[u8]) -> bool {
+    start.is_empty()
+        || path.strip_prefix(start).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+}
+
+impl SourceTree for ContextTree {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn node(&self, path: &LayerPath) -> Result<Option<Node>> {
+        if path.is_root() {
+            return Ok(Some(Node::Directory));
+        }
+        let metadata = match self.root.symlink_metadata(path.as_path()) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // What is hidden may still be on the way to something that is not.
+        if self.rules.matches(path.as_bytes())
+            && !(metadata.is_directory() && !self.rules.may_prune_dir(path.as_bytes()))
+        {
+            return Ok(None);
+        }
+        Ok(Some(match metadata.kind {
+            FileKind::File => Node::File,
+            FileKind::Directory => Node::Directory,
+            FileKind::Symlink => {
+                Node::Symlink(self.root.read_link(path.as_path())?.as_bytes().to_vec())
+            }
+            _ => Node::Other,
+        }))
+    }
+
+    fn names(&self, directory: &LayerPath) -> Result<Vec<Vec<u8>>> {
+        let fd = self.root.open_directory(directory.as_path())?;
+        let names = crate::fs::directory::names(fd)
+            .map_err(|error| Error::io(format!("cannot list {directory} of {}", self.name), error))?;
+        let mut names: Vec<Vec<u8>> = names
+            .into_iter()
+            .map(|name| name.name.into_bytes())
+            .filter(|name| {
+                let path = directory.join(name);
+                !self.rules.matches(path.as_bytes()) || !self.rules.may_prune_dir(path.as_bytes())
+            })
+            .collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn below(&self, path: &LayerPath) -> Result<Vec<Item>> {
+        let poisoned = |_| Error::failed("another thread of the build has failed");
+        if let Some(items) = self.walked.lock().map_err(|_| poisoned(()))?.get(path) {
+            return Ok(items.as_ref().clone());
+        }
+        let items = Arc::new(self.walk(path)?);
+        self.walked.lock().map_err(|_| poisoned(()))?.insert(path.clone(), Arc::clone(&items));
+        Ok(items.as_ref().clone())
+    }
+
+    fn is_ignored(&self, path: &LayerPath) -> bool {
+        self.rules.matches(path.as_bytes()) && self.root.symlink_metadata(path.as_path()).is_ok()
+    }
+}
+
+/// An absolute context path as bytes, for the stat cache's name.
+pub(crate) fn identity(path: &std::path::Path) -> Vec<u8> {
+    path.as_os_str().to_owned().into_vec()
+}
