@@ -1,0 +1,254 @@
+//! What each instruction does to a stage's image. COPY and ADD are in `transfer_step`, RUN in
+//! `run_step`; the others change the config only.
+
+use std::time::Duration;
+
+use crate::build::copy::clamp;
+use crate::build::items::{Item, NO_TIME};
+use crate::build::scope::PROXY_ARGS;
+use crate::build::stage::Stage;
+use crate::error::{Error, Result};
+use crate::image::Healthcheck;
+use crate::image::config::Empty;
+use crate::kubefile::ast::{self, CommandForm, Instruction, InstructionKind};
+use crate::layer::{Entry, EntryKind, LayerPath};
+
+/// The shell of images that name none (Dockerfile reference, SHELL).
+const DEFAULT_SHELL: [&str; 2] = ["/bin/sh", "-c"];
+
+impl Stage<'_> {
+    /// Executes one instruction; an error gets the instruction's place.
+    pub(crate) fn execute(&mut self, instruction: &Instruction) -> Result<()> {
+        self.steps += 1;
+        self.dispatch(instruction).map_err(|error| self.at(instruction, error))
+    }
+
+    fn dispatch(&mut self, instruction: &Instruction) -> Result<()> {
+        let text = instruction.text.as_str();
+        match &instruction.kind {
+            InstructionKind::Copy(transfer) => return self.transfer(transfer, false, text),
+            InstructionKind::Add(transfer) => return self.transfer(transfer, true, text),
+            InstructionKind::Run(run) => return self.run(run, text),
+            InstructionKind::Workdir(raw) => return self.set_workdir(raw, text),
+            InstructionKind::Arg(arguments) => {
+                for (name, default) in arguments {
+                    self.scope.declare(name, default.as_deref())?;
+                }
+            }
+            InstructionKind::Env(pairs) => self.set_env(pairs)?,
+            InstructionKind::Label(pairs) => {
+                for (key, value) in self.expanded(pairs)? {
+                    self.image.config.config.labels.insert(key, value);
+                }
+            }
+            InstructionKind::Cmd(form) => {
+                self.image.config.config.cmd = Some(self.command(form));
+                self.has_own_cmd = true;
+            }
+            InstructionKind::Entrypoint(form) => {
+                self.image.config.config.entrypoint = Some(self.command(form));
+                // An inherited CMD were arguments to another program (Dockerfile reference).
+                if !self.has_own_cmd {
+                    self.image.config.config.cmd = None;
+                }
+            }
+            InstructionKind::Expose(words) => self.expose(words)?,
+            InstructionKind::Healthcheck(check) => {
+                self.image.config.config.healthcheck = Some(self.healthcheck(check));
+            }
+            InstructionKind::Maintainer(name) => self.image.config.author = Some(name.clone()),
+            InstructionKind::Onbuild(onbuild) => {
+                self.image.config.config.on_build.push(onbuild.trigger.clone());
+            }
+            InstructionKind::Shell(words) => {
+                self.image.config.config.shell = Some(words.clone());
+            }
+            InstructionKind::StopSignal(raw) => {
+                self.image.config.config.stop_signal = self.scope.word(raw)?;
+            }
+            InstructionKind::User(raw) => {
+                let user = self.scope.word(raw)?;
+                if user.is_empty() {
+                    return Err(Error::usage(format!("USER `{raw}` expands to nothing")));
+                }
+                self.image.config.config.user = user;
+            }
+            InstructionKind::Volume(words) => {
+                for raw in words {
+                    let volume = self.scope.word(raw)?;
+                    if volume.is_empty() {
+                        return Err(Error::usage("VOLUME expands to nothing"));
+                    }
+                    self.image.config.config.volumes.insert(volume, Empty {});
+                }
+            }
+        }
+        self.add_history(text);
+        Ok(())
+    }
+
+    /// Every pair is expanded against the variables before the instruction (Dockerfile reference,
+    /// "Environment replacement").
+    fn expanded(&self, pairs: &[(String, String)]) -> Result<Vec<(String, String)>> {
+        pairs
+            .iter()
+            .map(|(key, value)| Ok((self.scope.word(key)?, self.scope.word(value)?)))
+            .collect()
+    }
+
+    fn set_env(&mut self, pairs: &[(String, String)]) -> Result<()> {
+        for (name, value) in self.expanded(pairs)? {
+            if name.is_empty() {
+                return Err(Error::usage("ENV needs a name before `=`"));
+            }
+            self.scope.set_env(&name, &value);
+        }
+        self.write_env();
+        Ok(())
+    }
+
+    /// Puts the scope's ENV into the config.
+    pub(crate) fn write_env(&mut self) {
+        self.image.config.config.env =
+            self.scope.env().iter().map(|(name, value)| format!("{name}={value}")).collect();
+    }
+
+    /// The stage's shell.
+    pub(crate) fn shell(&self) -> Vec<String> {
+        let default = || DEFAULT_SHELL.map(str::to_owned).to_vec();
+        self.image.config.config.shell.clone().unwrap_or_else(default)
+    }
+
+    fn command(&self, form: &CommandForm) -> Vec<String> {
+        match form {
+            CommandForm::Exec(words) => words.clone(),
+            CommandForm::Shell(text) => {
+                let mut words = self.shell();
+                words.push(text.clone());
+                words
+            }
+        }
+    }
+
+    fn expose(&mut self, words: &[String]) -> Result<()> {
+        for raw in words {
+            for word in self.scope.words(raw)? {
+                for port in ports(&word)? {
+                    self.image.config.config.exposed_ports.insert(port, Empty {});
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn healthcheck(&self, check: &ast::Healthcheck) -> Healthcheck {
+        match check {
+            ast::Healthcheck::None => {
+                Healthcheck { test: vec!["NONE".to_owned()], ..Healthcheck::default() }
+            }
+            ast::Healthcheck::Cmd {
+                interval,
+                timeout,
+                start_period,
+                start_interval,
+                retries,
+                command,
+            } => {
+                let mut test = Vec::new();
+                match command {
+                    CommandForm::Exec(words) => {
+                        test.push("CMD".to_owned());
+                        test.extend(words.iter().cloned());
+                    }
+                    CommandForm::Shell(text) => test.extend(["CMD-SHELL".to_owned(), text.clone()]),
+                }
+                let nanoseconds = |time: &Option<Duration>| {
+                    time.map_or(0, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
+                };
+                Healthcheck {
+                    test,
+                    interval: nanoseconds(interval),
+                    timeout: nanoseconds(timeout),
+                    start_period: nanoseconds(start_period),
+                    start_interval: nanoseconds(start_interval),
+                    retries: retries.map_or(0, i64::from),
+                }
+            }
+        }
+    }
+
+    fn set_workdir(&mut self, raw: &str, text: &str) -> Result<()> {
+        let word = self.scope.word(raw)?;
+        if word.is_empty() {
+            return Err(Error::usage(format!("WORKDIR `{raw}` expands to nothing")));
+        }
+        let joined = if word.starts_with('/') { word } else { format!("{}/{word}", self.workdir()) };
+        let path = clamp(joined.as_bytes())?;
+        self.image.config.config.working_dir =
+            format!("/{}", String::from_utf8_lossy(path.as_bytes()));
+        if self.has_directory(&path)? {
+            self.add_history(text);
+            return Ok(());
+        }
+        let path = self.tree()?.resolve(&path)?;
+        let mut items = Vec::new();
+        let mut directory = Some(path);
+        while let Some(path) = directory.filter(|path| !path.is_root()) {
+            if !self.has_directory(&path)? {
+                items.push(new_directory(path.clone()));
+            }
+            directory = path.parent();
+        }
+        items.reverse();
+        self.add_items(items, text)
+    }
+
+    /// Notes build arguments that nothing declared.
+    pub(crate) fn declared(&self, name: &str) -> bool {
+        self.scope.declared().contains(name) || PROXY_ARGS.contains(&name)
+    }
+}
+
+fn new_directory(path: LayerPath) -> Item {
+    let mut entry = Entry::new(path, EntryKind::Directory, 0o755);
+    entry.mtime = NO_TIME;
+    Item::bare(entry)
+}
+
+/// `80`, `80/udp`, `8000-8003/tcp` as the config's keys.
+fn ports(word: &str) -> Result<Vec<String>> {
+    let wrong = || {
+        Error::usage(format!("`{word}` is not a port")).hint("EXPOSE takes PORT[-PORT][/tcp|udp|sctp]")
+    };
+    let (range, protocol) = match word.split_once('/') {
+        Some((range, protocol)) => (range, protocol.to_lowercase()),
+        None => (word, "tcp".to_owned()),
+    };
+    if !matches!(protocol.as_str(), "tcp" | "udp" | "sctp") {
+        return Err(wrong());
+    }
+    // `ip:host:container` as in `docker run -p`: the container's port counts.
+    let range = range.rsplit(':').next().unwrap_or(range);
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    let first: u16 = first.parse().map_err(|_| wrong())?;
+    let last: u16 = last.parse().map_err(|_| wrong())?;
+    if first > last {
+        return Err(wrong());
+    }
+    Ok((first..=last).map(|port| format!("{port}/{protocol}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_and_ranges() {
+        assert_eq!(ports("80").unwrap(), ["80/tcp"]);
+        assert_eq!(ports("53/UDP").unwrap(), ["53/udp"]);
+        assert_eq!(ports("8000-8002").unwrap(), ["8000/tcp", "8001/tcp", "8002/tcp"]);
+        for bad in ["", "x", "80/x", "2-1", "70000", "1-"] {
+            assert!(ports(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! One stage: its image as it grows, instruction by instruction.
+
+use std::sync::Arc;
+
+use crate::build::copy::node_of;
+use crate::build::engine::Shared;
+use crate::build::image_tree::ImageTree;
+use crate::build::items::{Item, LayerTar, Node, SourceTree};
+use crate::build::layer_step::{LayerMaker, StageLayer};
+use crate::build::plan::{From, StagePlan};
+use crate::build::scope::{self, Scope};
+use crate::build::step_cache::CachedLayer;
+use crate::error::{Error, Result};
+use crate::image::{Descriptor, Digest, History, ImageConfig, Platform};
+use crate::kubefile::ast::Instruction;
+use crate::layer::tree::Tree;
+use crate::layer::{LayerPath, Toc};
+
+/// Largest `/etc/passwd` or `/etc/group` of an image that is read, in bytes.
+const MAX_ACCOUNTS: u64 = 16 << 20;
+
+/// One layer of a stage's image.
+#[derive(Clone, Debug)]
+pub(crate) struct ImageLayer {
+    pub(crate) descriptor: Descriptor,
+    pub(crate) diff_id: Digest,
+}
+
+/// A stage's image so far, or a finished stage.
+#[derive(Clone, Debug)]
+pub(crate) struct StageImage {
+    /// Config and history; `rootfs` is filled in when the image is written.
+    pub(crate) config: ImageConfig,
+    pub(crate) layers: Vec<ImageLayer>,
+    /// How many of them the base image brought.
+    pub(crate) base_layers: usize,
+    /// Name and manifest digest of the base image, for annotations.
+    pub(crate) base: Option<(String, Digest)>,
+    /// Newest modification time of all layers made here, seconds since 1970.
+    pub(crate) newest: Option<i64>,
+}
+
+impl StageImage {
+    /// The image as a tree to take files from.
+    pub(crate) fn tree(&self, shared: &Shared<'_>, name: &str) -> Result<ImageTree> {
+        let tocs = self.tocs(shared)?;
+        let tars = self
+            .layers
+            .iter()
+            .map(|layer| Arc::new(LayerTar::new(shared.store, layer.descriptor.digest.clone())));
+        Ok(ImageTree::new(name.to_owned(), Arc::new(Tree::from_layers(tocs)?), tars.collect()))
+    }
+
+    fn tocs(&self, shared: &Shared<'_>) -> Result<Vec<Arc<Toc>>> {
+        let toc = |layer: &ImageLayer| {
+            shared.store.toc(&layer.descriptor.digest, &layer.diff_id).map(Arc::new)
+        };
+        self.layers.iter().map(toc).collect()
+    }
+}
+
+/// A stage at work.
+pub(crate) struct Stage<'a> {
+    pub(crate) shared: &'a Shared<'a>,
+    pub(crate) plan: &'a StagePlan,
+    pub(crate) scope: Scope,
+    pub(crate) image: StageImage,
+    /// The merged tree; made when first needed, then kept up to date.
+    tree: Option<Tree>,
+    /// `CMD` was set in this stage, so `ENTRYPOINT` must leave it alone.
+    pub(crate) has_own_cmd: bool,
+    pub(crate) steps: usize,
+    pub(crate) cached_steps: usize,
+}
+
+impl<'a> Stage<'a> {
+    /// A stage on its base; the base's ONBUILD triggers are returned, to be run first.
+    pub(crate) fn start(
+        shared: &'a Shared<'a>,
+        plan: &'a StagePlan,
+        globals: &std::collections::BTreeMap<String, String>,
+    ) -> Result<(Self, Vec<String>)> {
+        let mut image = base_image(shared, plan)?;
+        let triggers = std::mem::take(&mut image.config.config.on_build);
+        let mut outer = scope::platform_args(&Platform::host(), &plan.platform, &plan.name);
+        outer.extend(globals.clone());
+        let scope = Scope::new(
+            shared.kubefile.directives.escape,
+            shared.options.build_args.clone(),
+            outer,
+            scope::split_env(&image.config.config.env),
+        );
+        let stage = Self {
+            shared,
+            plan,
+            scope,
+            image,
+            tree: None,
+            has_own_cmd: false,
+            steps: 0,
+            cached_steps: 0,
+        };
+        Ok((stage, triggers))
+    }
+
+    /// The image's merged tree.
+    pub(crate) fn tree(&mut self) -> Result<&Tree> {
+        if self.tree.is_none() {
+            self.tree = Some(Tree::from_layers(self.image.tocs(self.shared)?)?);
+        }
+        self.tree.as_ref().ok_or_else(|| Error::failed("the stage has no tree"))
+    }
+
+    /// The working directory for relative paths, absolute.
+    pub(crate) fn workdir(&self) -> String {
+        match self.image.config.config.working_dir.as_str() {
+            "" => "/".to_owned(),
+            directory => directory.to_owned(),
+        }
+    }
+
+    /// The image's account files, for `--chown` and `USER`.
+    pub(crate) fn accounts(&mut self) -> Result<(Vec<u8>, Vec<u8>)> {
+        if self.image.layers.is_empty() {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let tree = self.image.tree(self.shared, "the stage")?;
+        let read = |name: &[u8]| {
+            let path = LayerPath::parse(name)?;
+            Ok::<_, Error>(tree.read_small(&path, MAX_ACCOUNTS)?.unwrap_or_default())
+        };
+        Ok((read(b"etc/passwd")?, read(b"etc/group")?))
+    }
+
+    /// The maker of layers with this build's options.
+    pub(crate) fn layer_maker(&self) -> LayerMaker<'a> {
+        let options = self.shared.options;
+        LayerMaker {
+            store: self.shared.store,
+            lease: self.shared.lease,
+            cache: self.shared.cache,
+            files: self.shared.files,
+            compression: options.compression,
+            docker: options.format == crate::build::Format::Docker,
+            threads: options.jobs,
+            timestamp: options.timestamp,
+            reporter: self.shared.reporter,
+        }
+    }
+
+    /// Stores items as layers on top.
+    pub(crate) fn add_items(&mut self, items: Vec<Item>, created_by: &str) -> Result<()> {
+        if items.is_empty() {
+            self.add_history(created_by);
+            return Ok(());
+        }
+        let layers = self.layer_maker().make(items)?;
+        self.add_layers(layers, created_by)
+    }
+
+    /// Puts finished layers on top.
+    pub(crate) fn add_layers(&mut self, layers: Vec<StageLayer>, created_by: &str) -> Result<()> {
+        if layers.iter().all(|layer| layer.from_cache) {
+            self.cached_steps += 1;
+        }
+        if layers.is_empty() {
+            self.add_history(created_by);
+        }
+        for StageLayer { layer, .. } in layers {
+            self.add_layer(layer, created_by)?;
+        }
+        Ok(())
+    }
+
+    fn add_layer(&mut self, layer: CachedLayer, created_by: &str) -> Result<()> {
+        if let Some(tree) = &mut self.tree {
+            tree.apply(self.shared.store.toc(&layer.descriptor.digest, &layer.diff_id)?)?;
+        }
+        let kind = layer.descriptor.layer_kind().map(|kind| format!("{kind} layer"));
+        self.image.newest = self.image.newest.max(Some(layer.newest));
+        self.image.layers.push(ImageLayer { descriptor: layer.descriptor, diff_id: layer.diff_id });
+        self.image.config.history.push(History {
+            created_by: Some(created_by.to_owned()),
+            comment: kind,
+            ..History::default()
+        });
+        Ok(())
+    }
+
+    /// Records an instruction that made no layer.
+    pub(crate) fn add_history(&mut self, created_by: &str) {
+        self.image.config.history.push(History {
+            created_by: Some(created_by.to_owned()),
+            empty_layer: true,
+            ..History::default()
+        });
+    }
+
+    /// Whether the image has a directory at `path`, symlinks followed.
+    pub(crate) fn has_directory(&mut self, path: &LayerPath) -> Result<bool> {
+        let tree = self.tree()?;
+        let real = tree.resolve(path)?;
+        Ok(real.is_root() || node_of(tree, &real) == Some(Node::Directory))
+    }
+
+    /// What `--from=name` means here, as a tree.
+    pub(crate) fn source(&self, name: &str) -> Result<Arc<dyn SourceTree + Send + Sync>> {
+        let shared = self.shared;
+        let from = crate::build::plan::from_name(
+            shared.kubefile,
+            &shared.options.build_contexts,
+            name,
+            self.plan.index,
+        )?;
+        match from {
+            From::Scratch => Err(Error::usage("`scratch` has no files to copy")),
+            From::Stage(index) => {
+                let image = shared.results.get(index)?;
+                Ok(Arc::new(image.tree(shared, &format!("stage {name}"))?))
+            }
+            From::Image(name) => {
+                let image = stored_image(shared, &name, &self.plan.platform)?;
+                Ok(Arc::new(image.tree(shared, &format!("image {name}"))?))
+            }
+            From::Context(name) => shared.named_tree(&name, &self.plan.platform),
+        }
+    }
+
+    /// Puts the instruction's place in front of an error.
+    pub(crate) fn at(&self, instruction: &Instruction, error: Error) -> Error {
+        scope::at(&self.shared.kubefile.name, instruction, error)
+    }
+}
+
+fn base_image(shared: &Shared<'_>, plan: &StagePlan) -> Result<StageImage> {
+    match &plan.base {
+        From::Scratch => {
+            let mut config = ImageConfig {
+                architecture: plan.platform.architecture.clone(),
+                variant: plan.platform.variant.clone(),
+                os: plan.platform.os.clone(),
+                ..ImageConfig::default()
+            };
+            config.rootfs.kind = "layers".to_owned();
+            Ok(StageImage { config, layers: Vec::new(), base_layers: 0, base: None, newest: None })
+        }
+        From::Stage(index) => Ok(shared.results.get(*index)?.as_ref().clone()),
+        From::Image(name) => stored_image(shared, name, &plan.platform),
+        From::Context(name) => shared.named_image(name, &plan.platform),
+    }
+}
+
+/// An image of the store as a stage's base.
+pub(crate) fn stored_image(shared: &Shared<'_>, name: &str, platform: &Platform) -> Result<StageImage> {
+    let image = shared.store.image(name, Some(platform)).map_err(|error| {
+        if error.kind() == crate::error::Kind::NotFound {
+            error.hint(format!(
+                "bring it in first: `imgctl load -i FILE` of an archive made with `skopeo copy docker://{name} oci-archive:FILE:{name}`"
+            ))
+        } else {
+            error
+        }
+    })?;
+    shared.lease.hold(&image.descriptor.digest)?;
+    let layers: Vec<ImageLayer> = image
+        .manifest
+        .layers
+        .into_iter()
+        .zip(image.config.rootfs.diff_ids.iter().cloned())
+        .map(|(descriptor, diff_id)| ImageLayer { descriptor, diff_id })
+        .collect();
+    for layer in &layers {
+        shared.lease.hold(&layer.descriptor.digest)?;
+    }
+    let mut config = image.config;
+    config.rootfs.diff_ids.clear();
+    let base_name = image.reference.map_or_else(|| name.to_owned(), |name| name.to_string());
+    Ok(StageImage {
+        config,
+        base_layers: layers.len(),
+        layers,
+        base: Some((base_name, image.descriptor.digest)),
+        newest: None,
+    })
+}
