@@ -30,6 +30,11 @@ impl ContextTree {
         Self { name, root: Arc::new(root), rules, walked: Mutex::new(HashMap::new()) }
     }
 
+    /// Opens a file of the context.
+    pub(crate) fn open(&self, path: &LayerPath) -> Result<std::fs::File> {
+        self.root.open_file(path.as_path())
+    }
+
     fn walk(&self, start: &LayerPath) -> Result<Vec<Item>> {
         let mut items = Vec::new();
         let on_the_way = |path: &[u8]| is_prefix(path, start.as_bytes());

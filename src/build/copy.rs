@@ -99,9 +99,14 @@ impl<'a> Gathered<'a> {
         Self { destination, flags, items: BTreeMap::new() }
     }
 
-    /// The expanded source words of one COPY; `tree` is where they are. Returns how many sources
-    /// they name.
-    pub(crate) fn add_sources(&mut self, tree: &dyn SourceTree, words: &[String]) -> Result<()> {
+    /// The expanded source words of one COPY or ADD; `tree` is where they are. `unpack` gives the
+    /// content of a file that is to be extracted instead of copied.
+    pub(crate) fn add_sources(
+        &mut self,
+        tree: &dyn SourceTree,
+        words: &[String],
+        unpack: &mut dyn FnMut(&LayerPath) -> Result<Option<Vec<Item>>>,
+    ) -> Result<()> {
         let mut sources = Vec::new();
         for word in words {
             sources.extend(find_sources(tree, word)?);
@@ -114,14 +119,26 @@ impl<'a> Gathered<'a> {
             .hint("end the destination with `/`"));
         }
         for source in &sources {
-            self.add_source(tree, source)?;
+            let real = follow(&source.path, &|path| tree.node(path))?;
+            let node = tree.node(&real)?;
+            if node == Some(Node::File)
+                && let Some(items) = unpack(&real)?
+            {
+                self.add_archive(items)?;
+                continue;
+            }
+            self.add_source(tree, source, &real, node)?;
         }
         Ok(())
     }
 
-    fn add_source(&mut self, tree: &dyn SourceTree, source: &Source) -> Result<()> {
-        let real = follow(&source.path, &|path| tree.node(path))?;
-        let node = tree.node(&real)?;
+    fn add_source(
+        &mut self,
+        tree: &dyn SourceTree,
+        source: &Source,
+        real: &LayerPath,
+        node: Option<Node>,
+    ) -> Result<()> {
         let into = match (&source.pivot, self.flags.parents) {
             (pivot, true) => {
                 self.add_parents(tree, source)?;
@@ -132,8 +149,8 @@ impl<'a> Gathered<'a> {
         };
         match node {
             Some(Node::Directory) => {
-                for item in tree.below(&real)? {
-                    let below = relative(&item.entry.path, &real);
+                for item in tree.below(real)? {
+                    let below = relative(&item.entry.path, real);
                     // The directory itself is the destination: it is not touched if it exists.
                     if below.is_root() && !self.flags.parents || self.is_excluded(&below) {
                         continue;
@@ -149,7 +166,7 @@ impl<'a> Gathered<'a> {
                 }
                 let target =
                     if self.flags.parents { into } else { self.destination.file_path(&name) };
-                for item in tree.below(&real)? {
+                for item in tree.below(real)? {
                     self.put(target.clone(), item)?;
                 }
             }

@@ -21,8 +21,7 @@ use crate::image::descriptor::LAYER_KIND;
 use crate::image::{Descriptor, LayerKind};
 use crate::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime};
 use crate::progress::{Reporter, Unit};
-use crate::store::Store;
-use crate::store::blobs::Lease;
+use crate::store::{Lease, Store};
 
 /// Below this share of unknown bytes (1/N) files are read beforehand to find an existing layer.
 const READ_FIRST: u64 = 4;

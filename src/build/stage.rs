@@ -111,6 +111,11 @@ impl<'a> Stage<'a> {
         self.tree.as_ref().ok_or_else(|| Error::failed("the stage has no tree"))
     }
 
+    /// The merged tree if it has been made.
+    pub(crate) fn tree_made(&self) -> Option<&Tree> {
+        self.tree.as_ref()
+    }
+
     /// The working directory for relative paths, absolute.
     pub(crate) fn workdir(&self) -> String {
         match self.image.config.config.working_dir.as_str() {

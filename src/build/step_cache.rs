@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::fs::atomic::{self, Durability};
 use crate::image::{Descriptor, Digest};
 use crate::store::Store;
-use crate::store::blobs::Lease;
+use crate::store::Lease;
 
 /// Bumped when the same inputs would give other bytes than before.
 const SEMANTICS: &str = "imgctl build 1";
@@ -75,7 +75,7 @@ pub(crate) struct StepCache {
 impl StepCache {
     /// The step cache of `store`; with `read` off every look-up misses.
     pub(crate) fn new(store: &Store, read: bool) -> Self {
-        Self { directory: store.cache_directory().join("steps"), read }
+        Self { directory: store.path("cache/steps"), read }
     }
 
     /// The layers recorded under `key`, if all of them are still here; they are leased before
