@@ -18,6 +18,8 @@ pub(crate) struct Kubefile {
     pub(crate) global_args: Vec<Instruction>,
     /// At least one.
     pub(crate) stages: Vec<Stage>,
+    /// Blank lines inside continued instructions: allowed, but a lint rule dislikes them.
+    pub(crate) empty_continuations: Vec<Span>,
 }
 
 /// The parser directives: `# key=value` lines at the very top.

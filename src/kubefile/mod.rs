@@ -4,4 +4,21 @@
 //! here is a pure function of its input: it must not open files, know images or build anything.
 
 pub(crate) mod ast;
+pub(crate) mod diagnostic;
+mod directive;
+pub(crate) mod expand;
+mod flags;
+mod health;
+mod heredoc;
+mod instruction;
+mod lexer;
+mod mount;
+pub(crate) mod parser;
+mod pattern;
+pub(crate) mod problem;
+mod run;
 pub(crate) mod span;
+pub(crate) mod suggest;
+mod words;
+
+pub(crate) use parser::{parse, parse_instruction};

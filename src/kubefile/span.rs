@@ -64,6 +64,17 @@ impl LineMap {
         }
     }
 
+    /// The map of the folded line's tail from byte `start` on.
+    pub(super) fn from(&self, text: &str, start: usize) -> LineMap {
+        let (line, column) = self.place(text, start);
+        let mut tail = LineMap::default();
+        tail.push(0, line, column);
+        for piece in self.pieces.iter().filter(|piece| piece.at > start) {
+            tail.push(piece.at - start, piece.line, piece.column);
+        }
+        tail
+    }
+
     fn place(&self, text: &str, at: usize) -> (usize, usize) {
         let at = floor_boundary(text, at.min(text.len()));
         let index = self.pieces.partition_point(|piece| piece.at <= at);

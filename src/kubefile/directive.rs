@@ -1,0 +1,98 @@
+//! Parser directives: `# key=value` lines at the very top of a Kubefile.
+
+use super::ast::{CheckDirective, Directives};
+
+/// What a line at the top turned out to be.
+pub(super) enum Line {
+    /// A directive, taken.
+    Directive,
+    /// Something else: no directive may follow.
+    Other,
+    /// A directive that is wrong, and why.
+    Wrong(String),
+}
+
+/// Which directives have been seen.
+#[derive(Default)]
+pub(super) struct Seen {
+    syntax: bool,
+    escape: bool,
+    check: bool,
+}
+
+/// Reads one line as a directive.
+pub(super) fn read(line: &str, directives: &mut Directives, seen: &mut Seen) -> Line {
+    let Some((key, value)) = key_value(line) else {
+        return Line::Other;
+    };
+    let key = key.to_ascii_lowercase();
+    let before = match key.as_str() {
+        "syntax" => &mut seen.syntax,
+        "escape" => &mut seen.escape,
+        "check" => &mut seen.check,
+        _ => return Line::Other,
+    };
+    if std::mem::replace(before, true) {
+        return Line::Wrong(format!("the directive `{key}` is given twice"));
+    }
+    match key.as_str() {
+        "syntax" => directives.syntax = Some(value.to_owned()),
+        "escape" => match value {
+            "\\" => directives.escape = '\\',
+            "`" => directives.escape = '`',
+            _ => return Line::Wrong(format!("the escape character is \\ or `, not {value}")),
+        },
+        _ => match check(value) {
+            Ok(check) => directives.check = check,
+            Err(message) => return Line::Wrong(message),
+        },
+    }
+    Line::Directive
+}
+
+/// `# key = value`; the key is letters and digits, the value is not empty.
+fn key_value(line: &str) -> Option<(&str, &str)> {
+    let (key, value) = line.trim().strip_prefix('#')?.split_once('=')?;
+    let (key, value) = (key.trim(), value.trim());
+    let word = key.starts_with(|c: char| c.is_ascii_alphabetic())
+        && key.chars().all(|c| c.is_ascii_alphanumeric());
+    (word && !value.is_empty()).then_some((key, value))
+}
+
+/// `skip=A,B;error=true;experimental=C`.
+fn check(value: &str) -> Result<CheckDirective, String> {
+    let mut check = CheckDirective::default();
+    for setting in value.split(';').map(str::trim).filter(|s| !s.is_empty()) {
+        let (key, value) = setting
+            .split_once('=')
+            .ok_or_else(|| format!("`{setting}` in the directive `check` is not KEY=VALUE"))?;
+        let value = value.trim();
+        let rules = || {
+            value
+                .split(',')
+                .map(|rule| rule.trim().to_owned())
+                .filter(|rule| !rule.is_empty())
+                .collect::<Vec<_>>()
+        };
+        let all = value.eq_ignore_ascii_case("all");
+        match key.trim().to_ascii_lowercase().as_str() {
+            "skip" if all => check.skip_all = true,
+            "skip" => check.skip = rules(),
+            "experimental" if all => check.experimental_all = true,
+            "experimental" => check.experimental = rules(),
+            "error" => {
+                check.error = match value.to_ascii_lowercase().as_str() {
+                    "true" | "1" | "t" => true,
+                    "false" | "0" | "f" => false,
+                    _ => return Err(format!("`error` is true or false, not `{value}`")),
+                }
+            }
+            other => {
+                return Err(format!(
+                    "the directive `check` knows skip, error and experimental, not `{other}`"
+                ));
+            }
+        }
+    }
+    Ok(check)
+}

@@ -1,0 +1,482 @@
+//! From a folded line to a typed instruction. Knows one instruction at a time; stages and their
+//! order are [`super::parser`]'s.
+
+use super::ast::{
+    CommandForm, From, Heredoc, InstructionKind, Onbuild, Source, Transfer, TransferFlags,
+};
+use super::expand::{self, ExpandError};
+use super::flags::Flags;
+use super::health;
+use super::heredoc;
+use super::lexer::Folded;
+use super::parser;
+use super::problem::Problem;
+use super::run;
+use super::suggest::closest;
+use super::words::{self, Json};
+
+/// Every instruction, for "did you mean".
+pub(super) const NAMES: [&str; 18] = [
+    "ADD",
+    "ARG",
+    "CMD",
+    "COPY",
+    "ENTRYPOINT",
+    "ENV",
+    "EXPOSE",
+    "FROM",
+    "HEALTHCHECK",
+    "LABEL",
+    "MAINTAINER",
+    "ONBUILD",
+    "RUN",
+    "SHELL",
+    "STOPSIGNAL",
+    "USER",
+    "VOLUME",
+    "WORKDIR",
+];
+
+const ADD_FLAGS: [&str; 8] = [
+    "chown",
+    "chmod",
+    "link",
+    "exclude",
+    "parents",
+    "checksum",
+    "keep-git-dir",
+    "unpack",
+];
+const COPY_FLAGS: [&str; 6] = ["from", "chown", "chmod", "link", "exclude", "parents"];
+
+/// What a line turned out to be.
+pub(super) enum Parsed {
+    From(From),
+    Instruction(InstructionKind),
+}
+
+/// One line being read: its arguments, and what has been found wrong.
+pub(super) struct Reader<'a> {
+    pub(super) name: &'static str,
+    pub(super) escape: char,
+    /// Without the flags.
+    pub(super) rest: &'a str,
+    pub(super) flags: Flags,
+    pub(super) heredocs: &'a [Heredoc],
+    pub(super) problems: Vec<Problem>,
+}
+
+/// Parses one line; the instruction is missing only if problems are not.
+pub(super) fn parse(folded: &Folded, escape: char) -> (Option<Parsed>, Vec<Problem>) {
+    let (word, arguments) = words::split_first(&folded.text);
+    let Some(name) = NAMES
+        .into_iter()
+        .find(|name| name.eq_ignore_ascii_case(word))
+    else {
+        return (None, vec![unknown(word)]);
+    };
+    // The arguments of ONBUILD are an instruction with flags of its own.
+    let (flags, rest) = match name {
+        "ONBUILD" => (Flags::default(), arguments),
+        _ => Flags::split(arguments, escape),
+    };
+    let mut reader = Reader {
+        name,
+        escape,
+        rest,
+        flags,
+        heredocs: &folded.heredocs,
+        problems: Vec::new(),
+    };
+    let parsed = reader.parse(folded);
+    (parsed, reader.problems)
+}
+
+fn unknown(word: &str) -> Problem {
+    let problem = Problem::new(format!("unknown instruction {word}")).at(word);
+    match closest(word, NAMES) {
+        Some(name) => problem.hint(format!("did you mean {name}?")),
+        None if word.starts_with("<<") || word.starts_with("EOF") => {
+            problem.hint("here-documents belong to RUN, COPY and ADD")
+        }
+        None => problem.hint("a line that continues the one before needs a \\ at that one's end"),
+    }
+}
+
+impl Reader<'_> {
+    fn parse(&mut self, folded: &Folded) -> Option<Parsed> {
+        let kind = match self.name {
+            "FROM" => return self.from(folded).map(Parsed::From),
+            "ADD" | "COPY" => self.transfer(),
+            "ARG" => self.arg(),
+            "CMD" => self.command().map(InstructionKind::Cmd),
+            "ENTRYPOINT" => self.command().map(InstructionKind::Entrypoint),
+            "ENV" => self.pairs().map(InstructionKind::Env),
+            "LABEL" => self.pairs().map(InstructionKind::Label),
+            "EXPOSE" => self.expose(),
+            "HEALTHCHECK" => health::parse(self).map(InstructionKind::Healthcheck),
+            "MAINTAINER" => self.text().map(InstructionKind::Maintainer),
+            "ONBUILD" => self.onbuild(folded),
+            "RUN" => run::parse(self).map(InstructionKind::Run),
+            "SHELL" => self.shell(),
+            "STOPSIGNAL" => self.word().map(InstructionKind::StopSignal),
+            "USER" => self.word().map(InstructionKind::User),
+            "VOLUME" => self.volume(),
+            _ => self.word().map(InstructionKind::Workdir),
+        };
+        kind.map(Parsed::Instruction)
+    }
+
+    /// Reports the flags nobody asked for.
+    pub(super) fn finish_flags(&mut self, known: &[&str]) {
+        std::mem::take(&mut self.flags).finish(self.name, known, &mut self.problems);
+    }
+
+    pub(super) fn problem(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    /// The arguments, which must not be empty.
+    fn arguments(&mut self) -> Option<String> {
+        if self.rest.is_empty() {
+            let name = self.name;
+            self.problem(Problem::new(format!("{name} needs an argument")));
+            return None;
+        }
+        Some(self.rest.to_owned())
+    }
+
+    /// Checks that a raw word can be expanded at all.
+    pub(super) fn check_word(&mut self, raw: &str) {
+        if let Err(error) = expand::variables(raw, self.escape) {
+            let mut problem = Problem::new(error.to_string()).at(raw);
+            if matches!(error, ExpandError::Unclosed(_)) && matches!(self.name, "COPY" | "ADD") {
+                problem = problem.hint(format!(
+                    "write names with blanks in the JSON form: {} [\"a b\", \"/dest/\"]",
+                    self.name
+                ));
+            }
+            self.problem(problem);
+        }
+    }
+
+    fn text(&mut self) -> Option<String> {
+        self.finish_flags(&[]);
+        self.arguments()
+    }
+
+    fn word(&mut self) -> Option<String> {
+        let word = self.text()?;
+        self.check_word(&word);
+        Some(word)
+    }
+
+    /// The exec form or the shell form.
+    pub(super) fn form(&mut self, text: &str) -> Option<CommandForm> {
+        match words::json_form(text) {
+            Json::Strings(strings) => Some(CommandForm::Exec(strings)),
+            Json::No => Some(CommandForm::Shell(text.to_owned())),
+            Json::OtherArray => {
+                let name = self.name;
+                self.problem(
+                    Problem::new(format!("the JSON form of {name} holds strings only"))
+                        .at(text)
+                        .hint("put every element into double quotes"),
+                );
+                None
+            }
+        }
+    }
+
+    fn command(&mut self) -> Option<CommandForm> {
+        self.finish_flags(&[]);
+        if self.rest.is_empty() {
+            let name = self.name;
+            self.problem(
+                Problem::new(format!("{name} needs an argument"))
+                    .hint(format!("to take back an inherited one, write {name} []")),
+            );
+            return None;
+        }
+        self.form(self.rest)
+    }
+
+    fn shell(&mut self) -> Option<InstructionKind> {
+        self.finish_flags(&[]);
+        let wrong = Problem::new("SHELL takes the JSON form only")
+            .hint("as in SHELL [\"/bin/bash\", \"-c\"]");
+        match words::json_form(self.rest) {
+            Json::Strings(strings) if !strings.is_empty() => Some(InstructionKind::Shell(strings)),
+            _ => {
+                self.problem(wrong);
+                None
+            }
+        }
+    }
+
+    /// `KEY=VALUE…`, or the legacy form `KEY VALUE`.
+    fn pairs(&mut self) -> Option<Vec<(String, String)>> {
+        self.finish_flags(&[]);
+        self.arguments()?;
+        let (rest, name) = (self.rest, self.name);
+        if let Some((key, value)) = legacy_pair(rest, self.escape) {
+            if value.is_empty() {
+                self.problem(
+                    Problem::new(format!("{name} {key} has no value"))
+                        .at(rest)
+                        .hint(format!("write {name} {key}=VALUE")),
+                );
+                return None;
+            }
+            self.check_word(key);
+            self.check_word(value);
+            return Some(vec![(key.to_owned(), value.to_owned())]);
+        }
+        let mut pairs = Vec::new();
+        for word in words::split_quoted(rest, self.escape) {
+            match word.split_once('=') {
+                Some(("", _)) => self.problem(
+                    Problem::new(format!("{name} has a value without a name"))
+                        .at(word)
+                        .hint("no blanks stand around the ="),
+                ),
+                Some((key, value)) => {
+                    self.check_word(key);
+                    self.check_word(value);
+                    pairs.push((key.to_owned(), value.to_owned()));
+                }
+                None => self.problem(
+                    Problem::new(format!("`{word}` is not of the form NAME=VALUE"))
+                        .at(word)
+                        .hint("put a value that holds blanks into quotes"),
+                ),
+            }
+        }
+        Some(pairs)
+    }
+
+    fn arg(&mut self) -> Option<InstructionKind> {
+        self.finish_flags(&[]);
+        self.arguments()?;
+        let mut args = Vec::new();
+        for word in words::split_quoted(self.rest, self.escape) {
+            let (key, value) = match word.split_once('=') {
+                Some((key, value)) => (key, Some(value)),
+                None => (word, None),
+            };
+            if key.is_empty() {
+                self.problem(Problem::new("ARG has a value without a name").at(word));
+                continue;
+            }
+            self.check_word(key);
+            if let Some(value) = value {
+                self.check_word(value);
+            }
+            args.push((key.to_owned(), value.map(str::to_owned)));
+        }
+        Some(InstructionKind::Arg(args))
+    }
+
+    /// Words in the JSON form or cut at blanks.
+    fn list(&mut self) -> Option<Vec<String>> {
+        let words = match self.form(self.rest)? {
+            CommandForm::Exec(words) => words,
+            CommandForm::Shell(text) => words::split_blanks(&text)
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+        };
+        if words.is_empty() {
+            let name = self.name;
+            self.problem(Problem::new(format!("{name} needs an argument")));
+            return None;
+        }
+        Some(words)
+    }
+
+    fn expose(&mut self) -> Option<InstructionKind> {
+        self.finish_flags(&[]);
+        self.arguments()?;
+        let ports: Vec<String> = words::split_blanks(self.rest)
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        ports.iter().for_each(|port| self.check_word(port));
+        Some(InstructionKind::Expose(ports))
+    }
+
+    fn volume(&mut self) -> Option<InstructionKind> {
+        self.finish_flags(&[]);
+        let volumes = self.list()?;
+        for volume in &volumes {
+            if volume.trim().is_empty() {
+                self.problem(Problem::new("the name of a VOLUME is empty"));
+            }
+            self.check_word(volume);
+        }
+        Some(InstructionKind::Volume(volumes))
+    }
+
+    fn transfer(&mut self) -> Option<InstructionKind> {
+        let add = self.name == "ADD";
+        let flags = self.transfer_flags(add);
+        self.finish_flags(if add { &ADD_FLAGS } else { &COPY_FLAGS });
+        let mut words = self.list()?;
+        let dest = words.pop()?;
+        let name = self.name;
+        if words.is_empty() {
+            self.problem(
+                Problem::new(format!("{name} needs a source and a destination"))
+                    .at(&dest)
+                    .hint(format!("as in {name} {dest} /")),
+            );
+            return None;
+        }
+        if heredoc::whole_word(&dest).is_some() {
+            self.problem(
+                Problem::new(format!(
+                    "a here-document cannot be the destination of {name}"
+                ))
+                .at(&dest),
+            );
+        }
+        words.iter().for_each(|word| self.check_word(word));
+        self.check_word(&dest);
+        let mut heredocs = self.heredocs.iter();
+        let sources = words
+            .into_iter()
+            .map(|word| {
+                let opening = heredoc::whole_word(&word);
+                match opening.and_then(|_| heredocs.next()) {
+                    Some(heredoc) => Source::Heredoc(heredoc.clone()),
+                    None => Source::Path(word),
+                }
+            })
+            .collect();
+        let transfer = Transfer {
+            flags,
+            sources,
+            dest,
+        };
+        Some(match add {
+            true => InstructionKind::Add(transfer),
+            false => InstructionKind::Copy(transfer),
+        })
+    }
+
+    fn transfer_flags(&mut self, add: bool) -> TransferFlags {
+        let (flags, problems) = (&mut self.flags, &mut self.problems);
+        let mut found = TransferFlags {
+            chown: flags.one("chown", problems),
+            chmod: flags.one("chmod", problems),
+            link: flags.switch("link", problems).unwrap_or(false),
+            exclude: flags.many("exclude", problems),
+            parents: flags.switch("parents", problems).unwrap_or(false),
+            ..TransferFlags::default()
+        };
+        if add {
+            found.checksum = flags.one("checksum", problems);
+            found.keep_git_dir = flags.switch("keep-git-dir", problems).unwrap_or(false);
+            found.unpack = flags.switch("unpack", problems);
+        } else {
+            found.from = flags.one("from", problems);
+        }
+        let words = [&found.chown, &found.chmod, &found.checksum, &found.from];
+        for word in words.into_iter().flatten().chain(&found.exclude) {
+            self.check_word(word);
+        }
+        found
+    }
+
+    fn onbuild(&mut self, folded: &Folded) -> Option<InstructionKind> {
+        self.arguments()?;
+        let (word, _) = words::split_first(self.rest);
+        for (forbidden, why) in [
+            ("ONBUILD", "a trigger cannot have a trigger of its own"),
+            ("FROM", "FROM cannot be a trigger"),
+            ("MAINTAINER", "MAINTAINER cannot be a trigger"),
+        ] {
+            if forbidden.eq_ignore_ascii_case(word) {
+                self.problem(Problem::new(why).at(self.rest));
+                return None;
+            }
+        }
+        let offset = folded.text.len() - self.rest.len();
+        let inner = Folded {
+            text: self.rest.to_owned(),
+            map: folded.map.from(&folded.text, offset),
+            span: folded.span,
+            heredocs: folded.heredocs.clone(),
+        };
+        let (parsed, mut problems) = parse(&inner, self.escape);
+        self.problems.append(&mut problems);
+        let Some(Parsed::Instruction(kind)) = parsed else {
+            return None;
+        };
+        let mut trigger = self.rest.to_owned();
+        for heredoc in self.heredocs {
+            trigger.push('\n');
+            trigger.push_str(&heredoc.raw_body);
+            trigger.push_str(&heredoc.name);
+        }
+        let instruction = Box::new(parser::instruction(kind, inner));
+        Some(InstructionKind::Onbuild(Onbuild {
+            trigger,
+            instruction,
+        }))
+    }
+
+    fn from(&mut self, folded: &Folded) -> Option<From> {
+        let platform = self.flags.one("platform", &mut self.problems);
+        self.finish_flags(&["platform"]);
+        let words = words::split_blanks(self.rest);
+        let (image, name) = match words[..] {
+            [image] => (image, None),
+            [image, "as" | "AS" | "As" | "aS", name] => (image, Some(name)),
+            _ => {
+                self.problem(
+                    Problem::new("FROM takes IMAGE or IMAGE AS NAME")
+                        .at(self.rest)
+                        .hint("a comment stands on a line of its own"),
+                );
+                return None;
+            }
+        };
+        self.check_word(image);
+        if let Some(platform) = &platform {
+            self.check_word(platform);
+        }
+        let lower = name.map(str::to_lowercase);
+        if let (Some(name), Some(lower)) = (name, &lower)
+            && !is_stage_name(lower)
+        {
+            self.problem(
+                Problem::new(format!("`{name}` cannot be the name of a stage"))
+                    .at(name)
+                    .hint("a name begins with a letter and holds letters, digits, - _ and ."),
+            );
+        }
+        Some(From {
+            platform,
+            image: image.to_owned(),
+            name: lower,
+            written_name: name.map(str::to_owned),
+            text: folded.text.clone(),
+            span: folded.span,
+            map: folded.map.clone(),
+        })
+    }
+}
+
+/// The legacy form `KEY VALUE` of `ENV` and `LABEL`: the first word has no `=`.
+pub(super) fn legacy_pair(rest: &str, escape: char) -> Option<(&str, &str)> {
+    let first = words::split_quoted(rest, escape).into_iter().next()?;
+    (!first.contains('=')).then(|| words::split_first(rest))
+}
+
+fn is_stage_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c))
+}

@@ -1,0 +1,323 @@
+//! From text to folded lines: byte-order mark, directives, comments, continuations and
+//! here-document bodies. Knows which instructions may have a here-document, and no more of them.
+
+use super::ast::{Directives, Heredoc};
+use super::diagnostic::Diagnostic;
+use super::directive;
+use super::flags::Flags;
+use super::heredoc;
+use super::span::{LineMap, Span};
+use super::words;
+
+/// One instruction on one line, with its here-documents.
+#[derive(Debug)]
+pub(super) struct Folded {
+    /// Trimmed; never empty.
+    pub(super) text: String,
+    pub(super) map: LineMap,
+    /// From the first character to the end of the last line, here-documents included.
+    pub(super) span: Span,
+    pub(super) heredocs: Vec<Heredoc>,
+}
+
+/// What the lexer makes of a file.
+#[derive(Debug, Default)]
+pub(super) struct Lexed {
+    pub(super) directives: Directives,
+    pub(super) lines: Vec<Folded>,
+    /// Blank lines inside continuations.
+    pub(super) empty_continuations: Vec<Span>,
+}
+
+/// Folds a whole file. Errors are added to `found`; the lines that could be read are returned.
+pub(super) fn lex(text: &str, found: &mut Vec<Diagnostic>) -> Lexed {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut lexer = Lexer {
+        lines: text.split_inclusive('\n').collect(),
+        next: 0,
+        lexed: Lexed::default(),
+        found,
+    };
+    lexer.directives();
+    while lexer.next < lexer.lines.len() {
+        lexer.instruction();
+    }
+    lexer.lexed
+}
+
+/// Folds text that has no directives: the trigger of an `ONBUILD`.
+pub(super) fn lex_plain(text: &str, escape: char, found: &mut Vec<Diagnostic>) -> Vec<Folded> {
+    let mut lexer = Lexer {
+        lines: text.split_inclusive('\n').collect(),
+        next: 0,
+        lexed: Lexed::default(),
+        found,
+    };
+    lexer.lexed.directives.escape = escape;
+    while lexer.next < lexer.lines.len() {
+        lexer.instruction();
+    }
+    lexer.lexed.lines
+}
+
+struct Lexer<'a> {
+    lines: Vec<&'a str>,
+    /// Index of the line to be read next; its number is one more.
+    next: usize,
+    lexed: Lexed,
+    found: &'a mut Vec<Diagnostic>,
+}
+
+impl<'a> Lexer<'a> {
+    fn directives(&mut self) {
+        if self
+            .lines
+            .first()
+            .is_some_and(|line| line.starts_with("#!"))
+        {
+            self.next = 1;
+        }
+        let mut seen = directive::Seen::default();
+        while let Some(line) = self.lines.get(self.next) {
+            match directive::read(line, &mut self.lexed.directives, &mut seen) {
+                directive::Line::Directive => {}
+                directive::Line::Other => return,
+                directive::Line::Wrong(message) => {
+                    let span = whole_line(self.next + 1, line);
+                    self.found.push(Diagnostic::error(message, span));
+                }
+            }
+            self.next += 1;
+        }
+    }
+
+    /// Reads one instruction, or one line that is none.
+    fn instruction(&mut self) {
+        let Some(folded) = self.fold() else { return };
+        let mut folded = folded;
+        self.heredocs(&mut folded);
+        self.lexed.lines.push(folded);
+    }
+
+    fn take_line(&mut self) -> Option<(usize, &'a str)> {
+        let line = self.lines.get(self.next)?;
+        self.next += 1;
+        Some((self.next, line))
+    }
+
+    /// Joins a line with those that continue it; `None` if nothing is left of it.
+    fn fold(&mut self) -> Option<Folded> {
+        let mut text = String::new();
+        let mut map = LineMap::default();
+        let mut span = Span::default();
+        let mut continues = false;
+        while let Some((number, line)) = self.take_line() {
+            let line = line.trim_end_matches(['\n', '\r']);
+            let visible = line.trim_start();
+            if visible.starts_with('#') || visible.is_empty() {
+                if !continues {
+                    return None;
+                }
+                if visible.is_empty() {
+                    self.lexed
+                        .empty_continuations
+                        .push(whole_line(number, line));
+                }
+                continue;
+            }
+            let (piece, more) = strip_continuation(line, self.lexed.directives.escape);
+            // Blanks before the first word belong to nothing.
+            let piece = if text.is_empty() {
+                piece.trim_start()
+            } else {
+                piece
+            };
+            if !piece.is_empty() {
+                let indent = piece.as_ptr() as usize - line.as_ptr() as usize;
+                let column = line.get(..indent).map_or(0, |s| s.chars().count()) + 1;
+                if text.is_empty() {
+                    (span.line, span.column) = (number, column);
+                }
+                map.push(text.len(), number, column);
+                text.push_str(piece);
+            }
+            (span.end_line, span.end_column) = (number, line.chars().count() + 1);
+            continues = more;
+            if !more {
+                break;
+            }
+        }
+        text.truncate(text.trim_end().len());
+        (!text.is_empty()).then_some(Folded {
+            text,
+            map,
+            span,
+            heredocs: Vec::new(),
+        })
+    }
+
+    /// Reads the bodies of the here-documents that the line opens.
+    fn heredocs(&mut self, folded: &mut Folded) {
+        let (mut name, mut rest) = words::split_first(&folded.text);
+        if name.eq_ignore_ascii_case("ONBUILD") {
+            (name, rest) = words::split_first(rest);
+        }
+        if !["RUN", "COPY", "ADD"]
+            .iter()
+            .any(|n| n.eq_ignore_ascii_case(name))
+        {
+            return;
+        }
+        let (_, arguments) = Flags::split(rest, self.lexed.directives.escape);
+        for opening in heredoc::openings(name, arguments) {
+            let mut body = String::new();
+            let mut ended = false;
+            while let Some((number, line)) = self.take_line() {
+                let bare = line.trim_end_matches(['\n', '\r']);
+                (folded.span.end_line, folded.span.end_column) = (number, bare.chars().count() + 1);
+                if opening.ends_at(bare) {
+                    ended = true;
+                    break;
+                }
+                body.push_str(line);
+            }
+            if !ended {
+                let at = folded.text.find(&opening.written).unwrap_or(0);
+                let span = folded
+                    .map
+                    .locate(&folded.text, at, at + opening.written.len());
+                self.found.push(
+                    Diagnostic::error(
+                        format!("the here-document {} never ends", opening.written),
+                        span,
+                    )
+                    .hint(format!(
+                        "end it with a line that holds only {}",
+                        opening.name
+                    )),
+                );
+            }
+            folded.heredocs.push(opening.with_body(body));
+        }
+    }
+}
+
+/// The line without its continuation mark, and whether it had one: a lone escape character at
+/// the end, blanks behind it allowed (`\\` is an escaped backslash and ends the line).
+fn strip_continuation(line: &str, escape: char) -> (&str, bool) {
+    let trimmed = line.trim_end_matches([' ', '\t']);
+    match trimmed.strip_suffix(escape) {
+        Some(rest) if !rest.ends_with(escape) => (rest, true),
+        _ => (line, false),
+    }
+}
+
+fn whole_line(number: usize, line: &str) -> Span {
+    Span {
+        line: number,
+        column: 1,
+        end_line: number,
+        end_column: line.trim_end_matches(['\n', '\r']).chars().count() + 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(source: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        let lexed = lex(source, &mut found);
+        assert!(found.is_empty(), "{found:?}");
+        lexed.lines.into_iter().map(|line| line.text).collect()
+    }
+
+    #[test]
+    fn lines_are_folded() {
+        for (source, expected) in [
+            ("A b\nC d", &["A b", "C d"][..]),
+            ("\u{feff}A b\r\n\r\n  C d  \r\n", &["A b", "C d"]),
+            ("A \\\n  b\n", &["A   b"]),
+            ("A \\  \t \n b\n", &["A  b"]),
+            (
+                "A \\\n# note\n  # note\n b # no note\n",
+                &["A  b # no note"],
+            ),
+            ("A \\\n\n\n b\n", &["A  b"]),
+            ("A b \\\n", &["A b"]),
+            ("A b \\", &["A b"]),
+            ("A b\\\\\nC\n", &["A b\\\\", "C"]),
+            ("\\\n  A b\n", &["A b"]),
+            ("\\\n", &[]),
+            ("# A\n\n", &[]),
+            (
+                "#!/usr/bin/env imgctl\n# escape=`\nA `\nb\nC \\\n",
+                &["A b", "C \\"],
+            ),
+            ("# escape=`\n\nA `\nb", &["A b"]),
+            ("\n# escape=`\nA `\nb", &["A `", "b"]),
+            ("# note\n# escape=`\nA `\nb", &["A `", "b"]),
+        ] {
+            assert_eq!(texts(source), expected, "{source:?}");
+        }
+    }
+
+    #[test]
+    fn directives_are_read_once_at_the_top() {
+        let mut found = Vec::new();
+        let source = "#  Syntax = x/y:1 \n#check=skip=A, B;error=true\n# escape=`\nA";
+        let lexed = lex(source, &mut found);
+        assert!(found.is_empty());
+        assert_eq!(lexed.directives.syntax.as_deref(), Some("x/y:1"));
+        assert_eq!(lexed.directives.escape, '`');
+        assert_eq!(lexed.directives.check.skip, ["A", "B"]);
+        assert!(lexed.directives.check.error);
+        for wrong in [
+            "# escape=`\n# escape=`\n",
+            "# escape=x\n",
+            "# syntax=a\n# SYNTAX=a\n",
+            "# check=skip\n",
+            "# check=hop=a\n",
+            "# check=error=maybe\n",
+        ] {
+            let mut found = Vec::new();
+            lex(wrong, &mut found);
+            assert_eq!(found.len(), 1, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn places_survive_folding() {
+        let mut found = Vec::new();
+        let lexed = lex("\n  ENV é=1 \\\n# c\n    bb=2\n", &mut found);
+        let line = &lexed.lines[0];
+        let at = line.text.find("bb").unwrap();
+        let place = line.map.locate(&line.text, at, at + 2);
+        assert_eq!((place.line, place.column), (4, 5));
+        assert_eq!((place.end_line, place.end_column), (4, 7));
+        assert_eq!((line.span.line, line.span.column), (2, 3));
+        assert_eq!((line.span.end_line, line.span.end_column), (4, 9));
+    }
+
+    #[test]
+    fn heredoc_bodies_belong_to_their_line() {
+        let mut found = Vec::new();
+        let source = "RUN <<A cat <<-B\na\nA\n\tb\n\tB\nENV <<X\nONBUILD COPY <<C /\n# c\nC\nD";
+        let lexed = lex(source, &mut found);
+        assert!(found.is_empty());
+        let bodies = |i: usize| -> Vec<&str> {
+            let heredocs: &Vec<Heredoc> = &lexed.lines[i].heredocs;
+            heredocs.iter().map(|h| h.body.as_str()).collect()
+        };
+        assert_eq!(bodies(0), ["a\n", "b\n"]);
+        assert_eq!(lexed.lines[0].heredocs[1].raw_body, "\tb\n");
+        assert_eq!(lexed.lines[0].span.end_line, 5);
+        assert!(bodies(1).is_empty());
+        assert_eq!(bodies(2), ["# c\n"]);
+        assert_eq!(lexed.lines[3].text, "D");
+
+        lex("RUN <<EOF\na\n EOF\n", &mut found);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].span.line, found[0].span.column), (1, 5));
+    }
+}

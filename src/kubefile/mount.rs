@@ -1,0 +1,485 @@
+//! `RUN --mount=…`: its options and their defaults. Knows no stages and mounts nothing.
+
+use super::ast::{CacheSharing, Mount, MountKind, MountSpec};
+use super::expand::{self, ExpandError};
+use super::problem::Problem;
+use super::suggest::closest;
+
+const TYPES: [&str; 5] = ["bind", "cache", "tmpfs", "secret", "ssh"];
+
+const KEYS: [&str; 18] = [
+    "type",
+    "from",
+    "source",
+    "src",
+    "target",
+    "dst",
+    "destination",
+    "readonly",
+    "ro",
+    "readwrite",
+    "rw",
+    "id",
+    "sharing",
+    "required",
+    "size",
+    "mode",
+    "uid",
+    "gid",
+];
+
+/// Where a secret lands unless it says so itself.
+const SECRETS: &str = "/run/secrets";
+
+impl MountSpec {
+    /// Checks what can be checked before variables have values.
+    pub(super) fn parse(raw: &str, escape: char) -> Result<Self, Problem> {
+        let mut from = None;
+        let mut variable = false;
+        for field in fields(raw)? {
+            let (key, value) = split(&field);
+            let key = key.to_ascii_lowercase();
+            if key != "env" && !KEYS.contains(&key.as_str()) {
+                let problem = Problem::new(format!("--mount has no option {key}")).at(raw);
+                return Err(match closest(&key, KEYS) {
+                    Some(known) => problem.hint(format!("did you mean {known}?")),
+                    None => problem,
+                });
+            }
+            let Some(value) = value else { continue };
+            let used = expand::variables(value, escape);
+            let used = used.map_err(|error| Problem::from(error).at(raw))?;
+            variable |= !used.is_empty();
+            if key == "from" {
+                if !used.is_empty() {
+                    return Err(Problem::new("from= in --mount takes no variables")
+                        .at(raw)
+                        .hint("give the image a name: FROM $IMAGE AS name, then from=name"));
+                }
+                from = Some(value.to_owned());
+            }
+        }
+        let spec = Self {
+            raw: raw.to_owned(),
+            from,
+        };
+        if !variable {
+            let no_values = |word: &str| expand::expand(word, escape, &|_| None);
+            spec.resolve(&no_values)
+                .map_err(|problem| problem.at(raw))?;
+        }
+        Ok(spec)
+    }
+
+    /// The mount with its variables expanded, checked and completed with defaults.
+    pub(crate) fn resolve(
+        &self,
+        expand: &dyn Fn(&str) -> Result<String, ExpandError>,
+    ) -> Result<Mount, Problem> {
+        let mut options = Options::default();
+        for field in fields(&self.raw)? {
+            let (key, value) = split(&field);
+            let value = value.map(expand).transpose()?;
+            options.set(&key.to_ascii_lowercase(), value)?;
+        }
+        options.mount()
+    }
+}
+
+/// Cuts at commas; a field in double quotes may hold some (RFC 4180).
+fn fields(raw: &str) -> Result<Vec<String>, Problem> {
+    let mut fields = Vec::new();
+    let mut field = String::new();
+    let mut quoted = false;
+    let mut chars = raw.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                field.push('"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => fields.push(std::mem::take(&mut field)),
+            c => field.push(c),
+        }
+    }
+    if quoted {
+        return Err(Problem::new("a quote in --mount is never closed").at(raw));
+    }
+    fields.push(field);
+    if let Some(empty) = fields.iter().position(|field| field.trim().is_empty()) {
+        return Err(Problem::new(format!("option {} of --mount is empty", empty + 1)).at(raw));
+    }
+    Ok(fields)
+}
+
+fn split(field: &str) -> (&str, Option<&str>) {
+    match field.split_once('=') {
+        Some((key, value)) => (key.trim(), Some(value)),
+        None => (field.trim(), None),
+    }
+}
+
+/// The options as given.
+#[derive(Default)]
+struct Options {
+    kind: Option<String>,
+    from: Option<String>,
+    source: Option<String>,
+    target: Option<String>,
+    read_only: Option<bool>,
+    id: Option<String>,
+    sharing: Option<CacheSharing>,
+    required: Option<bool>,
+    env: Option<String>,
+    size: Option<u64>,
+    mode: Option<u32>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+}
+
+impl Options {
+    fn set(&mut self, key: &str, value: Option<String>) -> Result<(), Problem> {
+        let Some(value) = value else {
+            match key {
+                "readonly" | "ro" => self.read_only = Some(true),
+                "readwrite" | "rw" => self.read_only = Some(false),
+                "required" => self.required = Some(true),
+                _ => return Err(Problem::new(format!("{key} in --mount needs a value"))),
+            }
+            return Ok(());
+        };
+        let wrong = |what: &str| Problem::new(format!("{key}={value} in --mount: not {what}"));
+        let flag = || boolean(&value).ok_or_else(|| wrong("true or false"));
+        let number = || value.parse::<u32>().map_err(|_| wrong("a number"));
+        match key {
+            "type" => {
+                let kind = value.to_ascii_lowercase();
+                if !TYPES.contains(&kind.as_str()) {
+                    let problem = Problem::new(format!("there is no mount type {value}"));
+                    return Err(match closest(&kind, TYPES) {
+                        Some(known) => problem.hint(format!("did you mean {known}?")),
+                        None => problem.hint(format!("the types are {}", TYPES.join(", "))),
+                    });
+                }
+                self.kind = Some(kind);
+            }
+            "readonly" | "ro" => self.read_only = Some(flag()?),
+            "readwrite" | "rw" => self.read_only = Some(!flag()?),
+            "required" => self.required = Some(flag()?),
+            "sharing" => {
+                self.sharing = Some(match value.to_ascii_lowercase().as_str() {
+                    "shared" => CacheSharing::Shared,
+                    "private" => CacheSharing::Private,
+                    "locked" => CacheSharing::Locked,
+                    _ => return Err(wrong("shared, private or locked")),
+                });
+            }
+            "size" => self.size = Some(bytes(&value).ok_or_else(|| wrong("a size such as 64m"))?),
+            "mode" => {
+                let mode = u32::from_str_radix(&value, 8).ok().filter(|m| *m <= 0o7777);
+                self.mode = Some(mode.ok_or_else(|| wrong("an octal mode such as 0755"))?);
+            }
+            "uid" => self.uid = Some(number()?),
+            "gid" => self.gid = Some(number()?),
+            "from" => self.from = Some(value),
+            "source" | "src" => self.source = Some(value),
+            "target" | "dst" | "destination" => self.target = Some(value),
+            "id" => self.id = Some(value),
+            "env" => self.env = Some(value),
+            other => return Err(Problem::new(format!("--mount has no option {other}"))),
+        }
+        Ok(())
+    }
+
+    fn mount(self) -> Result<Mount, Problem> {
+        let kind = self.kind.clone().unwrap_or_else(|| "bind".to_owned());
+        self.refuse_foreign(&kind)?;
+        match kind.as_str() {
+            "cache" => self.cache(),
+            "tmpfs" => Ok(Mount {
+                target: Some(self.required_target("tmpfs")?),
+                read_only: self.read_only.unwrap_or(false),
+                kind: MountKind::Tmpfs { size: self.size },
+            }),
+            "secret" => self.secret(),
+            "ssh" => Ok(Mount {
+                target: self.target,
+                read_only: self.read_only.unwrap_or(true),
+                kind: MountKind::Ssh {
+                    id: self.id.or(self.source).unwrap_or_else(|| "default".into()),
+                    required: self.required.unwrap_or(false),
+                    mode: self.mode.unwrap_or(0o600),
+                    uid: self.uid.unwrap_or(0),
+                    gid: self.gid.unwrap_or(0),
+                },
+            }),
+            _ => Ok(Mount {
+                target: Some(self.required_target("bind")?),
+                read_only: self.read_only.unwrap_or(true),
+                kind: MountKind::Bind {
+                    from: self.from,
+                    source: self.source,
+                },
+            }),
+        }
+    }
+
+    /// Options that the type does not have.
+    fn refuse_foreign(&self, kind: &str) -> Result<(), Problem> {
+        let foreign = [
+            ("from", self.from.is_some(), &["bind", "cache"][..]),
+            (
+                "source",
+                self.source.is_some(),
+                &["bind", "cache", "secret", "ssh"],
+            ),
+            ("id", self.id.is_some(), &["cache", "secret", "ssh"]),
+            ("sharing", self.sharing.is_some(), &["cache"]),
+            ("required", self.required.is_some(), &["secret", "ssh"]),
+            ("env", self.env.is_some(), &["secret"]),
+            ("size", self.size.is_some(), &["tmpfs"]),
+            ("mode", self.mode.is_some(), &["cache", "secret", "ssh"]),
+            ("uid", self.uid.is_some(), &["cache", "secret", "ssh"]),
+            ("gid", self.gid.is_some(), &["cache", "secret", "ssh"]),
+        ];
+        for (option, given, kinds) in foreign {
+            if given && !kinds.contains(&kind) {
+                return Err(
+                    Problem::new(format!("a {kind} mount has no option {option}")).hint(format!(
+                        "{option} belongs to type={}",
+                        kinds.join(" or type=")
+                    )),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn required_target(&self, kind: &str) -> Result<String, Problem> {
+        match &self.target {
+            Some(target) if !target.is_empty() => Ok(target.clone()),
+            _ => Err(Problem::new(format!("a {kind} mount needs a target"))
+                .hint("add target=/path/in/the/build")),
+        }
+    }
+
+    fn cache(self) -> Result<Mount, Problem> {
+        let target = self.required_target("cache")?;
+        let id = self.id.filter(|id| !id.is_empty());
+        Ok(Mount {
+            read_only: self.read_only.unwrap_or(false),
+            kind: MountKind::Cache {
+                id: id.unwrap_or_else(|| target.clone()),
+                sharing: self.sharing.unwrap_or(CacheSharing::Shared),
+                from: self.from,
+                source: self.source,
+                mode: self.mode.unwrap_or(0o755),
+                uid: self.uid.unwrap_or(0),
+                gid: self.gid.unwrap_or(0),
+            },
+            target: Some(target),
+        })
+    }
+
+    fn secret(self) -> Result<Mount, Problem> {
+        if self.id.is_some() && self.source.is_some() {
+            return Err(Problem::new(
+                "a secret mount has an id or a source, not both",
+            ));
+        }
+        let id = match self.id.or(self.source) {
+            Some(id) => id,
+            None => match &self.target {
+                Some(target) => last_name(target).to_owned(),
+                None => {
+                    return Err(Problem::new("a secret mount needs an id")
+                        .hint("add id=NAME, and give --secret id=NAME,… to the build"));
+                }
+            },
+        };
+        let target = match (self.target, &self.env) {
+            (Some(target), _) => Some(target),
+            (None, Some(_)) => None,
+            (None, None) => Some(format!("{SECRETS}/{}", last_name(&id))),
+        };
+        Ok(Mount {
+            target,
+            read_only: self.read_only.unwrap_or(true),
+            kind: MountKind::Secret {
+                id,
+                env: self.env,
+                required: self.required.unwrap_or(false),
+                mode: self.mode.unwrap_or(0o400),
+                uid: self.uid.unwrap_or(0),
+                gid: self.gid.unwrap_or(0),
+            },
+        })
+    }
+}
+
+fn last_name(path: &str) -> &str {
+    path.rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or(path)
+}
+
+/// The spellings Go's flags know.
+fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// A size with an optional binary unit: `64m`, `1.5GiB`, `1024`.
+fn bytes(text: &str) -> Option<u64> {
+    let lower = text.trim().to_ascii_lowercase();
+    let digits = lower
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(lower.len());
+    let (number, unit) = lower.split_at(digits);
+    let unit = unit.trim();
+    let unit = unit
+        .strip_suffix("ib")
+        .or_else(|| unit.strip_suffix('b'))
+        .unwrap_or(unit);
+    let shift = match unit {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        "p" => 50,
+        _ => return None,
+    };
+    let scale = 1_u64 << shift;
+    match number.split_once('.') {
+        None => number.parse::<u64>().ok()?.checked_mul(scale),
+        Some((whole, fraction)) if fraction.len() <= 3 => {
+            let part = fraction.parse::<u64>().ok()?;
+            let part = part.checked_mul(scale)? / 10_u64.pow(u32::try_from(fraction.len()).ok()?);
+            whole
+                .parse::<u64>()
+                .ok()?
+                .checked_mul(scale)?
+                .checked_add(part)
+        }
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(raw: &str) -> Result<Mount, String> {
+        let values = |name: &str| (name == "U").then(|| "7".to_owned());
+        let expand = |word: &str| expand::expand(word, '\\', &values);
+        MountSpec::parse(raw, '\\')
+            .and_then(|spec| spec.resolve(&expand))
+            .map_err(|problem| problem.message)
+    }
+
+    #[test]
+    fn each_type_has_its_defaults() {
+        let mount = parse("target=/x").unwrap();
+        assert_eq!(
+            (mount.target.as_deref(), mount.read_only),
+            (Some("/x"), true)
+        );
+        assert!(matches!(
+            mount.kind,
+            MountKind::Bind {
+                from: None,
+                source: None
+            }
+        ));
+
+        let mount = parse("type=cache,dst=/c,sharing=locked,uid=$U,mode=0700").unwrap();
+        assert!(!mount.read_only);
+        let MountKind::Cache {
+            id,
+            sharing,
+            mode,
+            uid,
+            ..
+        } = mount.kind
+        else {
+            panic!("not a cache")
+        };
+        assert_eq!((id.as_str(), sharing), ("/c", CacheSharing::Locked));
+        assert_eq!((mode, uid), (0o700, 7));
+
+        let mount = parse("TYPE=tmpfs,target=/t,size=1.5k").unwrap();
+        assert_eq!(mount.kind, MountKind::Tmpfs { size: Some(1536) });
+
+        let mount = parse("type=secret,id=a/b").unwrap();
+        assert_eq!(mount.target.as_deref(), Some("/run/secrets/b"));
+        assert_eq!(parse("type=secret,id=a,env=A").unwrap().target, None);
+        let mount = parse("type=secret,target=/x/key,required").unwrap();
+        assert!(matches!(mount.kind, MountKind::Secret { id, required: true, .. } if id == "key"));
+
+        let mount = parse("type=ssh").unwrap();
+        assert!(matches!(mount.kind, MountKind::Ssh { id, mode: 0o600, .. } if id == "default"));
+        assert!(!parse("type=bind,target=/x,rw").unwrap().read_only);
+        assert!(!parse("type=bind,target=/x,ro=false").unwrap().read_only);
+        assert_eq!(
+            parse(r#"type=bind,"target=/a,b""#)
+                .unwrap()
+                .target
+                .as_deref(),
+            Some("/a,b")
+        );
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for (raw, message) in [
+            ("type=bnid,target=/x", "there is no mount type bnid"),
+            ("type=bind", "a bind mount needs a target"),
+            ("type=cache", "a cache mount needs a target"),
+            (
+                "type=tmpfs,target=/x,from=a",
+                "a tmpfs mount has no option from",
+            ),
+            (
+                "type=bind,target=/x,sharing=shared",
+                "a bind mount has no option sharing",
+            ),
+            (
+                "type=cache,target=/x,sharing=all",
+                "sharing=all in --mount: not shared, private or locked",
+            ),
+            (
+                "type=cache,target=/x,mode=9",
+                "mode=9 in --mount: not an octal mode such as 0755",
+            ),
+            ("type=secret", "a secret mount needs an id"),
+            (
+                "type=secret,id=a,source=b",
+                "a secret mount has an id or a source, not both",
+            ),
+            (
+                "type=bind,target=/x,from=$U",
+                "from= in --mount takes no variables",
+            ),
+            ("type=bind,tagret=/x", "--mount has no option tagret"),
+            ("target=/x,,ro", "option 2 of --mount is empty"),
+            ("target", "target in --mount needs a value"),
+            ("\"target=/x", "a quote in --mount is never closed"),
+            ("target=${", "the closing } of ${ is missing"),
+            (
+                "target=/x,ro=perhaps",
+                "ro=perhaps in --mount: not true or false",
+            ),
+            (
+                "type=tmpfs,target=/x,size=99999999999999t",
+                "size=99999999999999t in --mount: not a size such as 64m",
+            ),
+        ] {
+            assert_eq!(parse(raw).unwrap_err(), message, "{raw}");
+        }
+    }
+}

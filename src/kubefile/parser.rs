@@ -1,0 +1,188 @@
+//! From text to the syntax tree: stages, their order, and every error at once.
+
+use super::ast::{Instruction, InstructionKind, Kubefile, Stage};
+use super::diagnostic::{Diagnostic, Severity};
+use super::instruction::{self, Parsed};
+use super::lexer::{self, Folded};
+use super::problem::Problem;
+use super::span::Span;
+
+/// Largest Kubefile we read, in bytes; here-documents make some of them long.
+pub(crate) const MAX_KUBEFILE: usize = 4 << 20;
+
+/// No more errors than this are reported for one file.
+const MAX_DIAGNOSTICS: usize = 50;
+
+/// Parses a Kubefile; `name` is what people shall see as the file's name. All errors found are
+/// returned, in the order of the file.
+pub(crate) fn parse(name: &str, text: &[u8]) -> Result<Kubefile, Vec<Diagnostic>> {
+    let text = decode(text).map_err(|diagnostic| vec![diagnostic])?;
+    let mut found = Vec::new();
+    let lexed = lexer::lex(text, &mut found);
+    let escape = lexed.directives.escape;
+    let mut kubefile = Kubefile {
+        name: name.to_owned(),
+        directives: lexed.directives,
+        global_args: Vec::new(),
+        stages: Vec::new(),
+        empty_continuations: lexed.empty_continuations,
+    };
+    let mut began = false;
+    let mut orphaned = false;
+    for folded in lexed.lines {
+        let (parsed, problems) = instruction::parse(&folded, escape);
+        report(problems, &folded, &mut found);
+        // A FROM with an error still begins a stage: what follows is not out of place.
+        began |= folded
+            .text
+            .get(..4)
+            .is_some_and(|word| word.eq_ignore_ascii_case("FROM"));
+        match parsed {
+            Some(Parsed::From(from)) => kubefile.stages.push(Stage {
+                index: kubefile.stages.len(),
+                from,
+                instructions: Vec::new(),
+            }),
+            Some(Parsed::Instruction(kind)) => {
+                let instruction = instruction(kind, folded);
+                let is_arg = matches!(instruction.kind, InstructionKind::Arg(_));
+                match kubefile.stages.last_mut() {
+                    Some(stage) => stage.instructions.push(instruction),
+                    None if is_arg && !began => kubefile.global_args.push(instruction),
+                    None if began || orphaned => {}
+                    None => {
+                        orphaned = true;
+                        found.push(before_from(&instruction));
+                    }
+                }
+            }
+            None => {}
+        }
+        if found.len() >= MAX_DIAGNOSTICS {
+            break;
+        }
+    }
+    if kubefile.stages.is_empty() && found.is_empty() {
+        found.push(no_from(text));
+    }
+    if found.iter().any(|d| d.severity == Severity::Error) {
+        found.sort_by_key(|diagnostic| diagnostic.span);
+        found.truncate(MAX_DIAGNOSTICS);
+        return Err(found);
+    }
+    Ok(kubefile)
+}
+
+/// Parses one instruction by itself: an `ONBUILD` trigger out of a base image's config. `FROM`,
+/// `ONBUILD` and `MAINTAINER` are refused.
+pub(crate) fn parse_instruction(text: &str, escape: char) -> Result<Instruction, Vec<Diagnostic>> {
+    let mut found = Vec::new();
+    let mut lines = lexer::lex_plain(text, escape, &mut found).into_iter();
+    let everything = Span {
+        line: 1,
+        column: 1,
+        end_line: 1,
+        end_column: 1,
+    };
+    let (Some(folded), None) = (lines.next(), lines.next()) else {
+        found.push(Diagnostic::error(
+            "a trigger is exactly one instruction",
+            everything,
+        ));
+        return Err(found);
+    };
+    let (parsed, problems) = instruction::parse(&folded, escape);
+    report(problems, &folded, &mut found);
+    match parsed {
+        Some(Parsed::Instruction(InstructionKind::Onbuild(_) | InstructionKind::Maintainer(_)))
+        | Some(Parsed::From(_)) => found.push(Diagnostic::error(
+            "FROM, ONBUILD and MAINTAINER cannot be triggers",
+            folded.span,
+        )),
+        Some(Parsed::Instruction(kind)) if found.is_empty() => {
+            return Ok(instruction(kind, folded));
+        }
+        _ => {}
+    }
+    Err(found)
+}
+
+/// Puts an instruction together.
+pub(super) fn instruction(kind: InstructionKind, folded: Folded) -> Instruction {
+    Instruction {
+        kind,
+        span: folded.span,
+        text: folded.text,
+        map: folded.map,
+    }
+}
+
+fn report(problems: Vec<Problem>, folded: &Folded, found: &mut Vec<Diagnostic>) {
+    // Without a better place the caret stands under the instruction's name.
+    let name_length = folded
+        .text
+        .find(char::is_whitespace)
+        .unwrap_or(folded.text.len());
+    let locate = |part: Option<&str>| {
+        let range = part
+            .filter(|part| !part.is_empty())
+            .and_then(|part| Some((folded.text.find(part)?, part.len())));
+        let (start, length) = range.unwrap_or((0, name_length));
+        folded.map.locate(&folded.text, start, start + length)
+    };
+    for problem in problems.into_iter().take(MAX_DIAGNOSTICS) {
+        found.push(problem.into_diagnostic(locate));
+    }
+}
+
+fn decode(text: &[u8]) -> Result<&str, Diagnostic> {
+    let at = |offset: usize| {
+        let line = text[..offset].iter().filter(|&&b| b == b'\n').count() + 1;
+        let start = text[..offset]
+            .iter()
+            .rposition(|&b| b == b'\n')
+            .map_or(0, |n| n + 1);
+        let column = String::from_utf8_lossy(&text[start..offset])
+            .chars()
+            .count()
+            + 1;
+        Span {
+            line,
+            column,
+            end_line: line,
+            end_column: column + 1,
+        }
+    };
+    if text.len() > MAX_KUBEFILE {
+        return Err(Diagnostic::error(
+            format!("the file is larger than {MAX_KUBEFILE} bytes"),
+            at(0),
+        ));
+    }
+    if let Some(offset) = text.iter().position(|&byte| byte == 0) {
+        return Err(Diagnostic::error("the file holds a NUL byte", at(offset))
+            .hint("is this a Kubefile at all?"));
+    }
+    std::str::from_utf8(text).map_err(|error| {
+        Diagnostic::error("the file is not UTF-8", at(error.valid_up_to())).hint("save it as UTF-8")
+    })
+}
+
+fn before_from(instruction: &Instruction) -> Diagnostic {
+    let name = instruction.name();
+    let span = instruction.map.locate(&instruction.text, 0, name.len());
+    Diagnostic::error(format!("{name} stands before the first FROM"), span)
+        .hint("begin the file with FROM scratch, or with the image to build on; only ARG may come earlier")
+}
+
+fn no_from(text: &str) -> Diagnostic {
+    let last = text.lines().count().max(1);
+    let span = Span {
+        line: last,
+        column: 1,
+        end_line: last,
+        end_column: 1,
+    };
+    Diagnostic::error("there is no FROM in the file", span)
+        .hint("begin it with FROM scratch, or with the image to build on")
+}
