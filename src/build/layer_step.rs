@@ -237,7 +237,7 @@ fn add_entry(key: &mut Key, entry: &Entry) {
 
 
 /// An item's content while it is read.
-enum Opened {
+pub(crate) enum Opened {
     /// A file of the context, which somebody may be changing.
     Context(File),
     Other(Box<dyn Read>),
@@ -254,7 +254,7 @@ impl Read for Opened {
 
 impl Opened {
     /// Opens an item's content, reading its extended attributes on the way if nobody has yet.
-    fn open(item: &mut Item) -> Result<Self> {
+    pub(crate) fn open(item: &mut Item) -> Result<Self> {
         let size = item.entry.size();
         let opened = match &item.content {
             Content::None => Self::Other(Box::new(std::io::empty())),

@@ -3,20 +3,29 @@
 //! Must not print or read the environment: what it needs comes in [`Options`], what it has to
 //! say goes to a `Reporter`.
 
+mod archive;
+mod check;
+mod context;
+mod copy;
+mod download;
+mod engine;
+mod file;
+mod image_tree;
+mod instructions;
+mod items;
+mod layer_step;
 pub(crate) mod options;
+mod output;
+mod plan;
+pub(crate) mod run;
+mod run_step;
+mod scope;
+mod squash;
+mod stage;
+mod stat_cache;
+mod step_cache;
+mod transfer_step;
 
+pub(crate) use check::check;
+pub(crate) use engine::build;
 pub(crate) use options::{Built, Format, Options};
-
-use crate::error::Result;
-use crate::progress::Reporter;
-use crate::store::Store;
-
-/// Builds as `options` say and names the result.
-pub(crate) fn build(_store: &Store, _options: &Options, _reporter: &dyn Reporter) -> Result<Built> {
-    todo!()
-}
-
-/// Lints the Kubefile without building; the rendered findings, and whether any is an error.
-pub(crate) fn check(_options: &Options, _colour: bool) -> Result<(String, bool)> {
-    todo!()
-}

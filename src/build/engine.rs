@@ -1,0 +1,355 @@
+//! Runs a plan: every needed stage on a thread of its own, each waiting for the stages it needs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use crate::build::context::{self, ContextTree};
+use crate::build::file::{self, Source};
+use crate::build::items::SourceTree;
+use crate::build::options::{Built, NamedContext, Options};
+use crate::build::output::{self, Written};
+use crate::build::plan::{self, BuildPlan, StagePlan};
+use crate::build::scope::{self, PROXY_ARGS, Scope};
+use crate::build::squash;
+use crate::build::stage::{Stage, StageImage, stored_image};
+use crate::build::stat_cache::StatCache;
+use crate::build::step_cache::StepCache;
+use crate::error::{Context as _, Error, Result};
+use crate::fs::root::Root;
+use crate::image::Platform;
+use crate::kubefile;
+use crate::kubefile::ast::{InstructionKind, Kubefile};
+use crate::kubefile::diagnostic;
+use crate::kubefile::ignore::IgnoreRules;
+use crate::progress::Reporter;
+use crate::store::{Lease, Store};
+
+/// What all stages of one platform's build share.
+pub(crate) struct Shared<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) options: &'a Options,
+    pub(crate) kubefile: &'a Kubefile,
+    pub(crate) context: Option<&'a ContextTree>,
+    pub(crate) lease: &'a Lease,
+    pub(crate) cache: &'a StepCache,
+    pub(crate) files: &'a Mutex<StatCache>,
+    pub(crate) reporter: &'a dyn Reporter,
+    pub(crate) results: &'a Results,
+}
+
+impl Shared<'_> {
+    /// The build context; a build from a lone Kubefile has none.
+    pub(crate) fn context(&self) -> Result<&ContextTree> {
+        self.context.ok_or_else(|| {
+            Error::usage("there is no build context to copy from: the Kubefile came alone on standard input")
+                .hint("give a directory as context and the Kubefile with `-f -`")
+        })
+    }
+
+    /// A `--build-context` as a tree to copy from.
+    pub(crate) fn named_tree(
+        &self,
+        name: &str,
+        platform: &Platform,
+    ) -> Result<Arc<dyn SourceTree + Send + Sync>> {
+        match self.options.build_contexts.get(name) {
+            Some(NamedContext::Directory(path)) => {
+                let rules = IgnoreRules::parse("")
+                    .map_err(|error| Error::failed("no ignore rules").caused_by(error))?;
+                let root = Root::open(path)?;
+                Ok(Arc::new(ContextTree::new(format!("build context {name}"), root, rules)))
+            }
+            _ => {
+                let image = self.named_image(name, platform)?;
+                Ok(Arc::new(image.tree(self, &format!("build context {name}"))?))
+            }
+        }
+    }
+
+    /// A `--build-context` as a base image.
+    pub(crate) fn named_image(&self, name: &str, platform: &Platform) -> Result<StageImage> {
+        match self.options.build_contexts.get(name) {
+            Some(NamedContext::Image(image)) => stored_image(self, image, platform),
+            Some(NamedContext::OciLayout(path)) => {
+                Err(Error::usage(format!("the OCI layout {} is not in the store", path.display()))
+                    .hint(format!("load it first: imgctl load -i {}", path.display())))
+            }
+            _ => Err(Error::usage(format!("build context `{name}` is a directory, not an image"))),
+        }
+    }
+}
+
+/// Finished stages, by number. Waiting for one that fails ends with an error too.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    done: Mutex<HashMap<usize, Option<Arc<StageImage>>>>,
+    changed: Condvar,
+}
+
+impl Results {
+    fn lock(&self) -> Result<MutexGuard<'_, HashMap<usize, Option<Arc<StageImage>>>>> {
+        self.done.lock().map_err(|_| Error::failed("another stage of the build has failed"))
+    }
+
+    /// A finished stage's image.
+    pub(crate) fn get(&self, index: usize) -> Result<Arc<StageImage>> {
+        self.lock()?
+            .get(&index)
+            .cloned()
+            .flatten()
+            .ok_or_else(|| Error::failed(format!("stage {index} has not been built")))
+    }
+
+    fn put(&self, index: usize, image: Option<Arc<StageImage>>) -> Result<()> {
+        self.lock()?.insert(index, image);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until all of `needs` are there; false if one of them failed.
+    fn wait(&self, stage: &StagePlan) -> Result<bool> {
+        let mut done = self.lock()?;
+        loop {
+            let states: Vec<_> = stage.needs.iter().map(|index| done.get(index)).collect();
+            if states.iter().any(|state| matches!(state, Some(None))) {
+                return Ok(false);
+            }
+            if states.iter().all(Option::is_some) {
+                return Ok(true);
+            }
+            done = self
+                .changed
+                .wait(done)
+                .map_err(|_| Error::failed("another stage of the build has failed"))?;
+        }
+    }
+}
+
+/// Builds as `options` say and names the result.
+pub(crate) fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Result<Built> {
+    let (directory, source) = file::load(store, options)?;
+    let kubefile = source.parse()?;
+    reporter.note(&format!("building from {}", source.name));
+    let context = match &directory {
+        Some(directory) => {
+            let rules = file::ignore_rules(options, &directory.path, &source)?;
+            let root = Root::open(&directory.path)?;
+            Some(ContextTree::new("the build context".to_owned(), root, rules))
+        }
+        None => None,
+    };
+    let lease = store.lease()?;
+    let cache = StepCache::new(store, !options.no_cache);
+    let files = Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));
+    let own = [Platform::host()];
+    let platforms: &[Platform] = if options.platforms.is_empty() { &own } else { &options.platforms };
+    let mut written = Vec::new();
+    let mut counts = (0, 0);
+    for platform in platforms {
+        let results = Results::default();
+        let shared = Shared {
+            store,
+            options,
+            kubefile: &kubefile,
+            context: context.as_ref(),
+            lease: &lease,
+            cache: &cache,
+            files: &files,
+            reporter,
+            results: &results,
+        };
+        let image = build_platform(&shared, platform, &mut counts)
+            .context(|| format!("cannot build for {platform}"))?;
+        written.push(output::write_image(store, options, &image)?);
+    }
+    save_stat_cache(files, reporter);
+    finish(store, options, &source, written, counts)
+}
+
+fn finish(
+    store: &Store,
+    options: &Options,
+    source: &Source,
+    written: Vec<Written>,
+    (cached_steps, steps): (usize, usize),
+) -> Result<Built> {
+    let Some(first) = written.first() else {
+        return Err(Error::usage("there is no platform to build for"));
+    };
+    let image_id = first.config.clone();
+    let descriptor = match written.as_slice() {
+        [single] => single.descriptor.clone(),
+        several => output::write_index(store, options, several)?,
+    };
+    let names: Vec<_> = options.tags.iter().map(|name| name.qualified()).collect();
+    store.tag(&names, &descriptor)?;
+    Ok(Built {
+        descriptor,
+        image_id,
+        manifests: written.into_iter().map(|image| image.descriptor).collect(),
+        names,
+        file: source.name.clone(),
+        cached_steps,
+        steps,
+    })
+}
+
+fn open_stat_cache(store: &Store, options: &Options, context: Option<&Path>) -> StatCache {
+    let identity = context.and_then(|path| std::fs::canonicalize(path).ok());
+    let identity = identity.map(|path| context::identity(&path)).unwrap_or_default();
+    let name = blake3::hash(&identity).to_hex();
+    StatCache::open(store.path("cache/stat").join(&name.as_str()[..32]), options.now)
+}
+
+/// A stat cache that cannot be saved costs the next build time, nothing else.
+fn save_stat_cache(files: Mutex<StatCache>, reporter: &dyn Reporter) {
+    if let Ok(files) = files.into_inner()
+        && let Err(error) = files.save()
+    {
+        reporter.note(&format!("the cache of file digests could not be saved: {error}"));
+    }
+}
+
+fn build_platform(
+    shared: &Shared<'_>,
+    platform: &Platform,
+    counts: &mut (usize, usize),
+) -> Result<StageImage> {
+    let kubefile = shared.kubefile;
+    let globals = global_scope(shared.kubefile, shared.options, platform)?;
+    let plan = plan::plan(
+        kubefile,
+        shared.options.target.as_deref(),
+        &shared.options.build_contexts,
+        &globals,
+        platform,
+    )?;
+    warn_unused_args(shared, &plan, &globals);
+    let target = plan.target().ok_or_else(|| Error::usage("the Kubefile has no stage"))?.index;
+    let numbers = Mutex::new((0, 0));
+    let outcomes: Vec<Result<()>> = std::thread::scope(|threads| {
+        let handles: Vec<_> = plan
+            .stages
+            .iter()
+            .map(|stage| {
+                let (plan, numbers) = (&plan, &numbers);
+                threads.spawn(move || run_stage(shared, plan, stage, numbers))
+            })
+            .collect();
+        let join = |handle: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+            handle.join().unwrap_or_else(|_| Err(Error::failed("a stage's thread died")))
+        };
+        handles.into_iter().map(join).collect()
+    });
+    outcomes.into_iter().collect::<Result<Vec<()>>>()?;
+    if let Ok((cached, steps)) = numbers.into_inner() {
+        counts.0 += cached;
+        counts.1 += steps;
+    }
+    let image = shared.results.get(target)?;
+    if shared.options.squash {
+        return squash::squash(shared, &image);
+    }
+    Ok(image.as_ref().clone())
+}
+
+fn run_stage(
+    shared: &Shared<'_>,
+    plan: &BuildPlan,
+    stage: &StagePlan,
+    numbers: &Mutex<(usize, usize)>,
+) -> Result<()> {
+    if !shared.results.wait(stage)? {
+        // The stage that failed tells why.
+        return shared.results.put(stage.index, None);
+    }
+    match stage_image(shared, plan, stage) {
+        Ok((image, cached, steps)) => {
+            if let Ok(mut numbers) = numbers.lock() {
+                numbers.0 += cached;
+                numbers.1 += steps;
+            }
+            shared.results.put(stage.index, Some(Arc::new(image)))
+        }
+        Err(error) => {
+            shared.results.put(stage.index, None)?;
+            Err(error)
+        }
+    }
+}
+
+fn stage_image(
+    shared: &Shared<'_>,
+    plan: &BuildPlan,
+    planned: &StagePlan,
+) -> Result<(StageImage, usize, usize)> {
+    let Some(written) = shared.kubefile.stages.get(planned.index) else {
+        return Err(Error::failed("a planned stage is not in the Kubefile"));
+    };
+    let label = |number: usize, text: &str| {
+        let total = written.instructions.len();
+        let name = if plan.stages.len() > 1 { format!("{} ", planned.name) } else { String::new() };
+        shared.reporter.note(&format!("[{name}{number}/{total}] {text}"));
+    };
+    label(0, &written.from.text);
+    let (mut stage, triggers) = Stage::start(shared, planned, &plan.globals).map_err(|error| {
+        error.context(format!(
+            "{}:{}: {}",
+            shared.kubefile.name, written.from.span.line, written.from.text
+        ))
+    })?;
+    for trigger in triggers {
+        let escape = shared.kubefile.directives.escape;
+        let instruction = kubefile::parse_instruction(&trigger, escape).map_err(|found| {
+            diagnostic::into_error(&found, "an ONBUILD trigger of the base image", trigger.as_bytes())
+        })?;
+        shared.reporter.note(&format!("[{} ONBUILD] {trigger}", planned.name));
+        stage.execute(&instruction)?;
+    }
+    for (index, instruction) in written.instructions.iter().enumerate() {
+        label(index + 1, &instruction.text);
+        stage.execute(instruction)?;
+    }
+    Ok((stage.image, stage.cached_steps, stage.steps))
+}
+
+fn global_scope(kubefile: &Kubefile, options: &Options, platform: &Platform) -> Result<Scope> {
+    let last = kubefile.stages.last().and_then(|stage| stage.from.name.clone()).unwrap_or_default();
+    let args = scope::platform_args(&Platform::host(), platform, &last);
+    let mut globals = Scope::global(kubefile.directives.escape, &options.build_args, args);
+    for instruction in &kubefile.global_args {
+        if let InstructionKind::Arg(arguments) = &instruction.kind {
+            for (name, default) in arguments {
+                globals
+                    .declare(name, default.as_deref())
+                    .map_err(|error| scope::at(&kubefile.name, instruction, error))?;
+            }
+        }
+    }
+    Ok(globals)
+}
+
+/// A build argument that nothing declares is probably misspelt.
+fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan, globals: &Scope) {
+    let declared: BTreeMap<&str, ()> = plan
+        .stages
+        .iter()
+        .filter_map(|stage| shared.kubefile.stages.get(stage.index))
+        .flat_map(|stage| &stage.instructions)
+        .filter_map(|instruction| match &instruction.kind {
+            InstructionKind::Arg(arguments) => Some(arguments),
+            _ => None,
+        })
+        .flat_map(|arguments| arguments.iter().map(|(name, _)| (name.as_str(), ())))
+        .collect();
+    for name in shared.options.build_args.keys() {
+        let is_known = declared.contains_key(name.as_str())
+            || globals.declared().contains(name)
+            || PROXY_ARGS.contains(&name.as_str())
+            || name == "SOURCE_DATE_EPOCH";
+        if !is_known {
+            shared.reporter.note(&format!("--build-arg {name} is not used: no ARG declares it"));
+        }
+    }
+}

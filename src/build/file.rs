@@ -1,0 +1,206 @@
+//! Finds what a build reads: the Kubefile, the context, the ignore rules.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use crate::build::archive;
+use crate::build::items::scratch_file;
+use crate::build::options::{ContextSource, Options};
+use crate::error::{Context as _, Error, IoContext as _, Kind, Result};
+use crate::fs::atomic::remove_tree;
+use crate::fs::root::Root;
+use crate::kubefile::diagnostic;
+use crate::kubefile::ast::Kubefile;
+use crate::kubefile::ignore::IgnoreRules;
+use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
+use crate::layer::Limits;
+use crate::store::Store;
+
+/// Default names, one only, the first that exists.
+const NAMES: [&str; 4] = ["Kubefile", "Sealfile", "Dockerfile", "Containerfile"];
+/// Ignore files of a context's root, the first that exists.
+const IGNORE_NAMES: [&str; 4] =
+    [".imgctlignore", ".containerignore", ".dockerignore", ".sealignore"];
+/// Largest Kubefile or ignore file, in bytes.
+const MAX_TEXT: u64 = 16 << 20;
+
+/// The Kubefile's bytes and what people call it.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+    /// Where it was read from, if from a file.
+    path: Option<PathBuf>,
+}
+
+impl Source {
+    /// Parses it; all errors of the file are reported at once.
+    pub(crate) fn parse(&self) -> Result<Kubefile> {
+        crate::kubefile::parse(&self.name, &self.bytes)
+            .map_err(|found| diagnostic::into_error(&found, &self.name, &self.bytes))
+    }
+}
+
+/// A context on disk; a temporary one is removed with the value.
+#[derive(Debug)]
+pub(crate) struct ContextDirectory {
+    pub(crate) path: PathBuf,
+    temporary: bool,
+}
+
+impl Drop for ContextDirectory {
+    fn drop(&mut self) {
+        if self.temporary {
+            // What stays behind is swept by the store's recovery.
+            let _ = remove_tree(&self.path);
+        }
+    }
+}
+
+/// The context and the Kubefile of a build.
+pub(crate) fn load(store: &Store, options: &Options) -> Result<(Option<ContextDirectory>, Source)> {
+    let standard_input = Path::new("-");
+    if options.file.as_deref() == Some(standard_input) && options.context == ContextSource::Stdin {
+        return Err(Error::usage("Kubefile and context cannot both come from standard input"));
+    }
+    let context = match &options.context {
+        ContextSource::Directory(path) => {
+            let metadata = std::fs::metadata(path).path("open the build context", path)?;
+            if !metadata.is_dir() {
+                return Err(Error::usage(format!("{} is not a directory", path.display())));
+            }
+            ContextDirectory { path: path.clone(), temporary: false }
+        }
+        ContextSource::Archive(path) => {
+            let file = std::fs::File::open(path).path("open the build context", path)?;
+            unpack(store, file, &path.display().to_string())?.ok_or_else(|| {
+                Error::usage(format!("{} is neither a directory nor a tar", path.display()))
+            })?
+        }
+        ContextSource::Stdin => {
+            let mut spool = scratch_file(store)?;
+            std::io::copy(&mut std::io::stdin().lock(), &mut spool)
+                .doing(|| "cannot read standard input".to_owned())?;
+            std::io::Seek::rewind(&mut spool).doing(|| "cannot rewind a scratch file".to_owned())?;
+            let copy = spool.try_clone().doing(|| "cannot open a scratch file".to_owned())?;
+            match unpack(store, copy, "standard input")? {
+                Some(context) => context,
+                None => {
+                    // No tar: it is the Kubefile itself, with an empty context.
+                    let source = Source {
+                        name: "standard input".to_owned(),
+                        bytes: read_text(spool, Path::new("-"))?,
+                        path: None,
+                    };
+                    return Ok((None, source));
+                }
+            }
+        }
+    };
+    let source = find(options, &context.path)?;
+    Ok((Some(context), source))
+}
+
+fn find(options: &Options, context: &Path) -> Result<Source> {
+    if let Some(file) = &options.file {
+        if file == Path::new("-") {
+            let mut bytes = Vec::new();
+            std::io::stdin()
+                .lock()
+                .take(MAX_TEXT)
+                .read_to_end(&mut bytes)
+                .doing(|| "cannot read the Kubefile from standard input".to_owned())?;
+            return Ok(Source { name: "standard input".to_owned(), bytes, path: None });
+        }
+        // Relative to where we are, as docker has it, else to the context, as buildah has it.
+        let in_context = context.join(file);
+        let path = if file.exists() || !in_context.exists() { file.clone() } else { in_context };
+        return read(&path, &file.display().to_string());
+    }
+    for name in NAMES {
+        let path = context.join(name);
+        if path.is_file() {
+            return read(&path, name);
+        }
+    }
+    Err(Error::not_found(format!("there is no Kubefile in {}", context.display()))
+        .hint("name it with -f FILE; by default Kubefile, Sealfile, Dockerfile and Containerfile are looked for, in this order"))
+}
+
+fn read(path: &Path, name: &str) -> Result<Source> {
+    let file = std::fs::File::open(path).path("open", path)?;
+    let bytes = read_text(file, path)?;
+    Ok(Source { name: name.to_owned(), bytes, path: Some(path.to_owned()) })
+}
+
+fn read_text(file: std::fs::File, path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(MAX_TEXT + 1).read_to_end(&mut bytes).path("read", path)?;
+    if bytes.len() as u64 > MAX_TEXT {
+        return Err(Error::bad_content(format!("{} is larger than 16 MiB", path.display())));
+    }
+    Ok(bytes)
+}
+
+/// The ignore rules: `--ignorefile`, else `<Kubefile>.dockerignore`, else the context's own file.
+pub(crate) fn ignore_rules(options: &Options, context: &Path, source: &Source) -> Result<IgnoreRules> {
+    let mut candidates = Vec::new();
+    if let Some(path) = &options.ignore_file {
+        candidates.push(path.clone());
+    } else {
+        for suffix in [".imgctlignore", ".dockerignore", ".containerignore"] {
+            if let Some(path) = &source.path {
+                let mut name = path.as_os_str().to_owned();
+                name.push(suffix);
+                candidates.push(PathBuf::from(name));
+            }
+        }
+        candidates.extend(IGNORE_NAMES.map(|name| context.join(name)));
+    }
+    for path in candidates {
+        match std::fs::File::open(&path) {
+            Ok(file) => {
+                let bytes = read_text(file, &path)?;
+                let text = String::from_utf8_lossy(&bytes);
+                return IgnoreRules::parse(&text).map_err(|error| {
+                    Error::usage(format!("{} is malformed", path.display())).caused_by(error)
+                });
+            }
+            Err(error) => {
+                let error = Error::io(format!("cannot open {}", path.display()), error);
+                if error.kind() != Kind::NotFound || options.ignore_file.is_some() {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    IgnoreRules::parse("").map_err(|error| Error::failed("no ignore rules").caused_by(error))
+}
+
+/// A tar as a directory; `None` if it is no tar.
+fn unpack(store: &Store, file: std::fs::File, name: &str) -> Result<Option<ContextDirectory>> {
+    let Some(items) = archive::read(store, file, name, Limits::default())
+        .context(|| format!("cannot read the build context from {name}"))?
+    else {
+        return Ok(None);
+    };
+    let unique = format!("context-{}-{:x}", std::process::id(), blake3_of(name.as_bytes()));
+    let path = store.path("ingest").join(unique);
+    remove_tree(&path)?;
+    std::fs::create_dir(&path).path("make", &path)?;
+    let context = ContextDirectory { path, temporary: true };
+    let root = Root::open(&context.path)?;
+    let mut unpacker =
+        Unpacker::new(root.open_directory(Path::new("."))?, Form::Flat, Privilege::User)?;
+    for mut item in items {
+        let mut reader = crate::build::layer_step::Opened::open(&mut item)?;
+        unpacker.apply(&item.entry, &mut reader, &NoLowerFiles)?;
+    }
+    unpacker.finish()?;
+    Ok(Some(context))
+}
+
+fn blake3_of(bytes: &[u8]) -> u64 {
+    let hash = blake3::hash(bytes);
+    hash.as_bytes().iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
