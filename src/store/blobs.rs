@@ -1,22 +1,61 @@
 //! Blobs: content under its digest. Written by anyone at any time without a lock.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
-use crate::error::Result;
-use crate::image::Digest;
+use crate::error::{Error, IoContext, Kind, Result};
+use crate::fs::lock::{Lock, Mode};
+use crate::image::{Algorithm, Digest, Hasher};
 use crate::store::Store;
+use crate::store::layout::unique_name;
 
-/// A blob on its way in. Dropped uncommitted, it leaves nothing.
+/// After so many bytes their write-back is started, so that the sync at the end finds little to
+/// do.
+const WRITE_BACK: u64 = 8 << 20;
+/// Buffer of copies, in bytes.
+const BUFFER: usize = 256 << 10;
+
+/// A blob on its way in. Dropped uncommitted, it leaves nothing; when the process dies, the next
+/// one removes it.
 #[derive(Debug)]
 pub(crate) struct Ingest {
-    _file: File,
+    file: File,
+    path: PathBuf,
+    written: u64,
+    /// Bytes whose write-back has been started; `None` when nothing is synced.
+    flushed: Option<u64>,
+    /// Says that we are alive.
+    _alive: Lock,
+}
+
+impl Ingest {
+    /// Bytes written so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    fn start_write_back(&mut self) {
+        let Some(flushed) = self.flushed else { return };
+        let length = self.written - flushed;
+        if let Some(range) = std::num::NonZeroU64::new(length)
+            && length >= WRITE_BACK
+        {
+            // Linux answers "not needed any more" by writing dirty pages out without waiting.
+            let advice = rustix::fs::Advice::DontNeed;
+            let _ = rustix::fs::fadvise(&self.file, flushed, Some(range), advice);
+            self.flushed = Some(self.written);
+        }
+    }
 }
 
 impl Write for Ingest {
-    fn write(&mut self, _buffer: &[u8]) -> io::Result<usize> {
-        todo!()
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(buffer)?;
+        self.written += count as u64;
+        self.start_write_back();
+        Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -24,67 +63,246 @@ impl Write for Ingest {
     }
 }
 
-/// A running process's claim on blobs that no name reaches yet; prune leaves them alone. Ends
-/// with the value or with the process.
-#[derive(Debug)]
-pub(crate) struct Lease {}
-
-impl Lease {
-    /// Claims `digest` (of a blob or a diff-id's snapshot), whether it exists yet or not.
-    pub(crate) fn hold(&self, _digest: &Digest) -> Result<()> {
-        todo!()
+impl Drop for Ingest {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
 impl Store {
-    /// Starts a lease.
-    pub(crate) fn lease(&self) -> Result<Lease> {
-        todo!()
-    }
-
-    /// The size of a blob that is here, in bytes.
-    pub(crate) fn blob_size(&self, _digest: &Digest) -> Result<Option<u64>> {
-        todo!()
+    /// The size of a blob that is here, in bytes. To rely on it later, hold it before asking.
+    pub(crate) fn blob_size(&self, digest: &Digest) -> Result<Option<u64>> {
+        let path = self.blob_path(digest);
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() => Ok(Some(metadata.len())),
+            Ok(_) => Err(Error::bad_content(format!(
+                "{} is not a file",
+                path.display()
+            ))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io(
+                format!("cannot look at {}", path.display()),
+                error,
+            )),
+        }
     }
 
     /// Where the blob lies or would lie.
-    pub(crate) fn blob_path(&self, _digest: &Digest) -> PathBuf {
-        todo!()
+    pub(crate) fn blob_path(&self, digest: &Digest) -> PathBuf {
+        let mut path = self.path("blobs");
+        path.push(digest.algorithm().as_str());
+        path.push(digest.hex());
+        path
     }
 
     /// Opens a blob; a missing one is an error that names it.
-    pub(crate) fn open_blob(&self, _digest: &Digest) -> Result<File> {
-        todo!()
+    pub(crate) fn open_blob(&self, digest: &Digest) -> Result<File> {
+        let path = self.blob_path(digest);
+        File::open(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => missing(digest),
+            _ => Error::io(format!("cannot open {}", path.display()), error),
+        })
     }
 
     /// Reads a small blob (manifest, config) and checks its digest; longer than `limit` bytes is refused.
-    pub(crate) fn read_blob(&self, _digest: &Digest, _limit: u64) -> Result<Vec<u8>> {
-        todo!()
+    pub(crate) fn read_blob(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>> {
+        let file = self.open_blob(digest)?;
+        let path = self.blob_path(digest);
+        let size = file.metadata().path("look at", &path)?.len();
+        if size > limit {
+            return Err(Error::bad_content(format!(
+                "blob {digest} has {size} bytes; at most {limit} are allowed for a blob of its sort"
+            )));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+        file.take(limit)
+            .read_to_end(&mut bytes)
+            .path("read", &path)?;
+        let mut hasher = Hasher::with(digest.algorithm());
+        hasher.update(&bytes);
+        if hasher.finish() != *digest {
+            return Err(damaged(digest));
+        }
+        Ok(bytes)
     }
 
     /// Starts a new blob.
     pub(crate) fn ingest(&self) -> Result<Ingest> {
-        todo!()
+        let path = self.path("ingest").join(unique_name());
+        let alive = Lock::acquire(&path, Mode::Exclusive, &mut || {})?;
+        let file = OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .path("open", &path)?;
+        Ok(Ingest {
+            file,
+            path,
+            written: 0,
+            flushed: self.is_synced().then_some(0),
+            _alive: alive,
+        })
     }
 
     /// Puts a finished ingest under `digest`, which the caller has computed over exactly the
     /// bytes written. A blob that is already there wins.
-    pub(crate) fn commit(&self, _ingest: Ingest, _digest: &Digest) -> Result<()> {
-        todo!()
+    pub(crate) fn commit(&self, ingest: Ingest, digest: &Digest) -> Result<()> {
+        self.hold([digest])?;
+        // One of another size was torn (written with --no-sync) and is replaced.
+        if self.blob_size(digest)? == Some(ingest.written) {
+            return self.reuse_blob(digest);
+        }
+        let path = self.blob_path(digest);
+        if digest.algorithm() != Algorithm::Sha256 {
+            self.make_algorithm_directory(digest.algorithm())?;
+        }
+        self.publish(ingest, &path, 0o444)
     }
 
     /// Stores small content and returns its digest.
-    pub(crate) fn put_blob(&self, _bytes: &[u8]) -> Result<Digest> {
-        todo!()
+    pub(crate) fn put_blob(&self, bytes: &[u8]) -> Result<Digest> {
+        let digest = Digest::of(bytes);
+        self.hold([&digest])?;
+        if self.blob_size(&digest)? == Some(bytes.len() as u64) {
+            self.reuse_blob(&digest)?;
+            return Ok(digest);
+        }
+        let mut ingest = self.ingest()?;
+        ingest
+            .write_all(bytes)
+            .doing(|| format!("cannot write blob {digest}"))?;
+        self.commit(ingest, &digest)?;
+        Ok(digest)
     }
 
-    /// Copies a stream in, checking size and digest; nothing is visible unless both hold.
+    /// Copies a stream in, checking size and digest; nothing is visible unless both hold. A blob
+    /// that is here already is not read from `reader`.
     pub(crate) fn import_blob(
         &self,
-        _reader: &mut dyn Read,
-        _digest: &Digest,
-        _size: u64,
+        reader: &mut dyn Read,
+        digest: &Digest,
+        size: u64,
     ) -> Result<()> {
-        todo!()
+        self.hold([digest])?;
+        if self.blob_size(digest)? == Some(size) {
+            return self.reuse_blob(digest);
+        }
+        let mut ingest = self.ingest()?;
+        let mut hasher = Hasher::with(digest.algorithm());
+        // One byte more than allowed tells a longer stream from one that ends in time.
+        let mut limited = reader.take(size.saturating_add(1));
+        copy_hashed(&mut limited, &mut hasher, &mut ingest)
+            .map_err(|error| error.context(format!("cannot import blob {digest}")))?;
+        let found = ingest.written();
+        if found != size {
+            let relation = if found > size { "more" } else { "fewer" };
+            return Err(Error::bad_content(format!(
+                "blob {digest} has {relation} bytes than the {size} its descriptor says"
+            )));
+        }
+        let computed = hasher.finish();
+        if computed != *digest {
+            return Err(Error::bad_content(format!(
+                "blob {digest} has other content: its digest is {computed}"
+            )));
+        }
+        self.commit(ingest, digest)
     }
+
+    /// Makes a finished file visible under `path`, replacing what is there.
+    pub(super) fn publish(&self, ingest: Ingest, path: &Path, mode: u32) -> Result<()> {
+        ingest
+            .file
+            .set_permissions(Permissions::from_mode(mode))
+            .path("set the mode of", &ingest.path)?;
+        if self.is_synced() {
+            ingest.file.sync_data().path("sync", &ingest.path)?;
+        } else {
+            self.mark_unsynced()?;
+        }
+        std::fs::rename(&ingest.path, path).path("create", path)
+    }
+
+    /// Makes a file visible that can be made again if a power cut takes it.
+    pub(super) fn publish_unsynced(&self, ingest: Ingest, path: &Path) -> Result<()> {
+        std::fs::rename(&ingest.path, path).path("create", path)
+    }
+
+    /// Relies on a blob that another process may have written just now: it may not be on disk yet.
+    fn reuse_blob(&self, digest: &Digest) -> Result<()> {
+        if self.is_synced() {
+            let path = self.blob_path(digest);
+            self.open_blob(digest)?.sync_data().path("sync", path)?;
+        }
+        Ok(())
+    }
+
+    fn make_algorithm_directory(&self, algorithm: Algorithm) -> Result<()> {
+        let path = self.path("blobs").join(algorithm.as_str());
+        match std::fs::create_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made.path("create the directory", &path),
+        }
+    }
+
+    /// Whether the blob's content is what its name says.
+    pub(super) fn verify_blob(&self, digest: &Digest) -> Result<bool> {
+        let mut file = self.open_blob(digest)?;
+        let mut hasher = Hasher::with(digest.algorithm());
+        copy_hashed(&mut file, &mut hasher, &mut io::sink())?;
+        Ok(hasher.finish() == *digest)
+    }
+
+    /// The digests of all blobs here, sorted; files with other names are passed over.
+    pub(super) fn blob_digests(&self) -> Result<Vec<Digest>> {
+        let mut digests = Vec::new();
+        for algorithm in [Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512] {
+            let directory = self.path("blobs").join(algorithm.as_str());
+            let entries = match std::fs::read_dir(&directory) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                entries => entries.path("list", &directory)?,
+            };
+            for entry in entries {
+                let name = entry.path("list", &directory)?.file_name();
+                let text = format!("{}:{}", algorithm.as_str(), name.to_string_lossy());
+                digests.extend(Digest::parse(&text).ok());
+            }
+        }
+        digests.sort();
+        Ok(digests)
+    }
+}
+
+/// Copies everything, hashing it on the way.
+pub(crate) fn copy_hashed(
+    reader: &mut dyn Read,
+    hasher: &mut Hasher,
+    writer: &mut dyn Write,
+) -> Result<u64> {
+    let mut buffer = vec![0; BUFFER];
+    let mut total = 0;
+    loop {
+        let count = match reader.read(&mut buffer) {
+            Ok(0) => return Ok(total),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Error::io("cannot read", error)),
+        };
+        hasher.update(&buffer[..count]);
+        writer
+            .write_all(&buffer[..count])
+            .doing(|| "cannot write".to_owned())?;
+        total += count as u64;
+    }
+}
+
+fn missing(digest: &Digest) -> Error {
+    Error::new(Kind::NotFound, format!("blob {digest} is not in the store"))
+        .hint("load or build the image that it belongs to again")
+}
+
+fn damaged(digest: &Digest) -> Error {
+    Error::bad_content(format!(
+        "blob {digest} is damaged: its content has another digest"
+    ))
+    .hint("`imgctl scrub --repair` moves damaged blobs away; then load or build the image again")
 }

@@ -1,13 +1,29 @@
 //! Names: the store's `index.json`, from full references to descriptors, and images read by name.
 
-use crate::error::Result;
-use crate::image::{Descriptor, Digest, ImageConfig, Manifest, Platform, Reference};
+use std::fs::File;
+use std::io::{self, Read, Write};
+
+use crate::error::{Context, Error, IoContext, Result};
+use crate::fs::atomic::sync_directory;
+use crate::fs::lock::Mode;
+use crate::image::config::MAX_CONFIG;
+use crate::image::manifest::MAX_DOCUMENT;
+use crate::image::{
+    Algorithm, Descriptor, Digest, Document, ImageConfig, Index, Manifest, Platform, Reference,
+    media_type,
+};
 use crate::store::Store;
+use crate::store::index::{MAX_TABLE, NameTable};
+
+/// Indexes in indexes deeper than this are refused.
+pub(super) const MAX_NESTING: usize = 4;
 
 /// One name of the store.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Named {
-    /// The full name; `None` for an image that has lost its name (`<none>`).
+    /// The full name; `None` for an image that has lost its name (`<none>`), for one found by
+    /// digest or ID, and for a name that other tools may write but that is none of ours
+    /// ([`Descriptor::ref_name`] still tells it).
     pub(crate) reference: Option<Reference>,
     /// A manifest or an index.
     pub(crate) descriptor: Descriptor,
@@ -29,44 +45,316 @@ impl Image {
     pub(crate) fn id(&self) -> &Digest {
         &self.manifest.config.digest
     }
+
+    /// Everything in the store that belongs to it: manifest, config, layers, and the diff-ids
+    /// under which its layers' snapshots and tables lie.
+    pub(crate) fn digests(&self) -> impl Iterator<Item = &Digest> {
+        [&self.descriptor.digest, &self.manifest.config.digest]
+            .into_iter()
+            .chain(self.manifest.layers.iter().map(|layer| &layer.digest))
+            .chain(&self.config.rootfs.diff_ids)
+    }
+
+    /// Each layer's descriptor with its diff-id, lowest first.
+    pub(crate) fn layers(&self) -> impl DoubleEndedIterator<Item = (&Descriptor, &Digest)> {
+        self.manifest
+            .layers
+            .iter()
+            .zip(&self.config.rootfs.diff_ids)
+    }
 }
 
 impl Store {
-    /// All names, sorted.
+    /// All names, sorted; the unnamed last.
     pub(crate) fn names(&self) -> Result<Vec<Named>> {
-        todo!()
-    }
-
-    /// What `name` means here: a full or short name, a digest, or an image ID prefix (at least
-    /// four hex digits, unambiguous).
-    pub(crate) fn resolve(&self, _name: &str) -> Result<Named> {
-        todo!()
+        Ok(self.name_table()?.names())
     }
 
     /// Reads the image called `name` for `platform` (an index is resolved; a single manifest of
     /// another platform is an error unless `platform` is `None`). Checks media types, digests and
     /// that layers and diff-ids agree in number.
-    pub(crate) fn image(&self, _name: &str, _platform: Option<&Platform>) -> Result<Image> {
-        todo!()
+    pub(crate) fn image(&self, name: &str, platform: Option<&Platform>) -> Result<Image> {
+        let named = self.resolve(name)?;
+        let mut image = self
+            .image_at(&named.descriptor, platform)
+            .context(|| format!("cannot use image {name}"))?;
+        image.reference = named.reference;
+        Ok(image)
     }
 
-    /// Reads the image behind a manifest or index descriptor.
+    /// Reads the image behind a manifest or index descriptor. Its objects are safe from `prune`
+    /// while this store value lives.
     pub(crate) fn image_at(
         &self,
-        _descriptor: &Descriptor,
-        _platform: Option<&Platform>,
+        descriptor: &Descriptor,
+        platform: Option<&Platform>,
     ) -> Result<Image> {
-        todo!()
+        let image = self.read_image(descriptor, platform)?;
+        self.hold_for_reading(image.digests())?;
+        // Claimed first, looked at second: what is here now stays.
+        self.open_blob(&image.descriptor.digest)?;
+        Ok(image)
+    }
+
+    /// Reads an image without claiming it.
+    pub(super) fn read_image(
+        &self,
+        descriptor: &Descriptor,
+        platform: Option<&Platform>,
+    ) -> Result<Image> {
+        let mut descriptor = descriptor.clone();
+        for _ in 0..MAX_NESTING {
+            match self.document(&descriptor)? {
+                Document::Index(index) => descriptor = select(&index, platform)?.clone(),
+                Document::Manifest(manifest) => {
+                    let image = self.image_of(descriptor, manifest)?;
+                    check_platform(&image.config, platform)?;
+                    return Ok(image);
+                }
+            }
+        }
+        Err(Error::bad_content(format!(
+            "index {} has more than {MAX_NESTING} indexes inside each other",
+            descriptor.digest
+        )))
+    }
+
+    /// Reads a manifest's config and checks that the two are one image.
+    pub(super) fn image_of(&self, descriptor: Descriptor, manifest: Manifest) -> Result<Image> {
+        let digest = &descriptor.digest;
+        let config_type = &manifest.config.media_type;
+        if !matches!(
+            &**config_type,
+            media_type::OCI_CONFIG | media_type::DOCKER_CONFIG
+        ) {
+            return Err(Error::bad_content(format!(
+                "{digest} is an artifact (its config is {config_type}), not an image"
+            )));
+        }
+        if let Some(layer) = manifest
+            .layers
+            .iter()
+            .find(|layer| !media_type::is_layer(&layer.media_type))
+        {
+            return Err(Error::bad_content(format!(
+                "layer {} of {digest} is {}, which is not a file system layer",
+                layer.digest, layer.media_type
+            )));
+        }
+        let bytes = self.read_sized(&manifest.config, MAX_CONFIG)?;
+        let config = ImageConfig::parse(&bytes).context(|| format!("cannot use {digest}"))?;
+        let (layers, ids) = (manifest.layers.len(), config.rootfs.diff_ids.len());
+        if layers != ids {
+            return Err(Error::bad_content(format!(
+                "image {digest} has {layers} layers but its config lists {ids}"
+            )));
+        }
+        Ok(Image {
+            reference: None,
+            descriptor,
+            manifest,
+            config,
+        })
+    }
+
+    /// Reads a manifest or an index and checks size, digest and form.
+    pub(crate) fn document(&self, descriptor: &Descriptor) -> Result<Document> {
+        let bytes = self.read_sized(descriptor, MAX_DOCUMENT)?;
+        Document::parse(&bytes, Some(&descriptor.media_type))
+            .context(|| format!("cannot use {}", descriptor.digest))
+    }
+
+    fn read_sized(&self, descriptor: &Descriptor, limit: u64) -> Result<Vec<u8>> {
+        let bytes = self.read_blob(&descriptor.digest, limit)?;
+        if bytes.len() as u64 != descriptor.size {
+            return Err(Error::bad_content(format!(
+                "blob {} has {} bytes; its descriptor says {}",
+                descriptor.digest,
+                bytes.len(),
+                descriptor.size
+            )));
+        }
+        Ok(bytes)
     }
 
     /// Points `references` (or, if empty, an unnamed entry) at `descriptor`, after making durable
-    /// everything written so far. An image that loses its last name stays as `<none>`.
-    pub(crate) fn tag(&self, _references: &[Reference], _descriptor: &Descriptor) -> Result<()> {
-        todo!()
+    /// everything written so far. An image that loses its last name stays as `<none>`. An image
+    /// of which something is missing is not named.
+    pub(crate) fn tag(&self, references: &[Reference], descriptor: &Descriptor) -> Result<()> {
+        let names: Vec<(Reference, &Descriptor)> = references
+            .iter()
+            .map(|reference| (reference.clone(), descriptor))
+            .collect();
+        if names.is_empty() {
+            return self.change_names(&[descriptor], |table| table.add_unnamed(descriptor));
+        }
+        self.tag_all(&names)
+    }
+
+    /// Sets several names at once: all or none.
+    pub(crate) fn tag_all(&self, names: &[(Reference, &Descriptor)]) -> Result<()> {
+        let targets: Vec<&Descriptor> = names.iter().map(|(_, descriptor)| *descriptor).collect();
+        self.change_names(&targets, |table| {
+            names
+                .iter()
+                .try_for_each(|(reference, target)| table.set(&reference.qualified(), target))
+        })
     }
 
     /// Removes names; returns the descriptors that no name points at any more.
-    pub(crate) fn untag(&self, _names: &[Named]) -> Result<Vec<Descriptor>> {
-        todo!()
+    pub(crate) fn untag(&self, names: &[Named]) -> Result<Vec<Descriptor>> {
+        let mut gone: Vec<Descriptor> = Vec::new();
+        self.change_names(&[], |table| {
+            for named in names {
+                table.remove(named);
+            }
+            for Named { descriptor, .. } in names {
+                let known = gone.iter().any(|other| other.digest == descriptor.digest);
+                if !known && !table.contains(&descriptor.digest) {
+                    gone.push(descriptor.clone());
+                }
+            }
+            Ok(())
+        })?;
+        Ok(gone)
     }
+
+    /// The one way the table changes: everything it is to name is on disk before it is replaced.
+    fn change_names(
+        &self,
+        targets: &[&Descriptor],
+        change: impl FnOnce(&mut NameTable) -> Result<()>,
+    ) -> Result<()> {
+        for target in targets {
+            self.check_complete(target, MAX_NESTING)?;
+        }
+        if self.is_synced() && !targets.is_empty() {
+            self.sync_objects()?;
+        }
+        let _lock = self.lock(Mode::Exclusive)?;
+        let mut table = self.name_table()?;
+        change(&mut table)?;
+        self.write_name_table(&table)
+    }
+
+    /// Replaces the table. The caller holds the exclusive lock.
+    pub(super) fn write_name_table(&self, table: &NameTable) -> Result<()> {
+        let path = self.path("index.json");
+        let mut ingest = self.ingest()?;
+        ingest.write_all(&table.to_bytes()?).path("write", &path)?;
+        self.publish(ingest, &path, 0o644)?;
+        if self.is_synced() {
+            sync_directory(self.layout())?;
+        }
+        Ok(())
+    }
+
+    /// Reads the table; a consistent state without a lock, as it is replaced by rename.
+    pub(super) fn name_table(&self) -> Result<NameTable> {
+        let path = self.path("index.json");
+        let mut bytes = Vec::new();
+        File::open(&path)
+            .and_then(|file| file.take(MAX_TABLE).read_to_end(&mut bytes))
+            .path("read", &path)?;
+        NameTable::parse(&bytes)
+    }
+
+    /// The barrier before a name: the files were synced as they were finished, the directories
+    /// that hold their names are synced here, once per command.
+    fn sync_objects(&self) -> Result<()> {
+        self.sync_unsynced()?;
+        for algorithm in [Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512] {
+            let directory = self.path("blobs").join(algorithm.as_str());
+            if algorithm == Algorithm::Sha256 || directory.exists() {
+                sync_directory(&directory)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all of an image is here, by existence and size. A platform of an index may be
+    /// absent as a whole, and layers that must not be distributed may stay where their URLs say.
+    fn check_complete(&self, descriptor: &Descriptor, nesting: usize) -> Result<()> {
+        match self.document(descriptor)? {
+            Document::Index(_) if nesting == 0 => Err(Error::bad_content(format!(
+                "index {} is nested too deeply",
+                descriptor.digest
+            ))),
+            Document::Index(index) => {
+                for child in &index.manifests {
+                    if self.blob_size(&child.digest)?.is_some() && is_document(child) {
+                        self.check_complete(child, nesting - 1)?;
+                    }
+                }
+                Ok(())
+            }
+            Document::Manifest(manifest) => [&manifest.config]
+                .into_iter()
+                .chain(&manifest.layers)
+                .filter(|part| part.urls.is_empty())
+                .try_for_each(|part| self.check_part(part)),
+        }
+        .context(|| format!("cannot name image {}", descriptor.digest))
+    }
+
+    fn check_part(&self, part: &Descriptor) -> Result<()> {
+        match self.blob_size(&part.digest)? {
+            Some(size) if size == part.size => Ok(()),
+            Some(size) => Err(Error::bad_content(format!(
+                "blob {} has {size} bytes; its descriptor says {}",
+                part.digest, part.size
+            ))),
+            None => Err(Error::io(
+                format!("blob {} is not in the store", part.digest),
+                io::Error::from(io::ErrorKind::NotFound),
+            )),
+        }
+    }
+}
+
+/// Whether an index entry is a manifest or index we can read (foreign indexes list other things).
+pub(super) fn is_document(entry: &Descriptor) -> bool {
+    media_type::is_index(&entry.media_type) || media_type::is_manifest(&entry.media_type)
+}
+
+/// The entry of an index for `platform`; without one, the host's, else the only one there is.
+fn select<'a>(index: &'a Index, platform: Option<&Platform>) -> Result<&'a Descriptor> {
+    let host = Platform::host();
+    if let Some(entry) = index.select(platform.unwrap_or(&host)) {
+        return Ok(entry);
+    }
+    let images: Vec<&Descriptor> = index
+        .manifests
+        .iter()
+        .filter(|entry| entry.platform.as_ref().is_none_or(|p| p.os != "unknown"))
+        .collect();
+    if let ([only], None) = (&images[..], platform) {
+        return Ok(only);
+    }
+    let list = |entry: &&Descriptor| entry.platform.as_ref().map(ToString::to_string);
+    let offered: Vec<String> = images.iter().filter_map(list).collect();
+    Err(Error::not_found(format!(
+        "the image is not there for {}, only for {}",
+        platform.unwrap_or(&host),
+        if offered.is_empty() {
+            "no platform".to_owned()
+        } else {
+            offered.join(", ")
+        }
+    ))
+    .hint("choose one of them with --platform"))
+}
+
+fn check_platform(config: &ImageConfig, wanted: Option<&Platform>) -> Result<()> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    // Images without a platform are made by simple tools and run anywhere they can.
+    let unknown = config.os.is_empty() && config.architecture.is_empty();
+    if unknown || config.platform().distance_to(wanted).is_some() {
+        return Ok(());
+    }
+    Err(Error::not_found(format!(
+        "the image is for {}, not for {wanted}",
+        config.platform()
+    ))
+    .hint("load the image for that platform, or choose another with --platform"))
 }

@@ -6,11 +6,21 @@
 
 pub(crate) mod blobs;
 pub(crate) mod images;
+mod index;
+mod layout;
+mod lease;
+mod resolve;
 pub(crate) mod snapshots;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+pub(crate) use blobs::Ingest;
+pub(crate) use images::{Image, Named};
+pub(crate) use lease::Lease;
 
 use crate::error::Result;
+use crate::fs::lock::{Lock, Mode};
 
 /// How to open a store.
 #[derive(Clone, Copy, Debug)]
@@ -20,23 +30,69 @@ pub(crate) struct Options {
 }
 
 /// One machine's store. Cheap to clone; every method may be called from any thread.
+///
+/// What a store value (with its clones) has written or read as an image is safe from `prune`
+/// until the value is dropped: it carries a lease of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// `--root`.
     root: PathBuf,
+    /// The OCI layout: `<root>/store`.
+    layout: PathBuf,
     options: Options,
+    /// The lease of this value, made when it first holds something.
+    session: Mutex<Option<Lease>>,
 }
 
 impl Store {
     /// Opens the store under `root`, creating it when missing and recovering from an unclean stop.
     pub(crate) fn open(root: &Path, options: Options) -> Result<Self> {
-        Ok(Self {
-            root: root.to_owned(),
-            options,
-        })
+        let store = Self {
+            shared: Arc::new(Shared {
+                root: root.to_owned(),
+                layout: root.join("store"),
+                options,
+                session: Mutex::new(None),
+            }),
+        };
+        store.prepare_layout()?;
+        store.recover();
+        Ok(store)
     }
 
-    /// The directory it lies in.
+    /// The directory it lies in (`--root`).
     pub(crate) fn root(&self) -> &Path {
-        &self.root
+        &self.shared.root
+    }
+
+    /// The OCI image layout itself, which other tools can read: `<root>/store`.
+    pub(crate) fn layout(&self) -> &Path {
+        &self.shared.layout
+    }
+
+    /// Whether objects and names are synced (not with `--no-sync`).
+    pub(crate) fn is_synced(&self) -> bool {
+        self.shared.options.sync
+    }
+
+    /// `name` inside the layout: `mounts`, `cache`, `snapshots`.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.shared.layout.join(name)
+    }
+
+    /// Takes the store's lock: exclusive to change names or to collect garbage, shared to claim
+    /// objects while no collection is under way. Held briefly, never while calling back.
+    fn lock(&self, mode: Mode) -> Result<Lock> {
+        Lock::acquire(&self.path("lock"), mode, &mut || {
+            tracing::info!("waiting for another imgctl process that changes the store");
+        })
     }
 }
+
+#[cfg(test)]
+mod tests;

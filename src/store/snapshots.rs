@@ -1,36 +1,144 @@
 //! Snapshots (one unpacked layer each, by diff-id) and the tables of contents beside them.
 
+use std::fs::File;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use crate::error::Result;
+use crate::error::{Error, IoContext, Result};
+use crate::fs::atomic::remove_tree;
+use crate::fs::lock::{Lock, Mode};
 use crate::image::Digest;
 use crate::layer::Toc;
 use crate::store::Store;
 
+/// Ends the name of a snapshot that is being made.
+pub(super) const PART: &str = ".part";
+/// Ends the name of the lock of a snapshot that is being made.
+pub(super) const LOCK: &str = ".lock";
+
 impl Store {
-    /// The `fs` directory of a finished snapshot.
-    pub(crate) fn snapshot(&self, _diff_id: &Digest) -> Option<PathBuf> {
-        todo!()
+    /// The `fs` directory of a finished snapshot; it stays while this store value lives.
+    pub(crate) fn snapshot(&self, diff_id: &Digest) -> Option<PathBuf> {
+        if let Err(error) = self.hold_for_reading([diff_id]) {
+            tracing::debug!("cannot claim snapshot {diff_id}: {error}");
+        }
+        let fs = self.snapshot_path(diff_id).join("fs");
+        fs.is_dir().then_some(fs)
     }
 
     /// Makes a snapshot: `fill` gets an empty directory; when it returns Ok the tree is synced
     /// once and renamed into place. A second process that wants the same one waits for the first.
     pub(crate) fn make_snapshot(
         &self,
-        _diff_id: &Digest,
-        _fill: &mut dyn FnMut(&Path) -> Result<()>,
+        diff_id: &Digest,
+        fill: &mut dyn FnMut(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
-        todo!()
+        self.hold([diff_id])?;
+        let place = self.snapshot_path(diff_id);
+        let lock_path = with_ending(&place, LOCK);
+        let _lock = Lock::acquire(&lock_path, Mode::Exclusive, &mut || {
+            tracing::info!("waiting for another imgctl process that unpacks layer {diff_id}");
+        })?;
+        // Ours to remove as long as we hold it; who waited for it finds that it is gone.
+        let _lock_file = Remove(&lock_path);
+        if place.join("fs").is_dir() {
+            return Ok(place.join("fs"));
+        }
+        let part = with_ending(&place, PART);
+        remove_tree(&part)?;
+        let made = self.fill_snapshot(diff_id, &part, fill);
+        if made.is_err() {
+            // The first error is the one worth telling.
+            let _ = remove_tree(&part);
+        }
+        made?;
+        std::fs::rename(&part, &place).path("create", &place)?;
+        Ok(place.join("fs"))
+    }
+
+    fn fill_snapshot(
+        &self,
+        diff_id: &Digest,
+        part: &Path,
+        fill: &mut dyn FnMut(&Path) -> Result<()>,
+    ) -> Result<()> {
+        let fs = part.join("fs");
+        std::fs::create_dir(part).path("create the directory", part)?;
+        std::fs::create_dir(&fs).path("create the directory", &fs)?;
+        fill(&fs)?;
+        let meta = serde_json::json!({ "version": 1, "diffId": diff_id });
+        let path = part.join("meta.json");
+        std::fs::write(&path, meta.to_string()).path("write", &path)?;
+        if self.is_synced() {
+            let directory = File::open(part).path("open", part)?;
+            rustix::fs::syncfs(&directory).path("sync the file system of", part)
+        } else {
+            self.mark_unsynced()
+        }
+    }
+
+    pub(super) fn snapshot_path(&self, diff_id: &Digest) -> PathBuf {
+        self.path("snapshots").join(diff_id.hex())
     }
 
     /// A layer's table of contents: as stored, or made now by streaming the blob (which also
     /// verifies the diff-id).
-    pub(crate) fn toc(&self, _blob: &Digest, _diff_id: &Digest) -> Result<Toc> {
-        todo!()
+    pub(crate) fn toc(&self, blob: &Digest, diff_id: &Digest) -> Result<Toc> {
+        match self.stored_toc(diff_id) {
+            Ok(Some(toc)) => return Ok(toc),
+            Ok(None) => {}
+            Err(error) => tracing::debug!("table of layer {diff_id} is made again: {error}"),
+        }
+        let toc = self.scan_toc(blob, diff_id)?;
+        self.put_toc(diff_id, &toc)?;
+        Ok(toc)
+    }
+
+    fn scan_toc(&self, blob: &Digest, _diff_id: &Digest) -> Result<Toc> {
+        Err(Error::failed(format!(
+            "no table of contents for layer {blob}"
+        )))
+    }
+
+    /// The table as stored; `None` if there is none.
+    pub(super) fn stored_toc(&self, diff_id: &Digest) -> Result<Option<Toc>> {
+        let path = self.toc_path(diff_id);
+        match File::open(&path) {
+            Ok(file) => Toc::read_from(&mut BufReader::new(file)).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io(format!("cannot open {}", path.display()), error)),
+        }
     }
 
     /// Keeps a table of contents.
-    pub(crate) fn put_toc(&self, _diff_id: &Digest, _toc: &Toc) -> Result<()> {
-        todo!()
+    pub(crate) fn put_toc(&self, diff_id: &Digest, toc: &Toc) -> Result<()> {
+        self.hold([diff_id])?;
+        let mut ingest = self.ingest()?;
+        let mut writer = io::BufWriter::with_capacity(256 << 10, &mut ingest);
+        toc.write_to(&mut writer)?;
+        io::Write::flush(&mut writer).doing(|| format!("cannot write the table of {diff_id}"))?;
+        drop(writer);
+        // Not synced: it is checksummed and can be made again.
+        self.publish_unsynced(ingest, &self.toc_path(diff_id))
+    }
+
+    pub(super) fn toc_path(&self, diff_id: &Digest) -> PathBuf {
+        self.path("toc").join(diff_id.hex())
+    }
+}
+
+/// `path` with more text at the end of its name.
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// Removes a file at the end of a scope.
+struct Remove<'a>(&'a Path);
+
+impl Drop for Remove<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
     }
 }

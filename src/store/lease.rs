@@ -1,0 +1,150 @@
+//! Leases: a running process's claims on objects that no name reaches yet.
+//!
+//! A lease is a file in `leases/`, locked by its holder, with one digest per line; it counts for
+//! as long as the lock is held, so a dead holder's lease ends by itself. A claim is written under
+//! the store's shared lock, `prune` takes its roots and sweeps under the exclusive one: whoever
+//! claims first and looks second can rely on what it sees.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::error::{IoContext, Kind, Result};
+use crate::fs::lock::{Lock, Mode};
+use crate::image::Digest;
+use crate::store::Store;
+use crate::store::layout::unique_name;
+
+/// A running process's claim on blobs that no name reaches yet; prune leaves them alone. Ends
+/// with the value or with the process.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    path: PathBuf,
+    store_lock: PathBuf,
+    state: Mutex<State>,
+    /// Says that we are alive.
+    _alive: Lock,
+}
+
+#[derive(Debug)]
+struct State {
+    file: File,
+    held: HashSet<Digest>,
+}
+
+impl Lease {
+    /// Claims `digest` (of a blob or a diff-id's snapshot), whether it exists yet or not. Claim
+    /// first, then look whether it is there.
+    pub(crate) fn hold(&self, digest: &Digest) -> Result<()> {
+        self.hold_all([digest])
+    }
+
+    /// Claims several at once; cheaper than one by one.
+    pub(crate) fn hold_all<'a>(&self, digests: impl IntoIterator<Item = &'a Digest>) -> Result<()> {
+        let mut state = lock(&self.state);
+        let mut lines = String::new();
+        let mut fresh = Vec::new();
+        for digest in digests {
+            if !state.held.contains(digest) {
+                let _ = writeln!(lines, "{digest}");
+                fresh.push(digest.clone());
+            }
+        }
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let _lock = Lock::acquire(&self.store_lock, Mode::Shared, &mut || {})?;
+        state
+            .file
+            .write_all(lines.as_bytes())
+            .path("write", &self.path)?;
+        state.held.extend(fresh);
+        Ok(())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Store {
+    /// Starts a lease.
+    pub(crate) fn lease(&self) -> Result<Lease> {
+        let path = self.path("leases").join(unique_name());
+        // No collection may see the file before it is locked.
+        let _lock = self.lock(Mode::Shared)?;
+        let alive = Lock::acquire(&path, Mode::Exclusive, &mut || {})?;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .path("open", &path)?;
+        Ok(Lease {
+            path,
+            store_lock: self.path("lock"),
+            state: Mutex::new(State {
+                file,
+                held: HashSet::new(),
+            }),
+            _alive: alive,
+        })
+    }
+
+    /// Claims objects for as long as this store value lives.
+    pub(super) fn hold<'a>(&self, digests: impl IntoIterator<Item = &'a Digest>) -> Result<()> {
+        let mut session = lock(&self.shared.session);
+        let lease = match &mut *session {
+            Some(lease) => lease,
+            none => none.insert(self.lease()?),
+        };
+        lease.hold_all(digests)
+    }
+
+    /// Claims what is only going to be read: in a store that we may not write, nobody can be
+    /// collecting on our behalf either, and reading goes on.
+    pub(super) fn hold_for_reading<'a>(
+        &self,
+        digests: impl IntoIterator<Item = &'a Digest>,
+    ) -> Result<()> {
+        match self.hold(digests) {
+            Err(error) if error.kind() == Kind::Denied => Ok(()),
+            held => held,
+        }
+    }
+
+    /// What all living leases claim; removes dead ones. The caller holds the exclusive lock.
+    pub(super) fn leased(&self) -> Result<HashSet<Digest>> {
+        let directory = self.path("leases");
+        let mut all = HashSet::new();
+        for entry in std::fs::read_dir(&directory).path("list", &directory)? {
+            let path = entry.path("list", &directory)?.path();
+            if let Some(_dead) = Lock::try_acquire(&path, Mode::Exclusive)? {
+                let _ = std::fs::remove_file(&path);
+                continue;
+            }
+            all.extend(read_lease(&path)?);
+        }
+        Ok(all)
+    }
+}
+
+fn read_lease(path: &Path) -> Result<Vec<Digest>> {
+    match std::fs::read_to_string(path) {
+        // Its holder has just ended.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read
+            .path("read", path)?
+            .lines()
+            .map(Digest::parse)
+            .collect(),
+    }
+}
+
+/// A panic of another thread leaves these states whole, so poisoning means nothing here.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

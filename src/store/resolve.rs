@@ -1,0 +1,203 @@
+//! What a user means by a name: full and short names, digests, and prefixes of image IDs.
+
+use crate::error::{Error, Kind, Result};
+use crate::image::manifest::MAX_DOCUMENT;
+use crate::image::{Descriptor, Digest, Document, Reference, media_type};
+use crate::store::images::is_document;
+use crate::store::{Named, Store};
+
+/// Fewer hex digits than this are not looked up as an ID: they are too likely a name.
+const MIN_PREFIX: usize = 4;
+/// So many near names are worth showing.
+const MAX_NEAR: usize = 3;
+
+impl Store {
+    /// What `name` means here: a full or short name, a digest, or an image ID prefix (at least
+    /// four hex digits, unambiguous).
+    pub(crate) fn resolve(&self, name: &str) -> Result<Named> {
+        let names = self.names()?;
+        if let Some(named) = by_name(&names, name) {
+            return Ok(named);
+        }
+        if let Some(named) = self.by_digest(&names, name)? {
+            return Ok(named);
+        }
+        if let Some(named) = self.by_prefix(&names, name)? {
+            return Ok(named);
+        }
+        Err(not_found(&names, name))
+    }
+
+    /// `sha256:…` of a manifest, index or config; manifests inside an index count too.
+    fn by_digest(&self, names: &[Named], name: &str) -> Result<Option<Named>> {
+        let Ok(digest) = Digest::parse(name) else {
+            return Ok(None);
+        };
+        let found = self
+            .identities(names)
+            .into_iter()
+            .find(|(id, _)| *id == digest)
+            .map(|(_, descriptor)| unnamed(descriptor));
+        if found.is_some() {
+            return Ok(found);
+        }
+        // A manifest that nothing names: part of an index of an index, or of an image just built.
+        match self.blob_size(&digest)? {
+            Some(size) if size <= MAX_DOCUMENT => {
+                let bytes = self.read_blob(&digest, MAX_DOCUMENT)?;
+                let media = match Document::parse(&bytes, None) {
+                    Ok(Document::Manifest(manifest)) => manifest
+                        .media_type
+                        .unwrap_or(media_type::OCI_MANIFEST.to_owned()),
+                    Ok(Document::Index(index)) => {
+                        index.media_type.unwrap_or(media_type::OCI_INDEX.to_owned())
+                    }
+                    Err(_) => return Ok(None),
+                };
+                Ok(Some(unnamed(Descriptor::new(&media, digest, size))))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn by_prefix(&self, names: &[Named], name: &str) -> Result<Option<Named>> {
+        let hex = name.strip_prefix("sha256:").unwrap_or(name);
+        let is_hex = hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if hex.len() < MIN_PREFIX || !is_hex {
+            return Ok(None);
+        }
+        let mut found: Vec<(Digest, Descriptor)> = Vec::new();
+        for (id, descriptor) in self.identities(names) {
+            let known = found
+                .iter()
+                .any(|(_, other)| other.digest == descriptor.digest);
+            if id.hex().starts_with(hex) && !known {
+                found.push((id, descriptor));
+            }
+        }
+        match &found[..] {
+            [] => Ok(None),
+            [(_, only)] => Ok(Some(unnamed(only.clone()))),
+            several => {
+                let ids: Vec<String> = several.iter().map(|(id, _)| id.to_string()).collect();
+                Err(Error::new(
+                    Kind::Usage,
+                    format!("`{name}` may be any of {}", ids.join(", ")),
+                )
+                .hint("give more digits of the ID, or the image's name"))
+            }
+        }
+    }
+
+    /// Everything an image can be called by besides its names: the digests of its index or
+    /// manifest, of an index's manifests, and of the configs (Docker's image ID). Images that
+    /// cannot be read only have the first.
+    fn identities(&self, names: &[Named]) -> Vec<(Digest, Descriptor)> {
+        let mut all = Vec::new();
+        for Named { descriptor, .. } in names {
+            let descriptor = unnamed(descriptor.clone()).descriptor;
+            all.push((descriptor.digest.clone(), descriptor.clone()));
+            match self.document(&descriptor) {
+                Ok(Document::Manifest(manifest)) => all.push((manifest.config.digest, descriptor)),
+                Ok(Document::Index(index)) => {
+                    for child in index.manifests.into_iter().filter(is_document) {
+                        if let Ok(Document::Manifest(manifest)) = self.document(&child) {
+                            all.push((manifest.config.digest, child.clone()));
+                        }
+                        all.push((child.digest.clone(), child));
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+        all
+    }
+}
+
+/// A name as written in the table, or one of the full names that a short one may mean. With a
+/// digest behind it (`name@sha256:…`) the image must be the one of that digest.
+fn by_name(names: &[Named], name: &str) -> Option<Named> {
+    let written = |text: &str| {
+        names
+            .iter()
+            .find(|named| named.descriptor.ref_name() == Some(text))
+            .cloned()
+    };
+    if let Some(named) = written(name) {
+        return Some(named);
+    }
+    let reference = Reference::parse(name).ok()?;
+    for candidate in reference.candidates() {
+        if let Some(named) = written(&candidate.to_string()) {
+            return Some(named);
+        }
+        if let Some(digest) = candidate.digest() {
+            let same_repository = |named: &&Named| {
+                let of_digest = named.descriptor.digest == *digest;
+                let of_name = |other: &Reference| other.name() == candidate.name();
+                of_digest && named.reference.as_ref().is_some_and(of_name)
+            };
+            if let Some(named) = names.iter().find(same_repository) {
+                return Some(named.clone());
+            }
+        }
+    }
+    None
+}
+
+fn unnamed(mut descriptor: Descriptor) -> Named {
+    descriptor
+        .annotations
+        .remove(crate::image::descriptor::REF_NAME);
+    Named {
+        reference: None,
+        descriptor,
+    }
+}
+
+fn not_found(names: &[Named], name: &str) -> Error {
+    let error = Error::not_found(format!("image `{name}` is not in the store"));
+    let near = near_names(names, name);
+    if near.is_empty() {
+        error.hint("`imgctl images` lists what is; `imgctl load` and `imgctl build` add to it")
+    } else {
+        error.hint(format!("did you mean {}?", near.join(" or ")))
+    }
+}
+
+/// Names of the store that differ from `name` by little, or only by their registry or tag.
+fn near_names(names: &[Named], name: &str) -> Vec<String> {
+    let wanted = Reference::parse(name).ok();
+    let mut near: Vec<(usize, String)> = names
+        .iter()
+        .filter_map(|named| named.reference.as_ref())
+        .filter_map(|other| {
+            let full = other.to_string();
+            let short = full.strip_prefix("localhost/").unwrap_or(&full);
+            let same = wanted
+                .as_ref()
+                .is_some_and(|wanted| wanted.repository() == other.repository());
+            let distance = distance(name, &full).min(distance(name, short));
+            let close = distance <= 1 + name.len() / 5;
+            (same || close).then_some((distance, full))
+        })
+        .collect();
+    near.sort();
+    near.truncate(MAX_NEAR);
+    near.into_iter().map(|(_, name)| name).collect()
+}
+
+/// Levenshtein's distance in bytes; names of an image are ASCII and short.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
