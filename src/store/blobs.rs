@@ -10,6 +10,7 @@ use crate::fs::lock::{Lock, Mode};
 use crate::image::{Algorithm, Digest, Hasher};
 use crate::store::Store;
 use crate::store::layout::unique_name;
+pub(crate) use crate::store::lease::Lease;
 
 /// After so many bytes their write-back is started, so that the sync at the end finds little to
 /// do.
@@ -141,6 +142,20 @@ impl Store {
             flushed: self.is_synced().then_some(0),
             _alive: alive,
         })
+    }
+
+    /// A nameless file on the store's file system, for reading and writing; gone once closed.
+    pub(crate) fn scratch_file(&self) -> Result<File> {
+        let path = self.path("ingest").join(unique_name());
+        // The lock keeps sweepers off until the name is gone.
+        let _alive = Lock::acquire(&path, Mode::Exclusive, &mut || {})?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .path("open", &path)?;
+        std::fs::remove_file(&path).path("unlink", &path)?;
+        Ok(file)
     }
 
     /// Puts a finished ingest under `digest`, which the caller has computed over exactly the

@@ -19,13 +19,14 @@ const VERSION: u32 = 1;
 const OCI_LAYOUT: &[u8] = b"{\"imageLayoutVersion\":\"1.0.0\"}";
 const EMPTY_INDEX: &[u8] = b"{\"schemaVersion\":2,\"mediaType\":\"application/vnd.oci.image.index.v1+json\",\"manifests\":[]}";
 /// Everything a store has, parents first.
-const DIRECTORIES: [&str; 9] = [
+const DIRECTORIES: [&str; 10] = [
     "blobs",
     "blobs/sha256",
     "ingest",
     "snapshots",
     "toc",
     "cache",
+    "cache/steps",
     "mounts",
     "leases",
     "trash",

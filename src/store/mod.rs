@@ -85,6 +85,11 @@ impl Store {
         self.shared.layout.join(name)
     }
 
+    /// Where caches lie: `steps/` (build cache records), stat caches, cache mounts.
+    pub(crate) fn cache_directory(&self) -> PathBuf {
+        self.path("cache")
+    }
+
     /// Takes the store's lock: exclusive to change names or to collect garbage, shared to claim
     /// objects while no collection is under way. Held briefly, never while calling back.
     fn lock(&self, mode: Mode) -> Result<Lock> {

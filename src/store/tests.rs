@@ -171,6 +171,18 @@ fn an_abandoned_ingest_leaves_nothing_and_a_dead_ones_is_swept() {
 }
 
 #[test]
+fn a_scratch_file_has_no_name() {
+    let fixture = fixture();
+    let mut file = fixture.store.scratch_file().unwrap();
+    file.write_all(b"x").unwrap();
+    std::io::Seek::rewind(&mut file).unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "x");
+    assert_eq!(entries(&fixture.store.path("ingest")), 0);
+}
+
+#[test]
 fn many_threads_may_write_the_same_blobs() {
     let fixture = fixture();
     std::thread::scope(|scope| {
