@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::error::{IoContext, Result};
 
-pub(crate) use crate::fs::remove::remove_tree;
+pub(crate) use crate::fs::remove::{remove_at, remove_tree};
 
 /// Whether a write must survive power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

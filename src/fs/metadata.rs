@@ -70,6 +70,10 @@ impl Metadata {
         self.kind == FileKind::Directory
     }
 
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "the kernel's stat has other widths on other processors"
+    )]
     fn from_stat(stat: &Stat) -> Self {
         let nanoseconds = |value| u32::try_from(value).unwrap_or(0);
         Self {
@@ -84,8 +88,8 @@ impl Metadata {
             ino: stat.st_ino,
             nlink: stat.st_nlink as u64,
             device: (fs::major(stat.st_rdev), fs::minor(stat.st_rdev)),
-            mtime: (stat.st_mtime as i64, nanoseconds(stat.st_mtime_nsec)),
-            ctime: (stat.st_ctime as i64, nanoseconds(stat.st_ctime_nsec)),
+            mtime: (stat.st_mtime, nanoseconds(stat.st_mtime_nsec)),
+            ctime: (stat.st_ctime, nanoseconds(stat.st_ctime_nsec)),
         }
     }
 }

@@ -20,15 +20,13 @@ const MAX_PASSES: usize = 1000;
 
 /// Removes a tree without ever following a symlink out of it; a missing tree is fine.
 pub(crate) fn remove_tree(path: &Path) -> Result<()> {
-    let name = CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| Errno::INVAL)
-        .path("remove", path)?;
-    remove_at(CWD, &name).path("remove", path)
+    remove_at(CWD, path.as_os_str().as_bytes()).path("remove", path)
 }
 
 /// Removes `name` of `parent`, tree or file; a missing one is fine.
-pub(crate) fn remove_at(parent: impl AsFd, name: &CStr) -> io::Result<()> {
+pub(crate) fn remove_at(parent: impl AsFd, name: &[u8]) -> io::Result<()> {
     let parent = parent.as_fd();
+    let name = &*CString::new(name).map_err(|_| Errno::INVAL)?;
     match fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         // POSIX says EPERM where Linux says EISDIR.

@@ -65,7 +65,7 @@ impl Found<'_> {
 
     /// All extended attributes; one system call if there are none.
     pub(crate) fn xattrs(&self) -> Result<Xattrs> {
-        xattr::read_at(self.directory, self.name)
+        xattr::read_at(self.directory, self.name.to_bytes())
             .path("read the extended attributes of", self.shown())
     }
 

@@ -2,7 +2,7 @@
 //! (symlinks, devices). Which attributes matter is the caller's business.
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub(crate) fn read(fd: impl AsFd) -> io::Result<Xattrs> {
 
 /// All attributes of `name` in `directory`, not following a symlink. Costs one call for a file
 /// that has none. Needs /proc.
-pub(crate) fn read_at(directory: impl AsFd, name: &CStr) -> io::Result<Xattrs> {
+pub(crate) fn read_at(directory: impl AsFd, name: &[u8]) -> io::Result<Xattrs> {
     let path = path_at(directory, name);
     collect(
         |buffer| fs::llistxattr(&path, buffer),
@@ -46,7 +46,7 @@ pub(crate) fn get(fd: impl AsFd, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
 /// One attribute of `name` in `directory`, as [`get`]. Needs /proc.
 pub(crate) fn get_at(
     directory: impl AsFd,
-    name: &CStr,
+    name: &[u8],
     attribute: &[u8],
 ) -> io::Result<Option<Vec<u8>>> {
     let path = path_at(directory, name);
@@ -61,7 +61,7 @@ pub(crate) fn set(fd: impl AsFd, name: &[u8], value: &[u8]) -> io::Result<()> {
 /// Sets one attribute of `name` in `directory`, not following a symlink. Needs /proc.
 pub(crate) fn set_at(
     directory: impl AsFd,
-    name: &CStr,
+    name: &[u8],
     attribute: &[u8],
     value: &[u8],
 ) -> io::Result<()> {
@@ -83,9 +83,9 @@ pub(crate) fn remove(fd: impl AsFd, name: &[u8]) -> io::Result<()> {
 
 /// The name of a file by its directory's descriptor: there are no `*at` calls for attributes
 /// before Linux 6.13, and the `l*` calls do not follow the last component.
-fn path_at(directory: impl AsFd, name: &CStr) -> PathBuf {
+fn path_at(directory: impl AsFd, name: &[u8]) -> PathBuf {
     let mut path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd()));
-    path.push(std::ffi::OsStr::from_bytes(name.to_bytes()));
+    path.push(OsStr::from_bytes(name));
     path
 }
 
@@ -148,16 +148,16 @@ mod tests {
         assert_eq!(read(&file).unwrap(), Xattrs::new());
         let long = vec![7; 1500];
         set(&file, b"user.a", b"").unwrap();
-        set_at(&open, c"a", b"user.long", &long).unwrap();
+        set_at(&open, b"a", b"user.long", &long).unwrap();
         let expected = Xattrs::from([
             (b"user.a".to_vec(), Vec::new()),
             (b"user.long".to_vec(), long.clone()),
         ]);
         assert_eq!(read(&file).unwrap(), expected);
-        assert_eq!(read_at(&open, c"a").unwrap(), expected);
+        assert_eq!(read_at(&open, b"a").unwrap(), expected);
         assert_eq!(get(&file, b"user.long").unwrap(), Some(long));
         remove(&file, b"user.a").unwrap();
         remove(&file, b"user.a").unwrap();
-        assert_eq!(get_at(&open, c"a", b"user.a").unwrap(), None);
+        assert_eq!(get_at(&open, b"a", b"user.a").unwrap(), None);
     }
 }

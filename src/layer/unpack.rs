@@ -1,12 +1,40 @@
 //! Applies a layer's entries to a directory: as an overlay lower (whiteouts become 0/0 devices or
 //! xattrs) or flat (whiteouts delete). The one place that creates files from foreign content.
+//!
+//! Nothing is written outside the directory, by construction: every call names one component
+//! relative to a directory that was itself reached from the root through directories alone
+//! (`parents.rs`), and never follows a symlink. An entry below something that is no directory
+//! replaces it by one, as the union of the layers would show it.
+//!
+//! The rules are those of the OCI image layer specification; where it is silent, we give the
+//! tree that overlayfs shows. Must not know archives, blobs or the store.
 
+mod attributes;
+mod hidden;
+mod parents;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 
-use crate::error::Result;
-use crate::layer::{Entry, LayerPath};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::error::{Context, Error, IoContext, Result};
+use crate::fs::atomic::remove_at;
+use crate::fs::directory;
+use crate::fs::metadata::{FileKind, Metadata};
+use crate::layer::{Entry, EntryKind, LayerPath};
+
+use attributes::{Attributes, Target};
+use hidden::{Hidden, Marker};
+use parents::{Missing, Parents};
+
+/// Content is copied in pieces of at most this many bytes.
+const BUFFER: usize = 512 * 1024;
 
 /// What the directory is to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +49,8 @@ pub(crate) enum Form {
 /// What to do about ownership, devices and privileged xattrs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Privilege {
-    /// Set everything; failing to is an error.
+    /// Set everything; failing to is an error. (Devices in a user namespace, where nobody may
+    /// make them, are left out with a note.)
     Root,
     /// Owners are not set, devices are refused or left out with a note, as for an ordinary user.
     User,
@@ -44,28 +73,329 @@ impl LowerFiles for NoLowerFiles {
 
 /// Applies entries, one after another, inside one directory.
 pub(crate) struct Unpacker {
-    _root: OwnedFd,
+    parents: Parents,
+    attributes: Attributes,
+    hidden: Hidden,
+    /// Lower files copied here because something linked to them, so that further links share
+    /// the copy: a layer cannot multiply a lower file by naming it often.
+    copied: HashMap<LayerPath, LayerPath>,
+    buffer: Vec<u8>,
 }
 
 impl Unpacker {
-    /// Works inside `root` (an open directory).
-    pub(crate) fn new(root: OwnedFd, _form: Form, _privilege: Privilege) -> Result<Self> {
-        Ok(Self { _root: root })
+    /// Works inside `root`, an open directory: empty for an overlay layer; for a flat tree its
+    /// content counts as that of lower layers. An empty one starts as 0755 and time 0, which a
+    /// layer's own root entry may change.
+    pub(crate) fn new(root: OwnedFd, form: Form, privilege: Privilege) -> Result<Self> {
+        let attributes = Attributes::new(form, privilege);
+        let mut parents = Parents::new(root, attributes.identity())
+            .doing(|| "cannot examine the directory to unpack into".to_owned())?;
+        let is_empty = directory::names(parents.top())
+            .doing(|| "cannot list the directory to unpack into".to_owned())?
+            .is_empty();
+        if is_empty {
+            parents.set_times(attributes::EPOCH);
+            fs::fchmod(parents.top(), Mode::from_raw_mode(0o755))
+                .doing(|| "cannot set the mode of the directory to unpack into".to_owned())?;
+        }
+        Ok(Self {
+            parents,
+            attributes,
+            hidden: Hidden::new(form, !is_empty),
+            copied: HashMap::new(),
+            buffer: Vec::new(),
+        })
     }
 
-    /// Applies one entry with its content.
+    /// Applies one entry with its content. An error leaves the tree incomplete: the caller throws
+    /// it away.
     pub(crate) fn apply(
         &mut self,
-        _entry: &Entry,
-        _content: &mut dyn Read,
-        _lower: &dyn LowerFiles,
+        entry: &Entry,
+        content: &mut dyn Read,
+        lower: &dyn LowerFiles,
     ) -> Result<()> {
-        todo!()
+        self.apply_entry(entry, content, lower)
+            .context(|| format!("cannot unpack {}", entry.path))
+    }
+
+    /// Says that the entries to come are those of the next layer (flat form): their whiteouts may
+    /// delete what has been written so far.
+    pub(crate) fn next_layer(&mut self) {
+        self.hidden.next_layer();
+        self.copied.clear();
     }
 
     /// Sets the times of directories and returns notes about what could not be kept (an ordinary
     /// user's devices and owners, `user.*` xattrs the file system lacks).
-    pub(crate) fn finish(self) -> Result<Vec<String>> {
-        todo!()
+    pub(crate) fn finish(mut self) -> Result<Vec<String>> {
+        self.parents
+            .leave_all()
+            .doing(|| "cannot set the times of the unpacked directories".to_owned())?;
+        for (path, mode) in self.attributes.postponed_modes() {
+            if let Some(fd) = self.parents.open_existing(&path).unwrap_or(None) {
+                fs::fchmod(&fd, mode).path("set the mode of", display(&path))?;
+            }
+        }
+        Ok(self.attributes.into_notes())
     }
+
+    fn apply_entry(
+        &mut self,
+        entry: &Entry,
+        content: &mut dyn Read,
+        lower: &dyn LowerFiles,
+    ) -> Result<()> {
+        let path = entry.path.as_bytes();
+        match Marker::of(path)? {
+            Marker::Whiteout { parent, name } => {
+                return self.hidden.whiteout(&mut self.parents, parent, name);
+            }
+            Marker::Opaque { parent } => {
+                self.enter(parent)?;
+                return self.hidden.opaque(&mut self.parents, parent);
+            }
+            Marker::Leftover => return Ok(()),
+            Marker::None => {}
+        }
+        let Some(name) = entry.path.file_name() else {
+            return self.apply_root(entry);
+        };
+        let parent = path.get(..path.len() - name.len()).unwrap_or_default();
+        self.enter(parent.strip_suffix(b"/").unwrap_or(parent))?;
+        match &entry.kind {
+            EntryKind::File { .. } => self.file(entry, name, content)?,
+            EntryKind::Directory => self.directory(entry, name)?,
+            EntryKind::Symlink { target } => self.symlink(entry, name, target)?,
+            EntryKind::HardLink { target } => self.hard_link(entry, name, target, lower)?,
+            EntryKind::CharDevice { major: 0, minor: 0 } => {
+                return Err(Error::bad_content(
+                    "a character device 0/0 cannot be told from a deleted file",
+                ));
+            }
+            EntryKind::CharDevice { major, minor } => {
+                self.node(entry, name, FileType::CharacterDevice, (*major, *minor))?;
+            }
+            EntryKind::BlockDevice { major, minor } => {
+                self.node(entry, name, FileType::BlockDevice, (*major, *minor))?;
+            }
+            EntryKind::Fifo => self.node(entry, name, FileType::Fifo, (0, 0))?,
+        }
+        self.hidden.wrote(path);
+        Ok(())
+    }
+
+    /// Goes to the directory `path`, making what is missing and replacing what is no directory.
+    fn enter(&mut self, path: &[u8]) -> Result<()> {
+        let entered = self
+            .parents
+            .enter(path, Missing::Create)
+            .path("open or create the directory", display(path))?;
+        match entered.replaced {
+            Some(end) => self.hidden.replaced(
+                &self.parents,
+                path.get(..end).unwrap_or(path),
+                &mut self.attributes,
+            ),
+            None => Ok(()),
+        }
+    }
+
+    fn apply_root(&mut self, entry: &Entry) -> Result<()> {
+        if !entry.is_directory() {
+            return Err(Error::bad_content("the image's root is not a directory"));
+        }
+        let inherited = self.parents.gid();
+        self.attributes.reset(self.parents.top())?;
+        self.attributes
+            .apply(entry, Target::Open(self.parents.top()), inherited)?;
+        self.parents.describe(entry);
+        Ok(())
+    }
+
+    fn file(&mut self, entry: &Entry, name: &[u8], content: &mut dyn Read) -> Result<()> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let fd = self.place(entry, name, |directory| {
+            fs::openat(directory, name, flags, mode)
+        })?;
+        let file = File::from(fd);
+        self.copy(content, entry.size(), &file)?;
+        let target = Target::Open(file.as_fd());
+        self.attributes.apply(entry, target, self.parents.gid())
+    }
+
+    /// Copies exactly `size` bytes.
+    fn copy(&mut self, content: &mut dyn Read, size: u64, mut file: &File) -> Result<()> {
+        let mut left = size;
+        while left > 0 {
+            let wanted = usize::try_from(left).map_or(BUFFER, |left| left.min(BUFFER));
+            if self.buffer.len() < wanted {
+                self.buffer.resize(wanted, 0);
+            }
+            let buffer = self.buffer.get_mut(..wanted).unwrap_or_default();
+            content
+                .read_exact(buffer)
+                .doing(|| format!("cannot read its content ({left} of {size} bytes missing)"))?;
+            file.write_all(buffer)
+                .doing(|| "cannot write its content".to_owned())?;
+            left -= wanted as u64;
+        }
+        Ok(())
+    }
+
+    fn directory(&mut self, entry: &Entry, name: &[u8]) -> Result<()> {
+        let parent = self.parents.top();
+        let inherited = self.parents.gid();
+        // Whether something of this name was there, and if so, a directory.
+        let existed = match fs::mkdirat(parent, name, Mode::RWXU) {
+            Ok(()) => None,
+            Err(Errno::EXIST) => Some(directory::open(parent, name)),
+            Err(error) => return Err(error).doing(|| "cannot create the directory".to_owned()),
+        };
+        let (fd, replaced) = match existed {
+            None => (directory::open(parent, name), false),
+            Some(Err(Errno::NOTDIR | Errno::LOOP)) => {
+                self.clear(entry, name)?;
+                let fd = fs::mkdirat(self.parents.top(), name, Mode::RWXU)
+                    .and_then(|()| directory::open(self.parents.top(), name));
+                (fd, true)
+            }
+            Some(Ok(fd)) => {
+                self.attributes.reset(fd.as_fd())?;
+                (Ok(fd), false)
+            }
+            Some(error) => (error, false),
+        };
+        let fd = fd.doing(|| "cannot open the directory".to_owned())?;
+        self.parents.push(name, fd, entry);
+        let target = Target::Open(self.parents.top());
+        self.attributes.apply(entry, target, inherited)?;
+        if replaced {
+            let path = entry.path.as_bytes();
+            self.hidden
+                .replaced(&self.parents, path, &mut self.attributes)?;
+        }
+        Ok(())
+    }
+
+    fn symlink(&mut self, entry: &Entry, name: &[u8], target: &[u8]) -> Result<()> {
+        if target.is_empty() || target.contains(&0) {
+            return Err(Error::bad_content("its target is empty or contains a NUL"));
+        }
+        self.place(entry, name, |directory| {
+            fs::symlinkat(target, directory, name)
+        })?;
+        let link = Target::Symlink(self.parents.top(), name);
+        self.attributes.apply(entry, link, self.parents.gid())
+    }
+
+    fn node(
+        &mut self,
+        entry: &Entry,
+        name: &[u8],
+        kind: FileType,
+        (major, minor): (u32, u32),
+    ) -> Result<()> {
+        if kind != FileType::Fifo && !self.attributes.may_make_devices() {
+            self.attributes.note(attributes::DEVICES, &entry.path);
+            // What was there is gone for the layer all the same.
+            return self.clear(entry, name);
+        }
+        let device = fs::makedev(major, minor);
+        self.place(entry, name, |directory| {
+            fs::mknodat(directory, name, kind, Mode::RUSR | Mode::WUSR, device)
+        })?;
+        let node = Target::Node(self.parents.top(), name);
+        self.attributes.apply(entry, node, self.parents.gid())
+    }
+
+    /// Links to a file of this tree (never through a symlink; a link to a symlink is a further
+    /// name of the symlink), or copies one from the lower layers.
+    fn hard_link(
+        &mut self,
+        entry: &Entry,
+        name: &[u8],
+        target: &LayerPath,
+        lower: &dyn LowerFiles,
+    ) -> Result<()> {
+        let copy = self.copied.get(target).cloned();
+        if self.link_to(entry, name, copy.as_ref().unwrap_or(target))? {
+            return Ok(());
+        }
+        let Some((original, mut content)) = lower.open(target)? else {
+            return Err(Error::bad_content(format!(
+                "it is a hard link to {target}, which does not exist"
+            )));
+        };
+        let copy = Entry {
+            path: entry.path.clone(),
+            ..original
+        };
+        self.file(&copy, name, &mut content)?;
+        self.copied.insert(target.clone(), copy.path);
+        Ok(())
+    }
+
+    /// Makes the link if its target is in this tree.
+    fn link_to(&mut self, entry: &Entry, name: &[u8], target: &LayerPath) -> Result<bool> {
+        let (Some(parent), Some(target_name)) = (target.parent(), target.file_name()) else {
+            return Err(Error::bad_content("it is a hard link to the image's root"));
+        };
+        let found = self
+            .parents
+            .open_existing(parent.as_bytes())
+            .doing(|| format!("cannot open the directory of {target}"))?;
+        let Some(from) = found.filter(|_| !self.hidden.is_whiteout(target.as_bytes())) else {
+            return Ok(false);
+        };
+        match Metadata::at(&from, target_name) {
+            Ok(found) if found.kind == FileKind::Directory => {
+                return Err(Error::bad_content(format!(
+                    "it is a hard link to the directory {target}"
+                )));
+            }
+            Ok(_) if *target == entry.path => return Ok(true),
+            Ok(_) => {}
+            Err(Errno::NOENT) => return Ok(false),
+            Err(error) => return Err(error).doing(|| format!("cannot examine {target}")),
+        }
+        self.place(entry, name, |directory| {
+            fs::linkat(&from, target_name, directory, name, AtFlags::empty())
+        })?;
+        Ok(true)
+    }
+
+    /// Creates something that must not exist yet; what stands there is removed first.
+    fn place<T>(
+        &mut self,
+        entry: &Entry,
+        name: &[u8],
+        mut create: impl FnMut(std::os::fd::BorrowedFd<'_>) -> rustix::io::Result<T>,
+    ) -> Result<T> {
+        let created = match create(self.parents.top()) {
+            Err(Errno::EXIST) => {
+                self.clear(entry, name)?;
+                create(self.parents.top())
+            }
+            created => created,
+        };
+        created.doing(|| "cannot create it".to_owned())
+    }
+
+    /// Removes what stands at `name`, be it a tree, and what we remember about it.
+    fn clear(&mut self, entry: &Entry, name: &[u8]) -> Result<()> {
+        remove_at(self.parents.top(), name)
+            .doing(|| "cannot remove what was there before".to_owned())?;
+        let path = entry.path.as_bytes();
+        self.hidden.forget(path);
+        self.attributes.forget(path);
+        Ok(())
+    }
+}
+
+/// A path inside the image for messages.
+fn display(path: &[u8]) -> String {
+    format!("/{}", String::from_utf8_lossy(path))
 }

@@ -1,0 +1,328 @@
+//! Owner, mode, extended attributes and times of what was just created, in the one order that
+//! works: chown clears set-uid bits and capabilities, so they come after it, and the times last.
+//!
+//! Also keeps count of what could not be set. Never names a file by more than one component.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
+use rustix::io::{self, Errno};
+
+use crate::error::{Error, IoContext, Result};
+use crate::fs::xattr;
+use crate::layer::{Entry, LayerPath};
+
+use super::{Form, Privilege};
+
+/// Seconds and nanoseconds 0.
+pub(super) const EPOCH: Timestamps = timestamps(0, 0);
+
+/// Note: device nodes that an ordinary user cannot make.
+pub(super) const DEVICES: &str = "device nodes were left out: only root can make them";
+const OWNERS: &str = "owners were not set: only root can give files away";
+const XATTRS: &str =
+    "extended attributes were left out: the file system or the system's policy does not take them";
+
+/// Access and modification time alike; nanoseconds out of range have a meaning of their own to
+/// the kernel and are clamped.
+pub(super) const fn timestamps(seconds: i64, nanoseconds: u32) -> Timestamps {
+    let nanoseconds = if nanoseconds > 999_999_999 {
+        999_999_999
+    } else {
+        nanoseconds
+    };
+    let time = Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds as _,
+    };
+    Timestamps {
+        last_access: time,
+        last_modification: time,
+    }
+}
+
+/// Who we are, which is who owns what we create.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Identity {
+    uid: u32,
+    gid: u32,
+    privilege: Privilege,
+}
+
+impl Identity {
+    /// Makes a file just created in a directory of group `inherited` belong to `owner`.
+    pub(super) fn give(self, fd: impl AsFd, owner: (u32, u32), inherited: u32) -> io::Result<()> {
+        if self.privilege == Privilege::User || self.owns(owner, inherited) {
+            return Ok(());
+        }
+        fs::fchown(
+            fd,
+            Some(Uid::from_raw(owner.0)),
+            Some(Gid::from_raw(owner.1)),
+        )
+    }
+
+    /// The group a directory has that was to have group `wanted`.
+    pub(super) fn gid_of(self, wanted: u32, inherited: u32) -> u32 {
+        match self.privilege {
+            Privilege::Root => wanted,
+            Privilege::User => inherited,
+        }
+    }
+
+    /// Whether a new file has this owner anyway. Its group is ours or the directory's (set-gid
+    /// directories, `grpid` mounts).
+    fn owns(self, (uid, gid): (u32, u32), inherited: u32) -> bool {
+        uid == self.uid && gid == self.gid && gid == inherited
+    }
+}
+
+/// What attributes are set on.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target<'a> {
+    /// An open file or directory.
+    Open(BorrowedFd<'a>),
+    /// A symlink in a directory.
+    Symlink(BorrowedFd<'a>, &'a [u8]),
+    /// A device or FIFO in a directory.
+    Node(BorrowedFd<'a>, &'a [u8]),
+}
+
+/// Sets attributes as far as we are allowed to.
+pub(super) struct Attributes {
+    identity: Identity,
+    /// The xattr name space that overlayfs reads in this tree, with the final dot.
+    overlay_prefix: Option<&'static [u8]>,
+    may_make_devices: bool,
+    /// Modes that would lock an ordinary user out of his own directories while he unpacks.
+    postponed: BTreeMap<Vec<u8>, Mode>,
+    /// How often and where first.
+    notes: BTreeMap<&'static str, (u64, String)>,
+}
+
+impl Attributes {
+    /// For a tree of the given form.
+    pub(super) fn new(form: Form, privilege: Privilege) -> Self {
+        let identity = Identity {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            privilege,
+        };
+        Self {
+            identity,
+            overlay_prefix: overlay_prefix(form),
+            may_make_devices: privilege == Privilege::Root && !in_user_namespace(),
+            postponed: BTreeMap::new(),
+            notes: BTreeMap::new(),
+        }
+    }
+
+    /// Who we are.
+    pub(super) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether device nodes can be made at all.
+    pub(super) fn may_make_devices(&self) -> bool {
+        self.may_make_devices
+    }
+
+    /// Sets what `entry` says on the file just made from it in a directory of group `inherited`.
+    pub(super) fn apply(
+        &mut self,
+        entry: &Entry,
+        target: Target<'_>,
+        inherited: u32,
+    ) -> Result<()> {
+        self.set_owner(entry, target, inherited)
+            .doing(|| format!("cannot give it to {}:{}", entry.uid, entry.gid))?;
+        // Whoever is not root needs write permission to set attributes of his own files.
+        if self.identity.privilege == Privilege::User {
+            self.set_xattrs(entry, target)?;
+        }
+        self.set_mode(entry, target)
+            .doing(|| format!("cannot set its mode {:o}", entry.mode))?;
+        if self.identity.privilege == Privilege::Root {
+            self.set_xattrs(entry, target)?;
+        }
+        let times = timestamps(entry.mtime.seconds, entry.mtime.nanoseconds);
+        match target {
+            // A directory's times are set when we leave it.
+            Target::Open(_) if entry.is_directory() => Ok(()),
+            Target::Open(fd) => fs::futimens(fd, &times),
+            Target::Symlink(directory, name) | Target::Node(directory, name) => {
+                fs::utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        }
+        .doing(|| "cannot set its time".to_owned())
+    }
+
+    /// Takes away the extended attributes of a directory that a new entry describes afresh; those
+    /// that overlayfs reads and the security label are not the image's and stay.
+    pub(super) fn reset(&self, directory: BorrowedFd<'_>) -> Result<()> {
+        let present =
+            xattr::read(directory).doing(|| "cannot read its extended attributes".to_owned())?;
+        for name in present.keys() {
+            let ours = |prefix: &&[u8]| {
+                name.starts_with(prefix) && !name[prefix.len()..].starts_with(b"overlay.")
+            };
+            if name == b"security.selinux" || self.overlay_prefix.as_ref().is_some_and(ours) {
+                continue;
+            }
+            match xattr::remove(directory, name) {
+                Ok(()) | Err(Errno::PERM | Errno::ACCESS | Errno::NOTSUP) => {}
+                Err(error) => {
+                    return Err(error).doing(|| "cannot remove its extended attributes".to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers that `what` happened to `path`.
+    pub(super) fn note(&mut self, what: &'static str, path: &LayerPath) {
+        let note = self.notes.entry(what);
+        note.or_insert_with(|| (0, path.to_string())).0 += 1;
+    }
+
+    /// Forgets about directories at and below `path`, which are gone.
+    pub(super) fn forget(&mut self, path: &[u8]) {
+        if !self.postponed.is_empty() {
+            self.postponed
+                .retain(|other, _| !super::hidden::is_within(other, path));
+        }
+    }
+
+    /// The modes to be set at the end, deepest directories first.
+    pub(super) fn postponed_modes(&mut self) -> Vec<(Vec<u8>, Mode)> {
+        std::mem::take(&mut self.postponed)
+            .into_iter()
+            .rev()
+            .collect()
+    }
+
+    /// One sentence for each sort of thing that could not be kept.
+    pub(super) fn into_notes(self) -> Vec<String> {
+        let note = |(what, (count, first)): (&str, (u64, String))| {
+            if count == 1 {
+                format!("{what} ({first})")
+            } else {
+                format!("{what} ({count} entries, the first is {first})")
+            }
+        };
+        self.notes.into_iter().map(note).collect()
+    }
+
+    fn set_owner(&mut self, entry: &Entry, target: Target<'_>, inherited: u32) -> io::Result<()> {
+        let owner = (entry.uid, entry.gid);
+        if self.identity.privilege == Privilege::User {
+            if owner != (self.identity.uid, self.identity.gid) {
+                self.note(OWNERS, &entry.path);
+            }
+            return Ok(());
+        }
+        match target {
+            // It may have existed before: no guessing about whose it is.
+            Target::Open(fd) if entry.is_directory() => {
+                let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+                fs::fchown(fd, Some(uid), Some(gid))
+            }
+            Target::Open(fd) => self.identity.give(fd, owner, inherited),
+            Target::Symlink(..) | Target::Node(..) if self.identity.owns(owner, inherited) => {
+                Ok(())
+            }
+            Target::Symlink(directory, name) | Target::Node(directory, name) => fs::chownat(
+                directory,
+                name,
+                Some(Uid::from_raw(owner.0)),
+                Some(Gid::from_raw(owner.1)),
+                AtFlags::SYMLINK_NOFOLLOW,
+            ),
+        }
+    }
+
+    fn set_mode(&mut self, entry: &Entry, target: Target<'_>) -> io::Result<()> {
+        let mode = Mode::from_raw_mode(entry.mode & 0o7777);
+        match target {
+            Target::Open(fd) => {
+                let path = entry.path.as_bytes();
+                if self.identity.privilege == Privilege::User && entry.is_directory() {
+                    if mode.contains(Mode::RWXU) {
+                        self.postponed.remove(path);
+                    } else {
+                        self.postponed.insert(path.to_vec(), mode);
+                    }
+                    return fs::fchmod(fd, mode | Mode::RWXU);
+                }
+                fs::fchmod(fd, mode)
+            }
+            // Linux has no modes of symlinks.
+            Target::Symlink(..) => Ok(()),
+            Target::Node(directory, name) => {
+                // There is no chmod that does not follow links, but a descriptor cannot be swapped.
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let node = fs::openat(directory, name, flags, Mode::empty())?;
+                fs::chmod(format!("/proc/self/fd/{}", node.as_raw_fd()), mode)
+            }
+        }
+    }
+
+    fn set_xattrs(&mut self, entry: &Entry, target: Target<'_>) -> Result<()> {
+        for (name, value) in &entry.xattrs {
+            // The label is the host policy's business.
+            if name == b"security.selinux" {
+                continue;
+            }
+            let escaped = self.escape(name);
+            let outcome = match target {
+                Target::Open(fd) => xattr::set(fd, escaped.as_deref().unwrap_or(name), value),
+                Target::Symlink(directory, file) | Target::Node(directory, file) => {
+                    xattr::set_at(directory, file, escaped.as_deref().unwrap_or(name), value)
+                }
+            };
+            let shown = String::from_utf8_lossy(name);
+            match outcome {
+                Ok(()) => {}
+                Err(Errno::NOTSUP | Errno::PERM | Errno::ACCESS)
+                    if self.identity.privilege == Privilege::User
+                        || name != b"security.capability" =>
+                {
+                    self.note(XATTRS, &entry.path);
+                }
+                Err(error) => {
+                    let error =
+                        Error::io(format!("cannot set its extended attribute {shown}"), error);
+                    return Err(error
+                        .hint("use a file system with extended attributes, such as ext4 or XFS"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An image's own `trusted.overlay.x` becomes `trusted.overlay.overlay.x`, which overlayfs
+    /// shows as the former; unescaped it could redirect or hide what lies below.
+    fn escape(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let prefix = self.overlay_prefix?;
+        let rest = name.strip_prefix(prefix)?;
+        Some([prefix, b"overlay.", rest].concat())
+    }
+}
+
+/// The xattr name space that overlayfs reads in trees of this form.
+pub(super) fn overlay_prefix(form: Form) -> Option<&'static [u8]> {
+    match form {
+        Form::Overlay { user_xattrs: false } => Some(b"trusted.overlay."),
+        Form::Overlay { user_xattrs: true } => Some(b"user.overlay."),
+        Form::Flat => None,
+    }
+}
+
+/// Whether our root is root of a user namespace only, who may not make devices.
+fn in_user_namespace() -> bool {
+    std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| {
+        let fields: Vec<&str> = map.split_whitespace().collect();
+        fields != ["0", "0", "4294967295"]
+    })
+}

@@ -1,0 +1,343 @@
+//! What a layer hides of those below it: whiteouts and opaque directories, in the form that
+//! overlayfs reads or by deleting. A marker never touches what its own layer brings, whichever
+//! comes first in the archive.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::io::{self, Errno};
+
+use crate::error::{Error, IoContext, Result};
+use crate::fs::atomic::remove_at;
+use crate::fs::directory;
+use crate::fs::metadata::{FileKind, Metadata};
+use crate::fs::xattr;
+
+use super::attributes::{Attributes, overlay_prefix};
+use super::parents::{Missing, Parents};
+use super::{Form, display};
+
+const PREFIX: &[u8] = b".wh.";
+/// Names that start so are markers other than whiteouts, most of them aufs leftovers.
+const META_PREFIX: &[u8] = b".wh..wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// What an entry's name says about lower layers (OCI image specification, layer.md, Whiteouts).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Marker<'a> {
+    /// Nothing.
+    None,
+    /// `name` in `parent` is gone.
+    Whiteout { parent: &'a [u8], name: &'a [u8] },
+    /// All of `parent` is gone.
+    Opaque { parent: &'a [u8] },
+    /// Something that union file systems left behind; of no meaning.
+    Leftover,
+}
+
+impl<'a> Marker<'a> {
+    /// Reads a path's markers. A whiteout without a name (or of `.` and `..`) and things below a
+    /// whiteout are malformed.
+    pub(super) fn of(path: &'a [u8]) -> Result<Self> {
+        let start = path.iter().rposition(|byte| *byte == b'/');
+        let (parent, name) = match start {
+            Some(slash) => (&path[..slash], &path[slash + 1..]),
+            None => (&path[..0], path),
+        };
+        for component in parent.split(|byte| *byte == b'/') {
+            if component.starts_with(META_PREFIX) {
+                return Ok(Self::Leftover);
+            }
+            if component.starts_with(PREFIX) {
+                return Err(Error::bad_content("it lies below a whiteout"));
+            }
+        }
+        if name == OPAQUE {
+            return Ok(Self::Opaque { parent });
+        }
+        if name.starts_with(META_PREFIX) {
+            return Ok(Self::Leftover);
+        }
+        match name.strip_prefix(PREFIX) {
+            None => Ok(Self::None),
+            Some(b"" | b"." | b"..") => Err(Error::bad_content("it is a whiteout of no file")),
+            Some(name) => Ok(Self::Whiteout { parent, name }),
+        }
+    }
+}
+
+/// Whether `path` is `directory` or lies below it.
+pub(super) fn is_within(path: &[u8], directory: &[u8]) -> bool {
+    match path.strip_prefix(directory) {
+        Some(rest) => directory.is_empty() || matches!(rest.first(), None | Some(b'/')),
+        None => false,
+    }
+}
+
+/// What has been hidden, and what the current layer brought.
+pub(super) struct Hidden {
+    form: Form,
+    /// Overlay form: whiteouts that exist in the tree.
+    whiteouts: BTreeSet<Vec<u8>>,
+    /// Overlay form: directories marked opaque.
+    opaque: BTreeSet<Vec<u8>>,
+    /// Flat form: whether there is anything below the current layer.
+    has_lower: bool,
+    /// Flat form, if there is something below: what the current layer has written.
+    written: BTreeSet<Vec<u8>>,
+}
+
+impl Hidden {
+    /// For a tree of this form; `has_lower` says whether it already has content.
+    pub(super) fn new(form: Form, has_lower: bool) -> Self {
+        Self {
+            form,
+            whiteouts: BTreeSet::new(),
+            opaque: BTreeSet::new(),
+            has_lower,
+            written: BTreeSet::new(),
+        }
+    }
+
+    /// What has been written so far is a lower layer from now on.
+    pub(super) fn next_layer(&mut self) {
+        self.has_lower = true;
+        self.written.clear();
+    }
+
+    /// Remembers that the layer brought `path`.
+    pub(super) fn wrote(&mut self, path: &[u8]) {
+        if self.has_lower && self.form == Form::Flat {
+            self.written.insert(path.to_vec());
+        }
+    }
+
+    /// Whether `path` is a whiteout, which stands for nothing.
+    pub(super) fn is_whiteout(&self, path: &[u8]) -> bool {
+        self.whiteouts.contains(path)
+    }
+
+    /// Forgets what was at `path` and below: it has been removed.
+    pub(super) fn forget(&mut self, path: &[u8]) {
+        for set in [&mut self.whiteouts, &mut self.opaque] {
+            if !set.is_empty() {
+                set.remove(path);
+                take_below(set, path);
+            }
+        }
+    }
+
+    /// A directory took the place of something else at `path`: nothing of a lower directory of
+    /// that name is to be seen, since the something had hidden it.
+    pub(super) fn replaced(
+        &mut self,
+        parents: &Parents,
+        path: &[u8],
+        attributes: &mut Attributes,
+    ) -> Result<()> {
+        self.forget(path);
+        attributes.forget(path);
+        if self.form == Form::Flat {
+            return Ok(());
+        }
+        self.set_opaque(parents.at(path.len()), path)
+    }
+
+    /// Applies `.wh.name` in `parent`.
+    pub(super) fn whiteout(
+        &mut self,
+        parents: &mut Parents,
+        parent: &[u8],
+        name: &[u8],
+    ) -> Result<()> {
+        let path = if parent.is_empty() {
+            name.to_vec()
+        } else {
+            [parent, b"/", name].concat()
+        };
+        if self.form == Form::Flat {
+            return self.delete(parents, parent, name, &path);
+        }
+        // Nothing to hide there, and overlayfs would list the whiteout's name.
+        if self.is_below_opaque(parent) || !self.enter_parent(parents, parent)? {
+            return Ok(());
+        }
+        match self.make_whiteout(parents, parent, name) {
+            Ok(()) => {
+                self.whiteouts.insert(path);
+                Ok(())
+            }
+            // Something of this layer, which already hides what lies below; or a directory, whose
+            // own content stays.
+            Err(Errno::EXIST) => match Metadata::at(parents.top(), name) {
+                Ok(found) if found.is_directory() => self.opaque(parents, &path),
+                _ => Ok(()),
+            },
+            Err(error) => Err(error).doing(|| "cannot create the whiteout".to_owned()),
+        }
+    }
+
+    /// Hides all that lower layers have in the directory `path`, which exists.
+    pub(super) fn opaque(&mut self, parents: &mut Parents, path: &[u8]) -> Result<()> {
+        if self.form == Form::Flat {
+            return self.delete_below(parents, path);
+        }
+        parents
+            .enter(path, Missing::Create)
+            .path("open the directory", display(path))?;
+        self.set_opaque(parents.top(), path)?;
+        for whiteout in take_below(&mut self.whiteouts, path) {
+            let (parent, name) = split(&whiteout);
+            parents
+                .enter(parent, Missing::Create)
+                .and_then(|_| fs::unlinkat(parents.top(), name, AtFlags::empty()))
+                .path("remove the needless whiteout of", display(&whiteout))?;
+        }
+        Ok(())
+    }
+
+    /// Goes to the directory a whiteout lies in, making it if need be. Not if this layer has
+    /// something else there (or above): then there is nothing to hide.
+    fn enter_parent(&self, parents: &mut Parents, parent: &[u8]) -> Result<bool> {
+        let mut end = 0;
+        for component in parent.split(|byte| *byte == b'/') {
+            end += usize::from(end > 0) + component.len();
+            let prefix = parent.get(..end).unwrap_or(parent);
+            let entered = parents
+                .enter(prefix, Missing::Leave)
+                .path("open the directory", display(prefix))?;
+            if entered.found {
+                continue;
+            }
+            // On the way: what is there, if not a directory?
+            match Metadata::at(parents.top(), component) {
+                Ok(_) => return Ok(false),
+                Err(Errno::NOENT) => break,
+                Err(error) => return Err(error).path("examine", display(prefix)),
+            }
+        }
+        parents
+            .enter(parent, Missing::Create)
+            .path("create the directory", display(parent))?;
+        Ok(true)
+    }
+
+    /// A 0/0 device, which user namespaces allow too, or the form in xattrs (Linux 6.7).
+    fn make_whiteout(&self, parents: &Parents, parent: &[u8], name: &[u8]) -> io::Result<()> {
+        let directory = parents.top();
+        let kind = FileType::CharacterDevice;
+        match fs::mknodat(directory, name, kind, Mode::empty(), fs::makedev(0, 0)) {
+            Err(Errno::PERM | Errno::ACCESS) => {}
+            made => return made,
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?;
+        xattr::set(&file, &self.overlay_xattr(b"whiteout"), b"y")?;
+        if self.opaque.contains(parent) {
+            return Ok(());
+        }
+        xattr::set(directory, &self.overlay_xattr(b"opaque"), b"x")
+    }
+
+    fn set_opaque(&mut self, directory: impl std::os::fd::AsFd, path: &[u8]) -> Result<()> {
+        let name = self.overlay_xattr(b"opaque");
+        xattr::set(directory, &name, b"y").map_err(|error| {
+            Error::io(
+                format!("cannot mark {} as opaque ({})", display(path), String::from_utf8_lossy(&name)),
+                error,
+            )
+            .hint("the store needs a file system with extended attributes, such as ext4, XFS or btrfs")
+        })?;
+        self.opaque.insert(path.to_vec());
+        Ok(())
+    }
+
+    fn overlay_xattr(&self, name: &[u8]) -> Vec<u8> {
+        [overlay_prefix(self.form).unwrap_or_default(), name].concat()
+    }
+
+    fn is_below_opaque(&self, path: &[u8]) -> bool {
+        !self.opaque.is_empty() && self.opaque.iter().any(|other| is_within(path, other))
+    }
+
+    /// Flat form: deletes what lower layers have at `path`.
+    fn delete(&self, parents: &mut Parents, parent: &[u8], name: &[u8], path: &[u8]) -> Result<()> {
+        if !self.has_lower {
+            return Ok(());
+        }
+        let entered = parents
+            .enter(parent, Missing::Leave)
+            .path("open the directory", display(parent))?;
+        if !entered.found {
+            return Ok(());
+        }
+        if self.brought(path) {
+            return self.delete_below(parents, path);
+        }
+        parents.changed();
+        remove_at(parents.top(), name).path("remove", display(path))
+    }
+
+    /// Flat form: deletes what lower layers have below the directory `path`, if it is one.
+    fn delete_below(&self, parents: &mut Parents, path: &[u8]) -> Result<()> {
+        let mut pending = vec![path.to_vec()];
+        while let Some(path) = pending.pop().filter(|_| self.has_lower) {
+            let entered = parents
+                .enter(&path, Missing::Leave)
+                .path("open the directory", display(&path))?;
+            if !entered.found {
+                continue;
+            }
+            parents.changed();
+            let names = directory::names(parents.top()).path("list", display(&path))?;
+            for found in names {
+                let mut child = path.clone();
+                if !child.is_empty() {
+                    child.push(b'/');
+                }
+                child.extend_from_slice(found.name.as_bytes());
+                if !self.brought(&child) {
+                    remove_at(parents.top(), found.name.as_bytes())
+                        .path("remove", display(&child))?;
+                } else if found.kind == FileKind::Directory {
+                    pending.push(child);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the current layer has written `path` or something below it.
+    fn brought(&self, path: &[u8]) -> bool {
+        self.written.contains(path) || below(&self.written, path).next().is_some()
+    }
+}
+
+/// The members of `set` that lie below `path`.
+fn below<'a>(set: &'a BTreeSet<Vec<u8>>, path: &[u8]) -> impl Iterator<Item = &'a Vec<u8>> {
+    let mut start = path.to_vec();
+    if !path.is_empty() {
+        start.push(b'/');
+    }
+    let from = (Bound::Excluded(start.clone()), Bound::Unbounded);
+    set.range::<Vec<u8>, _>(from)
+        .take_while(move |other| other.starts_with(&start))
+}
+
+/// Takes the members of `set` that lie below `path` out of it.
+fn take_below(set: &mut BTreeSet<Vec<u8>>, path: &[u8]) -> Vec<Vec<u8>> {
+    let taken: Vec<Vec<u8>> = below(set, path).cloned().collect();
+    for path in &taken {
+        set.remove(path);
+    }
+    taken
+}
+
+/// Directory and name of a path.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (&path[..0], path),
+    }
+}
