@@ -147,7 +147,7 @@ impl Reader<'_> {
     }
 
     /// Checks that a raw word can be expanded at all.
-    pub(super) fn check_word(&mut self, raw: &str) {
+    pub(super) fn check_word(&mut self, raw: &str) -> bool {
         if let Err(error) = expand::variables(raw, self.escape) {
             let mut problem = Problem::new(error.to_string()).at(raw);
             if matches!(error, ExpandError::Unclosed(_)) && matches!(self.name, "COPY" | "ADD") {
@@ -157,7 +157,9 @@ impl Reader<'_> {
                 ));
             }
             self.problem(problem);
+            return false;
         }
+        true
     }
 
     fn text(&mut self) -> Option<String> {
@@ -301,7 +303,9 @@ impl Reader<'_> {
             .into_iter()
             .map(str::to_owned)
             .collect();
-        ports.iter().for_each(|port| self.check_word(port));
+        for port in &ports {
+            self.check_word(port);
+        }
         Some(InstructionKind::Expose(ports))
     }
 
@@ -340,8 +344,11 @@ impl Reader<'_> {
                 .at(&dest),
             );
         }
-        words.iter().for_each(|word| self.check_word(word));
-        self.check_word(&dest);
+        // A name in quotes that holds a blank has been cut: one error is enough.
+        let _ = words
+            .iter()
+            .chain([&dest])
+            .all(|word| self.check_word(word));
         let mut heredocs = self.heredocs.iter();
         let sources = words
             .into_iter()

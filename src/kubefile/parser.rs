@@ -186,3 +186,6 @@ fn no_from(text: &str) -> Diagnostic {
     Diagnostic::error("there is no FROM in the file", span)
         .hint("begin it with FROM scratch, or with the image to build on")
 }
+
+#[cfg(test)]
+mod tests;
