@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::sync::Arc;
 
-use crate::build::items::{Content, Item, rewound, scratch_file};
+use crate::build::items::{Content, Item, rewound};
 use crate::error::{IoContext as _, Result};
 use crate::layer::{EntryKind, LayerPath, Limits, TarReader, decompress};
 use crate::store::Store;
@@ -22,7 +22,7 @@ pub(crate) fn read(store: &Store, mut file: File, name: &str, limits: Limits) ->
     }
     let (_, reader) = decompress::decompress(file)?;
     let mut tar = TarReader::new(reader, limits);
-    let mut spool = scratch_file(store)?;
+    let mut spool = store.scratch_file()?;
     let mut offset = 0;
     let mut items: Vec<Item> = Vec::new();
     let mut places: HashMap<LayerPath, usize> = HashMap::new();

@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::fs::metadata::{FileKind, Metadata};
 use crate::fs::root::Root;
 use crate::fs::walk::{self, Visit};
-use crate::kubefile::ignore::IgnoreRules;
+use crate::kubefile::ignore::{IgnoreRules, ParentState};
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
 
 /// A directory to take files from.
@@ -39,13 +39,23 @@ impl ContextTree {
         let mut items = Vec::new();
         let on_the_way = |path: &[u8]| is_prefix(path, start.as_bytes());
         let wanted = |path: &[u8]| is_prefix(start.as_bytes(), path);
+        let mut directory = (Vec::new(), ParentState::default());
         let mut visit = |path: &[u8], is_directory: bool| {
             if !wanted(path) {
                 return if is_directory && on_the_way(path) { Visit::Skip } else { Visit::Prune };
             }
-            if !self.rules.matches(path) {
+            if self.rules.is_empty() {
+                return Visit::Keep;
+            }
+            let parent = parent_of(path);
+            if parent != directory.0 {
+                directory = (parent.to_vec(), state_in(&self.rules, parent));
+            }
+            if !self.rules.excludes(&directory.1, path) {
                 Visit::Keep
-            } else if is_directory && !self.rules.may_prune_dir(path) {
+            } else if is_directory
+                && !self.rules.may_prune_dir(&self.rules.enter(&directory.1, path), path)
+            {
                 Visit::Skip
             } else {
                 Visit::Prune
@@ -62,6 +72,14 @@ impl ContextTree {
         };
         walk::walk(&self.root, &mut visit, &mut emit)?;
         Ok(items)
+    }
+
+    /// Whether nothing at or below `path` can be copied.
+    fn is_hidden(&self, path: &[u8], is_directory: bool) -> bool {
+        let parent = state_in(&self.rules, parent_of(path));
+        // What is excluded may still be on the way to something that is not.
+        self.rules.excludes(&parent, path)
+            && !(is_directory && !self.rules.may_prune_dir(&self.rules.enter(&parent, path), path))
     }
 
     /// A socket gives none: it cannot be in an image.
@@ -96,6 +114,23 @@ impl ContextTree {
     }
 }
 
+fn parent_of(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|byte| *byte == b'/').map_or(b"", |at| &path[..at])
+}
+
+/// The rules' state for what is in `directory`.
+fn state_in(rules: &IgnoreRules, directory: &[u8]) -> ParentState {
+    let mut state = ParentState::default();
+    if directory.is_empty() {
+        return state;
+    }
+    let ends = directory.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    for end in ends.chain([directory.len()]) {
+        state = rules.enter(&state, &directory[..end]);
+    }
+    state
+}
+
 fn is_prefix(start: &[u8], path: &[u8]) -> bool {
     start.is_empty()
         || path.strip_prefix(start).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
@@ -115,10 +150,7 @@ impl SourceTree for ContextTree {
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        // What is hidden may still be on the way to something that is not.
-        if self.rules.matches(path.as_bytes())
-            && !(metadata.is_directory() && !self.rules.may_prune_dir(path.as_bytes()))
-        {
+        if self.is_hidden(path.as_bytes(), metadata.is_directory()) {
             return Ok(None);
         }
         Ok(Some(match metadata.kind {
@@ -138,10 +170,7 @@ impl SourceTree for ContextTree {
         let mut names: Vec<Vec<u8>> = names
             .into_iter()
             .map(|name| name.name.into_bytes())
-            .filter(|name| {
-                let path = directory.join(name);
-                !self.rules.matches(path.as_bytes()) || !self.rules.may_prune_dir(path.as_bytes())
-            })
+            .filter(|name| !self.is_hidden(directory.join(name).as_bytes(), true))
             .collect();
         names.sort_unstable();
         Ok(names)

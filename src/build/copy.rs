@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use crate::build::items::{Content, Item, NO_TIME, Node, SourceTree, follow};
 use crate::error::{Error, Result};
 use crate::kubefile::ignore::IgnoreRules;
-use crate::kubefile::{glob, suggest};
+use crate::kubefile::glob::{self, SegmentPattern};
+use crate::kubefile::suggest;
 use crate::layer::tree::Tree;
 use crate::layer::{Entry, EntryKind, LayerPath};
 
@@ -319,13 +320,10 @@ fn find_sources(tree: &dyn SourceTree, word: &str) -> Result<Vec<Source>> {
             if tree.node(&real)? != Some(Node::Directory) && !real.is_root() {
                 continue;
             }
-            for name in tree.names(&real)? {
-                let matches = glob::matches(segment, &name)
-                    .map_err(|error| Error::usage(format!("`{word}` is not a pattern")).caused_by(error))?;
-                if matches {
-                    next.push(directory.join(&name));
-                }
-            }
+            let pattern = SegmentPattern::compile(segment)
+                .map_err(|_| Error::usage(format!("`{word}` is not a valid pattern")))?;
+            let names = tree.names(&real)?.into_iter().filter(|name| pattern.matches(name));
+            next.extend(names.map(|name| directory.join(&name)));
         }
         found = next;
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::build::context::ContextTree;
-use crate::build::items::{Content, Item, NO_TIME, SourceTree as _, rewound, scratch_file};
+use crate::build::items::{Content, Item, NO_TIME, SourceTree as _, rewound};
 use crate::error::{Context as _, Error, IoContext as _, Kind, Result};
 use crate::fs::atomic::remove_tree;
 use crate::fs::root::Root;
@@ -57,7 +57,7 @@ pub(crate) fn fetch(
         .enable_all()
         .build()
         .doing(|| "cannot start the network runtime".to_owned())?;
-    let mut file = scratch_file(store)?;
+    let mut file = store.scratch_file()?;
     let response = runtime.block_on(download(url, &mut file, checksum, reporter)).context(doing)?;
     let name = file_name(&response.url).ok_or_else(|| {
         Error::usage(format!("{url} has no file name"))
@@ -194,8 +194,8 @@ pub(crate) fn git(
     // The subdirectory is resolved inside the checkout, symlinks too (CVE-2026-33748).
     let root = Root::open(&checkout.0)?;
     let fd = root.open_directory(Path::new(if subdirectory.is_empty() { "." } else { subdirectory }))?;
-    let rules = IgnoreRules::parse(if keep_git_dir { "" } else { ".git" })
-        .map_err(|error| Error::failed("no ignore rules").caused_by(error))?;
+    let hidden: &[u8] = if keep_git_dir { b"" } else { b".git" };
+    let rules = IgnoreRules::parse(hidden).unwrap_or_default();
     let tree = ContextTree::new(source.to_owned(), Root::from_fd(fd, &checkout.0), rules);
     spool(store, tree.below(&LayerPath::root())?, time)
 }
@@ -218,7 +218,7 @@ fn run_git(directory: &Path, arguments: &[&str]) -> Result<String> {
 
 /// Copies the files' bytes into one scratch file, so that the checkout can go.
 fn spool(store: &Store, mut items: Vec<Item>, time: i64) -> Result<Vec<Item>> {
-    let mut file = scratch_file(store)?;
+    let mut file = store.scratch_file()?;
     let mut offsets = Vec::new();
     let mut offset = 0;
     for item in &mut items {

@@ -55,9 +55,8 @@ impl Shared<'_> {
     ) -> Result<Arc<dyn SourceTree + Send + Sync>> {
         match self.options.build_contexts.get(name) {
             Some(NamedContext::Directory(path)) => {
-                let rules = IgnoreRules::parse("")
-                    .map_err(|error| Error::failed("no ignore rules").caused_by(error))?;
                 let root = Root::open(path)?;
+                let rules = IgnoreRules::default();
                 Ok(Arc::new(ContextTree::new(format!("build context {name}"), root, rules)))
             }
             _ => {
@@ -199,7 +198,7 @@ fn open_stat_cache(store: &Store, options: &Options, context: Option<&Path>) -> 
     let identity = context.and_then(|path| std::fs::canonicalize(path).ok());
     let identity = identity.map(|path| context::identity(&path)).unwrap_or_default();
     let name = blake3::hash(&identity).to_hex();
-    StatCache::open(store.path("cache/stat").join(&name.as_str()[..32]), options.now)
+    StatCache::open(store.cache_directory().join("stat").join(&name.as_str()[..32]), options.now)
 }
 
 /// A stat cache that cannot be saved costs the next build time, nothing else.

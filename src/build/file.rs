@@ -4,7 +4,6 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::build::archive;
-use crate::build::items::scratch_file;
 use crate::build::options::{ContextSource, Options};
 use crate::error::{Context as _, Error, IoContext as _, Kind, Result};
 use crate::fs::atomic::remove_tree;
@@ -78,7 +77,7 @@ pub(crate) fn load(store: &Store, options: &Options) -> Result<(Option<ContextDi
             })?
         }
         ContextSource::Stdin => {
-            let mut spool = scratch_file(store)?;
+            let mut spool = store.scratch_file()?;
             std::io::copy(&mut std::io::stdin().lock(), &mut spool)
                 .doing(|| "cannot read standard input".to_owned())?;
             std::io::Seek::rewind(&mut spool).doing(|| "cannot rewind a scratch file".to_owned())?;
@@ -161,9 +160,8 @@ pub(crate) fn ignore_rules(options: &Options, context: &Path, source: &Source) -
         match std::fs::File::open(&path) {
             Ok(file) => {
                 let bytes = read_text(file, &path)?;
-                let text = String::from_utf8_lossy(&bytes);
-                return IgnoreRules::parse(&text).map_err(|error| {
-                    Error::usage(format!("{} is malformed", path.display())).caused_by(error)
+                return IgnoreRules::parse(&bytes).map_err(|found| {
+                    diagnostic::into_error(&found, &path.display().to_string(), &bytes)
                 });
             }
             Err(error) => {
@@ -174,7 +172,7 @@ pub(crate) fn ignore_rules(options: &Options, context: &Path, source: &Source) -
             }
         }
     }
-    IgnoreRules::parse("").map_err(|error| Error::failed("no ignore rules").caused_by(error))
+    Ok(IgnoreRules::default())
 }
 
 /// A tar as a directory; `None` if it is no tar.

@@ -70,7 +70,7 @@ impl SourceTree for ImageTree {
                 None => Content::None,
             };
             let digest = if is_file { found.entry.content } else { Some([0; 32]) };
-            let file = (u64::from(found.inode.layer), u64::from(found.inode.index));
+            let file = (0, found.inode.number());
             items.push(Item { entry, content, digest, file: Some(file), xattrs_unread: false });
         }
         Ok(items)

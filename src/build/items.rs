@@ -7,8 +7,6 @@ use std::io::{Read, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{Mode, OFlags};
-
 use crate::build::stat_cache::FileState;
 use crate::error::{Error, IoContext as _, Result};
 use crate::fs::root::Root;
@@ -80,7 +78,7 @@ impl LayerTar {
             decompress::Format::Plain => blob,
             _ => {
                 let mut reader = decompress::decompress(blob)?.1;
-                let mut spool = scratch_file(&self.store)?;
+                let mut spool = self.store.scratch_file()?;
                 std::io::copy(&mut reader, &mut spool)
                     .doing(|| format!("cannot decompress layer {}", self.blob))?;
                 spool
@@ -112,15 +110,6 @@ impl Read for RangeReader {
         self.left -= read as u64;
         Ok(read)
     }
-}
-
-/// A nameless file in the store's file system: gone when it is closed.
-pub(crate) fn scratch_file(store: &Store) -> Result<File> {
-    let directory = store.path("ingest");
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    rustix::fs::open(&directory, flags, Mode::RUSR | Mode::WUSR)
-        .map(File::from)
-        .path("make a scratch file in", &directory)
 }
 
 /// Rewinds a scratch file that has been written.

@@ -75,7 +75,7 @@ pub(crate) struct StepCache {
 impl StepCache {
     /// The step cache of `store`; with `read` off every look-up misses.
     pub(crate) fn new(store: &Store, read: bool) -> Self {
-        Self { directory: store.path("cache/steps"), read }
+        Self { directory: store.cache_directory().join("steps"), read }
     }
 
     /// The layers recorded under `key`, if all of them are still here; they are leased before

@@ -7,6 +7,7 @@ use crate::build::run::passwd;
 use crate::build::stage::Stage;
 use crate::error::{Error, Result};
 use crate::kubefile::ast::{Source, Transfer, TransferFlags};
+use crate::kubefile::diagnostic::{self, Diagnostic};
 use crate::kubefile::expand;
 use crate::kubefile::ignore::IgnoreRules;
 use crate::layer::Limits;
@@ -121,9 +122,10 @@ impl Stage<'_> {
         let exclude = if exclude.is_empty() {
             None
         } else {
-            Some(IgnoreRules::parse(&exclude).map_err(|error| {
-                Error::usage("--exclude has a malformed pattern").caused_by(error)
-            })?)
+            let wrong = |found: Vec<Diagnostic>| {
+                diagnostic::into_error(&found, "--exclude", exclude.as_bytes())
+            };
+            Some(IgnoreRules::parse(exclude.as_bytes()).map_err(wrong)?)
         };
         let owner = match &raw.chown {
             Some(raw) => Some(self.owner(&raw.clone())?),

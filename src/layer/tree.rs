@@ -34,6 +34,13 @@ const IMPLIED: u32 = u32::MAX;
 /// implies two thousand.
 const MAX_IMPLIED: u32 = 1 << 20;
 
+impl Inode {
+    /// As one number, unique in its tree.
+    pub(crate) fn number(self) -> u64 {
+        u64::from(self.layer) << 32 | u64::from(self.index)
+    }
+}
+
 /// What a name of the merged tree refers to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'a> {
