@@ -30,5 +30,9 @@ use std::process::ExitCode;
 
 /// Runs one command line in the given environment and says how the process is to exit.
 pub fn run(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> ExitCode {
+    // Before anything starts a thread or opens a file.
+    if let Some(code) = build::run::entry(arguments.get(1).map(OsString::as_os_str)) {
+        return code;
+    }
     cli::run(arguments, environment)
 }

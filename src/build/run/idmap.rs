@@ -1,0 +1,160 @@
+//! The id maps of a user namespace, written from outside: the ranges that `/etc/subuid` and
+//! `/etc/subgid` grant, through newuidmap and newgidmap, or else the one id that we are. Knows
+//! nothing of the other namespaces.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::passwd;
+use super::spec::Identity;
+use crate::error::{Error, IoContext, Kind, Result};
+
+/// What a user is told when only one id exists in the sandbox.
+const ONE_ID: &str = "RUN knows only one user id here, so chown and USER fail: grant ranges in /etc/subuid and /etc/subgid and install newuidmap (Debian: uidmap)";
+
+/// As many ranges as newuidmap takes on the oldest kernels (user_namespaces(7): five lines).
+const MOST_RANGES: usize = 4;
+
+/// A range of ids of the host's: first, count.
+type Range = (u32, u32);
+
+/// Maps ids for process `pid`, which has just entered a user namespace. Returns what a user
+/// should know.
+pub(super) fn write(pid: u32, user: &Identity) -> Result<Option<String>> {
+    let (uid, gid) = (
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    if let (Some(uids), Some(gids)) = (granted("/etc/subuid", uid), granted("/etc/subgid", uid)) {
+        helper("newuidmap", pid, uid, &uids)?;
+        helper("newgidmap", pid, gid, &gids)?;
+        return Ok(None);
+    }
+    if *user != Identity::default() {
+        return Err(Error::new(
+            Kind::Denied,
+            format!(
+                "RUN cannot become user {}:{} on this machine",
+                user.uid, user.gid
+            ),
+        )
+        .hint(ONE_ID)
+        .hint("or run imgctl as root"));
+    }
+    write_one(pid, uid, gid)?;
+    Ok(Some(ONE_ID.to_owned()))
+}
+
+/// Maps root inside to `uid:gid` outside, and nothing else.
+pub(super) fn write_one(pid: u32, uid: u32, gid: u32) -> Result<()> {
+    // Without this the kernel takes no gid_map from an ordinary user (user_namespaces(7)).
+    put(pid, "setgroups", "deny")?;
+    put(pid, "uid_map", &format!("0 {uid} 1"))?;
+    put(pid, "gid_map", &format!("0 {gid} 1"))
+}
+
+/// Whether this user has ranges and the programs to use them.
+pub(super) fn ranges_available() -> bool {
+    let uid = rustix::process::getuid().as_raw();
+    granted("/etc/subuid", uid).is_some() && granted("/etc/subgid", uid).is_some()
+}
+
+fn put(pid: u32, file: &str, text: &str) -> Result<()> {
+    let path = format!("/proc/{pid}/{file}");
+    std::fs::write(&path, text).path("write", &path)
+}
+
+fn granted(file: &str, uid: u32) -> Option<Vec<Range>> {
+    if !["newuidmap", "newgidmap"]
+        .iter()
+        .all(|name| program(name).is_some())
+    {
+        return None;
+    }
+    let text = std::fs::read(file).ok()?;
+    let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
+    let ranges = ranges(&text, uid, passwd::name_of(&passwd, uid));
+    (!ranges.is_empty()).then_some(ranges)
+}
+
+/// The ranges of a user in a subuid(5) file, where a user is a name or a number.
+fn ranges(text: &[u8], uid: u32, name: Option<&[u8]>) -> Vec<Range> {
+    let number = uid.to_string();
+    text.split(|&byte| byte == b'\n')
+        .filter_map(|line| {
+            let mut fields = line.split(|&byte| byte == b':');
+            let owner = fields.next()?;
+            if owner != number.as_bytes() && Some(owner) != name {
+                return None;
+            }
+            let mut id = || {
+                std::str::from_utf8(fields.next()?)
+                    .ok()?
+                    .trim()
+                    .parse::<u32>()
+                    .ok()
+            };
+            let range = (id()?, id()?);
+            (range.1 > 0).then_some(range)
+        })
+        .take(MOST_RANGES)
+        .collect()
+}
+
+fn program(name: &str) -> Option<String> {
+    ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"]
+        .iter()
+        .map(|directory| format!("{directory}/{name}"))
+        .find(|path| Path::new(path).is_file())
+}
+
+/// Root inside is we; 1 and up are the granted ranges.
+fn helper(name: &str, pid: u32, own: u32, ranges: &[Range]) -> Result<()> {
+    let path = program(name).unwrap_or_else(|| name.to_owned());
+    let mut command = Command::new(&path);
+    command.args([
+        pid.to_string(),
+        "0".to_owned(),
+        own.to_string(),
+        "1".to_owned(),
+    ]);
+    let mut next: u32 = 1;
+    for &(first, count) in ranges {
+        command.args([next.to_string(), first.to_string(), count.to_string()]);
+        next = next.saturating_add(count);
+    }
+    let output = command
+        .env_clear()
+        .stdin(Stdio::null())
+        .output()
+        .path("start", &path)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::new(
+        Kind::Denied,
+        format!("{name} cannot map ids for RUN: {said}"),
+    )
+    .hint("check the ranges in /etc/subuid and /etc/subgid, and that newuidmap is setuid root"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_found_by_name_and_number() {
+        let text =
+            b"# c\nann:100000:65536\nbob:200000:10\n1000:300000:5\nann:x:1\nann:1\nann:7:0\n";
+        let cases: [(u32, Option<&[u8]>, &[Range]); 4] = [
+            (1000, Some(b"ann"), &[(100_000, 65_536), (300_000, 5)]),
+            (1001, Some(b"bob"), &[(200_000, 10)]),
+            (1000, None, &[(300_000, 5)]),
+            (5, Some(b"eve"), &[]),
+        ];
+        for (uid, name, expected) in cases {
+            assert_eq!(ranges(text, uid, name), expected);
+        }
+    }
+}

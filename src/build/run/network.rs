@@ -1,0 +1,167 @@
+//! The network of a sandbox: its loopback interface, and the user-mode helper that connects it to
+//! the outside. Knows nothing of the host's interfaces or addresses.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use crate::error::{Error, IoContext, Result};
+
+/// What a user is told when there is no way out of the sandbox's network.
+pub(super) const NO_HELPER: &str =
+    "RUN has no network: install slirp4netns or passt, or use --network=host";
+
+/// Where helpers are looked for. Not `PATH`, which belongs to the command-line floor.
+const DIRECTORIES: [&str; 6] = [
+    "/usr/local/bin",
+    "/usr/bin",
+    "/bin",
+    "/usr/local/sbin",
+    "/usr/sbin",
+    "/sbin",
+];
+
+/// Brings up `lo` of the current network namespace by a netlink request (rtnetlink(7)).
+pub(super) fn raise_loopback() -> Result<()> {
+    let doing = || "cannot bring up the loopback interface of the sandbox".to_owned();
+    let socket = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        None, // NETLINK_ROUTE is 0
+    )
+    .doing(doing)?;
+    let request = loopback_request();
+    let kernel = SocketAddrNetlink::new(0, 0);
+    rustix::net::sendto(&socket, &request, SendFlags::empty(), &kernel).doing(doing)?;
+    let mut reply = [0; 128];
+    let (length, _) = rustix::net::recv(&socket, &mut reply, RecvFlags::empty()).doing(doing)?;
+    // nlmsghdr (16 bytes), then the error number: 0, or negative.
+    let error = reply
+        .get(16..20)
+        .filter(|_| length >= 20)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(-1, i32::from_ne_bytes);
+    if error == 0 {
+        return Ok(());
+    }
+    Err(Error::io(
+        doing(),
+        std::io::Error::from_raw_os_error(-error),
+    ))
+}
+
+/// RTM_NEWLINK for interface 1, which `lo` always is: set IFF_UP.
+fn loopback_request() -> Vec<u8> {
+    const RTM_NEWLINK: u16 = 16;
+    const NLM_F_REQUEST_ACK: u16 = 1 | 4;
+    const IFF_UP: u32 = 1;
+    let mut message = Vec::with_capacity(32);
+    message.extend_from_slice(&32_u32.to_ne_bytes());
+    message.extend_from_slice(&RTM_NEWLINK.to_ne_bytes());
+    message.extend_from_slice(&NLM_F_REQUEST_ACK.to_ne_bytes());
+    message.extend_from_slice(&1_u32.to_ne_bytes()); // sequence number
+    message.extend_from_slice(&0_u32.to_ne_bytes()); // to the kernel
+    message.extend_from_slice(&[0; 4]); // any address family, any hardware type
+    message.extend_from_slice(&1_u32.to_ne_bytes()); // interface
+    message.extend_from_slice(&IFF_UP.to_ne_bytes()); // flags
+    message.extend_from_slice(&IFF_UP.to_ne_bytes()); // which of them to change
+    message
+}
+
+/// The helper that this machine has, if any.
+pub(super) fn installed() -> Option<&'static str> {
+    ["slirp4netns", "pasta"]
+        .into_iter()
+        .find(|name| find(name).is_some())
+}
+
+fn find(name: &str) -> Option<String> {
+    DIRECTORIES
+        .iter()
+        .map(|directory| format!("{directory}/{name}"))
+        .find(|path| Path::new(path).is_file())
+}
+
+/// A running slirp4netns. It ends when this is dropped or our process ends, because it watches
+/// the pipe that is its standard input.
+pub(super) struct Helper {
+    child: Child,
+    stdin: Option<ChildStdin>,
+}
+
+impl Helper {
+    /// Connects the network namespace of process `pid`; `None` if no helper is installed or it
+    /// does not work here.
+    pub(super) fn start(pid: u32) -> Result<Option<Self>> {
+        let Some(program) = find("slirp4netns") else {
+            return Ok(None);
+        };
+        // Services that listen on the host's loopback stay out of reach: they trust it.
+        let mut child = Command::new(&program)
+            .args(["--configure", "--mtu=65520", "--disable-host-loopback"])
+            .args(["--ready-fd=1", "--exit-fd=0", &pid.to_string(), "tap0"])
+            .env_clear()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .path("start", &program)?;
+        let stdin = child.stdin.take();
+        let mut ready = [0; 1];
+        let count = child
+            .stdout
+            .take()
+            .map_or(0, |mut pipe| pipe.read(&mut ready).unwrap_or(0));
+        let helper = Self { child, stdin };
+        Ok((count > 0).then_some(helper))
+    }
+
+    /// The address of the name server that the helper provides.
+    pub(super) fn name_server(&self) -> &'static str {
+        "10.0.2.3"
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.stdin = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A resolv.conf with this one name server in place of those it has.
+pub(super) fn with_name_server(text: &[u8], server: &str) -> Vec<u8> {
+    let mut out = format!("nameserver {server}\n").into_bytes();
+    for line in text.split_inclusive(|&byte| byte == b'\n') {
+        if !line.trim_ascii_start().starts_with(b"nameserver") {
+            out.extend_from_slice(line);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_servers_are_replaced_and_the_rest_stays() {
+        let text = b"search a b\nnameserver 127.0.0.53\n nameserver ::1\noptions edns0";
+        assert_eq!(
+            with_name_server(text, "10.0.2.3"),
+            b"nameserver 10.0.2.3\nsearch a b\noptions edns0"
+        );
+    }
+
+    #[test]
+    fn the_netlink_message_has_the_length_it_claims() {
+        let message = loopback_request();
+        assert_eq!(message.len(), 32);
+        assert_eq!(message[..4], 32_u32.to_ne_bytes());
+    }
+}

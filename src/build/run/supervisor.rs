@@ -1,0 +1,160 @@
+//! `__sandbox`: the process that stays in the host's namespaces for the length of one command. It
+//! does what cannot be done from inside (id maps, the network helper, removing mount points) and
+//! reports how it ended. Knows nothing of mounts.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
+
+use super::spec::{Exit, ExitOutcome, Network, RunSpec, Stub};
+use super::wire::{self, Answer, Event, Go};
+use super::{idmap, network, process, target};
+use crate::error::{Error, IoContext, Result};
+
+/// Reads a spec from standard input, runs it, and answers there.
+pub(super) fn main() -> Result<()> {
+    let mut caller = process::start()?;
+    process::release_stdin()?;
+    // A session of its own: Ctrl-C reaches imgctl, which decides; not half of a sandbox.
+    nix::unistd::setsid().doing(|| "cannot start a session".to_owned())?;
+    let outcome = match wire::receive::<RunSpec>(&mut caller) {
+        Ok(None) => return Ok(()),
+        Ok(Some(spec)) => supervise(spec, &caller),
+        Err(error) => Err(error),
+    };
+    let answer = match outcome {
+        Ok(outcome) => Answer::Ended(outcome),
+        Err(error) => Answer::Failed((&error).into()),
+    };
+    wire::send(&mut caller, &answer)
+}
+
+fn supervise(mut spec: RunSpec, caller: &UnixStream) -> Result<ExitOutcome> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(spec.rootfs.as_path(), flags, Mode::empty())
+        .path("open", spec.rootfs.as_path())?;
+    let mut run = Running::start()?;
+    let result = run.follow(&mut spec, caller);
+    // Before the clean-up: a process still inside could be making files. The kernel ends the
+    // whole pid namespace before its first process can be waited for.
+    run.stop();
+    target::remove_stubs(root.as_fd(), &run.stubs)?;
+    let (exit, message) = result?;
+    Ok(ExitOutcome {
+        exit,
+        message,
+        notes: std::mem::take(&mut run.notes),
+        created_stubs: std::mem::take(&mut run.stubs),
+    })
+}
+
+/// A sandbox from the outside.
+struct Running {
+    child: Child,
+    socket: UnixStream,
+    helper: Option<network::Helper>,
+    stubs: Vec<Stub>,
+    notes: Vec<String>,
+}
+
+impl Running {
+    fn start() -> Result<Self> {
+        let (socket, theirs) =
+            UnixStream::pair().doing(|| "cannot make a socket pair for RUN".to_owned())?;
+        let child = Command::new("/proc/self/exe")
+            .arg(super::OUTER)
+            .env_clear()
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .spawn()
+            .doing(|| "cannot start the sandbox".to_owned())?;
+        Ok(Self {
+            child,
+            socket,
+            helper: None,
+            stubs: Vec::new(),
+            notes: Vec::new(),
+        })
+    }
+
+    /// Takes part in making the sandbox and waits until the command ends.
+    fn follow(
+        &mut self,
+        spec: &mut RunSpec,
+        caller: &UnixStream,
+    ) -> Result<(Exit, Option<String>)> {
+        wire::send(&mut self.socket, spec)?;
+        let mut message = None;
+        while let Some(event) = wire::receive::<Event>(&mut self.socket)? {
+            match event {
+                Event::UserNamespace => {
+                    self.notes
+                        .extend(idmap::write(self.child.id(), &spec.user)?);
+                    wire::send(&mut self.socket, &Go::On)?;
+                }
+                Event::Namespaces => {
+                    self.connect(spec)?;
+                    // The second copy is for the init process, which has the socket from now on.
+                    wire::send(&mut self.socket, &Go::On)?;
+                    wire::send(&mut self.socket, spec)?;
+                }
+                Event::Ready { stubs } => {
+                    self.stubs = stubs;
+                    self.check_that_all_live(caller)?;
+                    wire::send(&mut self.socket, &Go::On)?;
+                }
+                Event::NotStarted(why) => message = Some(why),
+                Event::Failed { failure, stubs } => {
+                    self.stubs.extend(stubs);
+                    return Err(failure.into());
+                }
+                Event::Ended(exit) => return Ok((exit, message)),
+            }
+        }
+        Err(Error::failed("the sandbox ended without saying why")
+            .hint("see the kernel log for an out-of-memory kill"))
+    }
+
+    fn connect(&mut self, spec: &mut RunSpec) -> Result<()> {
+        if spec.network != Network::Default {
+            return Ok(());
+        }
+        match network::Helper::start(self.child.id())? {
+            Some(helper) => {
+                spec.resolv_conf = spec
+                    .resolv_conf
+                    .take()
+                    .map(|text| network::with_name_server(&text.0, helper.name_server()).into());
+                self.helper = Some(helper);
+            }
+            None => self.notes.push(network::NO_HELPER.to_owned()),
+        }
+        Ok(())
+    }
+
+    /// A parent that died before its child asked to die with it would not be noticed by the
+    /// kernel; by now all have asked, so looking once is enough.
+    fn check_that_all_live(&mut self, caller: &UnixStream) -> Result<()> {
+        let mut polled = [PollFd::from_borrowed_fd(caller.as_fd(), PollFlags::empty())];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        rustix::event::poll(&mut polled, Some(&at_once))
+            .doing(|| "cannot look after the caller of the sandbox".to_owned())?;
+        let gone = polled[0].revents().contains(PollFlags::HUP);
+        if gone || !matches!(self.child.try_wait(), Ok(None)) {
+            return Err(Error::failed("the sandbox lost its parent"));
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        // A process that said `Ended` is on its way out; the kill is for the others.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.helper = None;
+    }
+}

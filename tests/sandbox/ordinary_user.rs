@@ -1,0 +1,86 @@
+//! The sandbox of a user who is not root: in a user namespace, with one id.
+
+use std::os::unix::fs::chown;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::harness::{Ran, Root, chmod, imgctl, run_by};
+
+const NOBODY: u32 = 65_534;
+
+/// A root that belongs to nobody, and the binary where nobody can execute it.
+fn root() -> (Root, PathBuf) {
+    let root = Root::new();
+    let status = Command::new("chown")
+        .args(["-R", "65534:65534"])
+        .arg(&root.path)
+        .status();
+    assert!(status.unwrap().success());
+    let binary = root.beside().join("imgctl");
+    std::fs::copy(imgctl().get_program(), &binary).unwrap();
+    chmod(&binary, 0o755);
+    chown(root.beside(), Some(NOBODY), Some(NOBODY)).unwrap();
+    (root, binary)
+}
+
+fn run(spec: &serde_json::Value, binary: &PathBuf) -> Ran {
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(binary);
+    run_by(spec, &mut command)
+}
+
+#[test]
+fn root_inside_is_the_user_outside() {
+    let (root, binary) = root();
+    let script = "id -u; echo $$; touch /made; cat /etc/hosts; test -c /dev/null && echo >/dev/null; \
+        grep -E '^(CapEff|Seccomp:)' /proc/self/status; ls /sys/class/net; \
+        mount -t tmpfs t /tmp 2>/dev/null && echo mounted; \
+        echo 1 2>/dev/null >/proc/sys/vm/swappiness && echo wrote; true";
+    let ran = run(&root.script(script), &binary);
+    let expected = "0\n1\n127.0.0.1 localhost\nCapEff:\t00000000a80425fb\nSeccomp:\t2\nlo\n";
+    assert_eq!(ran.ok(), expected);
+    assert!(
+        ran.answer["Ended"]["notes"]
+            .to_string()
+            .contains("/etc/subuid")
+    );
+    let made =
+        std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(root.path.join("made")).unwrap());
+    assert_eq!(made, NOBODY);
+}
+
+#[test]
+fn networks_and_mounts_work_as_for_root() {
+    let (root, binary) = root();
+    std::fs::remove_dir(root.path.join("dev")).unwrap();
+    let before = root.listing();
+    for network in ["Host", "Default"] {
+        let mut spec = root.script("ls -d /sys/class/net/lo; cat /s; stat -c %u:%a /s; touch /t/x");
+        spec["network"] = json!(network);
+        spec["mounts"] = json!([
+            {"target": "/s", "kind": {"File": {"content": "secret\n", "mode": 0o400, "uid": 0, "gid": 0}}},
+            {"target": "/t", "kind": {"Tmpfs": {"size": 4096, "mode": 0o700}}},
+        ]);
+        let ran = run(&spec, &binary);
+        assert_eq!(ran.ok(), "/sys/class/net/lo\nsecret\n0:400\n", "{network}");
+        assert_eq!(root.listing(), before);
+    }
+}
+
+#[test]
+fn other_ids_need_ranges_and_the_error_says_so() {
+    let (root, binary) = root();
+    let mut spec = root.script("true");
+    spec["user"] = json!({"uid": 5, "gid": 5, "groups": []});
+    let ran = run(&spec, &binary);
+    assert!(ran.failure().contains("cannot become user 5:5"));
+    assert!(
+        ran.answer["Failed"]["hints"]
+            .to_string()
+            .contains("/etc/subuid")
+    );
+}
