@@ -3,10 +3,61 @@
 //! With `ui/`, the only floor that prints, prompts, exits and reads the environment. Must hold
 //! no logic: a verb's file parses its arguments, calls a lower floor and shows the result.
 
+mod accepted;
+mod arguments;
+mod commands;
+mod context;
+mod environment;
+mod failure;
+mod settings;
+
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Parses and runs one command line.
-pub(crate) fn run(_arguments: Vec<OsString>, _environment: Vec<(OsString, OsString)>) -> ExitCode {
-    ExitCode::SUCCESS
+use clap::FromArgMatches;
+
+use crate::error::{Error, Kind, Result};
+
+use arguments::Arguments;
+use context::Context;
+use environment::Environment;
+use settings::Settings;
+
+/// Parses and runs one command line (docs/cli.md has the exit codes).
+pub(crate) fn run(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> ExitCode {
+    let environment = Environment::new(environment);
+    // Needed before parsing: an error of the command line itself is already shown that way.
+    let early = settings::Early::scan(&arguments, &environment);
+    let command = arguments::command().color(early.clap_colour());
+    let matches = match command.try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) => return failure::of_parser(&error, early),
+    };
+    let parsed = match Arguments::from_arg_matches(&matches) {
+        Ok(parsed) => parsed,
+        Err(error) => return failure::of_parser(&error, early),
+    };
+    let outcome = Settings::resolve(&parsed.globals, &environment).and_then(|settings| {
+        let context = Context::new(settings, environment);
+        for note in accepted::notes(&matches) {
+            context.ui.note(&note);
+        }
+        guarded(|| parsed.command.run(&context))
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error, early),
+    }
+}
+
+/// A panic is a defect of ours; people still get an error with a way forward and an exit code.
+/// (The release binary aborts instead, having printed where.)
+fn guarded(run: impl FnOnce() -> Result<()>) -> Result<()> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        Err(Error::new(
+            Kind::Failed,
+            "imgctl has a defect and stopped at the point shown above",
+        )
+        .hint("please report it with the command line and that message"))
+    })
 }

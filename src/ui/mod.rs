@@ -1,1 +1,163 @@
 //! What people see: progress, tables, prompts, JSON events. Must not know stores or images.
+
+pub(crate) mod ago;
+pub(crate) mod log;
+pub(crate) mod output;
+mod progress;
+mod progress_bars;
+mod progress_json;
+pub(crate) mod prompt;
+pub(crate) mod size;
+pub(crate) mod table;
+mod terminal;
+
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::progress::{Reporter, Silent};
+
+pub(crate) use terminal::Terminal;
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressMode {
+    /// Bars on a terminal, plain lines elsewhere
+    Auto,
+    /// One line for each beginning and end
+    Plain,
+    /// One JSON object per event and line
+    Json,
+    /// Nothing
+    None,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    /// On a terminal.
+    Auto,
+    Never,
+    Always,
+}
+
+/// How the user interface is to behave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    pub(crate) json: bool,
+    pub(crate) quiet: bool,
+    pub(crate) level: log::Level,
+    pub(crate) progress: ProgressMode,
+    pub(crate) colour: Colour,
+    pub(crate) assume_yes: bool,
+}
+
+/// Whether text on stderr is to be coloured.
+pub(crate) fn colours_stderr(colour: Colour) -> bool {
+    colours(colour, terminal::is_terminal(terminal::Stream::Error))
+}
+
+fn colours(colour: Colour, is_terminal: bool) -> bool {
+    match colour {
+        Colour::Auto => is_terminal,
+        Colour::Never => false,
+        Colour::Always => true,
+    }
+}
+
+/// The way to the user: results on stdout, everything else on stderr.
+pub(crate) struct Ui {
+    options: Options,
+    reporter: Box<dyn Reporter>,
+}
+
+impl Ui {
+    /// Sets up progress and logging for this process.
+    pub(crate) fn new(options: &Options) -> Self {
+        let on_terminal = terminal::is_terminal(terminal::Stream::Error);
+        let terminal = Arc::new(Terminal::new());
+        log::start(
+            options.level,
+            colours(options.colour, on_terminal),
+            &terminal,
+        );
+        let quiet = options.quiet || options.json;
+        let reporter: Box<dyn Reporter> = match options.progress {
+            ProgressMode::None => Box::new(Silent),
+            ProgressMode::Json => Box::new(progress_json::JsonEvents::new(std::io::stderr())),
+            ProgressMode::Plain => Box::new(progress::PlainLines::new(terminal)),
+            ProgressMode::Auto if quiet => Box::new(Silent),
+            ProgressMode::Auto if on_terminal => Box::new(progress_bars::Bars::new(terminal)),
+            ProgressMode::Auto => Box::new(progress::PlainLines::new(terminal)),
+        };
+        Self {
+            options: *options,
+            reporter,
+        }
+    }
+
+    /// Where lower floors report progress.
+    pub(crate) fn reporter(&self) -> &dyn Reporter {
+        &*self.reporter
+    }
+
+    /// Whether results are wanted as JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.options.json
+    }
+
+    /// Whether text on stdout may carry colours.
+    pub(crate) fn colours_stdout(&self) -> bool {
+        let is_terminal = terminal::is_terminal(terminal::Stream::Output);
+        colours(self.options.colour, is_terminal)
+    }
+
+    /// Whether stdout is a terminal (binary archives are not written to one).
+    pub(crate) fn stdout_is_terminal(&self) -> bool {
+        terminal::is_terminal(terminal::Stream::Output)
+    }
+
+    /// Writes text to stdout as it is.
+    pub(crate) fn print(&self, text: &str) -> Result<()> {
+        output::stdout(text.as_bytes())
+    }
+
+    /// Writes one line to stdout.
+    pub(crate) fn line(&self, line: &str) -> Result<()> {
+        output::stdout(format!("{line}\n").as_bytes())
+    }
+
+    /// Writes bytes to stdout.
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<()> {
+        output::stdout(bytes)
+    }
+
+    /// Writes a value to stdout as indented JSON.
+    pub(crate) fn json<T: Serialize + ?Sized>(&self, value: &T) -> Result<()> {
+        let mut text = serde_json::to_vec_pretty(value)
+            .map_err(|error| Error::failed("cannot write the result as JSON").caused_by(error))?;
+        text.push(b'\n');
+        output::stdout(&text)
+    }
+
+    /// Says on stderr something that is neither the result nor an error.
+    pub(crate) fn note(&self, message: &str) {
+        if self.options.quiet {
+            return;
+        }
+        if self.options.json && self.options.progress == ProgressMode::Auto {
+            return;
+        }
+        self.reporter.note(message);
+    }
+
+    /// Asks a yes-or-no question; refuses to guess where nobody can answer.
+    pub(crate) fn confirm(&self, question: &str) -> Result<bool> {
+        if self.options.assume_yes {
+            return Ok(true);
+        }
+        prompt::confirm(question)
+    }
+}

@@ -1,0 +1,55 @@
+//! The grammar of the command line: all verbs and the global flags.
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::cli::accepted;
+use crate::cli::commands::{completion, help_all, man, version};
+use crate::cli::context::Context;
+use crate::cli::settings::Globals;
+use crate::error::Result;
+
+/// Build, ship, mount and run whole Kubernetes clusters as one OCI image.
+#[derive(Debug, Parser)]
+#[command(
+    name = "imgctl",
+    version,
+    disable_help_subcommand = false,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    propagate_version = false,
+    max_term_width = 100,
+    after_help = "Exit codes, environment variables and JSON formats: docs/cli.md"
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    #[command(subcommand)]
+    pub(crate) command: Verb,
+}
+
+/// One verb with its arguments.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Version(version::VersionArgs),
+    Completion(completion::CompletionArgs),
+    Man(man::ManArgs),
+    #[command(name = "help-all", hide = true)]
+    HelpAll(help_all::HelpAllArgs),
+}
+
+impl Verb {
+    /// Runs the verb.
+    pub(crate) fn run(self, context: &Context) -> Result<()> {
+        match self {
+            Self::Version(args) => version::run(&args, context),
+            Self::Completion(args) => completion::run(&args, context),
+            Self::Man(args) => man::run(&args, context),
+            Self::HelpAll(args) => help_all::run(&args, context),
+        }
+    }
+}
+
+/// The whole grammar, with the flags that are accepted for the sake of existing scripts.
+pub(crate) fn command() -> clap::Command {
+    accepted::extend(Arguments::command())
+}

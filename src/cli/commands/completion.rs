@@ -1,0 +1,25 @@
+//! `imgctl completion SHELL`.
+
+use clap::Args;
+use clap_complete::Shell;
+
+use crate::cli::arguments;
+use crate::cli::context::Context;
+use crate::error::Result;
+
+/// Print a completion script for a shell
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  imgctl completion bash > /etc/bash_completion.d/imgctl
+  source <(imgctl completion zsh)")]
+pub(crate) struct CompletionArgs {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints the script.
+pub(crate) fn run(args: &CompletionArgs, context: &Context) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut arguments::command(), "imgctl", &mut script);
+    context.ui.bytes(&script)
+}

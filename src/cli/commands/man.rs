@@ -1,0 +1,34 @@
+//! `imgctl man [DIR]`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::arguments;
+use crate::cli::context::Context;
+use crate::error::{IoContext, Result};
+
+/// Print the manual page, or write the pages of all commands into a directory
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  imgctl man | man -l -
+  imgctl man /usr/local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// Directory for one page a command; made when missing
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+/// Prints or writes the pages.
+pub(crate) fn run(args: &ManArgs, context: &Context) -> Result<()> {
+    let command = arguments::command();
+    let Some(directory) = &args.directory else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command)
+            .render(&mut page)
+            .doing(|| "cannot render the manual page".to_owned())?;
+        return context.ui.bytes(&page);
+    };
+    std::fs::create_dir_all(directory).path("create", directory)?;
+    clap_mangen::generate_to(command, directory).path("write manual pages to", directory)
+}

@@ -1,0 +1,53 @@
+//! What a verb works with: settings, environment, the user interface, the store.
+
+use std::cell::OnceCell;
+
+use crate::cli::environment::Environment;
+use crate::cli::settings::Settings;
+use crate::error::Result;
+use crate::store::{self, Store};
+use crate::ui::Ui;
+
+/// Made once for each command line.
+pub(crate) struct Context {
+    pub(crate) settings: Settings,
+    pub(crate) environment: Environment,
+    pub(crate) ui: Ui,
+    store: OnceCell<Store>,
+}
+
+impl Context {
+    /// Sets up logging and progress. Opens nothing.
+    pub(crate) fn new(settings: Settings, environment: Environment) -> Self {
+        let ui = Ui::new(&settings_for_ui(&settings));
+        Self {
+            settings,
+            environment,
+            ui,
+            store: OnceCell::new(),
+        }
+    }
+
+    /// The store, opened when first asked for: `imgctl --version` touches no disk.
+    pub(crate) fn store(&self) -> Result<&Store> {
+        if let Some(store) = self.store.get() {
+            return Ok(store);
+        }
+        let options = store::Options {
+            sync: self.settings.sync,
+        };
+        let store = Store::open(&self.settings.root, options)?;
+        Ok(self.store.get_or_init(|| store))
+    }
+}
+
+fn settings_for_ui(settings: &Settings) -> crate::ui::Options {
+    crate::ui::Options {
+        json: settings.json,
+        quiet: settings.quiet,
+        level: settings.level,
+        progress: settings.progress,
+        colour: settings.colour,
+        assume_yes: settings.assume_yes,
+    }
+}

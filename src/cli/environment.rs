@@ -1,0 +1,111 @@
+//! The process's environment as a value. The one place where variables are looked up.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+
+/// The variables we were started with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Environment(BTreeMap<OsString, OsString>);
+
+impl Environment {
+    /// Takes the variables over; of two of the same name the first counts, as for getenv(3).
+    pub(crate) fn new(variables: Vec<(OsString, OsString)>) -> Self {
+        let mut map = BTreeMap::new();
+        for (name, value) in variables {
+            map.entry(name).or_insert(value);
+        }
+        Self(map)
+    }
+
+    /// The value of `name`, empty or not.
+    pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
+        self.0.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// The value of `name` if it is set and not empty; not UTF-8 is a usage error.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(value) if value.is_empty() => Ok(None),
+            Some(value) => value
+                .to_str()
+                .map(Some)
+                .ok_or_else(|| Error::usage(format!("the variable {name} is not UTF-8"))),
+        }
+    }
+
+    /// A path variable, if set and not empty.
+    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.get(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    }
+
+    /// A switch: `1 true yes on` or `0 false no off`; unset and empty are `None`.
+    pub(crate) fn switch(&self, name: &str) -> Result<Option<bool>> {
+        let Some(text) = self.text(name)? else {
+            return Ok(None);
+        };
+        match text.to_ascii_lowercase().as_str() {
+            "1" | "true" | "yes" | "on" => Ok(Some(true)),
+            "0" | "false" | "no" | "off" => Ok(Some(false)),
+            _ => Err(
+                Error::usage(format!("the variable {name} is `{text}`, not a yes or no"))
+                    .hint(format!("set {name}=1, {name}=0 or leave it unset")),
+            ),
+        }
+    }
+
+    /// The value as text for the use of builds (`--build-arg NAME`); `None` when unset.
+    pub(crate) fn lossless(&self, name: &str) -> Result<Option<String>> {
+        self.get(name)
+            .map(|value| {
+                value
+                    .to_str()
+                    .map(str::to_owned)
+                    .ok_or_else(|| Error::usage(format!("the variable {name} is not UTF-8")))
+            })
+            .transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(variables: &[(&str, &str)]) -> Environment {
+        Environment::new(
+            variables
+                .iter()
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn switches_read_the_usual_words_and_refuse_others() {
+        for (value, expected) in [
+            ("1", Some(true)),
+            ("Yes", Some(true)),
+            ("off", Some(false)),
+            ("", None),
+        ] {
+            assert_eq!(
+                environment(&[("X", value)]).switch("X").unwrap(),
+                expected,
+                "{value}"
+            );
+        }
+        assert!(environment(&[("X", "maybe")]).switch("X").is_err());
+        assert_eq!(environment(&[]).switch("X").unwrap(), None);
+    }
+
+    #[test]
+    fn the_first_of_two_equal_names_counts() {
+        let both = environment(&[("X", "first"), ("X", "second")]);
+        assert_eq!(both.text("X").unwrap(), Some("first"));
+    }
+}

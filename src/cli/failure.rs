@@ -1,0 +1,166 @@
+//! Errors on their way out: what people and machines see of them, and the exit code.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::cli::settings::Early;
+use crate::error::{Error, Kind};
+use crate::ui;
+
+/// The exit code and the name in JSON of each kind. Stable: scripts depend on them (docs/cli.md).
+fn code_and_name(kind: Kind) -> (u8, &'static str) {
+    match kind {
+        Kind::Failed => (1, "failed"),
+        Kind::Usage => (2, "usage"),
+        Kind::NotFound => (3, "not-found"),
+        Kind::BadContent => (4, "bad-content"),
+        Kind::Denied => (5, "denied"),
+        Kind::Busy => (6, "busy"),
+        Kind::Network => (7, "network"),
+        Kind::NoSpace => (8, "no-space"),
+        Kind::CommandFailed => (9, "command-failed"),
+        Kind::CheckFailed => (10, "check-failed"),
+        Kind::Interrupted => (130, "interrupted"),
+    }
+}
+
+/// Shows `error` on stderr and gives its exit code. That the reader of our output has gone
+/// (`imgctl images | head -1`) is no failure.
+pub(crate) fn report(error: &Error, early: Early) -> ExitCode {
+    if ui::output::reader_is_gone(error) {
+        return ExitCode::SUCCESS;
+    }
+    let (code, _) = code_and_name(error.kind());
+    let text = if early.json {
+        format!("{}\n", as_json(error))
+    } else {
+        as_text(error, ui::colours_stderr(early.colour))
+    };
+    ui::output::stderr(&text);
+    ExitCode::from(code)
+}
+
+/// The same for what clap reports: help and version go to stdout with exit code 0.
+pub(crate) fn of_parser(error: &clap::Error, early: Early) -> ExitCode {
+    if !error.use_stderr() || !early.json {
+        // Nothing can be done about an output that is gone.
+        let _ = error.print();
+        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+    }
+    let rendered = error.render().to_string();
+    let mut lines = rendered.lines();
+    let first = lines.next().unwrap_or_default();
+    let message = first.strip_prefix("error: ").unwrap_or(first);
+    let mut error = Error::usage(message);
+    for line in lines.map(str::trim) {
+        if let Some(tip) = line.strip_prefix("tip: ") {
+            error = error.hint(tip);
+        }
+    }
+    report(&error, early)
+}
+
+/// `error:` with the causes indented under it and a `hint:` line for each hint.
+fn as_text(error: &Error, colour: bool) -> String {
+    let (red, cyan, reset) = if colour {
+        ("\x1b[1;31m", "\x1b[1;36m", "\x1b[0m")
+    } else {
+        ("", "", "")
+    };
+    let chain = error.chain();
+    let mut text = String::new();
+    for (depth, message) in chain.iter().enumerate() {
+        // A message of several lines (a build's caret) keeps its shape.
+        let message = printable(message);
+        let _ = match depth {
+            0 => writeln!(text, "{red}error:{reset} {message}"),
+            _ => writeln!(text, "  because: {}", message.replace('\n', "\n  ")),
+        };
+    }
+    for hint in error.hints() {
+        let _ = writeln!(text, "{cyan}hint:{reset} {}", printable(hint));
+    }
+    text
+}
+
+fn as_json(error: &Error) -> serde_json::Value {
+    let (_, name) = code_and_name(error.kind());
+    let chain = error.chain();
+    json!({ "error": {
+        "kind": name,
+        "message": error.message(),
+        "causes": chain.get(1..).unwrap_or_default(),
+        "hints": error.hints(),
+    }})
+}
+
+/// Names in messages may come from hostile images: no control character reaches the terminal.
+fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let escape = c.is_control() && c != '\n' && c != '\t';
+            let plain = (!escape).then_some(c);
+            escape
+                .then(|| c.escape_default())
+                .into_iter()
+                .flatten()
+                .chain(plain)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Error {
+        Error::bad_content("blob sha256:12 is truncated")
+            .hint("load the archive again")
+            .context("cannot mount `etcd:v1`")
+    }
+
+    #[test]
+    fn text_shows_causes_and_hints() {
+        assert_eq!(
+            as_text(&sample(), false),
+            "error: cannot mount `etcd:v1`\n  because: blob sha256:12 is truncated\nhint: load the archive again\n"
+        );
+    }
+
+    #[test]
+    fn json_is_one_object() {
+        assert_eq!(
+            as_json(&sample()).to_string(),
+            r#"{"error":{"kind":"bad-content","message":"cannot mount `etcd:v1`","causes":["blob sha256:12 is truncated"],"hints":["load the archive again"]}}"#
+        );
+    }
+
+    #[test]
+    fn control_characters_of_foreign_names_are_escaped() {
+        assert_eq!(printable("a\u{7}b\u{9b}c\td\n"), "a\\u{7}b\\u{9b}c\td\n");
+    }
+
+    #[test]
+    fn exit_codes_are_distinct() {
+        use Kind::*;
+        let kinds = [
+            Failed,
+            Usage,
+            NotFound,
+            BadContent,
+            Denied,
+            Busy,
+            Network,
+            NoSpace,
+            CommandFailed,
+            CheckFailed,
+            Interrupted,
+        ];
+        let mut codes: Vec<u8> = kinds.iter().map(|kind| code_and_name(*kind).0).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 130]);
+    }
+}

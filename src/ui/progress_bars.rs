@@ -1,0 +1,89 @@
+//! Progress as bars on a terminal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::progress::{Reporter, Task, Unit};
+use crate::ui::Terminal;
+use crate::ui::progress::with_newline;
+use crate::ui::table::one_line;
+
+/// A bar or a spinner for each task that lasts.
+pub(crate) struct Bars {
+    terminal: Arc<Terminal>,
+}
+
+impl Bars {
+    /// Bars on `terminal`.
+    pub(crate) fn new(terminal: Arc<Terminal>) -> Self {
+        Self { terminal }
+    }
+}
+
+impl Reporter for Bars {
+    fn start(&self, title: &str, unit: Unit, total: Option<u64>) -> Box<dyn Task> {
+        let bar = match total {
+            Some(total) => ProgressBar::new(total),
+            None => ProgressBar::new_spinner(),
+        };
+        let bar = self
+            .terminal
+            .bars()
+            .add(bar.with_style(style(unit, total.is_some())));
+        bar.set_message(one_line(title));
+        // Also without news the clock of a bar goes on.
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Box::new(Bar {
+            terminal: Arc::clone(&self.terminal),
+            bar,
+        })
+    }
+
+    fn note(&self, message: &str) {
+        self.terminal.line(&format!("note: {message}"));
+    }
+
+    fn output(&self, line: &[u8], _error_stream: bool) {
+        self.terminal.write(&with_newline(line));
+    }
+}
+
+fn style(unit: Unit, known: bool) -> ProgressStyle {
+    let template = match (unit, known) {
+        (Unit::Bytes, true) => {
+            "{spinner} {msg:40!} [{bar:24}] {bytes:>10}/{total_bytes} {bytes_per_sec}"
+        }
+        (Unit::Bytes, false) => "{spinner} {msg:40!} {bytes:>10} {bytes_per_sec}",
+        (Unit::Items, true) => "{spinner} {msg:40!} [{bar:24}] {pos}/{len}",
+        (Unit::Items, false) => "{spinner} {msg:40!} {elapsed}",
+    };
+    // The templates are constants, so this cannot fail; the default bar would do as well.
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
+}
+
+struct Bar {
+    terminal: Arc<Terminal>,
+    bar: ProgressBar,
+}
+
+impl Task for Bar {
+    fn advance(&self, amount: u64) {
+        self.bar.inc(amount);
+    }
+
+    fn done(&self, summary: &str) {
+        self.bar.finish_and_clear();
+        self.terminal.line(&one_line(summary));
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+        self.terminal.bars().remove(&self.bar);
+    }
+}
