@@ -30,6 +30,16 @@ impl ContextTree {
         Self { name, root: Arc::new(root), rules, walked: Mutex::new(HashMap::new()) }
     }
 
+    /// Whether ignore rules hide anything.
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
+    /// The directory on disk.
+    pub(crate) fn path(&self) -> &std::path::Path {
+        self.root.path()
+    }
+
     /// Opens a file of the context.
     pub(crate) fn open(&self, path: &LayerPath) -> Result<std::fs::File> {
         self.root.open_file(path.as_path())

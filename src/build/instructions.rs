@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::build::copy::clamp;
 use crate::build::items::{Item, NO_TIME};
-use crate::build::scope::PROXY_ARGS;
 use crate::build::stage::Stage;
 use crate::error::{Error, Result};
 use crate::image::Healthcheck;
@@ -190,7 +189,12 @@ impl Stage<'_> {
             self.add_history(text);
             return Ok(());
         }
-        let path = self.tree()?.resolve(&path)?;
+        self.add_directories(&path, text)
+    }
+
+    /// Makes a directory and what is missing above it, 0755 and root's.
+    pub(crate) fn add_directories(&mut self, path: &LayerPath, created_by: &str) -> Result<()> {
+        let path = self.tree()?.resolve(path)?;
         let mut items = Vec::new();
         let mut directory = Some(path);
         while let Some(path) = directory.filter(|path| !path.is_root()) {
@@ -200,12 +204,7 @@ impl Stage<'_> {
             directory = path.parent();
         }
         items.reverse();
-        self.add_items(items, text)
-    }
-
-    /// Notes build arguments that nothing declared.
-    pub(crate) fn declared(&self, name: &str) -> bool {
-        self.scope.declared().contains(name) || PROXY_ARGS.contains(&name)
+        self.add_items(items, created_by)
     }
 }
 

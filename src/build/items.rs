@@ -46,6 +46,8 @@ pub(crate) enum Content {
     Bytes(Arc<[u8]>),
     /// A file below a context's root, in the state in which the walk saw it.
     Context { root: Arc<Root>, path: LayerPath, state: FileState },
+    /// A file below a RUN step's upper directory, which nobody else changes.
+    Upper { root: Arc<Root>, path: LayerPath },
     /// A range of a file of ours (archives, downloads).
     Range { file: Arc<File>, offset: u64 },
     /// A range of a layer's uncompressed tar.

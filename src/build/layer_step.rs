@@ -88,6 +88,19 @@ impl LayerMaker<'_> {
         Ok(StageLayer { layer, from_cache: false })
     }
 
+    /// Adds everything but the times of `items` to a key.
+    pub(crate) fn add_content(&self, mut items: Vec<Item>, key: &mut Key) -> Result<()> {
+        self.recall(&mut items)?;
+        for item in &mut items {
+            if item.digest.is_none() {
+                self.read_ahead(item)?;
+            }
+            add_entry(key, &item.entry);
+            key.add(&item.digest.unwrap_or_default());
+        }
+        Ok(())
+    }
+
     fn cached(&self, kind: LayerKind, items: &[Item]) -> Result<Option<StageLayer>> {
         let found = self.cache.get(self.store, self.lease, &self.key(kind, items))?;
         Ok(found.and_then(|layers| match layers.as_slice() {
@@ -262,6 +275,7 @@ impl Opened {
             Content::Range { file, offset } => {
                 Self::Other(Box::new(RangeReader::new(Arc::clone(file), *offset, size)))
             }
+            Content::Upper { root, path } => Self::Other(Box::new(root.open_file(path.as_path())?)),
             Content::Layer { layer, offset } => {
                 Self::Other(Box::new(RangeReader::new(layer.open()?, *offset, size)))
             }

@@ -18,6 +18,7 @@ pub(crate) mod options;
 mod output;
 mod plan;
 pub(crate) mod run;
+mod run_mounts;
 mod run_step;
 mod scope;
 mod squash;

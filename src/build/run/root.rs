@@ -74,6 +74,9 @@ impl<'a> Tree<'a> {
     fn new(spec: &RunSpec, stubs: &'a mut Vec<Stub>) -> Result<Self> {
         let path = spec.rootfs.as_path();
         let doing = || format!("cannot make {} a root for RUN", path.display());
+        if let Some(overlay) = &spec.overlay {
+            crate::mount::attach(overlay, path)?;
+        }
         let original = open_path(path).doing(doing)?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         mount::mount(

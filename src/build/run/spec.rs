@@ -1,6 +1,7 @@
 //! What a `RUN` step asks of the sandbox and what it gets back: plain values that travel between
 //! our processes as JSON. Knows nothing of how a sandbox is made.
 
+use crate::mount::OverlaySpec;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -84,8 +85,11 @@ impl<'de> Deserialize<'de> for Bytes {
 /// Everything that one sandboxed command needs to know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunSpec {
-    /// The directory that becomes `/`, already mounted; an absolute path without symbolic links.
+    /// The directory that becomes `/`; an absolute path without symbolic links.
     pub(crate) rootfs: Bytes,
+    /// What is attached at `rootfs`, in the sandbox's own mount namespace, before it becomes `/`.
+    #[serde(default)]
+    pub(crate) overlay: Option<OverlaySpec>,
     /// The command. `argv[0]` without a slash is looked up in the `PATH` of `env`.
     pub(crate) argv: Vec<Bytes>,
     /// The whole environment: nothing of ours is inherited. A later pair wins.

@@ -1,0 +1,286 @@
+//! `RUN --mount`: binds, caches, secrets, agents and memory file systems as the sandbox takes them.
+//!
+//! A bind is a copy of what it names, made for the step and removed with it, unless it is a plain
+//! directory of the context that may be shown as it is, read-only.
+
+use std::path::{Path, PathBuf};
+
+use crate::build::context::ContextTree;
+use crate::build::copy::clamp;
+use crate::build::items::{SourceTree, follow};
+use crate::build::layer_step::Opened;
+use crate::build::options::SecretSource;
+use crate::build::run::spec::{MountKind as SandboxKind, SandboxMount};
+use crate::build::run_step::identity;
+use crate::build::stage::Stage;
+use crate::build::step_cache::Key;
+use crate::error::{Error, IoContext as _, Kind, Result};
+use crate::fs::atomic::remove_tree;
+use crate::fs::lock::{Lock, Mode};
+use crate::fs::root::Root;
+use crate::kubefile::ast::{CacheSharing, Mount, MountKind};
+use crate::layer::LayerPath;
+use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
+
+/// Largest secret, in bytes (BuildKit's limit).
+const MAX_SECRET: u64 = 500 << 10;
+
+/// The mounts of one RUN step; what was made for them goes with the value.
+#[derive(Debug)]
+pub(crate) struct Mounts {
+    pub(crate) mounts: Vec<SandboxMount>,
+    /// Secrets that are asked for as variables.
+    pub(crate) env: Vec<(String, String)>,
+    directory: PathBuf,
+    count: usize,
+    _locks: Vec<Lock>,
+}
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        // What stays behind is swept by the store's recovery.
+        let _ = remove_tree(&self.directory);
+    }
+}
+
+impl Mounts {
+    /// No mounts yet.
+    pub(crate) fn new(stage: &Stage<'_>) -> Result<Self> {
+        let name = format!("run-{}-{}-{}", std::process::id(), stage.plan.index, stage.steps);
+        let directory = stage.shared.store.path("ingest").join(name);
+        remove_tree(&directory)?;
+        std::fs::create_dir(&directory).path("make", &directory)?;
+        Ok(Self { mounts: Vec::new(), env: Vec::new(), directory, count: 0, _locks: Vec::new() })
+    }
+
+    /// Makes one mount.
+    pub(crate) fn add(&mut self, stage: &Stage<'_>, mount: &Mount) -> Result<()> {
+        let target = mount.target.as_ref().map(|target| {
+            if target.starts_with('/') { target.clone() } else { format!("{}/{target}", stage.workdir()) }
+        });
+        let kind = match &mount.kind {
+            MountKind::Bind { from, source } => {
+                let path = self.bind(stage, from.as_deref(), source.as_deref(), mount.read_only)?;
+                bind_kind(&path, mount.read_only)?
+            }
+            MountKind::Cache { .. } => {
+                let path = self.cache(stage, &mount.kind)?;
+                bind_kind(&path, mount.read_only)?
+            }
+            MountKind::Tmpfs { size } => SandboxKind::Tmpfs { size: *size, mode: 0o1777 },
+            MountKind::Secret { .. } => return self.secret(stage, &mount.kind, target),
+            MountKind::Ssh { .. } => return self.ssh(stage, &mount.kind, target),
+        };
+        let target = target.ok_or_else(|| Error::usage("--mount needs a target"))?;
+        self.mounts.push(SandboxMount { target: target.as_str().into(), kind });
+        Ok(())
+    }
+
+    fn fresh(&mut self) -> Result<PathBuf> {
+        self.count += 1;
+        let path = self.directory.join(self.count.to_string());
+        std::fs::create_dir(&path).path("make", &path)?;
+        Ok(path)
+    }
+
+    fn bind(
+        &mut self,
+        stage: &Stage<'_>,
+        from: Option<&str>,
+        source: Option<&str>,
+        read_only: bool,
+    ) -> Result<PathBuf> {
+        let path = clamp(source.unwrap_or("/").as_bytes())?;
+        match from {
+            Some(name) => {
+                let tree = stage.source(name)?;
+                self.copy(tree.as_ref(), &path)
+            }
+            None => {
+                let context = stage.shared.context()?;
+                match context.as_it_is(&path)? {
+                    Some(path) if read_only => Ok(path),
+                    _ => self.copy(context, &path),
+                }
+            }
+        }
+    }
+
+    /// Copies a file or directory of a tree; returns where it is.
+    fn copy(&mut self, tree: &dyn SourceTree, path: &LayerPath) -> Result<PathBuf> {
+        let real = follow(path, &|path| tree.node(path))?;
+        if tree.node(&real)?.is_none() {
+            return Err(Error::not_found(format!("{path} is not in {}", tree.name())));
+        }
+        let directory = self.fresh()?;
+        let root = Root::open(&directory)?;
+        let privilege =
+            if rustix::process::geteuid().is_root() { Privilege::Root } else { Privilege::User };
+        let mut unpacker =
+            Unpacker::new(root.open_directory(Path::new("."))?, Form::Flat, privilege)?;
+        for mut item in tree.below(&real)? {
+            let mut reader = Opened::open(&mut item)?;
+            unpacker.apply(&item.entry, &mut reader, &NoLowerFiles)?;
+        }
+        unpacker.finish()?;
+        Ok(directory.join(real.as_path()))
+    }
+
+    fn cache(&mut self, stage: &Stage<'_>, kind: &MountKind) -> Result<PathBuf> {
+        let MountKind::Cache { id, sharing, from, source, mode, uid, gid } = kind else {
+            return Err(Error::failed("not a cache mount"));
+        };
+        let all = stage.shared.store.cache_directory().join("mounts");
+        std::fs::create_dir_all(&all).path("make", &all)?;
+        let name = blake3::hash(id.as_bytes()).to_hex();
+        let path = all.join(&name.as_str()[..32]);
+        let lock = path.with_extension("lock");
+        let reporter = stage.shared.reporter;
+        let held = match sharing {
+            CacheSharing::Shared => Lock::acquire(&lock, Mode::Shared, &mut || {})?,
+            CacheSharing::Locked => Lock::acquire(&lock, Mode::Exclusive, &mut || {
+                reporter.note(&format!("waiting for another build that uses cache {id}"));
+            })?,
+            CacheSharing::Private => match Lock::try_acquire(&lock, Mode::Exclusive)? {
+                Some(lock) => lock,
+                None => return self.fresh(),
+            },
+        };
+        self._locks.push(held);
+        if path.is_dir() {
+            return Ok(path);
+        }
+        let new = if from.is_some() || source.is_some() {
+            self.bind(stage, from.as_deref(), source.as_deref(), false)?
+        } else {
+            self.fresh()?
+        };
+        dress(&new, *mode, *uid, *gid)?;
+        match std::fs::rename(&new, &path) {
+            // Another build that shares it was first.
+            Err(_) if path.is_dir() => {}
+            renamed => renamed.path("make the cache", &path)?,
+        }
+        Ok(path)
+    }
+
+    fn secret(&mut self, stage: &Stage<'_>, kind: &MountKind, target: Option<String>) -> Result<()> {
+        let MountKind::Secret { id, env, required, mode, uid, gid } = kind else {
+            return Err(Error::failed("not a secret"));
+        };
+        let Some(source) = stage.shared.options.secrets.get(id) else {
+            if *required {
+                return Err(Error::not_found(format!("secret `{id}` was not given"))
+                    .hint(format!("pass it with --secret id={id},src=FILE or --secret id={id},env=NAME")));
+            }
+            return Ok(());
+        };
+        let content = match source {
+            SecretSource::Value(value) => value.clone(),
+            SecretSource::File(path) => {
+                let size = std::fs::metadata(path).path("look at secret", path)?.len();
+                if size > MAX_SECRET {
+                    return Err(Error::usage(format!("secret {} is larger than 500 KiB", path.display())));
+                }
+                std::fs::read(path).path("read secret", path)?
+            }
+        };
+        if let Some(name) = env {
+            let value = String::from_utf8(content.clone())
+                .map_err(|_| Error::usage(format!("secret `{id}` is not text, so it cannot be a variable")))?;
+            self.env.push((name.clone(), value));
+        }
+        if target.is_some() || env.is_none() {
+            let target = target.unwrap_or_else(|| format!("/run/secrets/{id}"));
+            let kind = SandboxKind::File { content: content.into(), mode: *mode, uid: *uid, gid: *gid };
+            self.mounts.push(SandboxMount { target: target.as_str().into(), kind });
+        }
+        Ok(())
+    }
+
+    fn ssh(&mut self, stage: &Stage<'_>, kind: &MountKind, target: Option<String>) -> Result<()> {
+        let MountKind::Ssh { id, required, .. } = kind else {
+            return Err(Error::failed("not an SSH mount"));
+        };
+        let Some(socket) = stage.shared.options.ssh.get(id) else {
+            if *required {
+                return Err(Error::not_found(format!("SSH agent `{id}` was not given"))
+                    .hint(format!("pass it with --ssh {id}=SOCKET")));
+            }
+            return Ok(());
+        };
+        let number = self.mounts.len();
+        let target = target.unwrap_or_else(|| format!("/run/buildkit/ssh_agent.{number}"));
+        let socket = std::fs::canonicalize(socket).path("find the SSH agent", socket)?;
+        self.mounts.push(SandboxMount {
+            target: target.as_str().into(),
+            kind: bind_kind(&socket, false)?,
+        });
+        self.env.push(("SSH_AUTH_SOCK".to_owned(), target));
+        Ok(())
+    }
+}
+
+fn bind_kind(path: &Path, read_only: bool) -> Result<SandboxKind> {
+    let path = std::fs::canonicalize(path).path("find", path)?;
+    let inode = Some(identity(&path)?);
+    Ok(SandboxKind::Bind { source: path.as_path().into(), read_only, inode })
+}
+
+fn dress(path: &Path, mode: u32, uid: u32, gid: u32) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(path, Some(uid), Some(gid)).path("set the owner of", path)?;
+    }
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).path("set the mode of", path)
+}
+
+/// What of a mount the step's result depends on: of binds the content, of the others the name.
+pub(crate) fn mount_key(stage: &Stage<'_>, mount: &Mount, key: &mut Key) -> Result<()> {
+    key.add(format!("{:?} {}", mount.target, mount.read_only).as_bytes());
+    match &mount.kind {
+        MountKind::Bind { from, source } => {
+            let path = clamp(source.as_deref().unwrap_or("/").as_bytes())?;
+            let items = match from {
+                Some(name) => items_at(stage.source(name)?.as_ref(), &path)?,
+                None => items_at(stage.shared.context()?, &path)?,
+            };
+            stage.layer_maker().add_content(items, key)
+        }
+        MountKind::Cache { id, .. } => {
+            key.add(format!("cache {id}").as_bytes());
+            Ok(())
+        }
+        MountKind::Tmpfs { size } => {
+            key.add(format!("tmpfs {size:?}").as_bytes());
+            Ok(())
+        }
+        MountKind::Secret { id, env, .. } => {
+            key.add(format!("secret {id} {env:?}").as_bytes());
+            Ok(())
+        }
+        MountKind::Ssh { id, .. } => {
+            key.add(format!("ssh {id}").as_bytes());
+            Ok(())
+        }
+    }
+}
+
+fn items_at(tree: &dyn SourceTree, path: &LayerPath) -> Result<Vec<crate::build::items::Item>> {
+    let real = follow(path, &|path| tree.node(path))?;
+    if tree.node(&real)?.is_none() {
+        return Err(Error::new(Kind::NotFound, format!("{path} is not in {}", tree.name())));
+    }
+    tree.below(&real)
+}
+
+impl ContextTree {
+    /// The path on disk of something that no ignore rule touches.
+    fn as_it_is(&self, path: &LayerPath) -> Result<Option<PathBuf>> {
+        if self.has_rules() {
+            return Ok(None);
+        }
+        let real = follow(path, &|path| self.node(path))?;
+        Ok(self.node(&real)?.is_some().then(|| self.path().join(real.as_path())))
+    }
+}
