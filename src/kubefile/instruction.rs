@@ -59,7 +59,9 @@ pub(super) enum Parsed {
 pub(super) struct Reader<'a> {
     pub(super) name: &'static str,
     pub(super) escape: char,
-    /// Without the flags.
+    /// The whole instruction.
+    pub(super) text: &'a str,
+    /// Its arguments, without the flags.
     pub(super) rest: &'a str,
     pub(super) flags: Flags,
     pub(super) heredocs: &'a [Heredoc],
@@ -83,6 +85,7 @@ pub(super) fn parse(folded: &Folded, escape: char) -> (Option<Parsed>, Vec<Probl
     let mut reader = Reader {
         name,
         escape,
+        text: &folded.text,
         rest,
         flags,
         heredocs: &folded.heredocs,
@@ -136,6 +139,13 @@ impl Reader<'_> {
         self.problems.push(problem);
     }
 
+    /// A problem at `part`; if that is a slice of the instruction, at this very place.
+    fn at(&self, part: &str, message: impl Into<String>) -> Problem {
+        let mut problem = Problem::new(message).at(part);
+        problem.offset = words::offset_in(self.text, part);
+        problem
+    }
+
     /// The arguments, which must not be empty.
     fn arguments(&mut self) -> Option<String> {
         if self.rest.is_empty() {
@@ -149,7 +159,7 @@ impl Reader<'_> {
     /// Checks that a raw word can be expanded at all.
     pub(super) fn check_word(&mut self, raw: &str) -> bool {
         if let Err(error) = expand::variables(raw, self.escape) {
-            let mut problem = Problem::new(error.to_string()).at(raw);
+            let mut problem = self.at(raw, error.to_string());
             if matches!(error, ExpandError::Unclosed(_)) && matches!(self.name, "COPY" | "ADD") {
                 problem = problem.hint(format!(
                     "write names with blanks in the JSON form: {} [\"a b\", \"/dest/\"]",
@@ -238,8 +248,7 @@ impl Reader<'_> {
         for word in words::split_quoted(rest, self.escape) {
             match word.split_once('=') {
                 Some(("", _)) => self.problem(
-                    Problem::new(format!("{name} has a value without a name"))
-                        .at(word)
+                    self.at(word, format!("{name} has a value without a name"))
                         .hint("no blanks stand around the ="),
                 ),
                 Some((key, value)) => {
@@ -248,8 +257,7 @@ impl Reader<'_> {
                     pairs.push((key.to_owned(), value.to_owned()));
                 }
                 None => self.problem(
-                    Problem::new(format!("`{word}` is not of the form NAME=VALUE"))
-                        .at(word)
+                    self.at(word, format!("`{word}` is not of the form NAME=VALUE"))
                         .hint("put a value that holds blanks into quotes"),
                 ),
             }
@@ -267,7 +275,7 @@ impl Reader<'_> {
                 None => (word, None),
             };
             if key.is_empty() {
-                self.problem(Problem::new("ARG has a value without a name").at(word));
+                self.problem(self.at(word, "ARG has a value without a name"));
                 continue;
             }
             self.check_word(key);
@@ -415,8 +423,12 @@ impl Reader<'_> {
             span: folded.span,
             heredocs: folded.heredocs.clone(),
         };
-        let (parsed, mut problems) = parse(&inner, self.escape);
-        self.problems.append(&mut problems);
+        let (parsed, problems) = parse(&inner, self.escape);
+        self.problems
+            .extend(problems.into_iter().map(|problem| Problem {
+                offset: problem.offset.map(|at| at + offset),
+                ..problem
+            }));
         let Some(Parsed::Instruction(kind)) = parsed else {
             return None;
         };
@@ -442,8 +454,7 @@ impl Reader<'_> {
             [image, "as" | "AS" | "As" | "aS", name] => (image, Some(name)),
             _ => {
                 self.problem(
-                    Problem::new("FROM takes IMAGE or IMAGE AS NAME")
-                        .at(self.rest)
+                    self.at(self.rest, "FROM takes IMAGE or IMAGE AS NAME")
                         .hint("a comment stands on a line of its own"),
                 );
                 return None;
@@ -458,8 +469,7 @@ impl Reader<'_> {
             && !is_stage_name(lower)
         {
             self.problem(
-                Problem::new(format!("`{name}` cannot be the name of a stage"))
-                    .at(name)
+                self.at(name, format!("`{name}` cannot be the name of a stage"))
                     .hint("a name begins with a letter and holds letters, digits, - _ and ."),
             );
         }

@@ -133,7 +133,7 @@ impl<'a> Lexer<'a> {
                 piece
             };
             if !piece.is_empty() {
-                let indent = piece.as_ptr() as usize - line.as_ptr() as usize;
+                let indent = words::offset_in(line, piece).unwrap_or_default();
                 let column = line.get(..indent).map_or(0, |s| s.chars().count()) + 1;
                 if text.is_empty() {
                     (span.line, span.column) = (number, column);

@@ -118,21 +118,8 @@ pub(super) fn instruction(kind: InstructionKind, folded: Folded) -> Instruction 
 }
 
 fn report(problems: Vec<Problem>, folded: &Folded, found: &mut Vec<Diagnostic>) {
-    // Without a better place the caret stands under the instruction's name.
-    let name_length = folded
-        .text
-        .find(char::is_whitespace)
-        .unwrap_or(folded.text.len());
-    let locate = |part: Option<&str>| {
-        let range = part
-            .filter(|part| !part.is_empty())
-            .and_then(|part| Some((folded.text.find(part)?, part.len())));
-        let (start, length) = range.unwrap_or((0, name_length));
-        folded.map.locate(&folded.text, start, start + length)
-    };
-    for problem in problems.into_iter().take(MAX_DIAGNOSTICS) {
-        found.push(problem.into_diagnostic(locate));
-    }
+    let problems = problems.into_iter().take(MAX_DIAGNOSTICS);
+    found.extend(problems.map(|problem| problem.into_diagnostic(&folded.text, &folded.map)));
 }
 
 fn decode(text: &[u8]) -> Result<&str, Diagnostic> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::diagnostic::Diagnostic;
 use super::expand::ExpandError;
-use super::span::Span;
+use super::span::LineMap;
 
 /// What is wrong with an instruction or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub(crate) struct Problem {
     pub(crate) message: String,
     /// The piece of the instruction's text at which the caret belongs.
     pub(crate) part: Option<String>,
+    /// Where in the text that piece begins, if it occurs more than once.
+    pub(super) offset: Option<usize>,
     pub(crate) hint: Option<String>,
 }
 
@@ -21,6 +23,7 @@ impl Problem {
         Self {
             message: message.into(),
             part: None,
+            offset: None,
             hint: None,
         }
     }
@@ -37,9 +40,17 @@ impl Problem {
         self
     }
 
-    /// Gives the mistake its place: `locate` finds the span of a piece of the text.
-    pub(super) fn into_diagnostic(self, locate: impl Fn(Option<&str>) -> Span) -> Diagnostic {
-        let mut diagnostic = Diagnostic::error(self.message, locate(self.part.as_deref()));
+    /// Gives the mistake its place in the folded line `text`. Without a better one the caret
+    /// stands under the instruction's name.
+    pub(super) fn into_diagnostic(self, text: &str, map: &LineMap) -> Diagnostic {
+        let part = self.part.as_deref().filter(|part| !part.is_empty());
+        let start = self.offset.or_else(|| text.find(part?));
+        let (start, length) = match (start, part) {
+            (Some(start), Some(part)) => (start, part.len()),
+            _ => (0, text.find(char::is_whitespace).unwrap_or(text.len())),
+        };
+        let span = map.locate(text, start, start + length);
+        let mut diagnostic = Diagnostic::error(self.message, span);
         diagnostic.hint = self.hint;
         diagnostic
     }

@@ -6,6 +6,12 @@ pub(super) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\x0b' | '\x0c' | '\r')
 }
 
+/// Where `inner`, a slice of `outer`, begins in it; `None` if it is not a slice of it.
+pub(super) fn offset_in(outer: &str, inner: &str) -> Option<usize> {
+    let offset = (inner.as_ptr() as usize).checked_sub(outer.as_ptr() as usize)?;
+    (offset + inner.len() <= outer.len()).then_some(offset)
+}
+
 /// Cuts at blanks, quotes or not: `FROM`, `EXPOSE`, `COPY`, `ADD`, `VOLUME`.
 pub(super) fn split_blanks(text: &str) -> Vec<&str> {
     text.split(is_blank)

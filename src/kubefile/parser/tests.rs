@@ -420,7 +420,7 @@ fn each_mistake_has_a_place_and_a_message() {
         ("FROM a\nENV", "2:1 ENV needs an argument"),
         ("FROM a\nENV =b", "2:5 ENV has a value without a name"),
         ("FROM a\nENV a=b c", "2:9 `c` is not of the form NAME=VALUE"),
-        ("FROM a\nENV a=b = c", "2:9 ENV has a value without a name"),
+        ("FROM a\nENV a=b =", "2:9 ENV has a value without a name"),
         ("FROM a\nLABEL a", "2:7 LABEL a has no value"),
         (
             "FROM a\nENV A=${}",

@@ -1,0 +1,280 @@
+//! Patterns of one path segment with the rules of Go's `filepath.Match`, on bytes: `*`, `?`,
+//! `[a-z]`, `[^a-z]` and `\`. `COPY` sources and ignore rules are made of them. Knows no files.
+
+/// Whether a raw name is a pattern at all (an escape makes it one as well).
+pub(crate) fn has_meta(name: &[u8]) -> bool {
+    name.iter()
+        .any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'))
+}
+
+/// A compiled pattern of one segment; it never matches a `/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentPattern {
+    tokens: Vec<Token>,
+}
+
+/// The pattern is malformed: `[` without `]`, a reversed bracket, `\` at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadPattern;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    Unit(Unit),
+    /// `?`: one character, not `/`.
+    Any,
+    /// `*`: any number of characters, not `/`.
+    Star,
+    /// `[…]`: one character in (or, negated, not in) the ranges, not `/`.
+    Class {
+        negated: bool,
+        ranges: Vec<(Unit, Unit)>,
+    },
+    /// Whole directories or none, each with its `/`; ignore rules only.
+    Directories,
+    /// Anything at all; ignore rules only.
+    Everything,
+}
+
+/// A character, or a byte that is part of none (above all characters).
+pub(super) type Unit = u32;
+
+pub(super) const SLASH: Unit = b'/' as Unit;
+
+const NOT_UTF8: Unit = 0x11_0000;
+
+/// The first character of `bytes`, and its length; `None` at the end.
+pub(super) fn first_unit(bytes: &[u8]) -> Option<(Unit, usize)> {
+    let &first = bytes.first()?;
+    if first.is_ascii() {
+        return Some((first.into(), 1));
+    }
+    let length = match first {
+        0xc2..=0xdf => 2,
+        0xe0..=0xef => 3,
+        0xf0..=0xf4 => 4,
+        _ => 1,
+    };
+    let character = bytes
+        .get(..length)
+        .and_then(|bytes| std::str::from_utf8(bytes).ok())
+        .and_then(|text| text.chars().next());
+    match character {
+        Some(c) => Some((c.into(), length)),
+        None => Some((NOT_UTF8 + Unit::from(first), 1)),
+    }
+}
+
+impl Token {
+    /// Whether the token can take this character.
+    pub(super) fn takes(&self, unit: Unit) -> bool {
+        match self {
+            Token::Unit(expected) => *expected == unit,
+            Token::Any | Token::Star => unit != SLASH,
+            Token::Class { negated, ranges } => {
+                let inside = ranges
+                    .iter()
+                    .any(|&(low, high)| (low..=high).contains(&unit));
+                unit != SLASH && inside != *negated
+            }
+            Token::Directories | Token::Everything => true,
+        }
+    }
+}
+
+impl SegmentPattern {
+    /// Compiles a pattern. It is an error wherever `filepath.Match` says "bad pattern".
+    pub(crate) fn compile(pattern: &[u8]) -> Result<Self, BadPattern> {
+        let mut tokens = Vec::new();
+        let mut rest = pattern;
+        while let Some((token, tail)) = next_token(rest)? {
+            if token != Token::Star || tokens.last() != Some(&Token::Star) {
+                tokens.push(token);
+            }
+            rest = tail;
+        }
+        Ok(Self { tokens })
+    }
+
+    /// A pattern of tokens that are known already.
+    pub(super) fn from_tokens(tokens: Vec<Token>) -> Self {
+        Self { tokens }
+    }
+
+    /// Whether the name of one file matches. No allocation; linear unless stars and text
+    /// conspire, then at worst pattern × name.
+    pub(crate) fn matches(&self, name: &[u8]) -> bool {
+        let (mut token, mut at) = (0, 0);
+        // Where to take up again when what follows the last star does not fit.
+        let mut retry: Option<(usize, usize)> = None;
+        loop {
+            let unit = first_unit(&name[at..]);
+            let moved = match (self.tokens.get(token), unit) {
+                (None, None) => return true,
+                (Some(Token::Star), _) => {
+                    token += 1;
+                    retry = Some((token, at));
+                    continue;
+                }
+                (Some(pattern), Some((unit, length))) if pattern.takes(unit) => Some(length),
+                _ => None,
+            };
+            if let Some(length) = moved {
+                token += 1;
+                at += length;
+                continue;
+            }
+            let Some((after_star, from)) = retry else {
+                return false;
+            };
+            match first_unit(&name[from..]) {
+                Some((unit, length)) if unit != SLASH => {
+                    retry = Some((after_star, from + length));
+                    (token, at) = (after_star, from + length);
+                }
+                _ => return false,
+            }
+        }
+    }
+}
+
+/// Reads one token of a `filepath.Match` pattern.
+pub(super) fn next_token(pattern: &[u8]) -> Result<Option<(Token, &[u8])>, BadPattern> {
+    let Some((unit, length)) = first_unit(pattern) else {
+        return Ok(None);
+    };
+    let rest = &pattern[length..];
+    Ok(Some(match u8::try_from(unit) {
+        Ok(b'*') => (Token::Star, rest),
+        Ok(b'?') => (Token::Any, rest),
+        Ok(b'\\') => {
+            let (unit, length) = first_unit(rest).ok_or(BadPattern)?;
+            (Token::Unit(unit), &rest[length..])
+        }
+        Ok(b'[') => class(rest)?,
+        _ => (Token::Unit(unit), rest),
+    }))
+}
+
+/// Reads the inside of `[…]`.
+fn class(mut rest: &[u8]) -> Result<(Token, &[u8]), BadPattern> {
+    let negated = rest.first() == Some(&b'^');
+    if negated {
+        rest = &rest[1..];
+    }
+    let mut ranges = Vec::new();
+    while rest.first() != Some(&b']') || ranges.is_empty() {
+        let low;
+        (low, rest) = class_unit(rest)?;
+        let mut high = low;
+        if rest.first() == Some(&b'-') {
+            (high, rest) = class_unit(&rest[1..])?;
+        }
+        ranges.push((low, high));
+    }
+    Ok((Token::Class { negated, ranges }, &rest[1..]))
+}
+
+fn class_unit(rest: &[u8]) -> Result<(Unit, &[u8]), BadPattern> {
+    let rest = match rest.first() {
+        None | Some(b'-' | b']') => return Err(BadPattern),
+        Some(b'\\') => &rest[1..],
+        Some(_) => rest,
+    };
+    let (unit, length) = first_unit(rest).ok_or(BadPattern)?;
+    // The bracket has to be closed behind it.
+    match &rest[length..] {
+        [] => Err(BadPattern),
+        tail => Ok((unit, tail)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matches_like_filepath_match() {
+        for (pattern, name, expected) in [
+            ("abc", "abc", true),
+            ("*", "abc", true),
+            ("*", "", true),
+            ("*c", "abc", true),
+            ("a*", "a", true),
+            ("a*", "ab/c", false),
+            ("a*/b", "abc/b", true),
+            ("a*b*c*d*e*", "axbxcxdxe", true),
+            ("a*b*c*d*e*x", "axbxcxdxexxx", true),
+            ("a*b*c*d*e*x", "axbxcxdxexxxf", false),
+            ("a*b?c*x", "abxbbxdbxebxczzx", true),
+            ("a*b?c*x", "abxbbxdbxebxczzy", false),
+            ("ab[c]", "abc", true),
+            ("ab[b-d]", "abc", true),
+            ("ab[e-g]", "abc", false),
+            ("ab[^c]", "abc", false),
+            ("ab[^e-g]", "abc", true),
+            ("a\\*b", "a*b", true),
+            ("a\\*b", "ab", false),
+            ("a?b", "a☺b", true),
+            ("a[^a]b", "a☺b", true),
+            ("a???b", "a☺b", false),
+            ("[a-ζ]*", "α", true),
+            ("*[a-ζ]", "A", false),
+            ("a?b", "a/b", false),
+            ("a[^x]b", "a/b", false),
+            ("[\\]a]", "]", true),
+            ("[\\-]", "-", true),
+            ("[x\\-]", "x", true),
+            ("[^]]", "a", false),
+            ("*x", "xxx", true),
+            ("[[]", "[", true),
+            ("a**b", "axxb", true),
+            ("", "", true),
+            ("", "a", false),
+        ] {
+            let compiled = match SegmentPattern::compile(pattern.as_bytes()) {
+                Ok(compiled) => compiled,
+                Err(BadPattern) => {
+                    assert_eq!(pattern, "[^]]");
+                    continue;
+                }
+            };
+            assert_eq!(
+                compiled.matches(name.as_bytes()),
+                expected,
+                "{pattern} {name}"
+            );
+        }
+    }
+
+    #[test]
+    fn bad_patterns_are_refused() {
+        for bad in [
+            "[", "[^", "[^bc", "a[", "[]a]", "[-]", "[x-]", "[-x]", "[a-b-c]", "a\\", "[a\\", "[]",
+        ] {
+            assert_eq!(
+                SegmentPattern::compile(bad.as_bytes()),
+                Err(BadPattern),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_need_not_be_utf8() {
+        let pattern = |p: &[u8]| SegmentPattern::compile(p).unwrap();
+        assert!(pattern(b"a?b").matches(b"a\xffb"));
+        assert!(pattern(b"a\xffb").matches(b"a\xffb"));
+        assert!(!pattern(b"a\xffb").matches("aÿb".as_bytes()));
+        assert!(pattern(b"*.txt").matches(b"\xff\xfe.txt"));
+        assert!(has_meta(b"a[b") && !has_meta(b"a b.c"));
+    }
+
+    #[test]
+    fn stars_do_not_explode() {
+        let pattern = SegmentPattern::compile("a*".repeat(200).as_bytes()).unwrap();
+        let mut name = "a".repeat(2000);
+        assert!(pattern.matches(name.as_bytes()));
+        name.insert_str(1000, "/");
+        assert!(!pattern.matches(name.as_bytes()));
+    }
+}

@@ -1,0 +1,373 @@
+//! Ignore files (`.dockerignore`, `.sealignore`) with moby's rules, on bytes.
+//!
+//! Patterns hang on the root of the context and cover what lies below a match; the last rule
+//! that matches wins; `**` is any number of directories. Knows no files: a walker asks about
+//! paths, and carries a [`ParentState`] down the tree so that no path is matched twice.
+
+use super::diagnostic::Diagnostic;
+use super::glob::{self, BadPattern, SLASH, SegmentPattern, Token};
+use super::span::Span;
+
+/// Largest ignore file we read, in bytes.
+pub(crate) const MAX_IGNORE_FILE: usize = 1 << 20;
+
+/// Most rules in one file; more would make a walk of a large context very slow.
+const MAX_RULES: usize = 10_000;
+
+/// The rules of one ignore file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IgnoreRules {
+    rules: Vec<Rule>,
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    /// `!`: takes back what is excluded.
+    includes: bool,
+    matcher: Matcher,
+}
+
+/// The ways to match, the cheap ones first.
+#[derive(Clone, Debug)]
+enum Matcher {
+    /// No wildcard.
+    Exact(Vec<u8>),
+    /// `text/**`: what begins so.
+    Prefix(Vec<u8>),
+    /// `**text`: what ends so; of `**/text` also the plain `text`.
+    Suffix(Vec<u8>),
+    /// `**/segment`: the last name.
+    LastName(SegmentPattern),
+    /// Anything else.
+    Tokens(Vec<Token>),
+}
+
+/// Which rules match a directory or one above it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ParentState {
+    /// One bit per rule; empty at the root.
+    matched: Vec<u64>,
+}
+
+impl ParentState {
+    fn has(&self, rule: usize) -> bool {
+        self.matched
+            .get(rule / 64)
+            .is_some_and(|word| word >> (rule % 64) & 1 == 1)
+    }
+}
+
+impl IgnoreRules {
+    /// Parses an ignore file; all bad lines are reported.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, Vec<Diagnostic>> {
+        if text.len() > MAX_IGNORE_FILE {
+            let message = format!("the ignore file is larger than {MAX_IGNORE_FILE} bytes");
+            return Err(vec![Diagnostic::error(message, line_span(1, b""))]);
+        }
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        let mut rules = Vec::new();
+        let mut found = Vec::new();
+        for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
+            let wrong = |message: &str| Diagnostic::error(message, line_span(index + 1, line));
+            match rule(line) {
+                Ok(Some(rule)) => rules.push(rule),
+                Ok(None) => {}
+                Err(RuleError::Bang) => {
+                    found.push(wrong("a lone ! takes nothing back").hint("name a path behind it"));
+                }
+                Err(RuleError::Pattern) => found.push(wrong("this is not a valid pattern").hint(
+                    "close every [ with a ], and put a \\ before a [ that is part of a name",
+                )),
+            }
+            if rules.len() > MAX_RULES {
+                found.push(wrong(&format!("there are more than {MAX_RULES} rules")));
+                break;
+            }
+        }
+        if found.is_empty() {
+            Ok(Self { rules })
+        } else {
+            Err(found)
+        }
+    }
+
+    /// Whether there is nothing to ask.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Whether a path, relative to the root of the context and clean (no `.`, `..`, doubled or
+    /// outer `/`), is excluded. A walker is faster with [`Self::excludes`].
+    pub(crate) fn matches(&self, path: &[u8]) -> bool {
+        let mut state = ParentState::default();
+        for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            state = self.enter(&state, &path[..at]);
+        }
+        self.excludes(&state, path)
+    }
+
+    /// Whether `path` is excluded, given the state of the directory it is in. Allocates nothing.
+    pub(crate) fn excludes(&self, parent: &ParentState, path: &[u8]) -> bool {
+        // The last rule decides, so the first match from behind does.
+        self.rules
+            .iter()
+            .enumerate()
+            .rev()
+            .find(|(index, rule)| parent.has(*index) || rule.matcher.matches(path))
+            .is_some_and(|(_, rule)| !rule.includes)
+    }
+
+    /// The state for what is in directory `path`, which itself lies in `parent`.
+    pub(crate) fn enter(&self, parent: &ParentState, path: &[u8]) -> ParentState {
+        let mut matched = vec![0; self.rules.len().div_ceil(64)];
+        for (index, rule) in self.rules.iter().enumerate() {
+            if parent.has(index) || rule.matcher.matches(path) {
+                matched[index / 64] |= 1 << (index % 64);
+            }
+        }
+        ParentState { matched }
+    }
+
+    /// Whether a walker can leave out directory `path` with all that is in it: it is excluded,
+    /// and no later rule can take back anything below it. `state` is the directory's own, from
+    /// [`Self::enter`].
+    pub(crate) fn may_prune_dir(&self, state: &ParentState, path: &[u8]) -> bool {
+        for (index, rule) in self.rules.iter().enumerate().rev() {
+            if rule.includes {
+                if state.has(index) || rule.matcher.can_match_below(path) {
+                    return false;
+                }
+            } else if state.has(index) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+enum RuleError {
+    Bang,
+    Pattern,
+}
+
+/// Reads one line; `None` if it holds no rule.
+fn rule(line: &[u8]) -> Result<Option<Rule>, RuleError> {
+    // A comment begins in the very first column.
+    if line.first() == Some(&b'#') {
+        return Ok(None);
+    }
+    let line = line.trim_ascii();
+    let (includes, pattern) = match line.strip_prefix(b"!") {
+        Some(rest) => (true, rest.trim_ascii()),
+        None => (false, line),
+    };
+    if pattern.is_empty() {
+        return if includes {
+            Err(RuleError::Bang)
+        } else {
+            Ok(None)
+        };
+    }
+    let pattern = clean(pattern);
+    // Go checks the whole pattern as one for `filepath.Match`.
+    SegmentPattern::compile(&pattern).map_err(|BadPattern| RuleError::Pattern)?;
+    let matcher = Matcher::compile(&pattern).map_err(|BadPattern| RuleError::Pattern)?;
+    Ok(Some(Rule { includes, matcher }))
+}
+
+/// `path.Clean`, and a leading `/` gone.
+fn clean(pattern: &[u8]) -> Vec<u8> {
+    let rooted = pattern.first() == Some(&b'/');
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in pattern.split(|&byte| byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => match parts.last() {
+                Some(&last) if last != b".." => {
+                    parts.pop();
+                }
+                _ if rooted => {}
+                _ => parts.push(part),
+            },
+            part => parts.push(part),
+        }
+    }
+    match (parts.is_empty(), rooted) {
+        (true, true) => b"/".to_vec(),
+        (true, false) => b".".to_vec(),
+        (false, _) => parts.join(&b'/'),
+    }
+}
+
+impl Matcher {
+    fn compile(pattern: &[u8]) -> Result<Self, BadPattern> {
+        if !glob::has_meta(pattern) {
+            return Ok(Self::Exact(pattern.to_vec()));
+        }
+        if let Some(rest) = pattern.strip_prefix(b"**")
+            && !glob::has_meta(rest)
+        {
+            return Ok(Self::Suffix(rest.to_vec()));
+        }
+        if let Some(rest) = pattern.strip_suffix(b"**")
+            && !glob::has_meta(rest)
+        {
+            return Ok(Self::Prefix(rest.to_vec()));
+        }
+        let tokens = tokens(pattern)?;
+        if let [Token::Directories, rest @ ..] = &tokens[..] {
+            let one_name = |token: &Token| {
+                !matches!(
+                    token,
+                    Token::Directories | Token::Everything | Token::Unit(SLASH)
+                )
+            };
+            if rest.iter().all(one_name) {
+                return Ok(Self::LastName(SegmentPattern::from_tokens(rest.to_vec())));
+            }
+        }
+        Ok(Self::Tokens(tokens))
+    }
+
+    fn matches(&self, path: &[u8]) -> bool {
+        match self {
+            Self::Exact(text) => path == text,
+            Self::Prefix(text) => path.starts_with(text),
+            Self::Suffix(text) => {
+                path.ends_with(text) || text.strip_prefix(b"/").is_some_and(|name| name == path)
+            }
+            Self::LastName(pattern) => {
+                let at = path.iter().rposition(|&byte| byte == b'/');
+                pattern.matches(at.map_or(path, |at| &path[at + 1..]))
+            }
+            Self::Tokens(tokens) => follow(tokens, &[path], |states| states.last() == Some(&true)),
+        }
+    }
+
+    /// Whether some path below directory `path` could match.
+    fn can_match_below(&self, path: &[u8]) -> bool {
+        let below = |text: &[u8]| {
+            text.strip_prefix(path)
+                .is_some_and(|rest| rest.first() == Some(&b'/'))
+        };
+        match self {
+            Self::Exact(text) => below(text),
+            Self::Prefix(text) => path.starts_with(text) || below(text) || text.is_empty(),
+            Self::Suffix(_) | Self::LastName(_) => true,
+            // The pattern's very end needs no more text: nothing below matches by that.
+            Self::Tokens(tokens) => follow(tokens, &[path, b"/"], |states| {
+                states
+                    .split_last()
+                    .is_some_and(|(_, going)| going.contains(&true))
+            }),
+        }
+    }
+}
+
+/// The tokens of a whole pattern: those of `filepath.Match`, and `**`.
+fn tokens(pattern: &[u8]) -> Result<Vec<Token>, BadPattern> {
+    let mut tokens = Vec::new();
+    let mut rest = pattern;
+    loop {
+        if let Some(tail) = rest.strip_prefix(b"**") {
+            // `**/` is `**`: the directories bring their slashes along.
+            let tail = tail.strip_prefix(b"/").unwrap_or(tail);
+            tokens.push(match tail {
+                [] => Token::Everything,
+                _ => Token::Directories,
+            });
+            rest = tail;
+            continue;
+        }
+        match glob::next_token(rest)? {
+            None => return Ok(tokens),
+            Some((token, tail)) => {
+                tokens.push(token);
+                rest = tail;
+            }
+        }
+    }
+}
+
+/// How many positions of a pattern are followed without allocating.
+const ON_STACK: usize = 128;
+
+/// Follows the text (in pieces) through the pattern and asks `verdict` about the positions it
+/// can have reached; the last one is the pattern's end. Following all at once bounds the cost
+/// to pattern × text.
+fn follow(tokens: &[Token], pieces: &[&[u8]], verdict: fn(&[bool]) -> bool) -> bool {
+    let positions = tokens.len() + 1;
+    let mut stack = [false; 3 * ON_STACK];
+    let mut heap = Vec::new();
+    let room = match stack.get_mut(..3 * positions) {
+        Some(room) => room,
+        None => {
+            heap.resize(3 * positions, false);
+            &mut heap[..]
+        }
+    };
+    let (mut states, rest) = room.split_at_mut(positions);
+    let (mut following, inside_directories) = rest.split_at_mut(positions);
+    states[0] = true;
+    spread(tokens, states, inside_directories, None);
+    for piece in pieces {
+        let mut rest = *piece;
+        while let Some((unit, length)) = glob::first_unit(rest) {
+            rest = &rest[length..];
+            for (index, token) in tokens.iter().enumerate() {
+                match token {
+                    Token::Directories => {}
+                    Token::Star | Token::Everything => {
+                        following[index] |= states[index] && token.takes(unit);
+                    }
+                    token => following[index + 1] |= states[index] && token.takes(unit),
+                }
+            }
+            std::mem::swap(&mut states, &mut following);
+            following.fill(false);
+            spread(tokens, states, inside_directories, Some(unit));
+            if !states.contains(&true) && !inside_directories.contains(&true) {
+                return false;
+            }
+        }
+    }
+    // A position inside directories still goes on.
+    for (state, inside) in states.iter_mut().zip(inside_directories) {
+        *state |= *inside;
+    }
+    verdict(states)
+}
+
+/// Moves on over what may be empty. `Directories` that were reached swallow text until the end,
+/// and let go behind every `/`.
+fn spread(
+    tokens: &[Token],
+    states: &mut [bool],
+    inside_directories: &mut [bool],
+    last: Option<u32>,
+) {
+    for (index, token) in tokens.iter().enumerate() {
+        match token {
+            Token::Star | Token::Everything => states[index + 1] |= states[index],
+            Token::Directories => {
+                let let_go = inside_directories[index] && last == Some(SLASH);
+                states[index + 1] |= states[index] || let_go;
+                inside_directories[index] |= states[index];
+            }
+            _ => {}
+        }
+    }
+}
+
+fn line_span(line: usize, text: &[u8]) -> Span {
+    let text = String::from_utf8_lossy(text.trim_ascii_end());
+    Span {
+        line,
+        column: 1,
+        end_line: line,
+        end_column: text.chars().count().max(1) + 1,
+    }
+}
+
+#[cfg(test)]
+mod tests;
