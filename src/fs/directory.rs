@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{self, Mode, OFlags, RawDir};
+use rustix::fs::{self, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io;
 
 use crate::fs::metadata::{FileKind, Metadata};
@@ -30,13 +30,14 @@ pub(crate) fn open(parent: impl AsFd, name: impl rustix::path::Arg) -> io::Resul
     fs::openat(parent, name, OPEN_DIRECTORY, Mode::empty())
 }
 
-/// Calls `each` for every name of `directory` but `.` and `..`, in the order of the file system,
-/// from the descriptor's current position on.
+/// Calls `each` for every name of `directory` but `.` and `..`, in the order of the file system.
+/// Moves the descriptor's position, which starts from the top.
 pub(crate) fn for_each<E: From<io::Errno>>(
     directory: impl AsFd,
     mut each: impl FnMut(&CStr, FileKind) -> Result<(), E>,
 ) -> Result<(), E> {
     let directory = directory.as_fd();
+    fs::seek(directory, SeekFrom::Start(0))?;
     let mut buffer = [MaybeUninit::<u8>::uninit(); BUFFER];
     let mut entries = RawDir::new(directory, &mut buffer);
     while let Some(entry) = entries.next() {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, SeekFrom};
+use rustix::fs::{self, AtFlags, CWD, Mode, OFlags};
 use rustix::io::{self, Errno};
 
 use crate::error::{IoContext, Result};
@@ -75,7 +75,6 @@ fn remove_directory(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
             }
             Err(Errno::NOTEMPTY | Errno::EXIST) if top.passes < MAX_PASSES => {
                 top.passes += 1;
-                fs::seek(&top.fd, SeekFrom::Start(0))?;
                 top.pending = empty(&top.fd)?;
             }
             Err(error) => return Err(error),

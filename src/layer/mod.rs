@@ -6,6 +6,7 @@
 pub(crate) mod compress;
 pub(crate) mod decompress;
 pub(crate) mod entry;
+pub(crate) mod snapshot_diff;
 pub(crate) mod tar_reader;
 pub(crate) mod toc;
 pub(crate) mod tree;

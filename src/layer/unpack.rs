@@ -83,7 +83,7 @@ pub(crate) struct Unpacker {
 }
 
 impl Unpacker {
-    /// Works inside `root`, an open directory: empty for an overlay layer; for a flat tree its
+    /// Works inside `root`, a directory open for reading: empty for an overlay layer; for a flat tree its
     /// content counts as that of lower layers. An empty one starts as 0755 and time 0, which a
     /// layer's own root entry may change.
     pub(crate) fn new(root: OwnedFd, form: Form, privilege: Privilege) -> Result<Self> {
@@ -153,6 +153,8 @@ impl Unpacker {
             }
             Marker::Opaque { parent } => {
                 self.enter(parent)?;
+                // The marker stands for the directory, too.
+                self.hidden.wrote(parent);
                 return self.hidden.opaque(&mut self.parents, parent);
             }
             Marker::Leftover => return Ok(()),
@@ -192,11 +194,11 @@ impl Unpacker {
             .enter(path, Missing::Create)
             .path("open or create the directory", display(path))?;
         match entered.replaced {
-            Some(end) => self.hidden.replaced(
-                &self.parents,
-                path.get(..end).unwrap_or(path),
-                &mut self.attributes,
-            ),
+            Some(end) => {
+                let replaced = path.get(..end).unwrap_or(path);
+                self.forget(replaced);
+                self.hidden.replaced(&self.parents, replaced)
+            }
             None => Ok(()),
         }
     }
@@ -273,9 +275,7 @@ impl Unpacker {
         let target = Target::Open(self.parents.top());
         self.attributes.apply(entry, target, inherited)?;
         if replaced {
-            let path = entry.path.as_bytes();
-            self.hidden
-                .replaced(&self.parents, path, &mut self.attributes)?;
+            self.hidden.replaced(&self.parents, entry.path.as_bytes())?;
         }
         Ok(())
     }
@@ -320,8 +320,12 @@ impl Unpacker {
         target: &LayerPath,
         lower: &dyn LowerFiles,
     ) -> Result<()> {
-        let copy = self.copied.get(target).cloned();
-        if self.link_to(entry, name, copy.as_ref().unwrap_or(target))? {
+        if self.link_to(entry, name, target)? {
+            return Ok(());
+        }
+        if let Some(copy) = self.copied.get(target).cloned()
+            && self.link_to(entry, name, &copy)?
+        {
             return Ok(());
         }
         let Some((original, mut content)) = lower.open(target)? else {
@@ -388,10 +392,18 @@ impl Unpacker {
     fn clear(&mut self, entry: &Entry, name: &[u8]) -> Result<()> {
         remove_at(self.parents.top(), name)
             .doing(|| "cannot remove what was there before".to_owned())?;
-        let path = entry.path.as_bytes();
+        self.forget(entry.path.as_bytes());
+        Ok(())
+    }
+
+    /// Forgets all we know of `path` and what was below: it is gone.
+    fn forget(&mut self, path: &[u8]) {
         self.hidden.forget(path);
         self.attributes.forget(path);
-        Ok(())
+        if !self.copied.is_empty() {
+            self.copied
+                .retain(|_, copy| !hidden::is_within(copy.as_bytes(), path));
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::fs::directory;
 use crate::fs::metadata::{FileKind, Metadata};
 use crate::fs::xattr;
 
-use super::attributes::{Attributes, overlay_prefix};
+use super::attributes::overlay_prefix;
 use super::parents::{Missing, Parents};
 use super::{Form, display};
 
@@ -130,14 +130,7 @@ impl Hidden {
 
     /// A directory took the place of something else at `path`: nothing of a lower directory of
     /// that name is to be seen, since the something had hidden it.
-    pub(super) fn replaced(
-        &mut self,
-        parents: &Parents,
-        path: &[u8],
-        attributes: &mut Attributes,
-    ) -> Result<()> {
-        self.forget(path);
-        attributes.forget(path);
+    pub(super) fn replaced(&mut self, parents: &Parents, path: &[u8]) -> Result<()> {
         if self.form == Form::Flat {
             return Ok(());
         }
@@ -200,21 +193,14 @@ impl Hidden {
     /// Goes to the directory a whiteout lies in, making it if need be. Not if this layer has
     /// something else there (or above): then there is nothing to hide.
     fn enter_parent(&self, parents: &mut Parents, parent: &[u8]) -> Result<bool> {
-        let mut end = 0;
-        for component in parent.split(|byte| *byte == b'/') {
-            end += usize::from(end > 0) + component.len();
-            let prefix = parent.get(..end).unwrap_or(parent);
-            let entered = parents
-                .enter(prefix, Missing::Leave)
-                .path("open the directory", display(prefix))?;
-            if entered.found {
-                continue;
-            }
-            // On the way: what is there, if not a directory?
-            match Metadata::at(parents.top(), component) {
+        let entered = parents
+            .enter(parent, Missing::Leave)
+            .path("open the directory", display(parent))?;
+        if let Some(next) = parents.next_below(parent).filter(|_| !entered.found) {
+            match Metadata::at(parents.top(), next) {
                 Ok(_) => return Ok(false),
-                Err(Errno::NOENT) => break,
-                Err(error) => return Err(error).path("examine", display(prefix)),
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(error).path("examine", display(parent)),
             }
         }
         parents

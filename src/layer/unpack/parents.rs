@@ -102,6 +102,11 @@ impl Parents {
         level.unwrap_or(&self.root).fd.as_fd()
     }
 
+    /// The next name on the way from where we are to `path`, which lies below.
+    pub(super) fn next_below<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        components(path, self.path.len()).next()
+    }
+
     /// Says that the directory we are in is being changed.
     pub(super) fn changed(&mut self) {
         self.level_mut().changed = true;

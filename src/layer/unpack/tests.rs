@@ -1,2 +1,604 @@
+//! Layers written as lines of text, unpacked, and listed as lines of text again.
+
+mod breakout;
+mod union;
+
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use super::*;
+use crate::error::Kind;
+use crate::fs::root::Root;
+use crate::fs::walk::{Visit, walk};
+use crate::fs::xattr;
+use crate::layer::Mtime;
+
+/// Whoever runs the tests.
+fn privilege() -> Privilege {
+    if rustix::process::geteuid().is_root() {
+        Privilege::Root
+    } else {
+        Privilege::User
+    }
+}
+
+/// The overlay form that whoever runs the tests may write.
+fn overlay() -> Form {
+    Form::Overlay {
+        user_xattrs: privilege() == Privilege::User,
+    }
+}
+
+/// Reads `f a/b text`, `d a 750`, `l a target`, `h a target`, `p fifo`, `c null`, `r` (the root).
+/// Everything belongs to whoever runs the test; files are 0644, directories 0755; all times 1000.
+fn entry(line: &str) -> (Entry, Vec<u8>) {
+    let mut words = line.splitn(3, ' ');
+    let kind = words.next().unwrap();
+    let path = LayerPath::parse(words.next().unwrap_or("").as_bytes()).unwrap();
+    let rest = words.next().unwrap_or("");
+    let mode = |default| u32::from_str_radix(rest, 8).unwrap_or(default);
+    let (kind, mode) = match kind {
+        "f" => (
+            EntryKind::File {
+                size: rest.len() as u64,
+            },
+            0o644,
+        ),
+        "d" | "r" => (EntryKind::Directory, mode(0o755)),
+        "l" => (
+            EntryKind::Symlink {
+                target: rest.into(),
+            },
+            0o777,
+        ),
+        "h" => (
+            EntryKind::HardLink {
+                target: LayerPath::parse(rest.as_bytes()).unwrap(),
+            },
+            0o644,
+        ),
+        "p" => (EntryKind::Fifo, 0o600),
+        "c" => (EntryKind::CharDevice { major: 1, minor: 3 }, 0o666),
+        other => panic!("{other}"),
+    };
+    let mut entry = Entry::new(path, kind, mode);
+    entry.uid = rustix::process::geteuid().as_raw();
+    entry.gid = rustix::process::getegid().as_raw();
+    entry.mtime.seconds = 1000;
+    (entry, rest.into())
+}
+
+/// Unpacks layers of one line per entry, parted by `/`-less `--` lines, into `directory`.
+fn try_unpack(directory: &Path, form: Form, layers: &[&[&str]]) -> Result<Vec<String>> {
+    let mut unpacker = Unpacker::new(open(directory), form, privilege())?;
+    for (number, layer) in layers.iter().enumerate() {
+        if number > 0 {
+            unpacker.next_layer();
+        }
+        for line in *layer {
+            let (entry, content) = entry(line);
+            unpacker.apply(&entry, &mut &content[..], &NoLowerFiles)?;
+        }
+    }
+    unpacker.finish()
+}
+
+fn open(directory: &Path) -> OwnedFd {
+    directory::open(fs::CWD, directory).unwrap()
+}
+
+fn unpack(form: Form, layers: &[&[&str]]) -> (tempfile::TempDir, Vec<String>) {
+    let directory = tempfile::tempdir().unwrap();
+    try_unpack(directory.path(), form, layers).unwrap();
+    let listing = list(directory.path());
+    (directory, listing)
+}
+
+/// One line per file: kind, path, and content or target; whiteouts are `W`, opaque directories `D`.
+fn list(directory: &Path) -> Vec<String> {
+    let root = Root::open(directory).unwrap();
+    let mut lines = Vec::new();
+    walk(&root, &mut |_, _| Visit::Keep, &mut |found| {
+        let path = String::from_utf8_lossy(found.path).into_owned();
+        let xattrs = found.xattrs()?;
+        let opaque = xattrs
+            .iter()
+            .any(|(name, value)| name.ends_with(b".overlay.opaque") && value == b"y");
+        lines.push(match found.metadata.kind {
+            FileKind::File => {
+                let mut text = String::new();
+                found.open()?.read_to_string(&mut text).unwrap();
+                format!("f {path} {text}")
+            }
+            FileKind::Directory if opaque => format!("D {path}"),
+            FileKind::Directory => format!("d {path}"),
+            FileKind::Symlink => {
+                format!("l {path} {}", String::from_utf8_lossy(&found.read_link()?))
+            }
+            FileKind::CharDevice if found.metadata.device == (0, 0) => format!("W {path}"),
+            FileKind::CharDevice => format!("c {path}"),
+            FileKind::Fifo => format!("p {path}"),
+            other => panic!("{other:?}"),
+        });
+        Ok(())
+    })
+    .unwrap();
+    lines
+}
+
 #[test]
-fn t() {}
+fn an_overlay_layer_marks_what_it_hides() {
+    let cases: &[(&str, &[&str], &[&str])] = &[
+        ("whiteout", &["d a", "f a/.wh.x"], &["d a", "W a/x"]),
+        (
+            "whiteout without parent",
+            &["f a/b/.wh.x"],
+            &["d a", "d a/b", "W a/b/x"],
+        ),
+        (
+            "opaque",
+            &["d a", "f a/.wh..wh..opq", "f a/x 1"],
+            &["D a", "f a/x 1"],
+        ),
+        (
+            "opaque after siblings",
+            &["f a/x 1", "f a/.wh..wh..opq"],
+            &["D a", "f a/x 1"],
+        ),
+        (
+            "opaque in the root",
+            &["f .wh..wh..opq", "f a 1"],
+            &["f a 1"],
+        ),
+        (
+            "whiteout in opaque",
+            &["f a/.wh..wh..opq", "f a/.wh.x"],
+            &["D a"],
+        ),
+        (
+            "opaque after whiteout",
+            &["f a/.wh.x", "f a/.wh..wh..opq"],
+            &["D a"],
+        ),
+        (
+            "whiteout deep in opaque",
+            &["f a/b/.wh.x", "f a/.wh..wh..opq", "f a/b/.wh.y"],
+            &["D a", "d a/b"],
+        ),
+        ("whiteout, then the file", &["f .wh.a", "f a 1"], &["f a 1"]),
+        ("the file, then whiteout", &["f a 1", "f .wh.a"], &["f a 1"]),
+        (
+            "whiteout, then directory",
+            &["f .wh.a", "d a", "f a/x 1"],
+            &["D a", "f a/x 1"],
+        ),
+        (
+            "whiteout, then child",
+            &["f .wh.a", "f a/x 1"],
+            &["D a", "f a/x 1"],
+        ),
+        (
+            "directory, then whiteout",
+            &["d a", "f a/x 1", "f .wh.a"],
+            &["D a", "f a/x 1"],
+        ),
+        ("whiteout twice", &["f .wh.a", "f .wh.a"], &["W a"]),
+        (
+            "whiteout below a whiteout",
+            &["f .wh.a", "f a/.wh.b"],
+            &["W a"],
+        ),
+        (
+            "whiteout below a file",
+            &["f a 1", "f a/.wh.b", "f a/b/.wh.c"],
+            &["f a 1"],
+        ),
+        (
+            "whiteout below a link",
+            &["d d", "f d/x 1", "l a d", "f a/.wh.x"],
+            &["l a d", "d d", "f d/x 1"],
+        ),
+        (
+            "aufs leftovers",
+            &["f .wh..wh.aufs", "d .wh..wh.plnk", "f .wh..wh.plnk/1 x"],
+            &[],
+        ),
+        ("file, then directory", &["f a 1", "d a"], &["D a"]),
+        (
+            "directory again",
+            &["d a", "f a/x 1", "d a"],
+            &["d a", "f a/x 1"],
+        ),
+        (
+            "opaque, then directory again",
+            &["f a/.wh..wh..opq", "d a"],
+            &["D a"],
+        ),
+        (
+            "opaque, then a file",
+            &["f a/.wh..wh..opq", "f a 1", "f .wh.a"],
+            &["f a 1"],
+        ),
+    ];
+    for (name, layer, expected) in cases {
+        let (_directory, listing) = unpack(overlay(), &[layer]);
+        assert_eq!(listing, *expected, "{name}");
+    }
+}
+
+#[test]
+fn a_flat_tree_loses_what_layers_hide() {
+    let lower: &[&str] = &[
+        "d a",
+        "f a/x 1",
+        "f a/y 2",
+        "d a/s",
+        "f a/s/z 3",
+        "l l a",
+        "f t 4",
+    ];
+    let kept = [
+        "d a",
+        "d a/s",
+        "f a/s/z 3",
+        "f a/x 1",
+        "f a/y 2",
+        "l l a",
+        "f t 4",
+    ];
+    let without = |gone: &[&str]| -> Vec<String> {
+        let stays = |line: &&&str| !gone.iter().any(|gone| line[2..].starts_with(gone));
+        kept.iter().filter(stays).map(ToString::to_string).collect()
+    };
+    let with = |mut lines: Vec<String>, more: &[&str]| {
+        lines.extend(more.iter().map(ToString::to_string));
+        lines.sort_by(|a, b| a[2..].split(' ').next().cmp(&b[2..].split(' ').next()));
+        lines
+    };
+    let cases: &[(&str, &[&str], Vec<String>)] = &[
+        ("nothing", &[], without(&[])),
+        ("file", &["f a/.wh.x"], without(&["a/x"])),
+        ("tree", &["f .wh.a"], without(&["a"])),
+        ("missing", &["f .wh.none", "f no/ne/.wh.x"], without(&[])),
+        (
+            "own file stays",
+            &["f a/x new", "f a/.wh.x"],
+            with(without(&["a/x"]), &["f a/x new"]),
+        ),
+        (
+            "own file comes",
+            &["f a/.wh.x", "f a/x new"],
+            with(without(&["a/x"]), &["f a/x new"]),
+        ),
+        (
+            "opaque",
+            &["f a/.wh..wh..opq"],
+            with(without(&["a"]), &["d a"]),
+        ),
+        (
+            "opaque keeps its own",
+            &["f a/s/own 5", "f a/y 6", "f a/.wh..wh..opq"],
+            with(without(&["a"]), &["d a", "d a/s", "f a/s/own 5", "f a/y 6"]),
+        ),
+        (
+            "whiteout of a directory keeps its own",
+            &["f a/s/own 5", "f .wh.a"],
+            with(without(&["a"]), &["d a", "d a/s", "f a/s/own 5"]),
+        ),
+        (
+            "the root",
+            &["f new 1", "f .wh..wh..opq"],
+            vec!["f new 1".into()],
+        ),
+        (
+            "through a link: nothing",
+            &["f l/.wh.x", "f l/s/.wh.z"],
+            without(&[]),
+        ),
+        (
+            "file over directory",
+            &["f a 7"],
+            with(without(&["a"]), &["f a 7"]),
+        ),
+        ("directory over directory", &["d a"], without(&[])),
+        (
+            "directory over file",
+            &["d t"],
+            with(without(&["t"]), &["d t"]),
+        ),
+        (
+            "below a link",
+            &["f l/n 8"],
+            with(without(&["l"]), &["d l", "f l/n 8"]),
+        ),
+        (
+            "below a file",
+            &["f t/n 8"],
+            with(without(&["t"]), &["d t", "f t/n 8"]),
+        ),
+        (
+            "link to lower",
+            &["h n a/x"],
+            with(without(&[]), &["f n 1"]),
+        ),
+        (
+            "link outlives",
+            &["h n a/x", "f a/.wh.x"],
+            with(without(&["a/x"]), &["f n 1"]),
+        ),
+    ];
+    for (name, layer, expected) in cases {
+        let (_directory, listing) = unpack(Form::Flat, &[lower, layer]);
+        assert_eq!(listing, *expected, "{name}");
+        // What lies there when we start is a lower layer too.
+        let (directory, _) = unpack(Form::Flat, &[lower]);
+        try_unpack(directory.path(), Form::Flat, &[layer]).unwrap();
+        assert_eq!(list(directory.path()), *expected, "{name}, in two goes");
+    }
+}
+
+#[test]
+fn the_last_of_several_entries_wins() {
+    let kinds = ["f a text", "d a", "l a nowhere", "p a"];
+    for form in [overlay(), Form::Flat] {
+        for first in kinds {
+            for second in kinds {
+                let (_directory, listing) = unpack(form, &[&[first, second]]);
+                let opaque = form != Form::Flat && second == "d a" && first != "d a";
+                let expected = if opaque { "D a" } else { second };
+                assert_eq!(listing, [expected], "{first}, {second}");
+            }
+        }
+    }
+    let layer: &[&str] = &["f a old", "h b a", "f a new"];
+    assert_eq!(unpack(overlay(), &[layer]).1, ["f a new", "f b old"]);
+}
+
+#[test]
+fn malformed_names_and_links_are_refused() {
+    for line in [
+        "f .wh.",
+        "f a/.wh.",
+        "f .wh..",
+        "f .wh...",
+        "f a/.wh...",
+        "f .wh.a/b",
+        "f a/.wh.b/c/d",
+        "l a",
+        "h a nowhere",
+        "h a a",
+        "h a nowhere/b",
+        "h a /",
+        "f ",
+        "l  target",
+        "p ",
+    ] {
+        for form in [overlay(), Form::Flat] {
+            let directory = tempfile::tempdir().unwrap();
+            let error = try_unpack(directory.path(), form, &[&[line]]).unwrap_err();
+            assert_eq!(error.kind(), Kind::BadContent, "{line}: {error}");
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let device = EntryKind::CharDevice { major: 0, minor: 0 };
+    let whiteout = Entry::new(LayerPath::parse(b"a").unwrap(), device, 0o600);
+    let mut unpacker = Unpacker::new(open(directory.path()), overlay(), privilege()).unwrap();
+    assert!(
+        unpacker
+            .apply(&whiteout, &mut &b""[..], &NoLowerFiles)
+            .is_err()
+    );
+}
+
+#[test]
+fn content_must_be_as_long_as_announced() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut unpacker = Unpacker::new(open(directory.path()), overlay(), privilege()).unwrap();
+    let (mut entry, _) = entry("f a 12345");
+    let error = unpacker
+        .apply(&entry, &mut &b"1234"[..], &NoLowerFiles)
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::BadContent);
+    assert!(
+        error.to_string().starts_with("cannot unpack /a: "),
+        "{error}"
+    );
+
+    let large: Vec<u8> = (0..3 * BUFFER + 7).map(|n| (n % 251) as u8).collect();
+    entry.kind = EntryKind::File {
+        size: large.len() as u64,
+    };
+    unpacker
+        .apply(&entry, &mut &large[..], &NoLowerFiles)
+        .unwrap();
+    assert!(std::fs::read(directory.path().join("a")).unwrap() == large);
+}
+
+#[test]
+fn metadata_is_set_whatever_comes_later() {
+    let layer: &[&str] = &[
+        "r . 711",
+        "d a 1770",
+        "f a/f x",
+        "d a/b 700",
+        "f a/b/f x",
+        "f later/x 1",
+        "f a/late x",
+        "h a/hard a/f",
+        "l a/link f",
+        "p a/fifo",
+    ];
+    let (directory, _) = unpack(overlay(), &[layer]);
+    let at = |path: &str| std::fs::symlink_metadata(directory.path().join(path)).unwrap();
+    for (path, mode) in [
+        ("", 0o711),
+        ("a", 0o1770),
+        ("a/b", 0o700),
+        ("a/f", 0o644),
+        ("a/fifo", 0o600),
+    ] {
+        assert_eq!(at(path).permissions().mode() & 0o7777, mode, "{path}");
+    }
+    for path in [
+        "", "a", "a/b", "a/f", "a/b/f", "a/late", "a/link", "a/fifo", "a/hard",
+    ] {
+        assert_eq!(
+            (at(path).mtime(), at(path).mtime_nsec()),
+            (1000, 0),
+            "{path:?}"
+        );
+    }
+    // A directory nobody described.
+    assert_eq!(at("later").mtime(), 0);
+    assert_eq!(at("later").permissions().mode() & 0o7777, 0o755);
+    assert_eq!(at("a/f").ino(), at("a/hard").ino());
+
+    let (mut file, _) = entry("f suid");
+    file.mode = 0o6755;
+    file.mtime = Mtime {
+        seconds: -5,
+        nanoseconds: u32::MAX,
+    };
+    if privilege() == Privilege::Root {
+        (file.uid, file.gid) = (12, 34);
+    }
+    let mut unpacker = Unpacker::new(open(directory.path()), Form::Flat, privilege()).unwrap();
+    unpacker.apply(&file, &mut &b""[..], &NoLowerFiles).unwrap();
+    assert!(unpacker.finish().unwrap().is_empty());
+    assert_eq!(at("suid").permissions().mode() & 0o7777, 0o6755);
+    assert_eq!(
+        (at("suid").mtime(), at("suid").mtime_nsec()),
+        (-5, 999_999_999)
+    );
+    assert_eq!((at("suid").uid(), at("suid").gid()), (file.uid, file.gid));
+    assert_eq!(
+        at("").mtime(),
+        1000,
+        "the root's time outlives a second round"
+    );
+}
+
+#[test]
+fn xattrs_are_set_escaped_and_renewed() {
+    let directory = tempfile::tempdir().unwrap();
+    let form = Form::Overlay { user_xattrs: true };
+    let mut unpacker = Unpacker::new(open(directory.path()), form, privilege()).unwrap();
+    for line in ["d a", "f a/f x", "f a/.wh..wh..opq", "d a"] {
+        let (mut entry, content) = entry(line);
+        let more: &[u8] = if unpacker.hidden.is_whiteout(b"-") {
+            b""
+        } else {
+            line.as_bytes()
+        };
+        entry.mode &= 0o555;
+        entry.xattrs = [
+            (b"user.x".to_vec(), more.to_vec()),
+            (b"user.overlay.redirect".to_vec(), b"/etc".to_vec()),
+            (b"security.selinux".to_vec(), b"label".to_vec()),
+        ]
+        .into();
+        unpacker
+            .apply(&entry, &mut &content[..], &NoLowerFiles)
+            .unwrap();
+    }
+    assert!(unpacker.finish().unwrap().is_empty());
+    let fd = open(directory.path());
+    let names = |name: &[u8]| xattr::read_at(&fd, name).unwrap();
+    let escaped = b"user.overlay.overlay.redirect".to_vec();
+    let of_file = names(b"a/f");
+    assert_eq!(
+        of_file.keys().cloned().collect::<Vec<_>>(),
+        [escaped.clone(), b"user.x".to_vec()]
+    );
+    let of_directory = names(b"a");
+    let expected = [b"user.overlay.opaque".to_vec(), escaped, b"user.x".to_vec()];
+    assert_eq!(of_directory.keys().cloned().collect::<Vec<_>>(), expected);
+}
+
+/// One lower file called `low`.
+struct OneLowerFile(tempfile::TempDir);
+
+impl LowerFiles for OneLowerFile {
+    fn open(&self, path: &LayerPath) -> Result<Option<(Entry, File)>> {
+        if path.as_bytes() != b"low" {
+            return Ok(None);
+        }
+        let file = File::open(self.0.path().join("low")).unwrap();
+        Ok(Some((entry("f low content").0, file)))
+    }
+}
+
+#[test]
+fn links_to_lower_files_copy_them_once() {
+    let lower = OneLowerFile(tempfile::tempdir().unwrap());
+    std::fs::write(lower.0.path().join("low"), "content").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut unpacker = Unpacker::new(open(directory.path()), overlay(), privilege()).unwrap();
+    for line in [
+        "h a low",
+        "f .wh.low",
+        "h b low",
+        "f a new",
+        "f b new",
+        "h c low",
+        "h d low",
+    ] {
+        let (entry, content) = entry(line);
+        unpacker.apply(&entry, &mut &content[..], &lower).unwrap();
+    }
+    unpacker.finish().unwrap();
+    let expected = ["f a new", "f b new", "f c content", "f d content", "W low"];
+    assert_eq!(list(directory.path()), expected);
+    let inode = |name| {
+        std::fs::metadata(directory.path().join(name))
+            .unwrap()
+            .ino()
+    };
+    assert_eq!(inode("c"), inode("d"));
+}
+
+#[test]
+fn a_user_gets_notes_instead_of_errors() {
+    let directory = tempfile::tempdir().unwrap();
+    let form = Form::Overlay { user_xattrs: true };
+    let mut unpacker = Unpacker::new(open(directory.path()), form, Privilege::User).unwrap();
+    for line in [
+        "d a 0",
+        "c a/null",
+        "c a/zero",
+        "f a/f x",
+        "d a/b 500",
+        "f a/b/f x",
+        "f a/.wh.x",
+    ] {
+        let (mut entry, content) = entry(line);
+        entry.uid = 4242;
+        entry.xattrs.insert(b"trusted.none".to_vec(), b"1".to_vec());
+        if privilege() == Privilege::Root {
+            entry.xattrs.clear();
+        }
+        unpacker
+            .apply(&entry, &mut &content[..], &NoLowerFiles)
+            .unwrap();
+    }
+    let notes = unpacker.finish().unwrap();
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.contains("(2 entries, the first is /a/null)")),
+        "{notes:?}"
+    );
+    assert!(
+        notes.iter().any(|note| note.starts_with("owners")),
+        "{notes:?}"
+    );
+    let at = |path: &str| std::fs::symlink_metadata(directory.path().join(path));
+    assert_eq!(at("a").unwrap().permissions().mode() & 0o7777, 0);
+    assert_eq!(at("a").unwrap().uid(), rustix::process::geteuid().as_raw());
+    if privilege() == Privilege::Root {
+        assert!(at("a/b/f").unwrap().is_file() && at("a/null").is_err());
+        assert_eq!(at("a/b").unwrap().permissions().mode() & 0o7777, 0o500);
+    }
+    crate::fs::atomic::remove_tree(&directory.path().join("a")).unwrap();
+}
