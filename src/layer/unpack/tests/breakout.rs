@@ -93,7 +93,10 @@ const ATTACKS: &[(&str, &[&str])] = &[
     ),
     ("the root is a link", &["l . OUT", "f secret pwned"]),
     ("the root is a file", &["f . pwned"]),
-    ("the root is a hard link", &["h . ../out", "f secret pwned"]),
+    (
+        "the root is a hard link",
+        &["h . out/secret", "f secret pwned"],
+    ),
     (
         "replace a link's tree",
         &["l a ../out", "f a pwned", "d a", "f a 2"],
@@ -145,13 +148,9 @@ fn attack(root: &Path, form: Form, layers: &[&[String]]) {
             unpacker.next_layer();
         }
         for line in *layer {
-            // Names with `..` are refused before there is an entry.
-            if line.contains("..") && line.contains("/../") && line.starts_with("f ") {
-                assert!(LayerPath::parse(line.as_bytes()).is_err());
+            let Ok((entry, content)) = try_entry(line) else {
                 continue;
-            }
-            let line = line.replace("h . ../out", "h . out");
-            let (entry, content) = entry(&line);
+            };
             let _ = unpacker.apply(&entry, &mut &content[..], &NoLowerFiles);
         }
     }
