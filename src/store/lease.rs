@@ -118,10 +118,23 @@ impl Store {
 
     /// What all living leases claim; removes dead ones. The caller holds the exclusive lock.
     pub(super) fn leased(&self) -> Result<HashSet<Digest>> {
+        self.leased_except(None)
+    }
+
+    /// What living leases claim besides this store value's own.
+    pub(super) fn leased_by_others(&self) -> Result<HashSet<Digest>> {
+        let session = lock(&self.shared.session);
+        self.leased_except(session.as_ref().map(|lease| &*lease.path))
+    }
+
+    fn leased_except(&self, own: Option<&Path>) -> Result<HashSet<Digest>> {
         let directory = self.path("leases");
         let mut all = HashSet::new();
         for entry in std::fs::read_dir(&directory).path("list", &directory)? {
             let path = entry.path("list", &directory)?.path();
+            if own == Some(&*path) {
+                continue;
+            }
             if let Some(_dead) = Lock::try_acquire(&path, Mode::Exclusive)? {
                 let _ = std::fs::remove_file(&path);
                 continue;

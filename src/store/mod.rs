@@ -9,8 +9,12 @@ pub(crate) mod images;
 mod index;
 mod layout;
 mod lease;
+pub(crate) mod list;
+pub(crate) mod prune;
+mod reachable;
 mod resolve;
 pub(crate) mod snapshots;
+pub(crate) mod usage;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -65,6 +69,18 @@ impl Store {
         Ok(store)
     }
 
+    /// The same store with a lease of its own: what is claimed through it ends with it.
+    pub(crate) fn separate(&self) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                root: self.shared.root.clone(),
+                layout: self.shared.layout.clone(),
+                options: self.shared.options,
+                session: Mutex::new(None),
+            }),
+        }
+    }
+
     /// The directory it lies in (`--root`).
     pub(crate) fn root(&self) -> &Path {
         &self.shared.root
@@ -99,5 +115,7 @@ impl Store {
     }
 }
 
+#[cfg(test)]
+mod prune_tests;
 #[cfg(test)]
 mod tests;
