@@ -172,4 +172,4 @@ pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd> {
 
 #[cfg(test)]
 #[path = "overlay_tests.rs"]
-mod tests;
+pub(crate) mod tests;

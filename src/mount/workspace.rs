@@ -12,21 +12,27 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::fs::atomic;
 use crate::fs::lock::{Lock, Mode};
-use crate::mount::detach;
-use crate::mount::record::Record;
+use crate::mount::record::{Backend, Record};
+use crate::mount::{detach, mountinfo};
 use crate::store::Store;
 
 /// What the source of each of our mounts starts with in the mount table; the ID follows.
 pub(crate) const SOURCE: &str = "imgctl:";
 /// Build containers' IDs start so.
 pub(crate) const BUILD: &str = "build-";
+/// Where changes go.
+pub(crate) const UPPER: &str = "upper";
+/// overlayfs's own directory.
+pub(crate) const WORK: &str = "work";
+/// Where the files appear.
+pub(crate) const MERGED: &str = "merged";
 const TRASH: &str = ".trash-";
 const LOCK_OF_ALL: &str = ".lock";
 const LOCK: &str = "lock";
 
 /// Where all mounts of `store` lie.
 pub(crate) fn directory(store: &Store) -> PathBuf {
-    store.root().join("store/mounts")
+    store.root().join("store").join("mounts")
 }
 
 /// One mount's directory, locked by us. Dropped without [`Workspace::keep`] it is unmounted and
@@ -151,8 +157,9 @@ pub(crate) fn ids(store: &Store) -> Result<Vec<String>> {
     Ok(ids)
 }
 
-/// Removes what dead processes left behind: unfinished mounts, build containers, half-emptied
-/// trash. Finished mounts are never touched.
+/// Removes what dead processes and reboots left behind: unfinished mounts, build containers,
+/// unchanged mounts of an earlier boot, half-emptied trash. What a user may have written into
+/// is never touched.
 pub(crate) fn sweep(store: &Store) -> Result<()> {
     let all = directory(store);
     let mut garbage = Vec::new();
@@ -161,13 +168,13 @@ pub(crate) fn sweep(store: &Store) -> Result<()> {
             Err(error) if error.kind() == Kind::NotFound => return Ok(()),
             lock => lock?,
         };
+        let boot_id = mountinfo::boot_id()?;
         for id in ids(store)? {
             let path = all.join(&id);
-            if Record::read(&path).is_ok_and(|record| record.is_some_and(|record| record.ready)) {
+            if !is_garbage(&path, &boot_id) {
                 continue;
             }
-            let lock = path.join(LOCK);
-            let Some(_ours) = Lock::try_acquire(&lock)? else {
+            let Some(_ours) = Lock::try_acquire(&path.join(LOCK), Mode::Exclusive)? else {
                 continue;
             };
             detach::everything_of(&id, &path, true)?;
@@ -184,6 +191,22 @@ pub(crate) fn sweep(store: &Store) -> Result<()> {
     garbage.sort();
     garbage.dedup();
     garbage.iter().try_for_each(|path| atomic::remove_tree(path))
+}
+
+/// Never finished, or ended by a reboot with nothing written into it. A record that cannot be read
+/// is left for the user to decide about.
+fn is_garbage(path: &Path, boot_id: &str) -> bool {
+    match Record::read(path) {
+        Err(_) => false,
+        Ok(None) => true,
+        Ok(Some(record)) if !record.ready => true,
+        Ok(Some(record)) => {
+            let unchanged = || {
+                std::fs::read_dir(path.join(UPPER)).map_or(true, |mut names| names.next().is_none())
+            };
+            record.boot_id != boot_id && record.backend != Backend::Checkout && unchanged()
+        }
+    }
 }
 
 /// Out of sight in one step, then gone: a record never names a half-removed directory.

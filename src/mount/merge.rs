@@ -1,0 +1,305 @@
+//! Fewer snapshots than the kernel's limit: runs of neighbouring layers are merged into one
+//! snapshot each, as few and as small as will do.
+//!
+//! A merged snapshot is a cache like any other, named by the digest of the diff-ids it stands for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::fs::metadata::FileKind;
+use crate::fs::root::Root;
+use crate::image::{Digest, Hasher};
+use crate::layer::unpack::{NoLowerFiles, Unpacker};
+use crate::layer::whiteout::{self, Marker};
+use crate::layer::{Entry, EntryKind, LayerPath, Toc};
+use crate::mount::layers::LayerOf;
+use crate::mount::overlay::MAX_LOWERS;
+use crate::mount::privilege::Privileges;
+use crate::mount::snapshots::open_directory;
+use crate::mount::stack::Snapshot;
+use crate::mount::{implied, lower_files};
+use crate::store::Store;
+
+/// Room for the corrections on top and an empty directory at the bottom.
+const MAX_SNAPSHOTS: usize = MAX_LOWERS - 2;
+
+/// Merges neighbours until the kernel takes the stack; also returns the merged snapshots' names.
+pub(crate) fn reduce(
+    store: &Store,
+    layers: &[LayerOf],
+    snapshots: Vec<Snapshot>,
+    privileges: Privileges,
+) -> Result<(Vec<Snapshot>, Vec<Digest>)> {
+    if snapshots.len() <= MAX_SNAPSHOTS {
+        return Ok((snapshots, Vec::new()));
+    }
+    let sizes: Vec<u64> = layers.iter().map(|layer| layer.blob.size).collect();
+    let mut reduced = Vec::new();
+    let mut names = Vec::new();
+    let mut snapshots = snapshots.into_iter();
+    for run in runs(&sizes, MAX_SNAPSHOTS) {
+        let parts: Vec<Snapshot> = snapshots.by_ref().take(run.len()).collect();
+        if let [part] = parts.as_slice() {
+            reduced.push(part.clone());
+            continue;
+        }
+        let (snapshot, name) = merged(store, &layers[run], &parts, privileges)?;
+        reduced.push(snapshot);
+        names.push(name);
+    }
+    Ok((reduced, names))
+}
+
+/// Parts `sizes` into at most `most` runs, joining the smallest neighbours first.
+fn runs(sizes: &[u64], most: usize) -> Vec<std::ops::Range<usize>> {
+    let mut runs: Vec<(std::ops::Range<usize>, u64)> = sizes
+        .iter()
+        .enumerate()
+        .map(|(number, size)| (number..number + 1, *size))
+        .collect();
+    // As many joints as there are runs too many; each pass joins disjoint pairs, so that ten
+    // thousand layers take a dozen passes.
+    while runs.len() > most {
+        let mut joints: Vec<(u64, usize)> = runs
+            .windows(2)
+            .enumerate()
+            .map(|(number, pair)| (pair[0].1.saturating_add(pair[1].1), number))
+            .collect();
+        joints.sort_unstable();
+        let mut joined = BTreeSet::new();
+        for (_, number) in joints {
+            if joined.len() == runs.len() - most {
+                break;
+            }
+            let is_free = |number: usize| !joined.contains(&number);
+            if is_free(number + 1) && number.checked_sub(1).is_none_or(is_free) {
+                joined.insert(number);
+            }
+        }
+        let mut next: Vec<(std::ops::Range<usize>, u64)> = Vec::new();
+        for (number, (range, size)) in runs.into_iter().enumerate() {
+            match next.last_mut() {
+                Some(last) if number > 0 && joined.contains(&(number - 1)) => {
+                    last.0.end = range.end;
+                    last.1 = last.1.saturating_add(size);
+                }
+                _ => next.push((range, size)),
+            }
+        }
+        runs = next;
+    }
+    runs.into_iter().map(|(range, _)| range).collect()
+}
+
+fn merged(
+    store: &Store,
+    layers: &[LayerOf],
+    parts: &[Snapshot],
+    privileges: Privileges,
+) -> Result<(Snapshot, Digest)> {
+    let name = name_of(layers);
+    let fs = match store.snapshot(&name) {
+        Some(fs) => fs,
+        None => store.make_snapshot(&name, &mut |directory| {
+            let mut tocs = Vec::new();
+            for layer in layers {
+                tocs.push(store.toc(&layer.blob.digest, &layer.diff_id)?);
+            }
+            fill(directory, &tocs, parts, privileges)
+        })?,
+    };
+    let implied = implied::read(&fs)?.unwrap_or_default();
+    Ok((Snapshot { fs, implied }, name))
+}
+
+/// The prefix keeps it apart from any tar's digest.
+fn name_of(layers: &[LayerOf]) -> Digest {
+    let mut hasher = Hasher::new();
+    hasher.update(b"imgctl merged snapshot 1\n");
+    for layer in layers {
+        hasher.update(layer.diff_id.to_string().as_bytes());
+        hasher.update(b"\n");
+    }
+    hasher.finish()
+}
+
+/// What the merged layer has at one path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Item {
+    /// Number of the part and of its entry.
+    Entry(usize, usize),
+    Whiteout,
+}
+
+/// Several layers as one: what each path finally is, and which directories hide what is below
+/// the run.
+#[derive(Debug, Default)]
+struct Union {
+    items: BTreeMap<LayerPath, Item>,
+    opaque: BTreeSet<LayerPath>,
+}
+
+impl Union {
+    fn of(tocs: &[Toc]) -> Result<Self> {
+        let mut union = Self::default();
+        for (part, toc) in tocs.iter().enumerate() {
+            union.add_markers(toc)?;
+            for (number, listed) in toc.entries.iter().enumerate() {
+                if whiteout::marker(&listed.entry.path)? == Marker::None {
+                    union.add_entry(&listed.entry, Item::Entry(part, number), tocs);
+                }
+            }
+        }
+        Ok(union)
+    }
+
+    /// Markers concern lower layers only, so they come before the layer's own entries.
+    fn add_markers(&mut self, toc: &Toc) -> Result<()> {
+        for listed in &toc.entries {
+            match whiteout::marker(&listed.entry.path)? {
+                Marker::Whiteout(path) => {
+                    self.remove_below(&path);
+                    self.items.insert(path, Item::Whiteout);
+                }
+                Marker::Opaque(directory) => {
+                    self.remove_below(&directory);
+                    self.opaque.insert(directory);
+                }
+                Marker::None | Marker::Leftover => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn add_entry(&mut self, entry: &Entry, item: Item, tocs: &[Toc]) {
+        let mut ancestor = entry.path.parent();
+        while let Some(path) = ancestor {
+            self.make_directory(&path, tocs);
+            ancestor = path.parent();
+        }
+        if entry.is_directory() {
+            self.make_directory(&entry.path, tocs);
+        } else {
+            self.remove_below(&entry.path);
+            self.opaque.remove(&entry.path);
+        }
+        self.items.insert(entry.path.clone(), item);
+    }
+
+    /// A directory where something else was: what was there hid all below the run, so the
+    /// directory does.
+    fn make_directory(&mut self, path: &LayerPath, tocs: &[Toc]) {
+        let replaces = match self.items.get(path) {
+            None => false,
+            Some(Item::Whiteout) => true,
+            Some(Item::Entry(part, number)) => {
+                !tocs[*part].entries[*number].entry.is_directory()
+            }
+        };
+        if replaces {
+            self.items.remove(path);
+            self.opaque.insert(path.clone());
+        }
+    }
+
+    fn remove_below(&mut self, path: &LayerPath) {
+        // Names are not empty and have no NUL, so nothing below sorts before this one.
+        let from = path.join(&[1]);
+        let is_below = |other: &LayerPath| other.starts_with(path);
+        while let Some((below, _)) = self.items.range(from.clone()..).next()
+            && is_below(below)
+        {
+            let below = below.clone();
+            self.items.remove(&below);
+        }
+        while let Some(below) = self.opaque.range(from.clone()..).next()
+            && is_below(below)
+        {
+            let below = below.clone();
+            self.opaque.remove(&below);
+        }
+    }
+}
+
+fn fill(
+    directory: &Path,
+    tocs: &[Toc],
+    parts: &[Snapshot],
+    privileges: Privileges,
+) -> Result<()> {
+    let union = Union::of(tocs)?;
+    let roots = parts
+        .iter()
+        .map(|part| Root::open(&part.fs))
+        .collect::<Result<Vec<_>>>()?;
+    let mut unpacker = Unpacker::new(
+        open_directory(directory)?,
+        privileges.overlay_form(),
+        privileges.unpacking(),
+    )?;
+    let mut collector = implied::Collector::default();
+    let mut apply = |entry: &Entry, content: &mut dyn Read| {
+        collector.add(entry);
+        unpacker.apply(entry, content, &NoLowerFiles)
+    };
+    for path in &union.opaque {
+        let marker = marker(path, b".wh..opq");
+        apply(&marker, &mut io::empty())?;
+    }
+    // The first name under which each hard-linked file is written, by its part and inode.
+    let mut first_names: BTreeMap<(usize, u64), LayerPath> = BTreeMap::new();
+    for (path, item) in &union.items {
+        let (part, number) = match item {
+            Item::Whiteout => {
+                let name = path.file_name().unwrap_or_default();
+                let parent = path.parent().unwrap_or_default();
+                apply(&marker(&parent, name), &mut io::empty())?;
+                continue;
+            }
+            Item::Entry(part, number) => (*part, *number),
+        };
+        let entry = &tocs[part].entries[number].entry;
+        if !matches!(entry.kind, EntryKind::File { .. } | EntryKind::HardLink { .. }) {
+            apply(entry, &mut io::empty())?;
+            continue;
+        }
+        let root = &roots[part];
+        let metadata = root.symlink_metadata(path.as_path())?;
+        let mut copy = entry.clone();
+        if metadata.nlink > 1
+            && let Some(first) = first_names.insert((part, metadata.ino), path.clone())
+        {
+            first_names.insert((part, metadata.ino), first.clone());
+            copy.kind = EntryKind::HardLink { target: first };
+            apply(&copy, &mut io::empty())?;
+            continue;
+        }
+        match metadata.kind {
+            FileKind::File => {
+                let (copy, mut file) = lower_files::open(root, path)?;
+                apply(&copy, &mut file)?;
+            }
+            FileKind::Symlink => {
+                let target = root.read_link(path.as_path())?.into_vec();
+                copy.kind = EntryKind::Symlink { target };
+                apply(&copy, &mut io::empty())?;
+            }
+            _ => {
+                return Err(Error::bad_content(format!(
+                    "cannot merge layers: `{path}` is a hard link to a device"
+                )));
+            }
+        }
+    }
+    unpacker.finish()?;
+    implied::write(directory, &collector.finish())
+}
+
+/// The file `.wh.<name>` in `directory`, as layers write it.
+fn marker(directory: &LayerPath, name: &[u8]) -> Entry {
+    let name = [b".wh.", name].concat();
+    Entry::new(directory.join(&name), EntryKind::File { size: 0 }, 0)
+}

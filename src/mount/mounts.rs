@@ -1,0 +1,373 @@
+//! `mount`: choose a back end, write the record, attach. `mounts`: what there is and in what state.
+//!
+//! Anything may die at any line: the record comes before the mount, `ready` after it, and
+//! `workspace::sweep` takes what is in between.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::{Context, Error, IoContext, Kind, Result};
+use crate::image::{Digest, time};
+use crate::mount::privilege::Privileges;
+use crate::mount::record::{Backend, Record};
+use crate::mount::stack::{Snapshot, Stack};
+use crate::mount::workspace::{self, MERGED, UPPER, WORK, Workspace};
+use crate::mount::{OverlaySpec, Upper, attach, checkout, detach, erofs, mountinfo, snapshots};
+use crate::progress::Reporter;
+use crate::store::Store;
+use crate::store::images::Image;
+
+/// How to mount.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    /// Nothing can be written into it.
+    pub(crate) read_only: bool,
+    /// The directory to mount at, created if missing; by default one in the store.
+    pub(crate) target: Option<PathBuf>,
+    /// A name to find it by.
+    pub(crate) name: Option<String>,
+    /// `None` takes the fastest that works here.
+    pub(crate) backend: Option<Backend>,
+}
+
+/// A mount that has been made.
+#[derive(Clone, Debug)]
+pub(crate) struct Mounted {
+    pub(crate) record: Record,
+    /// What the user should know: a plainer back end had to do, owners could not be kept.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Whether the files of a record are there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Mounted,
+    /// A process is making it now, or died while making it.
+    Unfinished,
+    /// A reboot, or somebody with `umount(8)`, has ended it; what was written into it is kept.
+    Stale,
+    /// Mounted in the mount namespace of another process, which is one of those living there.
+    Elsewhere(u32),
+}
+
+impl State {
+    /// One word for tables and JSON.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Mounted => "mounted",
+            Self::Unfinished => "unfinished",
+            Self::Stale => "stale",
+            Self::Elsewhere(_) => "elsewhere",
+        }
+    }
+}
+
+/// Mounts `image`. Each call makes a mount of its own.
+pub(crate) fn mount(
+    store: &Store,
+    image: &Image,
+    options: &Options,
+    reporter: &dyn Reporter,
+) -> Result<Mounted> {
+    let making = Making {
+        store,
+        image,
+        options,
+        reporter,
+        privileges: Privileges::current(),
+        digests: digests_of(image),
+    };
+    let lease = store.lease()?;
+    for digest in &making.digests {
+        lease.hold(digest)?;
+    }
+    workspace::sweep(store)?;
+    if let Some(name) = &options.name {
+        check_name(store, name)?;
+    }
+    match options.backend {
+        Some(Backend::Checkout) => making.checkout(Vec::new()),
+        Some(Backend::Overlay) => making.overlay()?.or_fail(),
+        Some(Backend::Erofs) => making.erofs()?.or_fail(),
+        None => making.whatever_works(),
+    }
+    .context(|| format!("cannot mount {}", image_name(image)))
+}
+
+/// The parts of one `mount` call.
+struct Making<'a> {
+    store: &'a Store,
+    image: &'a Image,
+    options: &'a Options,
+    reporter: &'a dyn Reporter,
+    privileges: Privileges,
+    digests: Vec<Digest>,
+}
+
+/// How an attempt with a back end that needs the kernel's consent went.
+enum Attempt {
+    Mounted(Mounted),
+    /// Not here: a container, a security module, the wrong file system, an old kernel.
+    Refused(Error),
+}
+
+impl Attempt {
+    fn or_fail(self) -> Result<Mounted> {
+        match self {
+            Self::Mounted(mounted) => Ok(mounted),
+            Self::Refused(error) => Err(error),
+        }
+    }
+}
+
+impl Making<'_> {
+    fn whatever_works(&self) -> Result<Mounted> {
+        let refused = if !self.privileges.mount {
+            Error::new(Kind::Denied, "mounting needs CAP_SYS_ADMIN")
+        } else if erofs::is_better(self.store, self.image)?
+            && let Attempt::Mounted(mounted) = self.erofs()?
+        {
+            return Ok(mounted);
+        } else {
+            match self.overlay()? {
+                Attempt::Mounted(mounted) => return Ok(mounted),
+                Attempt::Refused(error) => error,
+            }
+        };
+        if self.options.target.is_some() {
+            return Err(refused.hint("`imgctl export -o DIRECTORY` copies the files without mounting"));
+        }
+        let note = format!("the files have been copied into a plain directory: {refused}");
+        self.checkout(vec![note])
+    }
+
+    fn overlay(&self) -> Result<Attempt> {
+        let ensured = snapshots::ensure(self.store, self.image, self.privileges, self.reporter)?;
+        let stack = Stack::new(ensured.snapshots, !self.privileges.trusted_xattrs)?;
+        self.attach(Backend::Overlay, ensured.merged, ensured.notes, |_| Ok(stack))
+    }
+
+    fn erofs(&self) -> Result<Attempt> {
+        let index = erofs::ensure(self.store, self.image, self.reporter)?;
+        self.attach(Backend::Erofs, index.digests(), Vec::new(), |workspace| {
+            let lower = workspace.make("erofs")?;
+            index.attach(&lower)?;
+            let snapshot = Snapshot {
+                fs: lower,
+                implied: BTreeSet::new(),
+            };
+            Stack::new(vec![snapshot], !self.privileges.trusted_xattrs)
+        })
+    }
+
+    /// Mounts an overlay of the stack that `prepare` gives; it runs when the record is written.
+    fn attach(
+        &self,
+        backend: Backend,
+        more_digests: Vec<Digest>,
+        notes: Vec<String>,
+        prepare: impl FnOnce(&Workspace) -> Result<Stack>,
+    ) -> Result<Attempt> {
+        let workspace = Workspace::create(self.store, "")?;
+        let target = match &self.options.target {
+            Some(target) => own_target(target)?,
+            None => workspace.make(MERGED)?,
+        };
+        let mut record = self.record(&workspace, &target, backend)?;
+        record.digests.extend(more_digests);
+        record.write(&workspace.path(""))?;
+        let stack = match prepare(&workspace) {
+            Ok(stack) => stack,
+            Err(error) if error.kind() != Kind::BadContent => return Ok(Attempt::Refused(error)),
+            Err(error) => return Err(error),
+        };
+        let spec = spec(&workspace, &stack, self.options.read_only)?;
+        if let Err(error) = attach(&spec, &target) {
+            return Ok(Attempt::Refused(error));
+        }
+        record.ready = true;
+        record.write(&workspace.path(""))?;
+        workspace.keep();
+        Ok(Attempt::Mounted(Mounted { record, notes }))
+    }
+
+    fn checkout(&self, mut notes: Vec<String>) -> Result<Mounted> {
+        if self.options.target.is_some() {
+            return Err(Error::usage("a checkout cannot be mounted at a directory of choice")
+                .hint("`imgctl export -o DIRECTORY` copies the files there"));
+        }
+        let workspace = Workspace::create(self.store, "")?;
+        let merged = workspace.make(MERGED)?;
+        let mut record = self.record(&workspace, &merged, Backend::Checkout)?;
+        record.read_only = false;
+        record.write(&workspace.path(""))?;
+        notes.extend(checkout::to_directory(
+            self.store,
+            self.image,
+            &merged,
+            self.privileges,
+            self.reporter,
+        )?);
+        record.ready = true;
+        record.write(&workspace.path(""))?;
+        workspace.keep();
+        Ok(Mounted { record, notes })
+    }
+
+    fn record(&self, workspace: &Workspace, target: &Path, backend: Backend) -> Result<Record> {
+        Ok(Record {
+            id: workspace.id().to_owned(),
+            name: self.options.name.clone(),
+            image: image_name(self.image),
+            manifest: self.image.descriptor.digest.clone(),
+            digests: self.digests.clone(),
+            path: std::fs::canonicalize(target).path("find", target)?,
+            backend,
+            read_only: self.options.read_only,
+            created: time::rfc3339(now()),
+            boot_id: mountinfo::boot_id()?,
+            namespace: mountinfo::namespace()?,
+            ready: false,
+        })
+    }
+}
+
+/// One overlay of a workspace: the stack, its corrections, and an upper unless `read_only`.
+pub(crate) fn spec(workspace: &Workspace, stack: &Stack, read_only: bool) -> Result<OverlaySpec> {
+    let mut lowers = stack.lowers();
+    let top = workspace.make("top")?;
+    if stack.correct(&top)? {
+        lowers.push(top);
+    }
+    if lowers.len() < 2 {
+        lowers.insert(0, workspace.make("empty")?);
+    }
+    if lowers.len() < 2 && read_only {
+        lowers.insert(0, workspace.make("empty2")?);
+    }
+    let upper = if read_only {
+        None
+    } else {
+        let directory = workspace.make(UPPER)?;
+        stack.dress_root(&directory)?;
+        Some(Upper {
+            directory,
+            work: workspace.make(WORK)?,
+        })
+    };
+    Ok(OverlaySpec {
+        source: workspace.source(),
+        lowers,
+        upper,
+        user_xattrs: stack.user_xattrs(),
+        volatile: false,
+        no_devices: true,
+    })
+}
+
+/// One entry of `mounts`.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    pub(crate) id: String,
+    /// `None` if the record is missing (an unfinished mount) or unreadable.
+    pub(crate) record: Option<Record>,
+    pub(crate) state: State,
+}
+
+/// All mounts of the store but those of running builds, oldest first.
+pub(crate) fn list(store: &Store) -> Result<Vec<Listed>> {
+    let mounts = mountinfo::read()?;
+    let boot_id = mountinfo::boot_id()?;
+    let namespace = mountinfo::namespace()?;
+    let mut listed = Vec::new();
+    for id in workspace::ids(store)? {
+        if id.starts_with(workspace::BUILD) {
+            continue;
+        }
+        let directory = workspace::directory(store).join(&id);
+        let record = Record::read(&directory).unwrap_or_default();
+        let state = match &record {
+            None => State::Unfinished,
+            Some(record) if !record.ready => State::Unfinished,
+            Some(record) if record.backend == Backend::Checkout => {
+                if record.path.is_dir() {
+                    State::Mounted
+                } else {
+                    State::Stale
+                }
+            }
+            Some(record) if record.boot_id != boot_id => State::Stale,
+            Some(_) if mounts.iter().any(|mount| detach::belongs(mount, &id, &directory)) => {
+                State::Mounted
+            }
+            Some(record) if record.namespace == namespace => State::Stale,
+            Some(record) => match mountinfo::process_in(&record.namespace) {
+                Some(process) => State::Elsewhere(process),
+                None => State::Stale,
+            },
+        };
+        listed.push(Listed { id, record, state });
+    }
+    let created = |listed: &Listed| listed.record.as_ref().map(|record| record.created.clone());
+    listed.sort_by_key(created);
+    Ok(listed)
+}
+
+/// The image's name, or its manifest's digest.
+pub(crate) fn image_name(image: &Image) -> String {
+    match &image.reference {
+        Some(reference) => reference.to_string(),
+        None => image.descriptor.digest.to_string(),
+    }
+}
+
+/// What a mount needs of the store: manifest, config, blobs, diff-ids.
+fn digests_of(image: &Image) -> Vec<Digest> {
+    let mut digests = vec![
+        image.descriptor.digest.clone(),
+        image.manifest.config.digest.clone(),
+    ];
+    digests.extend(image.manifest.layers.iter().map(|layer| layer.digest.clone()));
+    digests.extend(image.config.rootfs.diff_ids.iter().cloned());
+    digests.sort();
+    digests.dedup();
+    digests
+}
+
+fn own_target(target: &Path) -> Result<PathBuf> {
+    let target = std::path::absolute(target).path("find", target)?;
+    match std::fs::metadata(&target) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => {
+            return Err(Error::usage(format!(
+                "cannot mount at {}: it is not a directory",
+                target.display()
+            )));
+        }
+        Err(_) => std::fs::create_dir_all(&target).path("create", &target)?,
+    }
+    Ok(target)
+}
+
+fn check_name(store: &Store, name: &str) -> Result<()> {
+    let taken = list(store)?
+        .iter()
+        .any(|listed| listed.record.as_ref().is_some_and(|record| record.name.as_deref() == Some(name)));
+    if taken {
+        return Err(Error::new(
+            Kind::Busy,
+            format!("there is a mount called `{name}` already"),
+        )
+        .hint(format!("`imgctl umount {name}` removes it")));
+    }
+    Ok(())
+}
+
+fn now() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|elapsed| i64::try_from(elapsed.as_secs()).ok())
+        .unwrap_or(0)
+}

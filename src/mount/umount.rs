@@ -1,0 +1,139 @@
+//! `umount`: which mounts are meant, and taking them down with what was written into them.
+
+use std::path::Path;
+
+use crate::error::{Error, Kind, Result};
+use crate::mount::mounts::{Listed, State, list};
+use crate::mount::workspace::{self, Workspace};
+use crate::store::Store;
+
+/// Fewer digits of an ID are too likely a typing mistake.
+const SHORTEST_ID: usize = 4;
+
+/// Unmounts what `names` mean: a mount's ID (or its beginning), its name or its path, or an image,
+/// which means all its mounts. What was written into a mount is removed with it. With `lazy`,
+/// mounts in use are detached now and freed by their last user. Returns what was unmounted.
+pub(crate) fn umount(store: &Store, names: &[String], lazy: bool) -> Result<Vec<Listed>> {
+    let mounts = list(store)?;
+    let mut chosen: Vec<Listed> = Vec::new();
+    for name in names {
+        for listed in select(store, &mounts, name)? {
+            if !chosen.iter().any(|other| other.id == listed.id) {
+                chosen.push(listed.clone());
+            }
+        }
+    }
+    take_down(store, chosen, lazy)
+}
+
+/// Unmounts everything, and clears away what crashes have left. One that fails does not keep the
+/// others; the first failure is then the result.
+pub(crate) fn umount_all(store: &Store, lazy: bool) -> Result<Vec<Listed>> {
+    workspace::sweep(store)?;
+    let mounts = list(store)?
+        .into_iter()
+        // Another process is making it: not ours to disturb.
+        .filter(|listed| listed.state != State::Unfinished || listed.record.is_none())
+        .collect();
+    take_down(store, mounts, lazy)
+}
+
+fn take_down(store: &Store, mounts: Vec<Listed>, lazy: bool) -> Result<Vec<Listed>> {
+    let mut done = Vec::new();
+    let mut failure = None;
+    for listed in mounts {
+        match remove(store, &listed, lazy) {
+            Ok(()) => done.push(listed),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    failure.map_or(Ok(done), Err)
+}
+
+fn remove(store: &Store, listed: &Listed, lazy: bool) -> Result<()> {
+    if let State::Elsewhere(process) = listed.state {
+        return Err(Error::new(
+            Kind::Busy,
+            format!(
+                "cannot unmount {}: it is mounted in another mount namespace, that of process {process}",
+                listed.id
+            ),
+        )
+        .hint(format!(
+            "run `nsenter -t {process} -m imgctl umount {}`",
+            listed.id
+        )));
+    }
+    match Workspace::open(store, &listed.id)? {
+        Some(workspace) => workspace.remove(lazy),
+        None => Ok(()),
+    }
+}
+
+fn select<'a>(store: &Store, mounts: &'a [Listed], name: &str) -> Result<Vec<&'a Listed>> {
+    let exact: Vec<&Listed> = mounts
+        .iter()
+        .filter(|listed| listed.id == name || has_name(listed, name) || has_path(listed, name))
+        .collect();
+    if !exact.is_empty() {
+        return Ok(exact);
+    }
+    if name.len() >= SHORTEST_ID {
+        let beginning: Vec<&Listed> = mounts
+            .iter()
+            .filter(|listed| listed.id.starts_with(name))
+            .collect();
+        match beginning.len() {
+            0 => {}
+            1 => return Ok(beginning),
+            _ => {
+                let ids: Vec<&str> = beginning.iter().map(|listed| listed.id.as_str()).collect();
+                return Err(Error::usage(format!("`{name}` could be any of {}", ids.join(", "))));
+            }
+        }
+    }
+    let of_image: Vec<&Listed> = of_image(store, mounts, name);
+    if of_image.is_empty() {
+        return Err(Error::not_found(format!("nothing is mounted as `{name}`"))
+            .hint("`imgctl mounts` lists IDs, names, images and paths"));
+    }
+    Ok(of_image)
+}
+
+fn has_name(listed: &Listed, name: &str) -> bool {
+    listed
+        .record
+        .as_ref()
+        .is_some_and(|record| record.name.as_deref() == Some(name))
+}
+
+fn has_path(listed: &Listed, name: &str) -> bool {
+    let Some(record) = &listed.record else {
+        return false;
+    };
+    let path = Path::new(name);
+    record.path == path
+        || std::fs::canonicalize(path).is_ok_and(|path| path == record.path)
+        || std::path::absolute(path).is_ok_and(|path| path == record.path)
+}
+
+/// By the name it was mounted under, even if that is gone from the store, or by whatever the
+/// name means now.
+fn of_image<'a>(store: &Store, mounts: &'a [Listed], name: &str) -> Vec<&'a Listed> {
+    let meant = store.resolve(name).ok();
+    let full_name = meant
+        .as_ref()
+        .and_then(|named| named.reference.as_ref())
+        .map(ToString::to_string);
+    let digest = meant.map(|named| named.descriptor.digest);
+    mounts
+        .iter()
+        .filter(|listed| {
+            listed.record.as_ref().is_some_and(|record| {
+                record.image == name
+                    || full_name.as_ref() == Some(&record.image)
+                    || digest.as_ref() == Some(&record.manifest)
+            })
+        })
+        .collect()
+}
