@@ -31,7 +31,7 @@ pub(crate) fn to_directory(
             unpacker.apply(entry, content, &NoLowerFiles)
         })
         .context(|| format!("cannot unpack layer {}", layer.blob.digest))?;
-        unpacker.next_layer()?;
+        unpacker.next_layer();
     }
     let notes = unpacker.finish()?;
     task.done("unpacked");

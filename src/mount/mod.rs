@@ -2,16 +2,29 @@
 //!
 //! Must not know how images are built or moved, nor the command line.
 
+mod build_mount;
+pub(crate) mod checkout;
 mod detach;
+pub(crate) mod erofs;
 pub(crate) mod fs_context;
 mod implied;
+pub(crate) mod layers;
+mod lower_files;
+mod merge;
 mod mountinfo;
+mod mounts;
 pub(crate) mod overlay;
 mod overlay_compat;
 mod path_serde;
 pub(crate) mod privilege;
-pub(crate) mod record;
-pub(crate) mod stack;
+mod record;
+mod snapshots;
+mod stack;
+mod umount;
 mod workspace;
 
+pub(crate) use build_mount::BuildMount;
+pub(crate) use mounts::{Listed, Mounted, Options, State, list, mount};
 pub(crate) use overlay::{OverlaySpec, Upper, attach};
+pub(crate) use record::{Backend, Record};
+pub(crate) use umount::{umount, umount_all};
