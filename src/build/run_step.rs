@@ -16,8 +16,9 @@ use crate::build::step_cache::Key;
 use crate::error::{Error, IoContext as _, Kind, Result};
 use crate::fs::root::Root;
 use crate::kubefile::ast::{Mount, Run, RunCommand, RunNetwork, RunSecurity};
+use crate::kubefile::expand;
 use crate::layer::{EntryKind, LayerPath, snapshot_diff};
-use crate::mount::build_mount::BuildMount;
+use crate::mount::BuildMount;
 use crate::mount::layers::LayerOf;
 use crate::progress::Reporter;
 
@@ -43,8 +44,9 @@ impl Stage<'_> {
             .iter()
             .map(|mount| {
                 let lookup = |name: &str| self.scope.get(name);
+                let escape = self.scope.escape();
                 mount
-                    .resolve(self.scope.escape(), &lookup)
+                    .resolve(&|word| expand::expand(word, escape, &lookup))
                     .map_err(|problem| Error::usage(format!("--mount={}: {}", mount.raw, problem.message)))
             })
             .collect::<Result<_>>()?;
