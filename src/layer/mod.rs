@@ -3,11 +3,18 @@
 //! Everything here works on streams and directory descriptors handed in. Must not know the store,
 //! images or Kubefiles.
 
+mod block;
 pub(crate) mod compress;
 pub(crate) mod decompress;
 pub(crate) mod entry;
 pub(crate) mod snapshot_diff;
+mod pax;
+mod pipe;
+mod pipeline;
+mod sparse;
+mod tar_header;
 pub(crate) mod tar_reader;
+mod tar_writer;
 pub(crate) mod toc;
 pub(crate) mod tree;
 pub(crate) mod unpack;

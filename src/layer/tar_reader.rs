@@ -1,9 +1,19 @@
 //! A strict, streaming tar reader: ustar, PAX, GNU long names and sparse files; bytes stay bytes.
+//!
+//! Where tar readers are known to disagree about where the next header lies or what a name is, we
+//! read as Go's archive/tar does (which all of Docker, containerd, podman and skopeo use) or
+//! refuse: an archive with two meanings is an attack. Must not know what becomes of the entries.
 
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 
-use crate::error::Result;
-use crate::layer::Entry;
+use crate::error::{Error, IoContext, Kind, Result};
+use crate::layer::pax::{self, Records};
+use crate::layer::sparse::{self, PaxSparse, Piece};
+use crate::layer::tar_header::{self as header, BLOCK, Field, TypeFlag};
+use crate::layer::{Entry, EntryKind, LayerPath, Mtime, tar_writer};
+
+#[cfg(test)]
+mod tests;
 
 /// Bounds on what a foreign archive may make us do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,37 +45,627 @@ impl Default for Limits {
     }
 }
 
+/// Ratios of small archives say nothing: they are looked at beyond these bytes of output.
+pub(super) const RATIO_FROM: u64 = 64 << 20;
+
+/// Bytes of one component of a path: what Linux file systems take (NAME_MAX).
+const MAX_NAME: usize = 255;
+
 /// Reads entries one after another; between two calls of [`TarReader::next_entry`] it is the
 /// reader of the current file's content.
+#[derive(Debug)]
 pub(crate) struct TarReader<R> {
-    reader: R,
+    stream: Stream<R>,
+    limits: Limits,
+    /// PAX records for all entries that follow.
+    global: Records,
+    entries: u64,
+    /// Bytes of holes in sparse files so far.
+    holes: u64,
+    current: Content,
+    ended: bool,
+}
+
+/// The archive with our place in it.
+#[derive(Debug)]
+struct Stream<R> {
+    reader: BufReader<R>,
+    /// Bytes read so far.
+    position: u64,
+    size_limit: u64,
+}
+
+/// What is left of the current entry.
+#[derive(Debug, Default)]
+struct Content {
+    path: LayerPath,
+    /// Where it starts, unless it is sparse or there is none.
+    offset: Option<u64>,
+    /// Stored bytes not yet read, padding not counted.
+    stored: u64,
+    padding: u64,
+    sparse: Option<SparsePlace>,
+}
+
+#[derive(Debug)]
+struct SparsePlace {
+    map: sparse::Map,
+    position: u64,
+    stretch: usize,
+}
+
+/// What headers before an entry's own say about it.
+#[derive(Debug, Default)]
+struct Announced {
+    pax: Option<Records>,
+    sparse: PaxSparse,
+    long_name: Option<Vec<u8>>,
+    long_link: Option<Vec<u8>>,
 }
 
 impl<R: Read> TarReader<R> {
     /// Starts at the archive's first byte.
-    pub(crate) fn new(reader: R, _limits: Limits) -> Self {
-        Self { reader }
+    pub(crate) fn new(reader: R, limits: Limits) -> Self {
+        Self {
+            stream: Stream {
+                reader: BufReader::with_capacity(64 << 10, reader),
+                position: 0,
+                size_limit: limits.size,
+            },
+            limits,
+            global: Records::new(),
+            entries: 0,
+            holes: 0,
+            current: Content::default(),
+            ended: false,
+        }
     }
 
     /// The next entry, skipping what is left of the current content; `None` at the end, after
     /// which the rest of the stream has been read to EOF (trailing bytes count for the diff-id).
     pub(crate) fn next_entry(&mut self) -> Result<Option<Entry>> {
-        todo!()
+        if self.ended {
+            return Ok(None);
+        }
+        self.skip_content()?;
+        let start = self.stream.position;
+        let entry = self
+            .read_entry()
+            .map_err(|error| error.context(format!("cannot read the tar entry at byte {start}")))?;
+        if entry.is_none() {
+            self.ended = true;
+            self.stream.drain()?;
+        }
+        Ok(entry)
     }
 
     /// Where in the tar stream the current file's content starts, in bytes; `None` for sparse files.
     pub(crate) fn content_offset(&self) -> Option<u64> {
-        todo!()
+        self.current.offset
     }
 
-    /// Gives the stream back.
+    /// Gives the stream back. Once the end has been reached nothing of it is lost.
     pub(crate) fn into_inner(self) -> R {
-        self.reader
+        self.stream.reader.into_inner()
+    }
+
+    fn skip_content(&mut self) -> Result<()> {
+        let content = std::mem::take(&mut self.current);
+        let skipped = self
+            .stream
+            .skip(content.stored)
+            .and_then(|()| self.stream.skip(content.padding));
+        skipped.map_err(|error| error.context(format!("cannot read `{}`", content.path)))
+    }
+
+    /// Reads headers up to and including the next entry's own.
+    fn read_entry(&mut self) -> Result<Option<Entry>> {
+        let mut announced = Announced::default();
+        loop {
+            let Some(block) = self.next_header()? else {
+                return if announced.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(refuse("the archive ends where an entry was announced"))
+                };
+            };
+            let flag = TypeFlag::from_byte(block[Field::TYPE]);
+            match flag {
+                TypeFlag::Pax => {
+                    let body = self.read_body(&block)?;
+                    announced.add_pax(&body)?;
+                }
+                TypeFlag::PaxGlobal => {
+                    if !announced.is_empty() {
+                        return Err(refuse("a global header stands between an entry's headers"));
+                    }
+                    let body = self.read_body(&block)?;
+                    self.add_global(&body)?;
+                }
+                TypeFlag::GnuLongName | TypeFlag::GnuLongLink => {
+                    let body = self.read_body(&block)?;
+                    announced.add_long(flag, &body)?;
+                }
+                TypeFlag::GnuVolume => {
+                    let size = self.stored_size(&block, &announced)?;
+                    self.skip_entry(size)?;
+                    announced = Announced::default();
+                }
+                TypeFlag::GnuContinued => {
+                    return Err(refuse("archives of several volumes are not supported"));
+                }
+                _ => return self.read_main(&block, flag, announced).map(Some),
+            }
+        }
+    }
+
+    /// The next header block with a right checksum; `None` at the end of the archive.
+    fn next_header(&mut self) -> Result<Option<[u8; BLOCK]>> {
+        let Some(block) = self.stream.block()? else {
+            return Ok(None);
+        };
+        if block == [0; BLOCK] {
+            return match self.stream.block()? {
+                None => Ok(None),
+                Some(second) if second == [0; BLOCK] => Ok(None),
+                Some(_) => Err(refuse("a block of zeros stands between entries")),
+            };
+        }
+        if !header::checksum_holds(&block) {
+            return Err(refuse("the header's checksum is wrong"));
+        }
+        Ok(Some(block))
+    }
+
+    /// The content of a header that describes another one.
+    fn read_body(&mut self, block: &[u8; BLOCK]) -> Result<Vec<u8>> {
+        let size = unsigned(header::get(block, Field::SIZE), "size")?;
+        if size > self.limits.pax {
+            return Err(refuse(format!(
+                "an extended header of {size} bytes is longer than the limit of {}",
+                self.limits.pax
+            )));
+        }
+        let mut body = vec![0; usize::try_from(size).map_err(|_| refuse("header too long"))?];
+        self.stream.fill(&mut body)?;
+        self.stream.skip(tar_writer::padding(size) as u64)?;
+        Ok(body)
+    }
+
+    fn skip_entry(&mut self, size: u64) -> Result<()> {
+        self.stream.skip(size)?;
+        self.stream.skip(tar_writer::padding(size) as u64)
+    }
+
+    fn add_global(&mut self, body: &[u8]) -> Result<()> {
+        for (key, value) in pax::parse(body)? {
+            // Some readers apply them to every entry that follows, others (Go's) do not.
+            let is_ambiguous = matches!(key, pax::PATH | pax::LINKPATH | pax::SIZE)
+                || key.starts_with(pax::SPARSE);
+            if is_ambiguous {
+                return Err(refuse(format!(
+                    "a global header sets `{}` for all entries",
+                    key.escape_ascii()
+                )));
+            }
+            if value.is_empty() {
+                self.global.remove(key);
+            } else if matches!(key, pax::UID | pax::GID | pax::MTIME) {
+                self.global.insert(key.to_vec(), value.to_vec());
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that the archive holds for an entry: the PAX size, always, else the header's.
+    fn stored_size(&self, block: &[u8; BLOCK], announced: &Announced) -> Result<u64> {
+        match announced.record(pax::SIZE) {
+            Some(value) => pax::decimal(value).ok_or_else(|| refuse("malformed PAX size")),
+            None => unsigned(header::get(block, Field::SIZE), "size"),
+        }
+    }
+
+    fn read_main(
+        &mut self,
+        block: &[u8; BLOCK],
+        flag: TypeFlag,
+        announced: Announced,
+    ) -> Result<Entry> {
+        self.entries += 1;
+        if self.entries > self.limits.entries {
+            return Err(refuse(format!(
+                "there are more than {} entries",
+                self.limits.entries
+            )));
+        }
+        let name = announced.name(block);
+        let path = self.path(&name)?;
+        let stored = self.stored_size(block, &announced)?;
+        let is_old_directory = flag == TypeFlag::OldRegular && name.ends_with(b"/");
+        let kind = match flag {
+            TypeFlag::HardLink => EntryKind::HardLink {
+                target: self.path(&announced.link(block))?,
+            },
+            TypeFlag::Symlink => EntryKind::Symlink {
+                target: self.symlink_target(announced.link(block))?,
+            },
+            TypeFlag::CharDevice => {
+                let (major, minor) = device(block)?;
+                EntryKind::CharDevice { major, minor }
+            }
+            TypeFlag::BlockDevice => {
+                let (major, minor) = device(block)?;
+                EntryKind::BlockDevice { major, minor }
+            }
+            TypeFlag::Fifo => EntryKind::Fifo,
+            TypeFlag::Directory | TypeFlag::GnuDumpDirectory => EntryKind::Directory,
+            _ if is_old_directory => EntryKind::Directory,
+            _ => EntryKind::File { size: stored },
+        };
+        let mut entry = self.with_metadata(block, &announced, path, kind)?;
+        self.start_content(block, flag, &announced, &mut entry, stored)?;
+        let no_name = entry.path.is_root() && !entry.is_directory();
+        let links_root = matches!(&entry.kind, EntryKind::HardLink { target } if target.is_root());
+        if no_name || links_root {
+            return Err(refuse("the entry has no name, or links to none"));
+        }
+        Ok(entry)
+    }
+
+    /// Sets up [`Content`]; for sparse files this reads the map.
+    fn start_content(
+        &mut self,
+        block: &[u8; BLOCK],
+        flag: TypeFlag,
+        announced: &Announced,
+        entry: &mut Entry,
+        mut stored: u64,
+    ) -> Result<()> {
+        let padding = tar_writer::padding(stored) as u64;
+        let map = if announced.sparse.is_sparse() {
+            if !matches!(entry.kind, EntryKind::File { .. }) || flag == TypeFlag::GnuSparse {
+                return Err(refuse("PAX calls something sparse that is no regular file"));
+            }
+            let before = self.stream.position;
+            let mut limited = (&mut self.stream).take(stored);
+            let map = announced.sparse.read_map(&mut limited)?;
+            stored -= self.stream.position - before;
+            Some(map)
+        } else if flag == TypeFlag::GnuSparse {
+            let stream = &mut self.stream;
+            let next = || stream.block()?.ok_or_else(truncated);
+            Some(sparse::read_gnu(block, next)?)
+        } else {
+            None
+        };
+        let is_file = matches!(entry.kind, EntryKind::File { .. });
+        let (stored, padding) = match flag {
+            // Only these are followed by content; a size elsewhere is without meaning.
+            _ if is_file => (stored, padding),
+            TypeFlag::GnuDumpDirectory => (stored, padding),
+            _ => (0, 0),
+        };
+        if let Some(map) = &map {
+            if map.stored() != stored {
+                return Err(refuse(
+                    "the map of a sparse file does not match its content",
+                ));
+            }
+            self.count_holes(map)?;
+            entry.kind = EntryKind::File { size: map.size() };
+        }
+        self.current = Content {
+            path: entry.path.clone(),
+            offset: (is_file && map.is_none()).then_some(self.stream.position),
+            stored,
+            padding,
+            sparse: map.map(|map| SparsePlace {
+                map,
+                position: 0,
+                stretch: 0,
+            }),
+        };
+        Ok(())
+    }
+
+    /// Holes cost an archive nothing and its reader everything: what they add is bounded.
+    fn count_holes(&mut self, map: &sparse::Map) -> Result<()> {
+        let position = self.stream.position;
+        self.holes = self.holes.saturating_add(map.size() - map.stored());
+        let most = position.saturating_mul(self.limits.ratio);
+        if self.holes > most.max(RATIO_FROM) {
+            return Err(refuse(format!(
+                "the holes of sparse files are more than {} times the archive's size",
+                self.limits.ratio
+            )));
+        }
+        if self.holes.saturating_add(position) > self.limits.size {
+            return Err(too_large(self.limits.size));
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &[u8]) -> Result<LayerPath> {
+        if name.len() > self.limits.path {
+            return Err(refuse(format!(
+                "a path of {} bytes is longer than the limit of {}",
+                name.len(),
+                self.limits.path
+            )));
+        }
+        let path = LayerPath::parse(name)?;
+        if path.components().count() > self.limits.depth {
+            return Err(refuse(format!(
+                "a path is deeper than the limit of {} directories",
+                self.limits.depth
+            )));
+        }
+        if path.components().any(|name| name.len() > MAX_NAME) {
+            return Err(refuse(format!(
+                "`{path}` has a component of more than {MAX_NAME} bytes"
+            )));
+        }
+        Ok(path)
+    }
+
+    fn symlink_target(&self, target: Vec<u8>) -> Result<Vec<u8>> {
+        if target.is_empty() || target.contains(&0) || target.len() > self.limits.path {
+            return Err(refuse("a symlink's target is empty, too long or has a NUL"));
+        }
+        Ok(target)
+    }
+
+    /// A record for this entry or, failing that, for all.
+    fn record<'a>(&'a self, announced: &'a Announced, key: &[u8]) -> Option<&'a [u8]> {
+        let global = || self.global.get(key).map(Vec::as_slice);
+        announced.record(key).or_else(global)
+    }
+
+    fn with_metadata(
+        &self,
+        block: &[u8; BLOCK],
+        announced: &Announced,
+        path: LayerPath,
+        kind: EntryKind,
+    ) -> Result<Entry> {
+        let id = |key: &[u8], field| {
+            let id = match self.record(announced, key) {
+                Some(value) => pax::decimal(value),
+                None => Some(unsigned(header::get(block, field), "owner")?),
+            };
+            // The highest means "no change" to chown.
+            id.and_then(|id| u32::try_from(id).ok())
+                .filter(|id| *id != u32::MAX)
+                .ok_or_else(|| refuse("an owner's number is malformed or too large"))
+        };
+        let mtime = match self.record(announced, pax::MTIME) {
+            Some(value) => pax::parse_time(value).ok_or_else(|| refuse("malformed PAX mtime"))?,
+            None => Mtime {
+                seconds: header::number(header::get(block, Field::MTIME))?,
+                nanoseconds: 0,
+            },
+        };
+        let mode = unsigned(header::get(block, Field::MODE), "mode")?;
+        let mut entry = Entry::new(path, kind, (mode & 0o7777) as u32);
+        entry.uid = id(pax::UID, Field::UID)?;
+        entry.gid = id(pax::GID, Field::GID)?;
+        entry.mtime = mtime;
+        for (key, value) in announced.pax.iter().flatten() {
+            match key.strip_prefix(pax::XATTR) {
+                Some(b"") => return Err(refuse("an extended attribute has no name")),
+                Some(name) => {
+                    entry.xattrs.insert(name.to_vec(), value.clone());
+                }
+                None => {}
+            }
+        }
+        Ok(entry)
+    }
+}
+
+impl Announced {
+    fn is_empty(&self) -> bool {
+        self.pax.is_none() && self.long_name.is_none() && self.long_link.is_none()
+    }
+
+    fn add_pax(&mut self, body: &[u8]) -> Result<()> {
+        if self.pax.is_some() {
+            return Err(refuse("two PAX headers describe one entry"));
+        }
+        let mut records = Records::new();
+        for (key, value) in pax::parse(body)? {
+            if let Some(key) = key.strip_prefix(pax::SPARSE) {
+                self.sparse.add(key, value)?;
+                continue;
+            }
+            records.insert(key.to_vec(), value.to_vec());
+        }
+        self.pax = Some(records);
+        Ok(())
+    }
+
+    fn add_long(&mut self, flag: TypeFlag, body: &[u8]) -> Result<()> {
+        let text = header::until_nul(body);
+        if body[text.len()..].iter().any(|byte| *byte != 0) {
+            return Err(refuse("a GNU long name contains a NUL byte"));
+        }
+        let place = match flag {
+            TypeFlag::GnuLongName => &mut self.long_name,
+            _ => &mut self.long_link,
+        };
+        match place.replace(text.to_vec()) {
+            None => Ok(()),
+            Some(_) => Err(refuse("two GNU long names are given for one entry")),
+        }
+    }
+
+    /// A record of this entry's own PAX header; an empty value stands for none.
+    fn record(&self, key: &[u8]) -> Option<&[u8]> {
+        let value = self.pax.as_ref()?.get(key)?;
+        (!value.is_empty()).then_some(value)
+    }
+
+    fn name(&self, block: &[u8; BLOCK]) -> Vec<u8> {
+        if let Some(name) = &self.sparse.name {
+            return name.clone();
+        }
+        if let Some(name) = self.record(pax::PATH) {
+            return name.to_vec();
+        }
+        if let Some(name) = &self.long_name {
+            return name.clone();
+        }
+        let name = header::text(block, Field::NAME);
+        let prefix = prefix(block);
+        if prefix.is_empty() {
+            return name.to_vec();
+        }
+        [prefix, b"/", name].concat()
+    }
+
+    fn link(&self, block: &[u8; BLOCK]) -> Vec<u8> {
+        let linkpath = self.record(pax::LINKPATH);
+        match linkpath.or(self.long_link.as_deref()) {
+            Some(link) => link.to_vec(),
+            None => header::text(block, Field::LINK).to_vec(),
+        }
+    }
+}
+
+/// The first half of a long name, where the format has one.
+fn prefix(block: &[u8; BLOCK]) -> &[u8] {
+    if !header::get(block, Field::MAGIC).starts_with(b"ustar\0") {
+        return b"";
+    }
+    if header::get(block, Field::STAR_TRAILER) == b"tar\0" {
+        return header::text(block, Field::STAR_PREFIX);
+    }
+    header::text(block, Field::PREFIX)
+}
+
+fn device(block: &[u8; BLOCK]) -> Result<(u32, u32)> {
+    let number = |field| {
+        let number = unsigned(header::get(block, field), "device number")?;
+        u32::try_from(number).map_err(|_| refuse("a device number is too large"))
+    };
+    Ok((number(Field::MAJOR)?, number(Field::MINOR)?))
+}
+
+fn unsigned(field: &[u8], what: &str) -> Result<u64> {
+    let number = header::number(field)?;
+    u64::try_from(number).map_err(|_| refuse(format!("a {what} is negative")))
+}
+
+fn refuse(why: impl Into<String>) -> Error {
+    Error::bad_content(why)
+}
+
+fn truncated() -> Error {
+    refuse("the archive is truncated")
+}
+
+fn too_large(limit: u64) -> Error {
+    refuse(format!(
+        "the archive is larger than the limit of {limit} bytes"
+    ))
+}
+
+impl<R: Read> Stream<R> {
+    /// One block, or `None` at the end of the stream.
+    fn block(&mut self) -> Result<Option<[u8; BLOCK]>> {
+        let mut block = [0; BLOCK];
+        let mut filled = 0;
+        while filled < BLOCK {
+            match self.read(&mut block[filled..]) {
+                Ok(0) if filled == 0 => return Ok(None),
+                Ok(0) => return Err(truncated()),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io("cannot read the archive", error)),
+            }
+        }
+        Ok(Some(block))
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
+        self.read_exact(buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => truncated(),
+            _ => Error::io("cannot read the archive", error),
+        })
+    }
+
+    fn skip(&mut self, count: u64) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let skipped = io::copy(&mut self.take(count), &mut io::sink())
+            .doing(|| "cannot read the archive".to_owned())?;
+        if skipped == count {
+            Ok(())
+        } else {
+            Err(truncated())
+        }
+    }
+
+    /// Reads what follows the end of the archive.
+    fn drain(&mut self) -> Result<()> {
+        io::copy(self, &mut io::sink()).doing(|| "cannot read the archive".to_owned())?;
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Stream<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.position += count as u64;
+        if self.position > self.size_limit {
+            return Err(too_large(self.size_limit).into());
+        }
+        Ok(count)
+    }
+}
+
+impl<R: Read> TarReader<R> {
+    fn read_stored(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.current.stored).unwrap_or(usize::MAX);
+        let most = most.min(buffer.len());
+        if most == 0 {
+            return Ok(0);
+        }
+        let count = self.stream.read(&mut buffer[..most])?;
+        if count == 0 {
+            let what = format!("the archive ends in the middle of `{}`", self.current.path);
+            return Err(Error::new(Kind::BadContent, what).into());
+        }
+        self.current.stored -= count as u64;
+        Ok(count)
     }
 }
 
 impl<R: Read> Read for TarReader<R> {
-    fn read(&mut self, _buffer: &mut [u8]) -> io::Result<usize> {
-        todo!()
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(place) = &mut self.current.sparse else {
+            return self.read_stored(buffer);
+        };
+        let shorten = |count: u64| {
+            usize::try_from(count)
+                .unwrap_or(usize::MAX)
+                .min(buffer.len())
+        };
+        let count = match place.map.at(place.position, &mut place.stretch) {
+            Piece::Hole(count) => {
+                let count = shorten(count);
+                buffer[..count].fill(0);
+                count
+            }
+            Piece::Content(count) => {
+                let count = shorten(count);
+                self.read_stored(&mut buffer[..count])?
+            }
+        };
+        if let Some(place) = &mut self.current.sparse {
+            place.position += count as u64;
+        }
+        Ok(count)
     }
 }
