@@ -16,7 +16,12 @@ const BLOCK: usize = 512;
 
 /// The items of `file` if its content is a tar, compressed or not; `None` if it is something else
 /// (then `file` stands at its beginning again).
-pub(crate) fn read(store: &Store, mut file: File, name: &str, limits: Limits) -> Result<Option<Vec<Item>>> {
+pub(crate) fn read(
+    store: &Store,
+    mut file: File,
+    name: &str,
+    limits: Limits,
+) -> Result<Option<Vec<Item>>> {
     if !is_archive(&mut file, name)? {
         return Ok(None);
     }
@@ -31,12 +36,20 @@ pub(crate) fn read(store: &Store, mut file: File, name: &str, limits: Limits) ->
         let mut hasher = blake3::Hasher::new();
         let is_file = matches!(entry.kind, EntryKind::File { .. });
         if is_file {
-            let mut both = Tee { file: &mut spool, hasher: &mut hasher };
-            io::copy(&mut tar, &mut both).doing(|| format!("cannot extract {} of {name}", entry.path))?;
+            let mut both = Tee {
+                file: &mut spool,
+                hasher: &mut hasher,
+            };
+            io::copy(&mut tar, &mut both)
+                .doing(|| format!("cannot extract {} of {name}", entry.path))?;
         }
         let item = Item {
             content: Content::None,
-            digest: Some(if is_file { *hasher.finalize().as_bytes() } else { [0; 32] }),
+            digest: Some(if is_file {
+                *hasher.finalize().as_bytes()
+            } else {
+                [0; 32]
+            }),
             file: is_file.then_some((offset, size)),
             xattrs_unread: false,
             entry,
@@ -54,7 +67,10 @@ pub(crate) fn read(store: &Store, mut file: File, name: &str, limits: Limits) ->
     let spool = rewound(spool)?;
     for item in &mut items {
         if let Some((offset, _)) = item.file.take() {
-            item.content = Content::Range { file: Arc::clone(&spool), offset };
+            item.content = Content::Range {
+                file: Arc::clone(&spool),
+                offset,
+            };
         }
     }
     resolve_links(&mut items, &places);
@@ -65,8 +81,12 @@ pub(crate) fn read(store: &Store, mut file: File, name: &str, limits: Limits) ->
 /// before its target.
 fn resolve_links(items: &mut [Item], places: &HashMap<LayerPath, usize>) {
     for index in 0..items.len() {
-        let EntryKind::HardLink { target } = &items[index].entry.kind else { continue };
-        let Some(place) = places.get(target).copied() else { continue };
+        let EntryKind::HardLink { target } = &items[index].entry.kind else {
+            continue;
+        };
+        let Some(place) = places.get(target).copied() else {
+            continue;
+        };
         if matches!(items[place].entry.kind, EntryKind::HardLink { .. }) {
             continue;
         }
@@ -102,29 +122,42 @@ impl io::Write for Tee<'_> {
 fn is_archive(file: &mut File, name: &str) -> Result<bool> {
     let mut block = Vec::with_capacity(BLOCK);
     {
-        let copy = file.try_clone().doing(|| format!("cannot open {name} twice"))?;
+        let copy = file
+            .try_clone()
+            .doing(|| format!("cannot open {name} twice"))?;
         // What cannot be decompressed is a file like any other.
         if let Ok((_, reader)) = decompress::decompress(copy) {
             let _ = reader.take(BLOCK as u64).read_to_end(&mut block);
         }
     }
-    file.seek(SeekFrom::Start(0)).doing(|| format!("cannot rewind {name}"))?;
+    file.seek(SeekFrom::Start(0))
+        .doing(|| format!("cannot rewind {name}"))?;
     Ok(is_tar_header(&block))
 }
 
 /// A block with a right checksum (POSIX pax, ustar header); an empty tar is one of zeros.
 fn is_tar_header(block: &[u8]) -> bool {
-    let Some(field) = block.get(148..156).filter(|_| block.len() == BLOCK) else { return false };
+    let Some(field) = block.get(148..156).filter(|_| block.len() == BLOCK) else {
+        return false;
+    };
     if block.iter().all(|b| *b == 0) {
         return true;
     }
     let text: String = field.iter().map(|b| char::from(*b)).collect();
     let digits = text.trim_matches(|c| c == ' ' || c == '\0');
-    let Ok(expected) = u64::from_str_radix(digits, 8) else { return false };
+    let Ok(expected) = u64::from_str_radix(digits, 8) else {
+        return false;
+    };
     let sum: u64 = block
         .iter()
         .enumerate()
-        .map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u64::from(*byte) })
+        .map(|(at, byte)| {
+            if (148..156).contains(&at) {
+                32
+            } else {
+                u64::from(*byte)
+            }
+        })
         .sum();
     sum == expected
 }

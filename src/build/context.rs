@@ -27,7 +27,12 @@ pub(crate) struct ContextTree {
 impl ContextTree {
     /// `name` is for people (`the build context`).
     pub(crate) fn new(name: String, root: Root, rules: IgnoreRules) -> Self {
-        Self { name, root: Arc::new(root), rules, walked: Mutex::new(HashMap::new()) }
+        Self {
+            name,
+            root: Arc::new(root),
+            rules,
+            walked: Mutex::new(HashMap::new()),
+        }
     }
 
     /// Whether ignore rules hide anything.
@@ -52,7 +57,11 @@ impl ContextTree {
         let mut directory = (Vec::new(), ParentState::default());
         let mut visit = |path: &[u8], is_directory: bool| {
             if !wanted(path) {
-                return if is_directory && on_the_way(path) { Visit::Skip } else { Visit::Prune };
+                return if is_directory && on_the_way(path) {
+                    Visit::Skip
+                } else {
+                    Visit::Prune
+                };
             }
             if self.rules.is_empty() {
                 return Visit::Keep;
@@ -64,7 +73,9 @@ impl ContextTree {
             if !self.rules.excludes(&directory.1, path) {
                 Visit::Keep
             } else if is_directory
-                && !self.rules.may_prune_dir(&self.rules.enter(&directory.1, path), path)
+                && !self
+                    .rules
+                    .may_prune_dir(&self.rules.enter(&directory.1, path), path)
             {
                 Visit::Skip
             } else {
@@ -89,14 +100,19 @@ impl ContextTree {
         let parent = state_in(&self.rules, parent_of(path));
         // What is excluded may still be on the way to something that is not.
         self.rules.excludes(&parent, path)
-            && !(is_directory && !self.rules.may_prune_dir(&self.rules.enter(&parent, path), path))
+            && !(is_directory
+                && !self
+                    .rules
+                    .may_prune_dir(&self.rules.enter(&parent, path), path))
     }
 
     /// A socket gives none: it cannot be in an image.
     fn item(&self, path: LayerPath, metadata: &Metadata, target: Vec<u8>) -> Option<Item> {
         let (major, minor) = metadata.device;
         let kind = match metadata.kind {
-            FileKind::File => EntryKind::File { size: metadata.size },
+            FileKind::File => EntryKind::File {
+                size: metadata.size,
+            },
             FileKind::Directory => EntryKind::Directory,
             FileKind::Symlink => EntryKind::Symlink { target },
             FileKind::CharDevice => EntryKind::CharDevice { major, minor },
@@ -105,7 +121,10 @@ impl ContextTree {
             FileKind::Socket => return None,
         };
         let mut entry = Entry::new(path.clone(), kind, metadata.mode);
-        entry.mtime = Mtime { seconds: metadata.mtime.0, nanoseconds: metadata.mtime.1 };
+        entry.mtime = Mtime {
+            seconds: metadata.mtime.0,
+            nanoseconds: metadata.mtime.1,
+        };
         if !matches!(metadata.kind, FileKind::File | FileKind::Directory) {
             return Some(Item::bare(entry));
         }
@@ -125,7 +144,9 @@ impl ContextTree {
 }
 
 fn parent_of(path: &[u8]) -> &[u8] {
-    path.iter().rposition(|byte| *byte == b'/').map_or(b"", |at| &path[..at])
+    path.iter()
+        .rposition(|byte| *byte == b'/')
+        .map_or(b"", |at| &path[..at])
 }
 
 /// The rules' state for what is in `directory`.
@@ -134,7 +155,11 @@ fn state_in(rules: &IgnoreRules, directory: &[u8]) -> ParentState {
     if directory.is_empty() {
         return state;
     }
-    let ends = directory.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    let ends = directory
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'/')
+        .map(|(at, _)| at);
     for end in ends.chain([directory.len()]) {
         state = rules.enter(&state, &directory[..end]);
     }
@@ -143,7 +168,9 @@ fn state_in(rules: &IgnoreRules, directory: &[u8]) -> ParentState {
 
 fn is_prefix(start: &[u8], path: &[u8]) -> bool {
     start.is_empty()
-        || path.strip_prefix(start).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+        || path
+            .strip_prefix(start)
+            .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }
 
 impl SourceTree for ContextTree {
@@ -175,8 +202,9 @@ impl SourceTree for ContextTree {
 
     fn names(&self, directory: &LayerPath) -> Result<Vec<Vec<u8>>> {
         let fd = self.root.open_directory(directory.as_path())?;
-        let names = crate::fs::directory::names(fd)
-            .map_err(|error| Error::io(format!("cannot list {directory} of {}", self.name), error))?;
+        let names = crate::fs::directory::names(fd).map_err(|error| {
+            Error::io(format!("cannot list {directory} of {}", self.name), error)
+        })?;
         let mut names: Vec<Vec<u8>> = names
             .into_iter()
             .map(|name| name.name.into_bytes())
@@ -192,7 +220,10 @@ impl SourceTree for ContextTree {
             return Ok(items.as_ref().clone());
         }
         let items = Arc::new(self.walk(path)?);
-        self.walked.lock().map_err(|_| poisoned(()))?.insert(path.clone(), Arc::clone(&items));
+        self.walked
+            .lock()
+            .map_err(|_| poisoned(()))?
+            .insert(path.clone(), Arc::clone(&items));
         Ok(items.as_ref().clone())
     }
 

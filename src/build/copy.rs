@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::build::items::{Content, Item, NO_TIME, Node, SourceTree, follow};
 use crate::error::{Error, Result};
-use crate::kubefile::ignore::IgnoreRules;
 use crate::kubefile::glob::{self, SegmentPattern};
+use crate::kubefile::ignore::IgnoreRules;
 use crate::kubefile::suggest;
 use crate::layer::tree::Tree;
 use crate::layer::{Entry, EntryKind, LayerPath};
@@ -39,16 +39,27 @@ impl<'a> Destination<'a> {
         if word.is_empty() {
             return Err(Error::usage("the destination expands to nothing"));
         }
-        let absolute =
-            if word.starts_with('/') { word.to_owned() } else { format!("{workdir}/{word}") };
+        let absolute = if word.starts_with('/') {
+            word.to_owned()
+        } else {
+            format!("{workdir}/{word}")
+        };
         let lexical = clamp(absolute.as_bytes())?;
-        let path = if link { lexical } else { follow(&lexical, &|path| Ok(node_of(tree, path)))? };
+        let path = if link {
+            lexical
+        } else {
+            follow(&lexical, &|path| Ok(node_of(tree, path)))?
+        };
         let last = word.rsplit('/').next().unwrap_or_default();
         let named_directory = matches!(last, "" | "." | "..");
         let is_directory = named_directory
             || path.is_root()
             || (!link && node_of(tree, &path) == Some(Node::Directory));
-        Ok(Self { tree, path, is_directory })
+        Ok(Self {
+            tree,
+            path,
+            is_directory,
+        })
     }
 
     /// The destination inside the image.
@@ -57,7 +68,11 @@ impl<'a> Destination<'a> {
     }
 
     fn file_path(&self, name: &[u8]) -> LayerPath {
-        if self.is_directory { self.path.join(name) } else { self.path.clone() }
+        if self.is_directory {
+            self.path.join(name)
+        } else {
+            self.path.clone()
+        }
     }
 }
 
@@ -97,7 +112,11 @@ pub(crate) struct Gathered<'a> {
 impl<'a> Gathered<'a> {
     /// Nothing gathered yet.
     pub(crate) fn new(destination: Destination<'a>, flags: Flags) -> Self {
-        Self { destination, flags, items: BTreeMap::new() }
+        Self {
+            destination,
+            flags,
+            items: BTreeMap::new(),
+        }
     }
 
     /// The expanded source words of one COPY or ADD; `tree` is where they are. `unpack` gives the
@@ -165,8 +184,11 @@ impl<'a> Gathered<'a> {
                 if self.is_excluded(&LayerPath::root().join(&name)) {
                     return Ok(());
                 }
-                let target =
-                    if self.flags.parents { into } else { self.destination.file_path(&name) };
+                let target = if self.flags.parents {
+                    into
+                } else {
+                    self.destination.file_path(&name)
+                };
                 for item in tree.below(real)? {
                     self.put(target.clone(), item)?;
                 }
@@ -180,7 +202,8 @@ impl<'a> Gathered<'a> {
     fn add_parents(&mut self, tree: &dyn SourceTree, source: &Source) -> Result<()> {
         let pivot = source.pivot.clone().unwrap_or_default();
         let mut parent = source.path.parent();
-        while let Some(directory) = parent.filter(|path| *path != pivot && path.starts_with(&pivot)) {
+        while let Some(directory) = parent.filter(|path| *path != pivot && path.starts_with(&pivot))
+        {
             if let Some(item) = tree.below(&directory)?.into_iter().next() {
                 let below = relative(&directory, &pivot);
                 self.put(join(&self.destination.path, &below), item)?;
@@ -191,7 +214,10 @@ impl<'a> Gathered<'a> {
     }
 
     fn is_excluded(&self, below: &LayerPath) -> bool {
-        self.flags.exclude.as_ref().is_some_and(|rules| rules.matches(below.as_bytes()))
+        self.flags
+            .exclude
+            .as_ref()
+            .is_some_and(|rules| rules.matches(below.as_bytes()))
     }
 
     /// A file made by the Kubefile itself: heredoc, download.
@@ -299,7 +325,11 @@ fn find_sources(tree: &dyn SourceTree, word: &str) -> Result<Vec<Source>> {
         Some((before, after)) => (Some(clamp(before.as_bytes())?), format!("{before}/{after}")),
         None => (None, word.to_owned()),
     };
-    let source = |path| Source { path, pivot: pivot.clone(), word: word.to_owned() };
+    let source = |path| Source {
+        path,
+        pivot: pivot.clone(),
+        word: word.to_owned(),
+    };
     let path = clamp(pattern.as_bytes())?;
     if !glob::has_meta(path.as_bytes()) {
         let real = follow(&path, &|path| tree.node(path))?;
@@ -322,7 +352,10 @@ fn find_sources(tree: &dyn SourceTree, word: &str) -> Result<Vec<Source>> {
             }
             let pattern = SegmentPattern::compile(segment)
                 .map_err(|_| Error::usage(format!("`{word}` is not a valid pattern")))?;
-            let names = tree.names(&real)?.into_iter().filter(|name| pattern.matches(name));
+            let names = tree
+                .names(&real)?
+                .into_iter()
+                .filter(|name| pattern.matches(name));
             next.extend(names.map(|name| directory.join(&name)));
         }
         found = next;
@@ -335,7 +368,10 @@ fn find_sources(tree: &dyn SourceTree, word: &str) -> Result<Vec<Source>> {
         }
     }
     if sources.is_empty() {
-        return Err(Error::not_found(format!("`{word}` matches nothing in {}", tree.name())));
+        return Err(Error::not_found(format!(
+            "`{word}` matches nothing in {}",
+            tree.name()
+        )));
     }
     Ok(sources)
 }
@@ -343,7 +379,9 @@ fn find_sources(tree: &dyn SourceTree, word: &str) -> Result<Vec<Source>> {
 fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
     let error = Error::not_found(format!("`{word}` is not in {}", tree.name()));
     if tree.is_ignored(path) {
-        return error.hint(format!("it exists, but an ignore rule excludes it; add `!{word}` to the ignore file"));
+        return error.hint(format!(
+            "it exists, but an ignore rule excludes it; add `!{word}` to the ignore file"
+        ));
     }
     // The deepest directory that does exist is where the typing error is.
     let mut directory = path.parent().unwrap_or_default();
@@ -351,16 +389,23 @@ fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
         directory = directory.parent().unwrap_or_default();
     }
     let names = tree.names(&directory).unwrap_or_default();
-    let names: Vec<String> =
-        names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    let names: Vec<String> = names
+        .iter()
+        .map(|name| String::from_utf8_lossy(name).into_owned())
+        .collect();
     let wanted = path.components().nth(directory.components().count());
     let wanted = String::from_utf8_lossy(wanted.unwrap_or_default()).into_owned();
     match suggest::closest(&wanted, names.iter().map(String::as_str)) {
         Some(near) => {
             let near = directory.join(near.as_bytes());
-            error.hint(format!("did you mean `{}`?", String::from_utf8_lossy(near.as_bytes())))
+            error.hint(format!(
+                "did you mean `{}`?",
+                String::from_utf8_lossy(near.as_bytes())
+            ))
         }
-        None => error.hint("sources are looked for below the build context, after the ignore rules"),
+        None => {
+            error.hint("sources are looked for below the build context, after the ignore rules")
+        }
     }
 }
 
@@ -404,7 +449,11 @@ impl Chmod {
         };
         if text.bytes().all(|b| b.is_ascii_digit()) {
             let mode = u32::from_str_radix(text, 8).map_err(|_| wrong())?;
-            return if mode <= 0o7777 { Ok(Self::Octal(mode)) } else { Err(wrong()) };
+            return if mode <= 0o7777 {
+                Ok(Self::Octal(mode))
+            } else {
+                Err(wrong())
+            };
         }
         let clauses: Option<Vec<Clause>> = text.split(',').map(parse_clause).collect();
         Ok(Self::Symbolic(clauses.ok_or_else(wrong)?))
@@ -414,9 +463,9 @@ impl Chmod {
     pub(crate) fn apply(&self, mode: u32, is_directory: bool) -> u32 {
         match self {
             Self::Octal(mode) => *mode,
-            Self::Symbolic(clauses) => {
-                clauses.iter().fold(mode, |mode, clause| clause.apply(mode, is_directory))
-            }
+            Self::Symbolic(clauses) => clauses
+                .iter()
+                .fold(mode, |mode, clause| clause.apply(mode, is_directory)),
         }
     }
 }
@@ -500,7 +549,11 @@ mod tests {
             ("u+s", 0o755, false, 0o4755),
             ("go=", 0o777, false, 0o700),
         ] {
-            assert_eq!(Chmod::parse(text).unwrap().apply(mode, directory), expected, "{text}");
+            assert_eq!(
+                Chmod::parse(text).unwrap().apply(mode, directory),
+                expected,
+                "{text}"
+            );
         }
         for bad in ["", "u~x", "789", "77777", "z+x", "u+q"] {
             assert!(Chmod::parse(bad).is_err(), "{bad:?}");

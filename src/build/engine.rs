@@ -42,8 +42,10 @@ impl Shared<'_> {
     /// The build context; a build from a lone Kubefile has none.
     pub(crate) fn context(&self) -> Result<&ContextTree> {
         self.context.ok_or_else(|| {
-            Error::usage("there is no build context to copy from: the Kubefile came alone on standard input")
-                .hint("give a directory as context and the Kubefile with `-f -`")
+            Error::usage(
+                "there is no build context to copy from: the Kubefile came alone on standard input",
+            )
+            .hint("give a directory as context and the Kubefile with `-f -`")
         })
     }
 
@@ -57,11 +59,17 @@ impl Shared<'_> {
             Some(NamedContext::Directory(path)) => {
                 let root = Root::open(path)?;
                 let rules = IgnoreRules::default();
-                Ok(Arc::new(ContextTree::new(format!("build context {name}"), root, rules)))
+                Ok(Arc::new(ContextTree::new(
+                    format!("build context {name}"),
+                    root,
+                    rules,
+                )))
             }
             _ => {
                 let image = self.named_image(name, platform)?;
-                Ok(Arc::new(image.tree(self, &format!("build context {name}"))?))
+                Ok(Arc::new(
+                    image.tree(self, &format!("build context {name}"))?,
+                ))
             }
         }
     }
@@ -70,11 +78,14 @@ impl Shared<'_> {
     pub(crate) fn named_image(&self, name: &str, platform: &Platform) -> Result<StageImage> {
         match self.options.build_contexts.get(name) {
             Some(NamedContext::Image(image)) => stored_image(self, image, platform),
-            Some(NamedContext::OciLayout(path)) => {
-                Err(Error::usage(format!("the OCI layout {} is not in the store", path.display()))
-                    .hint(format!("load it first: imgctl load -i {}", path.display())))
-            }
-            _ => Err(Error::usage(format!("build context `{name}` is a directory, not an image"))),
+            Some(NamedContext::OciLayout(path)) => Err(Error::usage(format!(
+                "the OCI layout {} is not in the store",
+                path.display()
+            ))
+            .hint(format!("load it first: imgctl load -i {}", path.display()))),
+            _ => Err(Error::usage(format!(
+                "build context `{name}` is a directory, not an image"
+            ))),
         }
     }
 }
@@ -88,7 +99,9 @@ pub(crate) struct Results {
 
 impl Results {
     fn lock(&self) -> Result<MutexGuard<'_, HashMap<usize, Option<Arc<StageImage>>>>> {
-        self.done.lock().map_err(|_| Error::failed("another stage of the build has failed"))
+        self.done
+            .lock()
+            .map_err(|_| Error::failed("another stage of the build has failed"))
     }
 
     /// A finished stage's image.
@@ -134,15 +147,27 @@ pub(crate) fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -
         Some(directory) => {
             let rules = file::ignore_rules(options, &directory.path, &source)?;
             let root = Root::open(&directory.path)?;
-            Some(ContextTree::new("the build context".to_owned(), root, rules))
+            Some(ContextTree::new(
+                "the build context".to_owned(),
+                root,
+                rules,
+            ))
         }
         None => None,
     };
     let lease = store.lease()?;
     let cache = StepCache::new(store, !options.no_cache);
-    let files = Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));
+    let files = Mutex::new(open_stat_cache(
+        store,
+        options,
+        directory.as_ref().map(|d| d.path.as_path()),
+    ));
     let own = [Platform::host()];
-    let platforms: &[Platform] = if options.platforms.is_empty() { &own } else { &options.platforms };
+    let platforms: &[Platform] = if options.platforms.is_empty() {
+        &own
+    } else {
+        &options.platforms
+    };
     let mut written = Vec::new();
     let mut counts = (0, 0);
     for platform in platforms {
@@ -196,9 +221,17 @@ fn finish(
 
 fn open_stat_cache(store: &Store, options: &Options, context: Option<&Path>) -> StatCache {
     let identity = context.and_then(|path| std::fs::canonicalize(path).ok());
-    let identity = identity.map(|path| context::identity(&path)).unwrap_or_default();
+    let identity = identity
+        .map(|path| context::identity(&path))
+        .unwrap_or_default();
     let name = blake3::hash(&identity).to_hex();
-    StatCache::open(store.cache_directory().join("stat").join(&name.as_str()[..32]), options.now)
+    StatCache::open(
+        store
+            .cache_directory()
+            .join("stat")
+            .join(&name.as_str()[..32]),
+        options.now,
+    )
 }
 
 /// A stat cache that cannot be saved costs the next build time, nothing else.
@@ -206,7 +239,9 @@ fn save_stat_cache(files: Mutex<StatCache>, reporter: &dyn Reporter) {
     if let Ok(files) = files.into_inner()
         && let Err(error) = files.save()
     {
-        reporter.note(&format!("the cache of file digests could not be saved: {error}"));
+        reporter.note(&format!(
+            "the cache of file digests could not be saved: {error}"
+        ));
     }
 }
 
@@ -225,7 +260,10 @@ fn build_platform(
         platform,
     )?;
     warn_unused_args(shared, &plan, &globals);
-    let target = plan.target().ok_or_else(|| Error::usage("the Kubefile has no stage"))?.index;
+    let target = plan
+        .target()
+        .ok_or_else(|| Error::usage("the Kubefile has no stage"))?
+        .index;
     let numbers = Mutex::new((0, 0));
     let outcomes: Vec<Result<()>> = std::thread::scope(|threads| {
         let handles: Vec<_> = plan
@@ -237,7 +275,9 @@ fn build_platform(
             })
             .collect();
         let join = |handle: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-            handle.join().unwrap_or_else(|_| Err(Error::failed("a stage's thread died")))
+            handle
+                .join()
+                .unwrap_or_else(|_| Err(Error::failed("a stage's thread died")))
         };
         handles.into_iter().map(join).collect()
     });
@@ -288,8 +328,14 @@ fn stage_image(
     };
     let label = |number: usize, text: &str| {
         let total = written.instructions.len();
-        let name = if plan.stages.len() > 1 { format!("{} ", planned.name) } else { String::new() };
-        shared.reporter.note(&format!("[{name}{number}/{total}] {text}"));
+        let name = if plan.stages.len() > 1 {
+            format!("{} ", planned.name)
+        } else {
+            String::new()
+        };
+        shared
+            .reporter
+            .note(&format!("[{name}{number}/{total}] {text}"));
     };
     label(0, &written.from.text);
     let (mut stage, triggers) = Stage::start(shared, planned, &plan.globals).map_err(|error| {
@@ -301,9 +347,15 @@ fn stage_image(
     for trigger in triggers {
         let escape = shared.kubefile.directives.escape;
         let instruction = kubefile::parse_instruction(&trigger, escape).map_err(|found| {
-            diagnostic::into_error(&found, "an ONBUILD trigger of the base image", trigger.as_bytes())
+            diagnostic::into_error(
+                &found,
+                "an ONBUILD trigger of the base image",
+                trigger.as_bytes(),
+            )
         })?;
-        shared.reporter.note(&format!("[{} ONBUILD] {trigger}", planned.name));
+        shared
+            .reporter
+            .note(&format!("[{} ONBUILD] {trigger}", planned.name));
         stage.execute(&instruction)?;
     }
     for (index, instruction) in written.instructions.iter().enumerate() {
@@ -314,7 +366,11 @@ fn stage_image(
 }
 
 fn global_scope(kubefile: &Kubefile, options: &Options, platform: &Platform) -> Result<Scope> {
-    let last = kubefile.stages.last().and_then(|stage| stage.from.name.clone()).unwrap_or_default();
+    let last = kubefile
+        .stages
+        .last()
+        .and_then(|stage| stage.from.name.clone())
+        .unwrap_or_default();
     let args = scope::platform_args(&Platform::host(), platform, &last);
     let mut globals = Scope::global(kubefile.directives.escape, &options.build_args, args);
     for instruction in &kubefile.global_args {
@@ -348,7 +404,9 @@ fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan, globals: &Scope) {
             || PROXY_ARGS.contains(&name.as_str())
             || name == "SOURCE_DATE_EPOCH";
         if !is_known {
-            shared.reporter.note(&format!("--build-arg {name} is not used: no ARG declares it"));
+            shared.reporter.note(&format!(
+                "--build-arg {name} is not used: no ARG declares it"
+            ));
         }
     }
 }

@@ -8,18 +8,22 @@ use crate::build::options::{ContextSource, Options};
 use crate::error::{Context as _, Error, IoContext as _, Kind, Result};
 use crate::fs::atomic::remove_tree;
 use crate::fs::root::Root;
-use crate::kubefile::diagnostic;
 use crate::kubefile::ast::Kubefile;
+use crate::kubefile::diagnostic;
 use crate::kubefile::ignore::IgnoreRules;
-use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 use crate::layer::Limits;
+use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 use crate::store::Store;
 
 /// Default names, one only, the first that exists.
 const NAMES: [&str; 4] = ["Kubefile", "Sealfile", "Dockerfile", "Containerfile"];
 /// Ignore files of a context's root, the first that exists.
-const IGNORE_NAMES: [&str; 4] =
-    [".imgctlignore", ".containerignore", ".dockerignore", ".sealignore"];
+const IGNORE_NAMES: [&str; 4] = [
+    ".imgctlignore",
+    ".containerignore",
+    ".dockerignore",
+    ".sealignore",
+];
 /// Largest Kubefile or ignore file, in bytes.
 const MAX_TEXT: u64 = 16 << 20;
 
@@ -60,28 +64,42 @@ impl Drop for ContextDirectory {
 pub(crate) fn load(store: &Store, options: &Options) -> Result<(Option<ContextDirectory>, Source)> {
     let standard_input = Path::new("-");
     if options.file.as_deref() == Some(standard_input) && options.context == ContextSource::Stdin {
-        return Err(Error::usage("Kubefile and context cannot both come from standard input"));
+        return Err(Error::usage(
+            "Kubefile and context cannot both come from standard input",
+        ));
     }
     let context = match &options.context {
         ContextSource::Directory(path) => {
             let metadata = std::fs::metadata(path).path("open the build context", path)?;
             if !metadata.is_dir() {
-                return Err(Error::usage(format!("{} is not a directory", path.display())));
+                return Err(Error::usage(format!(
+                    "{} is not a directory",
+                    path.display()
+                )));
             }
-            ContextDirectory { path: path.clone(), temporary: false }
+            ContextDirectory {
+                path: path.clone(),
+                temporary: false,
+            }
         }
         ContextSource::Archive(path) => {
             let file = std::fs::File::open(path).path("open the build context", path)?;
             unpack(store, file, &path.display().to_string())?.ok_or_else(|| {
-                Error::usage(format!("{} is neither a directory nor a tar", path.display()))
+                Error::usage(format!(
+                    "{} is neither a directory nor a tar",
+                    path.display()
+                ))
             })?
         }
         ContextSource::Stdin => {
             let mut spool = store.scratch_file()?;
             std::io::copy(&mut std::io::stdin().lock(), &mut spool)
                 .doing(|| "cannot read standard input".to_owned())?;
-            std::io::Seek::rewind(&mut spool).doing(|| "cannot rewind a scratch file".to_owned())?;
-            let copy = spool.try_clone().doing(|| "cannot open a scratch file".to_owned())?;
+            std::io::Seek::rewind(&mut spool)
+                .doing(|| "cannot rewind a scratch file".to_owned())?;
+            let copy = spool
+                .try_clone()
+                .doing(|| "cannot open a scratch file".to_owned())?;
             match unpack(store, copy, "standard input")? {
                 Some(context) => context,
                 None => {
@@ -109,11 +127,19 @@ fn find(options: &Options, context: &Path) -> Result<Source> {
                 .take(MAX_TEXT)
                 .read_to_end(&mut bytes)
                 .doing(|| "cannot read the Kubefile from standard input".to_owned())?;
-            return Ok(Source { name: "standard input".to_owned(), bytes, path: None });
+            return Ok(Source {
+                name: "standard input".to_owned(),
+                bytes,
+                path: None,
+            });
         }
         // Relative to where we are, as docker has it, else to the context, as buildah has it.
         let in_context = context.join(file);
-        let path = if file.exists() || !in_context.exists() { file.clone() } else { in_context };
+        let path = if file.exists() || !in_context.exists() {
+            file.clone()
+        } else {
+            in_context
+        };
         return read(&path, &file.display().to_string());
     }
     for name in NAMES {
@@ -129,20 +155,33 @@ fn find(options: &Options, context: &Path) -> Result<Source> {
 fn read(path: &Path, name: &str) -> Result<Source> {
     let file = std::fs::File::open(path).path("open", path)?;
     let bytes = read_text(file, path)?;
-    Ok(Source { name: name.to_owned(), bytes, path: Some(path.to_owned()) })
+    Ok(Source {
+        name: name.to_owned(),
+        bytes,
+        path: Some(path.to_owned()),
+    })
 }
 
 fn read_text(file: std::fs::File, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(MAX_TEXT + 1).read_to_end(&mut bytes).path("read", path)?;
+    file.take(MAX_TEXT + 1)
+        .read_to_end(&mut bytes)
+        .path("read", path)?;
     if bytes.len() as u64 > MAX_TEXT {
-        return Err(Error::bad_content(format!("{} is larger than 16 MiB", path.display())));
+        return Err(Error::bad_content(format!(
+            "{} is larger than 16 MiB",
+            path.display()
+        )));
     }
     Ok(bytes)
 }
 
 /// The ignore rules: `--ignorefile`, else `<Kubefile>.dockerignore`, else the context's own file.
-pub(crate) fn ignore_rules(options: &Options, context: &Path, source: &Source) -> Result<IgnoreRules> {
+pub(crate) fn ignore_rules(
+    options: &Options,
+    context: &Path,
+    source: &Source,
+) -> Result<IgnoreRules> {
     let mut candidates = Vec::new();
     if let Some(path) = &options.ignore_file {
         candidates.push(path.clone());
@@ -182,14 +221,24 @@ fn unpack(store: &Store, file: std::fs::File, name: &str) -> Result<Option<Conte
     else {
         return Ok(None);
     };
-    let unique = format!("context-{}-{:x}", std::process::id(), blake3_of(name.as_bytes()));
+    let unique = format!(
+        "context-{}-{:x}",
+        std::process::id(),
+        blake3_of(name.as_bytes())
+    );
     let path = store.path("ingest").join(unique);
     remove_tree(&path)?;
     std::fs::create_dir(&path).path("make", &path)?;
-    let context = ContextDirectory { path, temporary: true };
+    let context = ContextDirectory {
+        path,
+        temporary: true,
+    };
     let root = Root::open(&context.path)?;
-    let mut unpacker =
-        Unpacker::new(root.open_directory(Path::new("."))?, Form::Flat, Privilege::User)?;
+    let mut unpacker = Unpacker::new(
+        root.open_directory(Path::new("."))?,
+        Form::Flat,
+        Privilege::User,
+    )?;
     for mut item in items {
         let mut reader = crate::build::layer_step::Opened::open(&mut item)?;
         unpacker.apply(&item.entry, &mut reader, &NoLowerFiles)?;
@@ -200,5 +249,8 @@ fn unpack(store: &Store, file: std::fs::File, name: &str) -> Result<Option<Conte
 
 fn blake3_of(bytes: &[u8]) -> u64 {
     let hash = blake3::hash(bytes);
-    hash.as_bytes().iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    hash.as_bytes()
+        .iter()
+        .take(8)
+        .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }

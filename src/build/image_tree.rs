@@ -29,9 +29,13 @@ impl ImageTree {
     pub(crate) fn read_small(&self, path: &LayerPath, limit: u64) -> Result<Option<Vec<u8>>> {
         use std::io::Read as _;
         let path = self.tree.resolve(path)?;
-        let Some(found) = self.tree.lookup(&path) else { return Ok(None) };
+        let Some(found) = self.tree.lookup(&path) else {
+            return Ok(None);
+        };
         let size = found.entry.entry.size();
-        let Some(tar) = found.layer.and_then(|layer| self.tars.get(layer)) else { return Ok(None) };
+        let Some(tar) = found.layer.and_then(|layer| self.tars.get(layer)) else {
+            return Ok(None);
+        };
         if size > limit || found.entry.entry.is_directory() {
             return Ok(None);
         }
@@ -54,24 +58,50 @@ impl SourceTree for ImageTree {
 
     fn names(&self, directory: &LayerPath) -> Result<Vec<Vec<u8>>> {
         if node_of(&self.tree, directory) != Some(Node::Directory) {
-            return Err(Error::not_found(format!("{directory} is not a directory of {}", self.name)));
+            return Err(Error::not_found(format!(
+                "{directory} is not a directory of {}",
+                self.name
+            )));
         }
-        Ok(self.tree.children(directory).map(|(name, _)| name.to_vec()).collect())
+        Ok(self
+            .tree
+            .children(directory)
+            .map(|(name, _)| name.to_vec())
+            .collect())
     }
 
     fn below(&self, path: &LayerPath) -> Result<Vec<Item>> {
         let mut items = Vec::new();
         for (path, found) in self.tree.walk(path) {
-            let entry = Entry { path, ..found.entry.entry.clone() };
+            let entry = Entry {
+                path,
+                ..found.entry.entry.clone()
+            };
             let is_file = matches!(entry.kind, EntryKind::File { .. });
-            let tar = found.layer.filter(|_| is_file).and_then(|layer| self.tars.get(layer));
+            let tar = found
+                .layer
+                .filter(|_| is_file)
+                .and_then(|layer| self.tars.get(layer));
             let content = match tar {
-                Some(tar) => Content::Layer { layer: Arc::clone(tar), offset: found.entry.offset },
+                Some(tar) => Content::Layer {
+                    layer: Arc::clone(tar),
+                    offset: found.entry.offset,
+                },
                 None => Content::None,
             };
-            let digest = if is_file { found.entry.content } else { Some([0; 32]) };
+            let digest = if is_file {
+                found.entry.content
+            } else {
+                Some([0; 32])
+            };
             let file = (0, found.inode.number());
-            items.push(Item { entry, content, digest, file: Some(file), xattrs_unread: false });
+            items.push(Item {
+                entry,
+                content,
+                digest,
+                file: Some(file),
+                xattrs_unread: false,
+            });
         }
         Ok(items)
     }

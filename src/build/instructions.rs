@@ -19,7 +19,8 @@ impl Stage<'_> {
     /// Executes one instruction; an error gets the instruction's place.
     pub(crate) fn execute(&mut self, instruction: &Instruction) -> Result<()> {
         self.steps += 1;
-        self.dispatch(instruction).map_err(|error| self.at(instruction, error))
+        self.dispatch(instruction)
+            .map_err(|error| self.at(instruction, error))
     }
 
     fn dispatch(&mut self, instruction: &Instruction) -> Result<()> {
@@ -57,7 +58,11 @@ impl Stage<'_> {
             }
             InstructionKind::Maintainer(name) => self.image.config.author = Some(name.clone()),
             InstructionKind::Onbuild(onbuild) => {
-                self.image.config.config.on_build.push(onbuild.trigger.clone());
+                self.image
+                    .config
+                    .config
+                    .on_build
+                    .push(onbuild.trigger.clone());
             }
             InstructionKind::Shell(words) => {
                 self.image.config.config.shell = Some(words.clone());
@@ -108,14 +113,23 @@ impl Stage<'_> {
 
     /// Puts the scope's ENV into the config.
     pub(crate) fn write_env(&mut self) {
-        self.image.config.config.env =
-            self.scope.env().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        self.image.config.config.env = self
+            .scope
+            .env()
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
     }
 
     /// The stage's shell.
     pub(crate) fn shell(&self) -> Vec<String> {
         let default = || DEFAULT_SHELL.map(str::to_owned).to_vec();
-        self.image.config.config.shell.clone().unwrap_or_else(default)
+        self.image
+            .config
+            .config
+            .shell
+            .clone()
+            .unwrap_or_else(default)
     }
 
     fn command(&self, form: &CommandForm) -> Vec<String> {
@@ -133,7 +147,11 @@ impl Stage<'_> {
         for raw in words {
             for word in self.scope.words(raw)? {
                 for port in ports(&word)? {
-                    self.image.config.config.exposed_ports.insert(port, Empty {});
+                    self.image
+                        .config
+                        .config
+                        .exposed_ports
+                        .insert(port, Empty {});
                 }
             }
         }
@@ -142,9 +160,10 @@ impl Stage<'_> {
 
     fn healthcheck(&self, check: &ast::Healthcheck) -> Healthcheck {
         match check {
-            ast::Healthcheck::None => {
-                Healthcheck { test: vec!["NONE".to_owned()], ..Healthcheck::default() }
-            }
+            ast::Healthcheck::None => Healthcheck {
+                test: vec!["NONE".to_owned()],
+                ..Healthcheck::default()
+            },
             ast::Healthcheck::Cmd {
                 interval,
                 timeout,
@@ -181,7 +200,11 @@ impl Stage<'_> {
         if word.is_empty() {
             return Err(Error::usage(format!("WORKDIR `{raw}` expands to nothing")));
         }
-        let joined = if word.starts_with('/') { word } else { format!("{}/{word}", self.workdir()) };
+        let joined = if word.starts_with('/') {
+            word
+        } else {
+            format!("{}/{word}", self.workdir())
+        };
         let path = clamp(joined.as_bytes())?;
         self.image.config.config.working_dir =
             format!("/{}", String::from_utf8_lossy(path.as_bytes()));
@@ -217,7 +240,8 @@ fn new_directory(path: LayerPath) -> Item {
 /// `80`, `80/udp`, `8000-8003/tcp` as the config's keys.
 fn ports(word: &str) -> Result<Vec<String>> {
     let wrong = || {
-        Error::usage(format!("`{word}` is not a port")).hint("EXPOSE takes PORT[-PORT][/tcp|udp|sctp]")
+        Error::usage(format!("`{word}` is not a port"))
+            .hint("EXPOSE takes PORT[-PORT][/tcp|udp|sctp]")
     };
     let (range, protocol) = match word.split_once('/') {
         Some((range, protocol)) => (range, protocol.to_lowercase()),
@@ -234,7 +258,9 @@ fn ports(word: &str) -> Result<Vec<String>> {
     if first > last {
         return Err(wrong());
     }
-    Ok((first..=last).map(|port| format!("{port}/{protocol}")).collect())
+    Ok((first..=last)
+        .map(|port| format!("{port}/{protocol}"))
+        .collect())
 }
 
 #[cfg(test)]
@@ -245,7 +271,10 @@ mod tests {
     fn ports_and_ranges() {
         assert_eq!(ports("80").unwrap(), ["80/tcp"]);
         assert_eq!(ports("53/UDP").unwrap(), ["53/udp"]);
-        assert_eq!(ports("8000-8002").unwrap(), ["8000/tcp", "8001/tcp", "8002/tcp"]);
+        assert_eq!(
+            ports("8000-8002").unwrap(),
+            ["8000/tcp", "8001/tcp", "8002/tcp"]
+        );
         for bad in ["", "x", "80/x", "2-1", "70000", "1-"] {
             assert!(ports(bad).is_err(), "{bad:?}");
         }

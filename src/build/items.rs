@@ -16,7 +16,10 @@ use crate::store::Store;
 
 /// The time of what the step itself makes (implied directories, heredocs): when the layer is
 /// written it becomes the newest time of its other entries, so that no clock shows in a layer.
-pub(crate) const NO_TIME: Mtime = Mtime { seconds: i64::MIN, nanoseconds: 0 };
+pub(crate) const NO_TIME: Mtime = Mtime {
+    seconds: i64::MIN,
+    nanoseconds: 0,
+};
 
 /// One entry of a layer to be, with where its bytes are.
 #[derive(Clone, Debug)]
@@ -34,7 +37,13 @@ pub(crate) struct Item {
 impl Item {
     /// An entry without content.
     pub(crate) fn bare(entry: Entry) -> Self {
-        Self { entry, content: Content::None, digest: Some([0; 32]), file: None, xattrs_unread: false }
+        Self {
+            entry,
+            content: Content::None,
+            digest: Some([0; 32]),
+            file: None,
+            xattrs_unread: false,
+        }
     }
 }
 
@@ -45,13 +54,26 @@ pub(crate) enum Content {
     /// In memory (heredocs).
     Bytes(Arc<[u8]>),
     /// A file below a context's root, in the state in which the walk saw it.
-    Context { root: Arc<Root>, path: LayerPath, state: FileState },
+    Context {
+        root: Arc<Root>,
+        path: LayerPath,
+        state: FileState,
+    },
     /// A file below a RUN step's upper directory, which nobody else changes.
-    Upper { root: Arc<Root>, path: LayerPath },
+    Upper {
+        root: Arc<Root>,
+        path: LayerPath,
+    },
     /// A range of a file of ours (archives, downloads).
-    Range { file: Arc<File>, offset: u64 },
+    Range {
+        file: Arc<File>,
+        offset: u64,
+    },
     /// A range of a layer's uncompressed tar.
-    Layer { layer: Arc<LayerTar>, offset: u64 },
+    Layer {
+        layer: Arc<LayerTar>,
+        offset: u64,
+    },
 }
 
 /// The uncompressed tar of a stored layer, made when first read and then kept open.
@@ -65,7 +87,11 @@ pub(crate) struct LayerTar {
 impl LayerTar {
     /// The tar of the layer whose blob is `blob`.
     pub(crate) fn new(store: &Store, blob: Digest) -> Self {
-        Self { store: store.clone(), blob, tar: OnceLock::new() }
+        Self {
+            store: store.clone(),
+            blob,
+            tar: OnceLock::new(),
+        }
     }
 
     /// The tar as a file: the blob itself if it is not compressed, else a nameless copy.
@@ -75,7 +101,9 @@ impl LayerTar {
         }
         let blob = self.store.open_blob(&self.blob)?;
         let mut start = [0; 8];
-        let length = blob.read_at(&mut start, 0).doing(|| format!("cannot read blob {}", self.blob))?;
+        let length = blob
+            .read_at(&mut start, 0)
+            .doing(|| format!("cannot read blob {}", self.blob))?;
         let file = match decompress::Format::sniff(&start[..length]) {
             decompress::Format::Plain => blob,
             _ => {
@@ -100,13 +128,19 @@ pub(crate) struct RangeReader {
 impl RangeReader {
     /// `length` bytes from `offset`.
     pub(crate) fn new(file: Arc<File>, offset: u64, length: u64) -> Self {
-        Self { file, offset, left: length }
+        Self {
+            file,
+            offset,
+            left: length,
+        }
     }
 }
 
 impl Read for RangeReader {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let wanted = usize::try_from(self.left)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
         let read = self.file.read_at(&mut buffer[..wanted], self.offset)?;
         self.offset += read as u64;
         self.left -= read as u64;
@@ -116,7 +150,8 @@ impl Read for RangeReader {
 
 /// Rewinds a scratch file that has been written.
 pub(crate) fn rewound(mut file: File) -> Result<Arc<File>> {
-    file.seek(SeekFrom::Start(0)).doing(|| "cannot rewind a scratch file".to_owned())?;
+    file.seek(SeekFrom::Start(0))
+        .doing(|| "cannot rewind a scratch file".to_owned())?;
     Ok(Arc::new(file))
 }
 
@@ -201,11 +236,16 @@ pub(crate) fn kind_of(path: &LayerPath) -> LayerKind {
 pub(crate) fn link_names(items: &mut [Item]) {
     let mut first: HashMap<(u64, u64), LayerPath> = HashMap::new();
     for item in items {
-        let Some(file) = item.file.filter(|_| matches!(item.entry.kind, EntryKind::File { .. })) else {
+        let Some(file) = item
+            .file
+            .filter(|_| matches!(item.entry.kind, EntryKind::File { .. }))
+        else {
             continue;
         };
         if let Some(target) = first.get(&file) {
-            item.entry.kind = EntryKind::HardLink { target: target.clone() };
+            item.entry.kind = EntryKind::HardLink {
+                target: target.clone(),
+            };
             item.entry.xattrs.clear();
             item.content = Content::None;
             item.digest = Some([0; 32]);
@@ -235,7 +275,9 @@ mod tests {
         ]);
         let node = |path: &LayerPath| {
             let text = String::from_utf8_lossy(path.as_bytes()).into_owned();
-            Ok(links.get(text.as_str()).map(|target| Node::Symlink(target.as_bytes().to_vec())))
+            Ok(links
+                .get(text.as_str())
+                .map(|target| Node::Symlink(target.as_bytes().to_vec())))
         };
         for (from, to) in [
             ("bin/sh", "usr/bin/sh"),

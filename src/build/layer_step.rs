@@ -52,7 +52,10 @@ impl LayerMaker<'_> {
     pub(crate) fn make(&self, items: Vec<Item>) -> Result<Vec<StageLayer>> {
         let mut kinds: BTreeMap<LayerKind, Vec<Item>> = BTreeMap::new();
         for item in items {
-            kinds.entry(items::kind_of(&item.entry.path)).or_default().push(item);
+            kinds
+                .entry(items::kind_of(&item.entry.path))
+                .or_default()
+                .push(item);
         }
         let mut layers = Vec::new();
         for (kind, items) in kinds {
@@ -66,7 +69,11 @@ impl LayerMaker<'_> {
         self.recall(&mut items)?;
         let size = |item: &&Item| item.entry.size();
         let total: u64 = items.iter().map(|item| item.entry.size()).sum();
-        let unknown: u64 = items.iter().filter(|item| item.digest.is_none()).map(|i| size(&i)).sum();
+        let unknown: u64 = items
+            .iter()
+            .filter(|item| item.digest.is_none())
+            .map(|i| size(&i))
+            .sum();
         if unknown * READ_FIRST <= total {
             for item in items.iter_mut().filter(|item| item.digest.is_none()) {
                 self.read_ahead(item)?;
@@ -82,10 +89,16 @@ impl LayerMaker<'_> {
         if let Some(layers) = self.cache.get(self.store, self.lease, &key)?
             && let [known] = layers.as_slice()
         {
-            return Ok(StageLayer { layer: known.clone(), from_cache: true });
+            return Ok(StageLayer {
+                layer: known.clone(),
+                from_cache: true,
+            });
         }
         self.cache.put(&key, std::slice::from_ref(&layer))?;
-        Ok(StageLayer { layer, from_cache: false })
+        Ok(StageLayer {
+            layer,
+            from_cache: false,
+        })
     }
 
     /// Adds everything but the times of `items` to a key.
@@ -102,9 +115,14 @@ impl LayerMaker<'_> {
     }
 
     fn cached(&self, kind: LayerKind, items: &[Item]) -> Result<Option<StageLayer>> {
-        let found = self.cache.get(self.store, self.lease, &self.key(kind, items))?;
+        let found = self
+            .cache
+            .get(self.store, self.lease, &self.key(kind, items))?;
         Ok(found.and_then(|layers| match layers.as_slice() {
-            [layer] => Some(StageLayer { layer: layer.clone(), from_cache: true }),
+            [layer] => Some(StageLayer {
+                layer: layer.clone(),
+                from_cache: true,
+            }),
             _ => None,
         }))
     }
@@ -135,7 +153,8 @@ impl LayerMaker<'_> {
         }
         let mut hasher = blake3::Hasher::new();
         let mut reader = Opened::open(item)?;
-        std::io::copy(&mut reader, &mut hasher).doing(|| format!("cannot read {}", item.entry.path))?;
+        std::io::copy(&mut reader, &mut hasher)
+            .doing(|| format!("cannot read {}", item.entry.path))?;
         reader.check(item)?;
         item.digest = Some(*hasher.finalize().as_bytes());
         self.remember(item)
@@ -144,7 +163,13 @@ impl LayerMaker<'_> {
     fn remember(&self, item: &Item) -> Result<()> {
         if let (Content::Context { state, .. }, Some(content)) = (&item.content, item.digest) {
             let has_xattrs = !item.entry.xattrs.is_empty();
-            lock(self.files)?.put(state, Known { content, has_xattrs });
+            lock(self.files)?.put(
+                state,
+                Known {
+                    content,
+                    has_xattrs,
+                },
+            );
         }
         Ok(())
     }
@@ -153,7 +178,15 @@ impl LayerMaker<'_> {
     fn key(&self, kind: LayerKind, items: &[Item]) -> String {
         let mut key = Key::new("layer");
         key.add(kind.as_str().as_bytes());
-        key.add(format!("{:?} {} {:?}", self.compression_of(kind), self.docker, self.timestamp).as_bytes());
+        key.add(
+            format!(
+                "{:?} {} {:?}",
+                self.compression_of(kind),
+                self.docker,
+                self.timestamp
+            )
+            .as_bytes(),
+        );
         for item in items {
             add_entry(&mut key, &item.entry);
             key.add(&item.digest.unwrap_or_default());
@@ -163,19 +196,33 @@ impl LayerMaker<'_> {
 
     /// The embedded registry's content is compressed already (design: registry layers are plain).
     fn compression_of(&self, kind: LayerKind) -> Compression {
-        if kind == LayerKind::Registry { Compression::None } else { self.compression }
+        if kind == LayerKind::Registry {
+            Compression::None
+        } else {
+            self.compression
+        }
     }
 
     /// Clamps times and gives what has none the newest of the others. Returns the newest, seconds.
     fn settle_times(&self, items: &mut [Item]) -> i64 {
         let clamp = |seconds: i64| self.timestamp.map_or(seconds, |limit| seconds.min(limit));
-        let known = items.iter().map(|item| item.entry.mtime).filter(|time| *time != NO_TIME);
+        let known = items
+            .iter()
+            .map(|item| item.entry.mtime)
+            .filter(|time| *time != NO_TIME);
         let newest = known.map(|time| clamp(time.seconds)).max();
         let newest = newest.or(self.timestamp).unwrap_or(0);
         for item in items {
             let time = item.entry.mtime;
-            let seconds = if time == NO_TIME { newest } else { clamp(time.seconds) };
-            item.entry.mtime = Mtime { seconds, nanoseconds: 0 };
+            let seconds = if time == NO_TIME {
+                newest
+            } else {
+                clamp(time.seconds)
+            };
+            item.entry.mtime = Mtime {
+                seconds,
+                nanoseconds: 0,
+            };
         }
         newest
     }
@@ -183,7 +230,9 @@ impl LayerMaker<'_> {
     fn write(&self, kind: LayerKind, items: &mut [Item], newest: i64) -> Result<CachedLayer> {
         let compression = self.compression_of(kind);
         let total = items.iter().map(|item| item.entry.size()).sum();
-        let task = self.reporter.start(&format!("writing {kind} layer"), Unit::Bytes, Some(total));
+        let task = self
+            .reporter
+            .start(&format!("writing {kind} layer"), Unit::Bytes, Some(total));
         let mut writer = LayerWriter::start(self.store.ingest()?, compression, self.threads)?;
         for item in items.iter_mut() {
             let mut reader = Opened::open(item)?;
@@ -205,13 +254,21 @@ impl LayerMaker<'_> {
         task.done(&format!("{kind} layer {}", layer.digest.short()));
         let media_type = compression.media_type(self.docker)?;
         let mut descriptor = Descriptor::new(media_type, layer.digest, layer.size);
-        descriptor.annotations.insert(LAYER_KIND.to_owned(), kind.as_str().to_owned());
-        Ok(CachedLayer { descriptor, diff_id: layer.diff_id, newest })
+        descriptor
+            .annotations
+            .insert(LAYER_KIND.to_owned(), kind.as_str().to_owned());
+        Ok(CachedLayer {
+            descriptor,
+            diff_id: layer.diff_id,
+            newest,
+        })
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> Result<std::sync::MutexGuard<'_, T>> {
-    mutex.lock().map_err(|_| Error::failed("another thread of the build has failed"))
+    mutex
+        .lock()
+        .map_err(|_| Error::failed("another thread of the build has failed"))
 }
 
 /// Everything of an entry that makes its bytes, but the time.
@@ -232,7 +289,11 @@ fn add_entry(key: &mut Key, entry: &Entry) {
             key.add(target.as_bytes());
         }
         EntryKind::CharDevice { major, minor } | EntryKind::BlockDevice { major, minor } => {
-            key.add(if matches!(entry.kind, EntryKind::CharDevice { .. }) { b"char" } else { b"blck" });
+            key.add(if matches!(entry.kind, EntryKind::CharDevice { .. }) {
+                b"char"
+            } else {
+                b"blck"
+            });
             key.add_number(u64::from(*major) << 32 | u64::from(*minor));
         }
         EntryKind::Fifo => key.add(b"fifo"),
@@ -246,8 +307,6 @@ fn add_entry(key: &mut Key, entry: &Entry) {
         key.add(value);
     }
 }
-
-
 
 /// An item's content while it is read.
 pub(crate) enum Opened {
@@ -297,15 +356,19 @@ impl Opened {
 
     /// Fails if the file is not the one that the walk saw: its digest would be of neither state.
     fn check(&self, item: &Item) -> Result<()> {
-        let (Self::Context(file), Content::Context { path, state, .. }) = (self, &item.content) else {
+        let (Self::Context(file), Content::Context { path, state, .. }) = (self, &item.content)
+        else {
             return Ok(());
         };
         let now = FileState::of(&Metadata::of(file).path("look at", path.as_path())?);
         if now == *state {
             return Ok(());
         }
-        Err(Error::new(Kind::Busy, format!("{} changed while it was being read", item.entry.path))
-            .hint("build again when nothing writes to the context"))
+        Err(Error::new(
+            Kind::Busy,
+            format!("{} changed while it was being read", item.entry.path),
+        )
+        .hint("build again when nothing writes to the context"))
     }
 }
 

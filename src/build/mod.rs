@@ -25,6 +25,8 @@ mod squash;
 mod stage;
 mod stat_cache;
 mod step_cache;
+#[cfg(test)]
+mod tests;
 mod transfer_step;
 
 pub(crate) use check::check;

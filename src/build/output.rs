@@ -35,8 +35,11 @@ pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) 
     } else {
         (media_type::OCI_MANIFEST, media_type::OCI_CONFIG)
     };
-    let mut layers: Vec<Descriptor> =
-        image.layers.iter().map(|layer| layer.descriptor.clone()).collect();
+    let mut layers: Vec<Descriptor> = image
+        .layers
+        .iter()
+        .map(|layer| layer.descriptor.clone())
+        .collect();
     for layer in &mut layers {
         layer.media_type = in_family(&layer.media_type, is_docker)?;
     }
@@ -44,7 +47,11 @@ pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) 
         schema_version: 2,
         media_type: Some(manifest_type.to_owned()),
         artifact_type: None,
-        config: Descriptor::new(config_type, config_digest.clone(), config_bytes.len() as u64),
+        config: Descriptor::new(
+            config_type,
+            config_digest.clone(),
+            config_bytes.len() as u64,
+        ),
         layers,
         subject: None,
         annotations: annotations(options, image, created),
@@ -53,12 +60,24 @@ pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) 
     let digest = store.put_blob(&bytes)?;
     let mut descriptor = Descriptor::new(manifest_type, digest, bytes.len() as u64);
     descriptor.platform = Some(platform_of(image));
-    Ok(Written { descriptor, config: config_digest })
+    Ok(Written {
+        descriptor,
+        config: config_digest,
+    })
 }
 
 /// Writes the index over several platforms' images.
-pub(crate) fn write_index(store: &Store, options: &Options, images: &[Written]) -> Result<Descriptor> {
-    let mut index = Index::new(images.iter().map(|image| image.descriptor.clone()).collect());
+pub(crate) fn write_index(
+    store: &Store,
+    options: &Options,
+    images: &[Written],
+) -> Result<Descriptor> {
+    let mut index = Index::new(
+        images
+            .iter()
+            .map(|image| image.descriptor.clone())
+            .collect(),
+    );
     let index_type = match options.format {
         Format::Oci => media_type::OCI_INDEX,
         Format::Docker => media_type::DOCKER_LIST,
@@ -76,7 +95,11 @@ fn platform_of(image: &StageImage) -> Platform {
 fn config(options: &Options, image: &StageImage, created: Option<&str>) -> Result<Vec<u8>> {
     let mut config = image.config.clone();
     config.created = created.map(str::to_owned);
-    config.rootfs.diff_ids = image.layers.iter().map(|layer| layer.diff_id.clone()).collect();
+    config.rootfs.diff_ids = image
+        .layers
+        .iter()
+        .map(|layer| layer.diff_id.clone())
+        .collect();
     for history in &mut config.history {
         // What the base brought keeps its time; what was made here has none yet.
         history.created = history.created.take().or_else(|| config.created.clone());
@@ -87,7 +110,9 @@ fn config(options: &Options, image: &StageImage, created: Option<&str>) -> Resul
         !options.unset_env.iter().any(|unset| unset == name)
     });
     for (name, value) in &options.env {
-        container.env.retain(|pair| pair.split('=').next() != Some(name));
+        container
+            .env
+            .retain(|pair| pair.split('=').next() != Some(name));
         container.env.push(format!("{name}={value}"));
     }
     container.labels.extend(options.labels.clone());

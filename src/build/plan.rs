@@ -66,18 +66,29 @@ pub(crate) fn plan(
 ) -> Result<BuildPlan> {
     let planner = Planner { kubefile, contexts };
     let target = planner.target(target)?;
+    // Also in stages that are not needed: a reference to a later stage is always a mistake.
+    for stage in &kubefile.stages {
+        for name in sources_of(stage) {
+            planner.from(name, stage)?;
+        }
+    }
     let mut needed: BTreeMap<usize, StagePlan> = BTreeMap::new();
     let mut queue = vec![target];
     while let Some(index) = queue.pop() {
         if needed.contains_key(&index) {
             continue;
         }
-        let Some(stage) = kubefile.stages.get(index) else { continue };
+        let Some(stage) = kubefile.stages.get(index) else {
+            continue;
+        };
         let planned = planner.stage(stage, globals, platform)?;
         queue.extend(&planned.needs);
         needed.insert(index, planned);
     }
-    Ok(BuildPlan { stages: needed.into_values().collect(), globals: globals.values() })
+    Ok(BuildPlan {
+        stages: needed.into_values().collect(),
+        globals: globals.values(),
+    })
 }
 
 struct Planner<'a> {
@@ -90,14 +101,20 @@ impl Planner<'_> {
         let last = self.kubefile.stages.len().saturating_sub(1);
         let Some(name) = target else { return Ok(last) };
         self.stage_called(name, last + 1).ok_or_else(|| {
-            let names = self.kubefile.stages.iter().filter_map(|stage| stage.from.name.as_deref());
+            let names = self
+                .kubefile
+                .stages
+                .iter()
+                .filter_map(|stage| stage.from.name.as_deref());
             let error = Error::usage(format!(
                 "{} has no stage `{name}` to build",
                 self.kubefile.name
             ));
             match suggest::closest(name, names) {
                 Some(near) => error.hint(format!("did you mean --target {near}?")),
-                None => error.hint("--target takes the name after AS or the number of a FROM, counted from 0"),
+                None => error.hint(
+                    "--target takes the name after AS or the number of a FROM, counted from 0",
+                ),
             }
         })
     }
@@ -106,7 +123,9 @@ impl Planner<'_> {
     fn stage_called(&self, name: &str, before: usize) -> Option<usize> {
         let earlier = self.kubefile.stages.get(..before)?;
         let lower = name.to_lowercase();
-        let named = earlier.iter().rposition(|stage| stage.from.name.as_deref() == Some(&lower));
+        let named = earlier
+            .iter()
+            .rposition(|stage| stage.from.name.as_deref() == Some(&lower));
         named.or_else(|| name.parse().ok().filter(|index| *index < before))
     }
 
@@ -119,16 +138,22 @@ impl Planner<'_> {
         };
         let image = globals.word(&stage.from.image).map_err(here)?;
         if image.is_empty() {
-            return Err(here(Error::usage(format!(
-                "`{}` expands to nothing, so there is no image to start from",
-                stage.from.image
-            ))
-            .hint("give the ARG a default or pass --build-arg")));
+            return Err(here(
+                Error::usage(format!(
+                    "`{}` expands to nothing, so there is no image to start from",
+                    stage.from.image
+                ))
+                .hint("give the ARG a default or pass --build-arg"),
+            ));
         }
         let platform = match &stage.from.platform {
             Some(raw) => {
                 let text = globals.word(raw).map_err(here)?;
-                if text.is_empty() { target.clone() } else { Platform::parse(&text).map_err(here)? }
+                if text.is_empty() {
+                    target.clone()
+                } else {
+                    Platform::parse(&text).map_err(here)?
+                }
             }
             None => target.clone(),
         };
@@ -142,18 +167,27 @@ impl Planner<'_> {
                 needs.insert(index);
             }
         }
-        let name = stage.from.name.clone().unwrap_or_else(|| stage.index.to_string());
-        Ok(StagePlan { index: stage.index, name, base, platform, needs })
+        let name = stage
+            .from
+            .name
+            .clone()
+            .unwrap_or_else(|| stage.index.to_string());
+        Ok(StagePlan {
+            index: stage.index,
+            name,
+            base,
+            platform,
+            needs,
+        })
     }
 
     fn base(&self, image: &str, index: usize) -> From {
         // Numbers name no stage in FROM (Dockerfile reference): `FROM 1` is an image called 1.
         let lower = image.to_lowercase();
-        let named = self
-            .kubefile
-            .stages
-            .get(..index)
-            .and_then(|all| all.iter().rposition(|stage| stage.from.name.as_deref() == Some(&lower)));
+        let named = self.kubefile.stages.get(..index).and_then(|all| {
+            all.iter()
+                .rposition(|stage| stage.from.name.as_deref() == Some(&lower))
+        });
         match named {
             Some(stage) => From::Stage(stage),
             None if self.contexts.contains_key(image) => From::Context(image.to_owned()),
@@ -184,7 +218,11 @@ pub(crate) fn from_name(
     }
     let later = planner.stage_called(name, kubefile.stages.len());
     if let Some(later) = later.filter(|later| *later >= index) {
-        let what = if later == index { "the stage itself" } else { "a later stage" };
+        let what = if later == index {
+            "the stage itself"
+        } else {
+            "a later stage"
+        };
         return Err(Error::usage(format!(
             "{}: stage {} takes files from `{name}`, which is {what}",
             kubefile.name, index
@@ -198,7 +236,10 @@ pub(crate) fn from_name(
 }
 
 fn without_prefix(image: &str) -> &str {
-    IMAGE_PREFIXES.iter().find_map(|prefix| image.strip_prefix(prefix)).unwrap_or(image)
+    IMAGE_PREFIXES
+        .iter()
+        .find_map(|prefix| image.strip_prefix(prefix))
+        .unwrap_or(image)
 }
 
 /// Every name that an instruction of the stage takes files from.
@@ -212,9 +253,11 @@ fn sources_of(stage: &Stage) -> impl Iterator<Item = &str> {
             InstructionKind::Copy(copy) | InstructionKind::Add(copy) => {
                 copy.flags.from.iter().map(String::as_str).collect()
             }
-            InstructionKind::Run(run) => {
-                run.mounts.iter().filter_map(|mount| mount.from.as_deref()).collect()
-            }
+            InstructionKind::Run(run) => run
+                .mounts
+                .iter()
+                .filter_map(|mount| mount.from.as_deref())
+                .collect(),
             _ => Vec::new(),
         };
         names

@@ -46,17 +46,32 @@ impl Drop for Mounts {
 impl Mounts {
     /// No mounts yet.
     pub(crate) fn new(stage: &Stage<'_>) -> Result<Self> {
-        let name = format!("run-{}-{}-{}", std::process::id(), stage.plan.index, stage.steps);
+        let name = format!(
+            "run-{}-{}-{}",
+            std::process::id(),
+            stage.plan.index,
+            stage.steps
+        );
         let directory = stage.shared.store.path("ingest").join(name);
         remove_tree(&directory)?;
         std::fs::create_dir(&directory).path("make", &directory)?;
-        Ok(Self { mounts: Vec::new(), env: Vec::new(), directory, count: 0, _locks: Vec::new() })
+        Ok(Self {
+            mounts: Vec::new(),
+            env: Vec::new(),
+            directory,
+            count: 0,
+            _locks: Vec::new(),
+        })
     }
 
     /// Makes one mount.
     pub(crate) fn add(&mut self, stage: &Stage<'_>, mount: &Mount) -> Result<()> {
         let target = mount.target.as_ref().map(|target| {
-            if target.starts_with('/') { target.clone() } else { format!("{}/{target}", stage.workdir()) }
+            if target.starts_with('/') {
+                target.clone()
+            } else {
+                format!("{}/{target}", stage.workdir())
+            }
         });
         let kind = match &mount.kind {
             MountKind::Bind { from, source } => {
@@ -67,12 +82,18 @@ impl Mounts {
                 let path = self.cache(stage, &mount.kind)?;
                 bind_kind(&path, mount.read_only)?
             }
-            MountKind::Tmpfs { size } => SandboxKind::Tmpfs { size: *size, mode: 0o1777 },
+            MountKind::Tmpfs { size } => SandboxKind::Tmpfs {
+                size: *size,
+                mode: 0o1777,
+            },
             MountKind::Secret { .. } => return self.secret(stage, &mount.kind, target),
             MountKind::Ssh { .. } => return self.ssh(stage, &mount.kind, target),
         };
         let target = target.ok_or_else(|| Error::usage("--mount needs a target"))?;
-        self.mounts.push(SandboxMount { target: target.as_str().into(), kind });
+        self.mounts.push(SandboxMount {
+            target: target.as_str().into(),
+            kind,
+        });
         Ok(())
     }
 
@@ -110,12 +131,18 @@ impl Mounts {
     fn copy(&mut self, tree: &dyn SourceTree, path: &LayerPath) -> Result<PathBuf> {
         let real = follow(path, &|path| tree.node(path))?;
         if tree.node(&real)?.is_none() {
-            return Err(Error::not_found(format!("{path} is not in {}", tree.name())));
+            return Err(Error::not_found(format!(
+                "{path} is not in {}",
+                tree.name()
+            )));
         }
         let directory = self.fresh()?;
         let root = Root::open(&directory)?;
-        let privilege =
-            if rustix::process::geteuid().is_root() { Privilege::Root } else { Privilege::User };
+        let privilege = if rustix::process::geteuid().is_root() {
+            Privilege::Root
+        } else {
+            Privilege::User
+        };
         let mut unpacker =
             Unpacker::new(root.open_directory(Path::new("."))?, Form::Flat, privilege)?;
         for mut item in tree.below(&real)? {
@@ -127,7 +154,16 @@ impl Mounts {
     }
 
     fn cache(&mut self, stage: &Stage<'_>, kind: &MountKind) -> Result<PathBuf> {
-        let MountKind::Cache { id, sharing, from, source, mode, uid, gid } = kind else {
+        let MountKind::Cache {
+            id,
+            sharing,
+            from,
+            source,
+            mode,
+            uid,
+            gid,
+        } = kind
+        else {
             return Err(Error::failed("not a cache mount"));
         };
         let all = stage.shared.store.cache_directory().join("mounts");
@@ -164,14 +200,30 @@ impl Mounts {
         Ok(path)
     }
 
-    fn secret(&mut self, stage: &Stage<'_>, kind: &MountKind, target: Option<String>) -> Result<()> {
-        let MountKind::Secret { id, env, required, mode, uid, gid } = kind else {
+    fn secret(
+        &mut self,
+        stage: &Stage<'_>,
+        kind: &MountKind,
+        target: Option<String>,
+    ) -> Result<()> {
+        let MountKind::Secret {
+            id,
+            env,
+            required,
+            mode,
+            uid,
+            gid,
+        } = kind
+        else {
             return Err(Error::failed("not a secret"));
         };
         let Some(source) = stage.shared.options.secrets.get(id) else {
             if *required {
-                return Err(Error::not_found(format!("secret `{id}` was not given"))
-                    .hint(format!("pass it with --secret id={id},src=FILE or --secret id={id},env=NAME")));
+                return Err(
+                    Error::not_found(format!("secret `{id}` was not given")).hint(format!(
+                        "pass it with --secret id={id},src=FILE or --secret id={id},env=NAME"
+                    )),
+                );
             }
             return Ok(());
         };
@@ -180,20 +232,34 @@ impl Mounts {
             SecretSource::File(path) => {
                 let size = std::fs::metadata(path).path("look at secret", path)?.len();
                 if size > MAX_SECRET {
-                    return Err(Error::usage(format!("secret {} is larger than 500 KiB", path.display())));
+                    return Err(Error::usage(format!(
+                        "secret {} is larger than 500 KiB",
+                        path.display()
+                    )));
                 }
                 std::fs::read(path).path("read secret", path)?
             }
         };
         if let Some(name) = env {
-            let value = String::from_utf8(content.clone())
-                .map_err(|_| Error::usage(format!("secret `{id}` is not text, so it cannot be a variable")))?;
+            let value = String::from_utf8(content.clone()).map_err(|_| {
+                Error::usage(format!(
+                    "secret `{id}` is not text, so it cannot be a variable"
+                ))
+            })?;
             self.env.push((name.clone(), value));
         }
         if target.is_some() || env.is_none() {
             let target = target.unwrap_or_else(|| format!("/run/secrets/{id}"));
-            let kind = SandboxKind::File { content: content.into(), mode: *mode, uid: *uid, gid: *gid };
-            self.mounts.push(SandboxMount { target: target.as_str().into(), kind });
+            let kind = SandboxKind::File {
+                content: content.into(),
+                mode: *mode,
+                uid: *uid,
+                gid: *gid,
+            };
+            self.mounts.push(SandboxMount {
+                target: target.as_str().into(),
+                kind,
+            });
         }
         Ok(())
     }
@@ -224,7 +290,11 @@ impl Mounts {
 fn bind_kind(path: &Path, read_only: bool) -> Result<SandboxKind> {
     let path = std::fs::canonicalize(path).path("find", path)?;
     let inode = Some(identity(&path)?);
-    Ok(SandboxKind::Bind { source: path.as_path().into(), read_only, inode })
+    Ok(SandboxKind::Bind {
+        source: path.as_path().into(),
+        read_only,
+        inode,
+    })
 }
 
 fn dress(path: &Path, mode: u32, uid: u32, gid: u32) -> Result<()> {
@@ -232,7 +302,8 @@ fn dress(path: &Path, mode: u32, uid: u32, gid: u32) -> Result<()> {
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(path, Some(uid), Some(gid)).path("set the owner of", path)?;
     }
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).path("set the mode of", path)
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+        .path("set the mode of", path)
 }
 
 /// What of a mount the step's result depends on: of binds the content, of the others the name.
@@ -269,7 +340,10 @@ pub(crate) fn mount_key(stage: &Stage<'_>, mount: &Mount, key: &mut Key) -> Resu
 fn items_at(tree: &dyn SourceTree, path: &LayerPath) -> Result<Vec<crate::build::items::Item>> {
     let real = follow(path, &|path| tree.node(path))?;
     if tree.node(&real)?.is_none() {
-        return Err(Error::new(Kind::NotFound, format!("{path} is not in {}", tree.name())));
+        return Err(Error::new(
+            Kind::NotFound,
+            format!("{path} is not in {}", tree.name()),
+        ));
     }
     tree.below(&real)
 }
@@ -281,6 +355,9 @@ impl ContextTree {
             return Ok(None);
         }
         let real = follow(path, &|path| self.node(path))?;
-        Ok(self.node(&real)?.is_some().then(|| self.path().join(real.as_path())))
+        Ok(self
+            .node(&real)?
+            .is_some()
+            .then(|| self.path().join(real.as_path())))
     }
 }

@@ -32,8 +32,11 @@ impl Stage<'_> {
     pub(crate) fn run(&mut self, step: &Run, text: &str) -> Result<()> {
         let network = self.network(step)?;
         if step.security == Some(RunSecurity::Insecure) && !self.shared.options.allow_insecure {
-            return Err(Error::new(Kind::Denied, "RUN --security=insecure is not allowed")
-                .hint("if you trust this Kubefile with your machine: --allow security.insecure"));
+            return Err(
+                Error::new(Kind::Denied, "RUN --security=insecure is not allowed").hint(
+                    "if you trust this Kubefile with your machine: --allow security.insecure",
+                ),
+            );
         }
         if !step.devices.is_empty() {
             return Err(Error::new(Kind::Denied, "RUN --device is not supported"));
@@ -47,12 +50,21 @@ impl Stage<'_> {
                 let escape = self.scope.escape();
                 mount
                     .resolve(&|word| expand::expand(word, escape, &lookup))
-                    .map_err(|problem| Error::usage(format!("--mount={}: {}", mount.raw, problem.message)))
+                    .map_err(|problem| {
+                        Error::usage(format!("--mount={}: {}", mount.raw, problem.message))
+                    })
             })
             .collect::<Result<_>>()?;
         let key = self.run_key(step, &mounts, network)?;
-        if let Some(layers) = self.shared.cache.get(self.shared.store, self.shared.lease, &key)? {
-            let cached = |layer| StageLayer { layer, from_cache: true };
+        if let Some(layers) = self
+            .shared
+            .cache
+            .get(self.shared.store, self.shared.lease, &key)?
+        {
+            let cached = |layer| StageLayer {
+                layer,
+                from_cache: true,
+            };
             return self.add_layers(layers.into_iter().map(cached).collect(), text);
         }
         let layers = self.execute_run(step, &mounts, network)?;
@@ -67,8 +79,10 @@ impl Stage<'_> {
             (Some(RunNetwork::None), _) => spec::Network::None,
             (Some(RunNetwork::Host), Network::Host) => spec::Network::Host,
             (Some(RunNetwork::Host), _) => {
-                return Err(Error::new(Kind::Denied, "RUN --network=host is not allowed")
-                    .hint("allow it with `imgctl build --network host`"));
+                return Err(
+                    Error::new(Kind::Denied, "RUN --network=host is not allowed")
+                        .hint("allow it with `imgctl build --network host`"),
+                );
             }
             (_, Network::Default) => spec::Network::Default,
             (_, Network::None) => spec::Network::None,
@@ -98,7 +112,13 @@ impl Stage<'_> {
         key.add(format!("{:?} {:?} {:?}", config.user, config.working_dir, network).as_bytes());
         key.add(format!("{:?} {}", step.security, self.plan.platform).as_bytes());
         let options = self.shared.options;
-        key.add(format!("{:?} {:?} {:?}", options.compression, options.format, options.timestamp).as_bytes());
+        key.add(
+            format!(
+                "{:?} {:?} {:?}",
+                options.compression, options.format, options.timestamp
+            )
+            .as_bytes(),
+        );
         for mount in mounts {
             mount_key(self, mount, &mut key)?;
         }
@@ -131,7 +151,10 @@ impl Stage<'_> {
             .image
             .layers
             .iter()
-            .map(|layer| LayerOf { blob: layer.descriptor.clone(), diff_id: layer.diff_id.clone() })
+            .map(|layer| LayerOf {
+                blob: layer.descriptor.clone(),
+                diff_id: layer.diff_id.clone(),
+            })
             .collect();
         let build_mount = BuildMount::new(shared.store, &layers, shared.reporter)?;
         let mut made = Mounts::new(self)?;
@@ -142,7 +165,12 @@ impl Stage<'_> {
         if let Some((path, body)) = script {
             made.mounts.push(SandboxMount {
                 target: path.as_str().into(),
-                kind: MountKind::File { content: body.into_bytes().into(), mode: 0o755, uid: 0, gid: 0 },
+                kind: MountKind::File {
+                    content: body.into_bytes().into(),
+                    mode: 0o755,
+                    uid: 0,
+                    gid: 0,
+                },
             });
         }
         let user = self.user()?;
@@ -151,7 +179,10 @@ impl Stage<'_> {
             rootfs: build_mount.merged().as_path().into(),
             overlay: Some(build_mount.spec().clone()),
             argv: argv.iter().map(|word| word.as_str().into()).collect(),
-            env: env.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect(),
+            env: env
+                .iter()
+                .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
+                .collect(),
             cwd: self.workdir().as_str().into(),
             user: user.identity,
             network,
@@ -178,8 +209,13 @@ impl Stage<'_> {
         match outcome.exit {
             Exit::Code(0) => {}
             Exit::Code(code) => {
-                let why = outcome.message.map_or_else(String::new, |why| format!(": {why}"));
-                return Err(Error::new(Kind::CommandFailed, format!("the command exited with {code}{why}")));
+                let why = outcome
+                    .message
+                    .map_or_else(String::new, |why| format!(": {why}"));
+                return Err(Error::new(
+                    Kind::CommandFailed,
+                    format!("the command exited with {code}{why}"),
+                ));
             }
             Exit::Signal(signal) => {
                 return Err(Error::new(
@@ -204,11 +240,18 @@ impl Stage<'_> {
         snapshot_diff::upper_entries(&root, skip, &mut |entry, _| {
             let is_file = matches!(entry.kind, EntryKind::File { size } if size > 0);
             let content = if is_file {
-                Content::Upper { root: Arc::clone(&root), path: entry.path.clone() }
+                Content::Upper {
+                    root: Arc::clone(&root),
+                    path: entry.path.clone(),
+                }
             } else {
                 Content::None
             };
-            items.push(Item { content, digest: (!is_file).then_some([0; 32]), ..Item::bare(entry) });
+            items.push(Item {
+                content,
+                digest: (!is_file).then_some([0; 32]),
+                ..Item::bare(entry)
+            });
             Ok(())
         })?;
         items.retain(|item| !item.entry.path.is_root());
@@ -255,10 +298,15 @@ impl Stage<'_> {
         let options = self.shared.options;
         let mut env = vec![
             ("PATH".to_owned(), DEFAULT_PATH.to_owned()),
-            ("HOME".to_owned(), String::from_utf8_lossy(&user.home).into_owned()),
+            (
+                "HOME".to_owned(),
+                String::from_utf8_lossy(&user.home).into_owned(),
+            ),
         ];
         env.extend(options.proxy_env.clone());
-        let proxies = PROXY_ARGS.iter().filter_map(|name| options.build_args.get_key_value(*name));
+        let proxies = PROXY_ARGS
+            .iter()
+            .filter_map(|name| options.build_args.get_key_value(*name));
         env.extend(proxies.map(|(name, value)| (name.clone(), value.clone())));
         env.extend(self.scope.run_args());
         env.extend(self.scope.env().iter().cloned());
@@ -271,7 +319,8 @@ impl Stage<'_> {
 
     fn hosts(&self) -> String {
         let mut hosts =
-            "127.0.0.1\tlocalhost buildkitsandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n".to_owned();
+            "127.0.0.1\tlocalhost buildkitsandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+                .to_owned();
         for (name, address) in &self.shared.options.add_hosts {
             hosts.push_str(&format!("{address}\t{name}\n"));
         }
@@ -290,11 +339,15 @@ fn resolv_conf(network: spec::Network) -> Option<Vec<u8>> {
 /// A hard link whose target goes to a layer of another kind becomes a file of its own.
 fn unlink_across_kinds(items: &mut [Item]) {
     for index in 0..items.len() {
-        let EntryKind::HardLink { target } = &items[index].entry.kind else { continue };
+        let EntryKind::HardLink { target } = &items[index].entry.kind else {
+            continue;
+        };
         if kind_of(target) == kind_of(&items[index].entry.path) {
             continue;
         }
-        let Ok(place) = items.binary_search_by(|item| item.entry.path.cmp(target)) else { continue };
+        let Ok(place) = items.binary_search_by(|item| item.entry.path.cmp(target)) else {
+            continue;
+        };
         let path = items[index].entry.path.clone();
         items[index] = items[place].clone();
         items[index].entry.path = path;
@@ -313,7 +366,10 @@ const MAX_LINE: usize = 64 << 10;
 
 impl<'a> Lines<'a> {
     fn new(reporter: &'a dyn Reporter) -> Self {
-        Self { reporter, open: [Vec::new(), Vec::new()] }
+        Self {
+            reporter,
+            open: [Vec::new(), Vec::new()],
+        }
     }
 
     fn add(&mut self, is_error: bool, bytes: &[u8]) {

@@ -66,7 +66,14 @@ impl Scope {
         outer: BTreeMap<String, String>,
         env: Vec<(String, String)>,
     ) -> Self {
-        Self { escape, build_args, outer, args: BTreeMap::new(), env, used: BTreeSet::new() }
+        Self {
+            escape,
+            build_args,
+            outer,
+            args: BTreeMap::new(),
+            env,
+            used: BTreeSet::new(),
+        }
     }
 
     /// The scope of the lines before the first FROM: platform arguments need no declaration there.
@@ -76,7 +83,10 @@ impl Scope {
         platform: BTreeMap<String, String>,
     ) -> Self {
         let mut scope = Self::new(escape, build_args.clone(), platform.clone(), Vec::new());
-        scope.args = platform.into_iter().map(|(name, value)| (name, Some(value))).collect();
+        scope.args = platform
+            .into_iter()
+            .map(|(name, value)| (name, Some(value)))
+            .collect();
         scope
     }
 
@@ -109,22 +119,24 @@ impl Scope {
 
     /// The value of `name`: ENV beats ARG.
     pub(crate) fn get(&self, name: &str) -> Option<String> {
-        let env = self.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        let env = self
+            .env
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.clone());
         env.or_else(|| self.args.get(name).cloned().flatten())
     }
 
     /// Expands a raw word: variables replaced, quotes removed.
     pub(crate) fn word(&self, raw: &str) -> Result<String> {
-        expand::expand(raw, self.escape, &|name| self.get(name)).map_err(|error| {
-            Error::usage(format!("cannot expand `{raw}`")).caused_by(error)
-        })
+        expand::expand(raw, self.escape, &|name| self.get(name))
+            .map_err(|error| Error::usage(format!("cannot expand `{raw}`")).caused_by(error))
     }
 
     /// Expands a raw word that may become several (`EXPOSE $PORTS`).
     pub(crate) fn words(&self, raw: &str) -> Result<Vec<String>> {
-        expand::expand_words(raw, self.escape, &|name| self.get(name)).map_err(|error| {
-            Error::usage(format!("cannot expand `{raw}`")).caused_by(error)
-        })
+        expand::expand_words(raw, self.escape, &|name| self.get(name))
+            .map_err(|error| Error::usage(format!("cannot expand `{raw}`")).caused_by(error))
     }
 
     /// The environment, as the image's config holds it.
@@ -145,7 +157,10 @@ impl Scope {
 
     /// All declared values: the outer scope of the stages, when this is the global scope.
     pub(crate) fn values(&self) -> BTreeMap<String, String> {
-        self.args.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?))).collect()
+        self.args
+            .iter()
+            .filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
+            .collect()
     }
 
     /// Names that an `ARG` has declared.

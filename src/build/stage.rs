@@ -48,12 +48,19 @@ impl StageImage {
             .layers
             .iter()
             .map(|layer| Arc::new(LayerTar::new(shared.store, layer.descriptor.digest.clone())));
-        Ok(ImageTree::new(name.to_owned(), Arc::new(Tree::from_layers(tocs)?), tars.collect()))
+        Ok(ImageTree::new(
+            name.to_owned(),
+            Arc::new(Tree::from_layers(tocs)?),
+            tars.collect(),
+        ))
     }
 
     fn tocs(&self, shared: &Shared<'_>) -> Result<Vec<Arc<Toc>>> {
         let toc = |layer: &ImageLayer| {
-            shared.store.toc(&layer.descriptor.digest, &layer.diff_id).map(Arc::new)
+            shared
+                .store
+                .toc(&layer.descriptor.digest, &layer.diff_id)
+                .map(Arc::new)
         };
         self.layers.iter().map(toc).collect()
     }
@@ -108,7 +115,9 @@ impl<'a> Stage<'a> {
         if self.tree.is_none() {
             self.tree = Some(Tree::from_layers(self.image.tocs(self.shared)?)?);
         }
-        self.tree.as_ref().ok_or_else(|| Error::failed("the stage has no tree"))
+        self.tree
+            .as_ref()
+            .ok_or_else(|| Error::failed("the stage has no tree"))
     }
 
     /// The merged tree if it has been made.
@@ -179,11 +188,21 @@ impl<'a> Stage<'a> {
 
     fn add_layer(&mut self, layer: CachedLayer, created_by: &str) -> Result<()> {
         if let Some(tree) = &mut self.tree {
-            tree.apply(self.shared.store.toc(&layer.descriptor.digest, &layer.diff_id)?)?;
+            tree.apply(
+                self.shared
+                    .store
+                    .toc(&layer.descriptor.digest, &layer.diff_id)?,
+            )?;
         }
-        let kind = layer.descriptor.layer_kind().map(|kind| format!("{kind} layer"));
+        let kind = layer
+            .descriptor
+            .layer_kind()
+            .map(|kind| format!("{kind} layer"));
         self.image.newest = self.image.newest.max(Some(layer.newest));
-        self.image.layers.push(ImageLayer { descriptor: layer.descriptor, diff_id: layer.diff_id });
+        self.image.layers.push(ImageLayer {
+            descriptor: layer.descriptor,
+            diff_id: layer.diff_id,
+        });
         self.image.config.history.push(History {
             created_by: Some(created_by.to_owned()),
             comment: kind,
@@ -247,7 +266,13 @@ fn base_image(shared: &Shared<'_>, plan: &StagePlan) -> Result<StageImage> {
                 ..ImageConfig::default()
             };
             config.rootfs.kind = "layers".to_owned();
-            Ok(StageImage { config, layers: Vec::new(), base_layers: 0, base: None, newest: None })
+            Ok(StageImage {
+                config,
+                layers: Vec::new(),
+                base_layers: 0,
+                base: None,
+                newest: None,
+            })
         }
         From::Stage(index) => Ok(shared.results.get(*index)?.as_ref().clone()),
         From::Image(name) => stored_image(shared, name, &plan.platform),
@@ -256,7 +281,11 @@ fn base_image(shared: &Shared<'_>, plan: &StagePlan) -> Result<StageImage> {
 }
 
 /// An image of the store as a stage's base.
-pub(crate) fn stored_image(shared: &Shared<'_>, name: &str, platform: &Platform) -> Result<StageImage> {
+pub(crate) fn stored_image(
+    shared: &Shared<'_>,
+    name: &str,
+    platform: &Platform,
+) -> Result<StageImage> {
     let image = shared.store.image(name, Some(platform)).map_err(|error| {
         if error.kind() == crate::error::Kind::NotFound {
             error.hint(format!(
@@ -272,14 +301,19 @@ pub(crate) fn stored_image(shared: &Shared<'_>, name: &str, platform: &Platform)
         .layers
         .into_iter()
         .zip(image.config.rootfs.diff_ids.iter().cloned())
-        .map(|(descriptor, diff_id)| ImageLayer { descriptor, diff_id })
+        .map(|(descriptor, diff_id)| ImageLayer {
+            descriptor,
+            diff_id,
+        })
         .collect();
     for layer in &layers {
         shared.lease.hold(&layer.descriptor.digest)?;
     }
     let mut config = image.config;
     config.rootfs.diff_ids.clear();
-    let base_name = image.reference.map_or_else(|| name.to_owned(), |name| name.to_string());
+    let base_name = image
+        .reference
+        .map_or_else(|| name.to_owned(), |name| name.to_string());
     Ok(StageImage {
         config,
         base_layers: layers.len(),

@@ -69,7 +69,13 @@ impl StatCache {
     /// Reads the cache file; `now` is the time of day in seconds, taken before the context is walked.
     pub(crate) fn open(path: PathBuf, now: i64) -> Self {
         let known = read(&path).unwrap_or_default();
-        Self { path, known, seen: HashMap::new(), now, changed: false }
+        Self {
+            path,
+            known,
+            seen: HashMap::new(),
+            now,
+            changed: false,
+        }
     }
 
     /// What is known of a file in exactly this state.
@@ -91,7 +97,8 @@ impl StatCache {
             return;
         }
         self.changed = true;
-        self.seen.insert((state.device, state.inode), (*state, known));
+        self.seen
+            .insert((state.device, state.inode), (*state, known));
     }
 
     /// Writes the cache back if this build learnt anything; records not seen in this build stay,
@@ -176,10 +183,19 @@ mod tests {
     use super::*;
 
     fn state(inode: u64, changed: i64) -> FileState {
-        FileState { device: 1, inode, size: 5, mtime: (changed, 7), ctime: (changed, 9) }
+        FileState {
+            device: 1,
+            inode,
+            size: 5,
+            mtime: (changed, 7),
+            ctime: (changed, 9),
+        }
     }
 
-    const KNOWN: Known = Known { content: [3; 32], has_xattrs: true };
+    const KNOWN: Known = Known {
+        content: [3; 32],
+        has_xattrs: true,
+    };
 
     #[test]
     fn what_is_saved_is_found_again_in_the_same_state_only() {
@@ -190,8 +206,18 @@ mod tests {
         cache.save().unwrap();
         let mut cache = StatCache::open(path, 1001);
         assert_eq!(cache.get(&state(1, 900)), Some(KNOWN));
-        assert_eq!(cache.get(&state(1, 901)), None, "another time is another state");
-        assert_eq!(cache.get(&FileState { size: 6, ..state(1, 900) }), None);
+        assert_eq!(
+            cache.get(&state(1, 901)),
+            None,
+            "another time is another state"
+        );
+        assert_eq!(
+            cache.get(&FileState {
+                size: 6,
+                ..state(1, 900)
+            }),
+            None
+        );
     }
 
     #[test]

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::fs::atomic::{self, Durability};
 use crate::image::{Descriptor, Digest};
-use crate::store::Store;
 use crate::store::Lease;
+use crate::store::Store;
 
 /// Bumped when the same inputs would give other bytes than before.
 const SEMANTICS: &str = "imgctl build 1";
@@ -75,21 +75,36 @@ pub(crate) struct StepCache {
 impl StepCache {
     /// The step cache of `store`; with `read` off every look-up misses.
     pub(crate) fn new(store: &Store, read: bool) -> Self {
-        Self { directory: store.cache_directory().join("steps"), read }
+        Self {
+            directory: store.cache_directory().join("steps"),
+            read,
+        }
     }
 
     /// The layers recorded under `key`, if all of them are still here; they are leased before
     /// they are looked at, so that a prune at this moment cannot take them.
-    pub(crate) fn get(&self, store: &Store, lease: &Lease, key: &str) -> Result<Option<Vec<CachedLayer>>> {
+    pub(crate) fn get(
+        &self,
+        store: &Store,
+        lease: &Lease,
+        key: &str,
+    ) -> Result<Option<Vec<CachedLayer>>> {
         if !self.read {
             return Ok(None);
         }
-        let Ok(file) = std::fs::File::open(self.directory.join(key)) else { return Ok(None) };
-        if file.metadata().map_or(true, |metadata| metadata.len() > MAX_RECORD) {
+        let Ok(file) = std::fs::File::open(self.directory.join(key)) else {
+            return Ok(None);
+        };
+        if file
+            .metadata()
+            .map_or(true, |metadata| metadata.len() > MAX_RECORD)
+        {
             return Ok(None);
         }
         // A damaged record is a miss: the step runs and writes a good one.
-        let Ok(record) = serde_json::from_reader::<_, Record>(file) else { return Ok(None) };
+        let Ok(record) = serde_json::from_reader::<_, Record>(file) else {
+            return Ok(None);
+        };
         for layer in &record.layers {
             lease.hold(&layer.descriptor.digest)?;
             lease.hold(&layer.diff_id)?;
@@ -102,9 +117,13 @@ impl StepCache {
 
     /// Records what a step gave.
     pub(crate) fn put(&self, key: &str, layers: &[CachedLayer]) -> Result<()> {
-        let digests =
-            layers.iter().flat_map(|layer| [layer.descriptor.digest.clone(), layer.diff_id.clone()]);
-        let record = Record { layers: layers.to_vec(), digests: digests.collect() };
+        let digests = layers
+            .iter()
+            .flat_map(|layer| [layer.descriptor.digest.clone(), layer.diff_id.clone()]);
+        let record = Record {
+            layers: layers.to_vec(),
+            digests: digests.collect(),
+        };
         let bytes = serde_json::to_vec(&record)
             .map_err(|error| Error::failed("cannot write a build cache record").caused_by(error))?;
         atomic::write(&self.directory.join(key), &bytes, 0o600, Durability::Atomic)

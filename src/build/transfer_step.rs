@@ -24,7 +24,11 @@ impl Stage<'_> {
         if !flags.link {
             self.tree()?;
         }
-        let tree = if flags.link { &empty } else { self.tree_made().unwrap_or(&empty) };
+        let tree = if flags.link {
+            &empty
+        } else {
+            self.tree_made().unwrap_or(&empty)
+        };
         let destination = Destination::new(tree, &workdir, &dest, flags.link)?;
         let mut gathered = Gathered::new(destination, flags);
         let mut words = Vec::new();
@@ -45,7 +49,9 @@ impl Stage<'_> {
                 Source::Path(raw) => {
                     let word = self.scope.word(raw)?;
                     if word.is_empty() {
-                        return Err(Error::usage(format!("the source `{raw}` expands to nothing")));
+                        return Err(Error::usage(format!(
+                            "the source `{raw}` expands to nothing"
+                        )));
                     }
                     words.push(word);
                 }
@@ -55,7 +61,9 @@ impl Stage<'_> {
             self.gather_added(&mut gathered, &words, &transfer.flags)?;
         } else {
             match &transfer.flags.from {
-                Some(name) => gathered.add_sources(self.source(name)?.as_ref(), &words, &mut |_| Ok(None))?,
+                Some(name) => {
+                    gathered.add_sources(self.source(name)?.as_ref(), &words, &mut |_| Ok(None))?
+                }
                 None => gathered.add_sources(self.shared.context()?, &words, &mut |_| Ok(None))?,
             }
         }
@@ -78,19 +86,24 @@ impl Stage<'_> {
                 None => None,
             };
             if download::is_git(word) {
-                let items = download::git(shared.store, word, flags.keep_git_dir, checksum.as_ref())?;
+                let items =
+                    download::git(shared.store, word, flags.keep_git_dir, checksum.as_ref())?;
                 gathered.add_archive(items)?;
             } else if download::is_url(word) {
-                let (name, item, file) = download::fetch(shared.store, word, checksum.as_ref(), shared.reporter)?;
+                let (name, item, file) =
+                    download::fetch(shared.store, word, checksum.as_ref(), shared.reporter)?;
                 match flags.unpack {
-                    Some(true) => match archive::read(shared.store, file, word, Limits::default())? {
+                    Some(true) => match archive::read(shared.store, file, word, Limits::default())?
+                    {
                         Some(items) => gathered.add_archive(items)?,
                         None => gathered.add_file(name.as_bytes(), item)?,
                     },
                     _ => gathered.add_file(name.as_bytes(), item)?,
                 }
             } else if flags.checksum.is_some() {
-                return Err(Error::usage("--checksum is for URLs and git repositories only"));
+                return Err(Error::usage(
+                    "--checksum is for URLs and git repositories only",
+                ));
             } else {
                 local.push(word.clone());
             }
@@ -131,7 +144,13 @@ impl Stage<'_> {
             Some(raw) => Some(self.owner(&raw.clone())?),
             None => None,
         };
-        Ok(Flags { owner, chmod, link: raw.link, parents: raw.parents, exclude })
+        Ok(Flags {
+            owner,
+            chmod,
+            link: raw.link,
+            parents: raw.parents,
+            exclude,
+        })
     }
 
     fn owner(&mut self, raw: &str) -> Result<(u32, u32)> {

@@ -61,7 +61,12 @@ pub(crate) fn export(
             std::fs::create_dir_all(&target).path("create", &target)?;
             false
         }
-        Err(error) => return Err(Error::io(format!("cannot export to {}", target.display()), error)),
+        Err(error) => {
+            return Err(Error::io(
+                format!("cannot export to {}", target.display()),
+                error,
+            ));
+        }
     };
     let outcome = to_directory(store, image, &target, Privileges::current(), reporter);
     if outcome.is_err() {

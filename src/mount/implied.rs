@@ -119,11 +119,7 @@ mod tests {
             };
             collector.add(&Entry::new(path(name), kind, 0o755));
         }
-        collector
-            .finish()
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        collector.finish().iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -133,7 +129,10 @@ mod tests {
             implied_by(&[("a/b/c", false), ("a/b", true), ("d/.wh.e", false)]),
             ["/", "/a", "/d"]
         );
-        assert_eq!(implied_by(&[("x/y", true), ("x", true), ("", true)]), [""; 0]);
+        assert_eq!(
+            implied_by(&[("x/y", true), ("x", true), ("", true)]),
+            [""; 0]
+        );
     }
 
     #[test]

@@ -93,7 +93,10 @@ fn is_opaque(root: &Root, path: &LayerPath) -> Result<bool> {
             Ok(_) | Err(rustix::io::Errno::NOTSUP) => {}
             Err(errno) => {
                 return Err(Error::io(
-                    format!("cannot examine {}", root.path().join(path.as_path()).display()),
+                    format!(
+                        "cannot examine {}",
+                        root.path().join(path.as_path()).display()
+                    ),
                     errno,
                 ));
             }
@@ -151,8 +154,14 @@ mod tests {
             ("user.x", Some("user.x")),
             ("trusted.overlay.opaque", None),
             ("user.overlay.origin", None),
-            ("trusted.overlay.overlay.opaque", Some("trusted.overlay.opaque")),
-            ("user.overlay.overlay.overlay.x", Some("user.overlay.overlay.x")),
+            (
+                "trusted.overlay.overlay.opaque",
+                Some("trusted.overlay.opaque"),
+            ),
+            (
+                "user.overlay.overlay.overlay.x",
+                Some("user.overlay.overlay.x"),
+            ),
         ] {
             let name = unescape(stored.as_bytes().to_vec());
             assert_eq!(name.as_deref(), expected.map(str::as_bytes), "{stored}");

@@ -195,9 +195,7 @@ impl Union {
         let replaces = match self.items.get(path) {
             None => false,
             Some(Item::Whiteout) => true,
-            Some(Item::Entry(part, number)) => {
-                !tocs[*part].entries[*number].entry.is_directory()
-            }
+            Some(Item::Entry(part, number)) => !tocs[*part].entries[*number].entry.is_directory(),
         };
         if replaces {
             self.items.remove(path);
@@ -224,12 +222,7 @@ impl Union {
     }
 }
 
-fn fill(
-    directory: &Path,
-    tocs: &[Toc],
-    parts: &[Snapshot],
-    privileges: Privileges,
-) -> Result<()> {
+fn fill(directory: &Path, tocs: &[Toc], parts: &[Snapshot], privileges: Privileges) -> Result<()> {
     let union = Union::of(tocs)?;
     let roots = parts
         .iter()
@@ -262,7 +255,10 @@ fn fill(
             Item::Entry(part, number) => (*part, *number),
         };
         let entry = &tocs[part].entries[number].entry;
-        if !matches!(entry.kind, EntryKind::File { .. } | EntryKind::HardLink { .. }) {
+        if !matches!(
+            entry.kind,
+            EntryKind::File { .. } | EntryKind::HardLink { .. }
+        ) {
             apply(entry, &mut io::empty())?;
             continue;
         }

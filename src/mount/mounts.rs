@@ -136,7 +136,9 @@ impl Making<'_> {
             }
         };
         if self.options.target.is_some() {
-            return Err(refused.hint("`imgctl export -o DIRECTORY` copies the files without mounting"));
+            return Err(
+                refused.hint("`imgctl export -o DIRECTORY` copies the files without mounting")
+            );
         }
         let note = format!("the files have been copied into a plain directory: {refused}");
         self.checkout(vec![note])
@@ -145,7 +147,9 @@ impl Making<'_> {
     fn overlay(&self) -> Result<Attempt> {
         let ensured = snapshots::ensure(self.store, self.image, self.privileges, self.reporter)?;
         let stack = Stack::new(ensured.snapshots, !self.privileges.trusted_xattrs)?;
-        self.attach(Backend::Overlay, ensured.merged, ensured.notes, |_| Ok(stack))
+        self.attach(Backend::Overlay, ensured.merged, ensured.notes, |_| {
+            Ok(stack)
+        })
     }
 
     fn erofs(&self) -> Result<Attempt> {
@@ -194,8 +198,10 @@ impl Making<'_> {
 
     fn checkout(&self, mut notes: Vec<String>) -> Result<Mounted> {
         if self.options.target.is_some() {
-            return Err(Error::usage("a checkout cannot be mounted at a directory of choice")
-                .hint("`imgctl export -o DIRECTORY` copies the files there"));
+            return Err(
+                Error::usage("a checkout cannot be mounted at a directory of choice")
+                    .hint("`imgctl export -o DIRECTORY` copies the files there"),
+            );
         }
         let workspace = Workspace::create(self.store, "")?;
         let merged = workspace.make(MERGED)?;
@@ -298,7 +304,11 @@ pub(crate) fn list(store: &Store) -> Result<Vec<Listed>> {
                 }
             }
             Some(record) if record.boot_id != boot_id => State::Stale,
-            Some(_) if mounts.iter().any(|mount| detach::belongs(mount, &id, &directory)) => {
+            Some(_)
+                if mounts
+                    .iter()
+                    .any(|mount| detach::belongs(mount, &id, &directory)) =>
+            {
                 State::Mounted
             }
             Some(record) if record.namespace == namespace => State::Stale,
@@ -328,7 +338,13 @@ fn digests_of(image: &Image) -> Vec<Digest> {
         image.descriptor.digest.clone(),
         image.manifest.config.digest.clone(),
     ];
-    digests.extend(image.manifest.layers.iter().map(|layer| layer.digest.clone()));
+    digests.extend(
+        image
+            .manifest
+            .layers
+            .iter()
+            .map(|layer| layer.digest.clone()),
+    );
     digests.extend(image.config.rootfs.diff_ids.iter().cloned());
     digests.sort();
     digests.dedup();
@@ -351,9 +367,12 @@ fn own_target(target: &Path) -> Result<PathBuf> {
 }
 
 fn check_name(store: &Store, name: &str) -> Result<()> {
-    let taken = list(store)?
-        .iter()
-        .any(|listed| listed.record.as_ref().is_some_and(|record| record.name.as_deref() == Some(name)));
+    let taken = list(store)?.iter().any(|listed| {
+        listed
+            .record
+            .as_ref()
+            .is_some_and(|record| record.name.as_deref() == Some(name))
+    });
     if taken {
         return Err(Error::new(
             Kind::Busy,

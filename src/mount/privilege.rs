@@ -52,8 +52,6 @@ impl Privileges {
 
 /// The initial namespace maps every ID to itself (user_namespaces(7)).
 fn is_initial_user_namespace() -> bool {
-    std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| {
-        map.split_whitespace()
-            .eq(["0", "0", "4294967295"])
-    })
+    std::fs::read_to_string("/proc/self/uid_map")
+        .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
 }

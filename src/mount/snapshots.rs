@@ -86,8 +86,11 @@ pub(crate) fn ensure_layers(
 /// The snapshot of a layer that has been unpacked.
 fn of_layer(store: &Store, layer: &LayerOf) -> Result<Snapshot> {
     let fs = store.snapshot(&layer.diff_id).ok_or_else(|| {
-        Error::failed(format!("the snapshot of layer {} has disappeared", layer.diff_id))
-            .hint("was the store cleaned up meanwhile? try again")
+        Error::failed(format!(
+            "the snapshot of layer {} has disappeared",
+            layer.diff_id
+        ))
+        .hint("was the store cleaned up meanwhile? try again")
     })?;
     let implied = match implied::read(&fs)? {
         Some(implied) => implied,
@@ -183,9 +186,7 @@ impl Unpacking<'_> {
         match made {
             Ok(_) => Ok(Outcome::Done),
             Err(_) if lower.was_too_early() => Ok(Outcome::TooEarly),
-            Err(error) => {
-                Err(error.context(format!("cannot unpack layer {}", layer.blob.digest)))
-            }
+            Err(error) => Err(error.context(format!("cannot unpack layer {}", layer.blob.digest))),
         }
     }
 }
@@ -202,7 +203,9 @@ pub(crate) fn open_directory(path: &Path) -> Result<std::os::fd::OwnedFd> {
 
 /// Poisoning does not matter here: a panic is reported by the thread that had it.
 fn with<T, R>(mutex: &Mutex<T>, act: impl FnOnce(&mut T) -> R) -> R {
-    act(&mut mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    act(&mut mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner))
 }
 
 fn into_inner<T>(mutex: Mutex<T>) -> T {

@@ -211,7 +211,10 @@ impl Stack {
         match rustix::fs::lgetxattr(&name, OsStr::from_bytes(attribute), &mut value[..]) {
             Ok(length) => Ok(&value[..length] == b"y"),
             Err(rustix::io::Errno::NODATA | rustix::io::Errno::NOTSUP) => Ok(false),
-            Err(errno) => Err(Error::io(format!("cannot examine {}", name.display()), errno)),
+            Err(errno) => Err(Error::io(
+                format!("cannot examine {}", name.display()),
+                errno,
+            )),
         }
     }
 }

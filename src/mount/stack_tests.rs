@@ -101,10 +101,18 @@ fn implied_directories_show_what_lies_below() {
 #[test]
 fn what_is_hidden_does_not_shine_through() {
     let mut fixture = Fixture::new();
-    fixture.layer(&[("", 0), ("opaque", 0o700), ("gone", 0o700), ("gone/x", 0o700)]);
+    fixture.layer(&[
+        ("", 0),
+        ("opaque", 0o700),
+        ("gone", 0o700),
+        ("gone/x", 0o700),
+    ]);
     let middle = fixture.layer(&[("", 0), ("opaque", 0)]);
     xattr::set(
-        Root::open(&middle).unwrap().open_directory(Path::new("opaque")).unwrap(),
+        Root::open(&middle)
+            .unwrap()
+            .open_directory(Path::new("opaque"))
+            .unwrap(),
         b"trusted.overlay.opaque",
         b"y",
     )

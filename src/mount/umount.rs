@@ -88,7 +88,10 @@ fn select<'a>(store: &Store, mounts: &'a [Listed], name: &str) -> Result<Vec<&'a
             1 => return Ok(beginning),
             _ => {
                 let ids: Vec<&str> = beginning.iter().map(|listed| listed.id.as_str()).collect();
-                return Err(Error::usage(format!("`{name}` could be any of {}", ids.join(", "))));
+                return Err(Error::usage(format!(
+                    "`{name}` could be any of {}",
+                    ids.join(", ")
+                )));
             }
         }
     }

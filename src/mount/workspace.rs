@@ -184,13 +184,20 @@ pub(crate) fn sweep(store: &Store) -> Result<()> {
         garbage.extend(
             entries
                 .flatten()
-                .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(TRASH.as_bytes()))
+                .filter(|entry| {
+                    entry
+                        .file_name()
+                        .as_encoded_bytes()
+                        .starts_with(TRASH.as_bytes())
+                })
                 .map(|entry| entry.path()),
         );
     }
     garbage.sort();
     garbage.dedup();
-    garbage.iter().try_for_each(|path| atomic::remove_tree(path))
+    garbage
+        .iter()
+        .try_for_each(|path| atomic::remove_tree(path))
 }
 
 /// Never finished, or ended by a reboot with nothing written into it. A record that cannot be read

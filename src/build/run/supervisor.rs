@@ -35,8 +35,13 @@ pub(super) fn main() -> Result<()> {
 fn supervise(mut spec: RunSpec, caller: &UnixStream) -> Result<ExitOutcome> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // An overlay is seen inside only; from here its upper directory shows what was made.
-    let upper = spec.overlay.as_ref().and_then(|overlay| overlay.upper.as_ref());
-    let path = upper.map_or(spec.rootfs.as_path(), |upper| upper.directory.as_path()).to_owned();
+    let upper = spec
+        .overlay
+        .as_ref()
+        .and_then(|overlay| overlay.upper.as_ref());
+    let path = upper
+        .map_or(spec.rootfs.as_path(), |upper| upper.directory.as_path())
+        .to_owned();
     let root = rustix::fs::open(&path, flags, Mode::empty()).path("open", &path)?;
     let mut run = Running::start()?;
     let result = run.follow(&mut spec, caller);
