@@ -4,6 +4,7 @@
 //! here is a pure function of its input: it must not open files, know images or build anything.
 
 pub(crate) mod ast;
+pub(crate) mod check;
 pub(crate) mod diagnostic;
 mod directive;
 pub(crate) mod expand;

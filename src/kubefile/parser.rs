@@ -10,6 +10,9 @@ use super::span::Span;
 /// Largest Kubefile we read, in bytes; here-documents make some of them long.
 pub(crate) const MAX_KUBEFILE: usize = 4 << 20;
 
+/// Most stages of one Kubefile.
+const MAX_STAGES: usize = 1000;
+
 /// No more errors than this are reported for one file.
 const MAX_DIAGNOSTICS: usize = 50;
 
@@ -38,11 +41,18 @@ pub(crate) fn parse(name: &str, text: &[u8]) -> Result<Kubefile, Vec<Diagnostic>
             .get(..4)
             .is_some_and(|word| word.eq_ignore_ascii_case("FROM"));
         match parsed {
-            Some(Parsed::From(from)) => kubefile.stages.push(Stage {
-                index: kubefile.stages.len(),
-                from,
-                instructions: Vec::new(),
-            }),
+            Some(Parsed::From(from)) => {
+                if kubefile.stages.len() == MAX_STAGES {
+                    let message = format!("there are more than {MAX_STAGES} stages");
+                    found.push(Diagnostic::error(message, from.span));
+                    break;
+                }
+                kubefile.stages.push(Stage {
+                    index: kubefile.stages.len(),
+                    from,
+                    instructions: Vec::new(),
+                });
+            }
             Some(Parsed::Instruction(kind)) => {
                 let instruction = instruction(kind, folded);
                 let is_arg = matches!(instruction.kind, InstructionKind::Arg(_));
