@@ -184,3 +184,6 @@ fn kept(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .filter_map(|(key, value)| Some((name(key)?, value.clone())))
         .collect()
 }
+
+#[cfg(test)]
+mod tests;
