@@ -11,10 +11,9 @@ use crate::error::{Error, Result};
 use crate::fs::metadata::{FileKind, Metadata};
 use crate::fs::root::Root;
 use crate::fs::walk::{Found, Visit, walk};
+use crate::layer::whiteout::{is_reserved, opaque_path, whiteout_path};
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
 
-const WHITEOUT: &[u8] = b".wh.";
-const OPAQUE: &[u8] = b".wh..wh..opq";
 /// What overlayfs writes for itself, as root or mounted with `userxattr`.
 const OVERLAY_PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 
@@ -72,13 +71,10 @@ fn collect(dir: &Root, skip: &[LayerPath]) -> Result<Vec<(Entry, Shared)>> {
         let path = LayerPath::parse(found.path)?;
         let raw = found.xattrs()?;
         if is_whiteout(&found.metadata, &raw) {
-            entries.push((marker(&path, WHITEOUT), None));
+            entries.extend(whiteout_path(&path).map(|path| (marker(path), None)));
             return Ok(());
         }
-        if path
-            .file_name()
-            .is_some_and(|name| name.starts_with(WHITEOUT))
-        {
+        if path.file_name().is_some_and(is_reserved) {
             return Err(Error::failed(format!(
                 "{path} cannot be put into an image: `.wh.` at the start of a name means a deleted file"
             ))
@@ -105,10 +101,7 @@ fn collect(dir: &Root, skip: &[LayerPath]) -> Result<Vec<(Entry, Shared)>> {
         let shared = (metadata.nlink > 1 && !is_directory).then_some((metadata.dev, metadata.ino));
         entries.push((entry, shared));
         if is_directory && overlay_mark(&raw, b"opaque") == Some(b"y") {
-            entries.push((
-                Entry::new(path.join(OPAQUE), EntryKind::File { size: 0 }, 0),
-                None,
-            ));
+            entries.push((marker(opaque_path(&path)), None));
         }
         Ok(())
     })?;
@@ -124,9 +117,8 @@ fn is_whiteout(metadata: &Metadata, xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool
     }
 }
 
-fn marker(path: &LayerPath, prefix: &[u8]) -> Entry {
-    let name = [prefix, path.file_name().unwrap_or_default()].concat();
-    let path = path.parent().unwrap_or_default().join(&name);
+/// An empty file of that name; owner, mode and time of markers say nothing.
+fn marker(path: LayerPath) -> Entry {
     Entry::new(path, EntryKind::File { size: 0 }, 0)
 }
 

@@ -27,10 +27,11 @@ use crate::error::{Context, Error, IoContext, Result};
 use crate::fs::atomic::remove_at;
 use crate::fs::directory;
 use crate::fs::metadata::{FileKind, Metadata};
+use crate::layer::whiteout::Marker;
 use crate::layer::{Entry, EntryKind, LayerPath};
 
 use attributes::{Attributes, Target};
-use hidden::{Hidden, Marker};
+use hidden::Hidden;
 use parents::{Missing, Parents};
 
 /// Content is copied in pieces of at most this many bytes.
@@ -147,15 +148,13 @@ impl Unpacker {
         lower: &dyn LowerFiles,
     ) -> Result<()> {
         let path = entry.path.as_bytes();
-        match Marker::of(path)? {
-            Marker::Whiteout { parent, name } => {
-                return self.hidden.whiteout(&mut self.parents, parent, name);
-            }
-            Marker::Opaque { parent } => {
-                self.enter(parent)?;
+        match hidden::marker(&entry.path)? {
+            Marker::Whiteout(path) => return self.hidden.whiteout(&mut self.parents, &path),
+            Marker::Opaque(directory) => {
+                self.enter(directory.as_bytes())?;
                 // The marker stands for the directory, too.
-                self.hidden.wrote(parent);
-                return self.hidden.opaque(&mut self.parents, parent);
+                self.hidden.wrote(directory.as_bytes());
+                return self.hidden.opaque(&mut self.parents, directory.as_bytes());
             }
             Marker::Leftover => return Ok(()),
             Marker::None => {}

@@ -154,7 +154,7 @@ fn an_unpacked_layer_gives_its_entries_back() {
         ),
     ] {
         let path = LayerPath::parse(path.as_bytes()).unwrap();
-        let is_marker = path.file_name().unwrap().starts_with(WHITEOUT);
+        let is_marker = path.file_name().is_some_and(is_reserved);
         let mode = match kind {
             EntryKind::Symlink { .. } => 0o777,
             _ => 0o750,

@@ -320,7 +320,7 @@ pub(super) fn overlay_prefix(form: Form) -> Option<&'static [u8]> {
 }
 
 /// Whether our root is root of a user namespace only, who may not make devices.
-fn in_user_namespace() -> bool {
+pub(super) fn in_user_namespace() -> bool {
     std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| {
         let fields: Vec<&str> = map.split_whitespace().collect();
         fields != ["0", "0", "4294967295"]

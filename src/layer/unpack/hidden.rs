@@ -13,58 +13,26 @@ use crate::fs::atomic::remove_at;
 use crate::fs::directory;
 use crate::fs::metadata::{FileKind, Metadata};
 use crate::fs::xattr;
+use crate::layer::LayerPath;
+use crate::layer::whiteout::{self, Marker};
 
 use super::attributes::overlay_prefix;
 use super::parents::{Missing, Parents};
 use super::{Form, display};
 
-const PREFIX: &[u8] = b".wh.";
-/// Names that start so are markers other than whiteouts, most of them aufs leftovers.
-const META_PREFIX: &[u8] = b".wh..wh.";
-const OPAQUE: &[u8] = b".wh..wh..opq";
-
-/// What an entry's name says about lower layers (OCI image specification, layer.md, Whiteouts).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Marker<'a> {
-    /// Nothing.
-    None,
-    /// `name` in `parent` is gone.
-    Whiteout { parent: &'a [u8], name: &'a [u8] },
-    /// All of `parent` is gone.
-    Opaque { parent: &'a [u8] },
-    /// Something that union file systems left behind; of no meaning.
-    Leftover,
-}
-
-impl<'a> Marker<'a> {
-    /// Reads a path's markers. A whiteout without a name (or of `.` and `..`) and things below a
-    /// whiteout are malformed.
-    pub(super) fn of(path: &'a [u8]) -> Result<Self> {
-        let start = path.iter().rposition(|byte| *byte == b'/');
-        let (parent, name) = match start {
-            Some(slash) => (&path[..slash], &path[slash + 1..]),
-            None => (&path[..0], path),
-        };
-        for component in parent.split(|byte| *byte == b'/') {
-            if component.starts_with(META_PREFIX) {
-                return Ok(Self::Leftover);
-            }
-            if component.starts_with(PREFIX) {
-                return Err(Error::bad_content("it lies below a whiteout"));
-            }
+/// What an entry's name says about lower layers. Things below a whiteout are refused, those in
+/// the folders that aufs left behind are of no meaning either.
+pub(super) fn marker(path: &LayerPath) -> Result<Marker> {
+    let mut above = path.components();
+    above.next_back();
+    for component in above.filter(|component| whiteout::is_reserved(component)) {
+        let component = LayerPath::root().join(component);
+        if whiteout::marker(&component)? == Marker::Leftover {
+            return Ok(Marker::Leftover);
         }
-        if name == OPAQUE {
-            return Ok(Self::Opaque { parent });
-        }
-        if name.starts_with(META_PREFIX) {
-            return Ok(Self::Leftover);
-        }
-        match name.strip_prefix(PREFIX) {
-            None => Ok(Self::None),
-            Some(b"" | b"." | b"..") => Err(Error::bad_content("it is a whiteout of no file")),
-            Some(name) => Ok(Self::Whiteout { parent, name }),
-        }
+        return Err(Error::bad_content("it lies below a whiteout"));
     }
+    whiteout::marker(path)
 }
 
 /// Whether `path` is `directory` or lies below it.
@@ -137,20 +105,12 @@ impl Hidden {
         self.set_opaque(parents.at(path.len()), path)
     }
 
-    /// Applies `.wh.name` in `parent`.
-    pub(super) fn whiteout(
-        &mut self,
-        parents: &mut Parents,
-        parent: &[u8],
-        name: &[u8],
-    ) -> Result<()> {
-        let path = if parent.is_empty() {
-            name.to_vec()
-        } else {
-            [parent, b"/", name].concat()
-        };
+    /// Hides what lower layers have at `path`.
+    pub(super) fn whiteout(&mut self, parents: &mut Parents, path: &LayerPath) -> Result<()> {
+        let path = path.as_bytes();
+        let (parent, name) = split(path);
         if self.form == Form::Flat {
-            return self.delete(parents, parent, name, &path);
+            return self.delete(parents, path);
         }
         // Nothing to hide there, and overlayfs would list the whiteout's name.
         if self.is_below_opaque(parent) || !self.enter_parent(parents, parent)? {
@@ -158,13 +118,13 @@ impl Hidden {
         }
         match self.make_whiteout(parents, parent, name) {
             Ok(()) => {
-                self.whiteouts.insert(path);
+                self.whiteouts.insert(path.to_vec());
                 Ok(())
             }
             // Something of this layer, which already hides what lies below; or a directory, whose
             // own content stays.
             Err(Errno::EXIST) => match Metadata::at(parents.top(), name) {
-                Ok(found) if found.is_directory() => self.opaque(parents, &path),
+                Ok(found) if found.is_directory() => self.opaque(parents, path),
                 _ => Ok(()),
             },
             Err(error) => Err(error).doing(|| "cannot create the whiteout".to_owned()),
@@ -217,6 +177,17 @@ impl Hidden {
             Err(Errno::PERM | Errno::ACCESS) => {}
             made => return made,
         }
+        self.make_xattr_whiteout(parents, parent, name)
+    }
+
+    /// An empty file with an xattr, which overlayfs looks for in directories marked so.
+    pub(super) fn make_xattr_whiteout(
+        &self,
+        parents: &Parents,
+        parent: &[u8],
+        name: &[u8],
+    ) -> io::Result<()> {
+        let directory = parents.top();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?;
         xattr::set(&file, &self.overlay_xattr(b"whiteout"), b"y")?;
@@ -248,7 +219,8 @@ impl Hidden {
     }
 
     /// Flat form: deletes what lower layers have at `path`.
-    fn delete(&self, parents: &mut Parents, parent: &[u8], name: &[u8], path: &[u8]) -> Result<()> {
+    fn delete(&self, parents: &mut Parents, path: &[u8]) -> Result<()> {
+        let (parent, name) = split(path);
         if !self.has_lower {
             return Ok(());
         }

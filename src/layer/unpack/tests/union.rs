@@ -40,7 +40,13 @@ fn kernel(layers: &[tempfile::TempDir]) -> Option<Vec<String>> {
         .collect();
     paths.insert(0, bottom.path().to_str().unwrap());
     paths.reverse();
-    let options = std::ffi::CString::new(format!("lowerdir={}", paths.join(":"))).unwrap();
+    let user = if overlay() == (Form::Overlay { user_xattrs: true }) {
+        ",userxattr"
+    } else {
+        ""
+    };
+    let options = format!("lowerdir={}{user}", paths.join(":"));
+    let options = std::ffi::CString::new(options).unwrap();
     mount(
         "overlay",
         point.path(),
