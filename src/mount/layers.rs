@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
-use crate::error::Result;
-use crate::image::{Descriptor, Digest};
-use crate::layer::{Entry, Limits};
+use crate::error::{Error, Result};
+use crate::image::{Descriptor, Digest, Hasher};
+use crate::layer::decompress::decompress;
+use crate::layer::{Entry, Limits, TarReader};
 use crate::progress::Task;
 use crate::store::Store;
 use crate::store::images::Image;
@@ -54,5 +55,50 @@ pub(crate) fn stream(
     task: &dyn Task,
     on_entry: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<()>,
 ) -> Result<()> {
-    todo!()
+    let blob = store.open_blob(&layer.blob.digest)?;
+    let counted = Counted { inner: blob, task };
+    let (_, tar) = decompress(counted)?;
+    let mut hashed = Hashed {
+        inner: tar,
+        hasher: Hasher::with(layer.diff_id.algorithm()),
+    };
+    let mut reader = TarReader::new(&mut hashed, Limits::default());
+    while let Some(entry) = reader.next_entry()? {
+        on_entry(&entry, &mut reader)?;
+    }
+    let found = hashed.hasher.finish();
+    if found != layer.diff_id {
+        return Err(Error::bad_content(format!(
+            "its content is {found} and should be {}",
+            layer.diff_id
+        )));
+    }
+    Ok(())
+}
+
+struct Hashed<R> {
+    inner: R,
+    hasher: Hasher,
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.inner.read(buffer)?;
+        self.hasher.update(&buffer[..length]);
+        Ok(length)
+    }
+}
+
+/// Tells the progress of a blob that is being read.
+struct Counted<'a, R> {
+    inner: R,
+    task: &'a dyn Task,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.inner.read(buffer)?;
+        self.task.advance(u64::try_from(length).unwrap_or(0));
+        Ok(length)
+    }
 }

@@ -154,9 +154,9 @@ impl Making<'_> {
 
     fn erofs(&self) -> Result<Attempt> {
         let index = erofs::ensure(self.store, self.image, self.reporter)?;
-        self.attach(Backend::Erofs, index.digests(), Vec::new(), |workspace| {
+        self.attach(Backend::Erofs, Vec::new(), Vec::new(), |workspace| {
             let lower = workspace.make("erofs")?;
-            index.attach(&lower)?;
+            index.attach(&workspace.path(""), &lower)?;
             let snapshot = Snapshot {
                 fs: lower,
                 implied: BTreeSet::new(),

@@ -1,35 +1,153 @@
-//! The erofs back end: an index over the layers' tars, mounted without unpacking.
+//! The erofs back end: one index over the tars of all layers, mounted without unpacking anything.
+//! Whiteouts, replacements and links are resolved when the index is written, so there is one
+//! file system however many layers there are.
+//!
+//! Needs a kernel that mounts EROFS from files (6.12).
 
-use std::path::Path;
+mod format;
+mod image;
+mod tars;
 
-use crate::error::{Error, Kind, Result};
-use crate::image::Digest;
-use crate::progress::Reporter;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::MountAttrFlags;
+
+use crate::error::{Error, IoContext, Kind, Result};
+use crate::layer::tree::Tree;
+use crate::mount::fs_context::FsContext;
+use crate::mount::layers::{self, LayerOf};
+use crate::progress::{Reporter, Unit};
 use crate::store::Store;
 use crate::store::images::Image;
 
-/// An index that can be mounted.
+use image::Device;
+
+/// Longest value that `fsconfig` takes, in bytes.
+const MAX_VALUE: usize = 255;
+/// `f_type` of tmpfs, whose files the kernel does not mount.
+const TMPFS: i64 = 0x0102_1994;
+
+/// An image's merged tree and where its contents lie.
 #[derive(Debug)]
-pub(crate) struct Index {}
+pub(crate) struct Index {
+    tree: Tree,
+    devices: Vec<(Device, PathBuf)>,
+}
+
+/// Whether this back end is the faster one here: something would have to be unpacked for an
+/// overlay, and nothing for this.
+pub(crate) fn is_better(store: &Store, image: &Image) -> Result<bool> {
+    let layers = layers::distinct(image);
+    let has_snapshot = |layer: &LayerOf| store.snapshot(&layer.diff_id).is_some();
+    if layers.is_empty() || layers.iter().all(has_snapshot) {
+        return Ok(false);
+    }
+    for layer in &layers {
+        if !tars::is_here(store, layer)? {
+            return Ok(false);
+        }
+    }
+    let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    Ok(known.lines().any(|line| line.trim() == "erofs"))
+}
+
+/// Gathers what the index needs; decompresses the layers whose tars are not here.
+pub(crate) fn ensure(store: &Store, image: &Image, reporter: &dyn Reporter) -> Result<Index> {
+    let layers = layers::distinct(image);
+    let total = layers.iter().map(|layer| layer.blob.size).sum();
+    let task = reporter.start("indexing layers", Unit::Bytes, Some(total));
+    let mut devices = Vec::new();
+    let mut tree = Tree::new();
+    for layer in &layers {
+        tars::ensure(store, layer, &*task)?;
+        let size = store.blob_size(&layer.diff_id)?.unwrap_or(0);
+        let device = Device {
+            tag: layer.diff_id.hex().to_owned(),
+            size,
+        };
+        let path = store.blob_path(&layer.diff_id);
+        devices.push((device, std::path::absolute(&path).path("find", &path)?));
+        tree.apply(Arc::new(store.toc(&layer.blob.digest, &layer.diff_id)?))?;
+    }
+    task.done("indexed layers");
+    Ok(Index { tree, devices })
+}
 
 impl Index {
-    /// What prune must keep for it.
-    pub(crate) fn digests(&self) -> Vec<Digest> {
-        Vec::new()
+    /// Writes the index into `workspace` and mounts it read-only at `target`.
+    pub(crate) fn attach(&self, workspace: &Path, target: &Path) -> Result<()> {
+        let context = FsContext::open("erofs").map_err(|errno| match errno {
+            Errno::NODEV | Errno::NOSYS => {
+                Error::new(Kind::Denied, "this kernel has no EROFS").hint("use --backend overlay")
+            }
+            errno => Error::io("cannot open an EROFS file system", errno),
+        })?;
+        let index = self.write(workspace)?;
+        context.string("source", &descriptor_path(&index))?;
+        // Descriptors stay open until the kernel has opened the files itself.
+        let mut opened = Vec::new();
+        for (_, path) in &self.devices {
+            match path.to_str().filter(|path| path.len() <= MAX_VALUE) {
+                Some(path) => context.string("device", path)?,
+                None => {
+                    let file = File::open(path).path("open", path)?;
+                    context.string("device", &descriptor_path(&file))?;
+                    opened.push(file);
+                }
+            }
+        }
+        context.mount(
+            target,
+            MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NODEV,
+        )
     }
 
-    /// Mounts it, read-only.
-    pub(crate) fn attach(&self, _target: &Path) -> Result<()> {
-        Err(Error::new(Kind::Denied, "no erofs yet"))
+    fn write(&self, workspace: &Path) -> Result<File> {
+        let file = index_file(workspace)?;
+        let devices: Vec<Device> = self
+            .devices
+            .iter()
+            .map(|(device, _)| device.clone())
+            .collect();
+        let mut writer = BufWriter::with_capacity(1 << 20, &file);
+        image::write(&self.tree, &devices, &mut writer)?;
+        writer
+            .flush()
+            .doing(|| "cannot write the index".to_owned())?;
+        drop(writer);
+        Ok(file)
     }
 }
 
-/// Whether this back end would be faster than an overlay here.
-pub(crate) fn is_better(_store: &Store, _image: &Image) -> Result<bool> {
-    Ok(false)
+/// A file in the workspace or, if that is on a tmpfs, a nameless one that lives as long as the
+/// mount.
+fn index_file(workspace: &Path) -> Result<File> {
+    let kind = rustix::fs::statfs(workspace)
+        .path("examine", workspace)?
+        .f_type;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    if i64::from(kind) == TMPFS {
+        let elsewhere = Path::new("/var/tmp");
+        return rustix::fs::open(elsewhere, flags | OFlags::TMPFILE, mode)
+            .map(File::from)
+            .path("create a file in", elsewhere);
+    }
+    let path = workspace.join("index.erofs");
+    rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, mode)
+        .map(File::from)
+        .path("create", &path)
 }
 
-/// Makes the index if it is missing.
-pub(crate) fn ensure(_store: &Store, _image: &Image, _reporter: &dyn Reporter) -> Result<Index> {
-    Err(Error::new(Kind::Denied, "no erofs yet"))
+fn descriptor_path(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
+
+#[cfg(test)]
+mod tests;

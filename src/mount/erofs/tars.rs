@@ -1,0 +1,64 @@
+//! The layers' uncompressed tars, which an index points into.
+//!
+//! A tar is a blob like any other: its digest is the layer's diff-id. A layer stored without
+//! compression is its own tar; of a compressed one the tar is put beside it, and pruned when
+//! nothing is mounted from it any more.
+
+use std::io::{Read, Write};
+
+use crate::error::{Context, Error, IoContext, Result};
+use crate::image::Hasher;
+use crate::layer::Limits;
+use crate::layer::decompress::decompress;
+use crate::mount::layers::LayerOf;
+use crate::progress::Task;
+use crate::store::Store;
+
+const BUFFER: usize = 1 << 20;
+
+/// Whether the tar is here already.
+pub(super) fn is_here(store: &Store, layer: &LayerOf) -> Result<bool> {
+    Ok(store.blob_size(&layer.diff_id)?.is_some())
+}
+
+/// Decompresses the layer's blob unless its tar is here; nothing is visible unless the diff-id
+/// holds.
+pub(super) fn ensure(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()> {
+    if is_here(store, layer)? {
+        return Ok(());
+    }
+    unpack(store, layer, task).context(|| format!("cannot decompress layer {}", layer.blob.digest))
+}
+
+fn unpack(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()> {
+    let (_, mut tar) = decompress(store.open_blob(&layer.blob.digest)?)?;
+    let mut ingest = store.ingest()?;
+    let mut hasher = Hasher::with(layer.diff_id.algorithm());
+    let mut buffer = vec![0; BUFFER];
+    let mut size = 0_u64;
+    loop {
+        let length = tar
+            .read(&mut buffer)
+            .doing(|| "cannot read it".to_owned())?;
+        if length == 0 {
+            break;
+        }
+        size += u64::try_from(length).unwrap_or(0);
+        if size > Limits::default().size {
+            return Err(Error::bad_content("it is too large when decompressed"));
+        }
+        hasher.update(&buffer[..length]);
+        ingest
+            .write_all(&buffer[..length])
+            .doing(|| "cannot write its tar".to_owned())?;
+    }
+    let found = hasher.finish();
+    if found != layer.diff_id {
+        return Err(Error::bad_content(format!(
+            "its content is {found} and should be {}",
+            layer.diff_id
+        )));
+    }
+    task.advance(layer.blob.size);
+    store.commit(ingest, &layer.diff_id)
+}
