@@ -84,3 +84,30 @@ fn other_ids_need_ranges_and_the_error_says_so() {
             .contains("/etc/subuid")
     );
 }
+
+/// `/etc/subuid` and `/etc/subgid` as a test wants them, in a mount namespace of its own.
+#[test]
+fn with_ranges_there_are_other_ids() {
+    let (root, binary) = root();
+    for name in ["subuid", "subgid"] {
+        std::fs::write(root.beside().join(name), "nobody:200000:65536\n").unwrap();
+    }
+    let mut spec = root.script("id -u; id -g; id -G; touch /tmp/made");
+    spec["user"] = json!({"uid": 1000, "gid": 1001, "groups": [7]});
+    chmod(&root.path.join("tmp"), 0o777);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-ec"]).arg(
+        "mount --bind \"$1/subuid\" /etc/subuid; mount --bind \"$1/subgid\" /etc/subgid; \
+         exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" __sandbox",
+    );
+    command.arg(&binary).arg(root.beside());
+    let ran = run_by(&spec, &mut command);
+    assert_eq!(ran.ok(), "1000\n1001\n1001 7\n");
+    assert_eq!(ran.answer["Ended"]["notes"], json!([]));
+    let made = std::fs::metadata(root.path.join("tmp/made")).unwrap();
+    let owner = (
+        std::os::unix::fs::MetadataExt::uid(&made),
+        std::os::unix::fs::MetadataExt::gid(&made),
+    );
+    assert_eq!(owner, (200_999, 201_000));
+}

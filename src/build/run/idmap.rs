@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::passwd;
-use super::spec::Identity;
 use crate::error::{Error, IoContext, Kind, Result};
 
 /// What a user is told when only one id exists in the sandbox.
@@ -18,9 +17,9 @@ const MOST_RANGES: usize = 4;
 /// A range of ids of the host's: first, count.
 type Range = (u32, u32);
 
-/// Maps ids for process `pid`, which has just entered a user namespace. Returns what a user
-/// should know.
-pub(super) fn write(pid: u32, user: &Identity) -> Result<Option<String>> {
+/// Maps ids for process `pid`, which has just entered a user namespace of ours. Returns what the
+/// user should know.
+pub(super) fn write(pid: u32) -> Result<Option<String>> {
     let (uid, gid) = (
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
@@ -30,23 +29,12 @@ pub(super) fn write(pid: u32, user: &Identity) -> Result<Option<String>> {
         helper("newgidmap", pid, gid, &gids)?;
         return Ok(None);
     }
-    if *user != Identity::default() {
-        return Err(Error::new(
-            Kind::Denied,
-            format!(
-                "RUN cannot become user {}:{} on this machine",
-                user.uid, user.gid
-            ),
-        )
-        .hint(ONE_ID)
-        .hint("or run imgctl as root"));
-    }
     write_one(pid, uid, gid)?;
     Ok(Some(ONE_ID.to_owned()))
 }
 
 /// Maps root inside to `uid:gid` outside, and nothing else.
-pub(super) fn write_one(pid: u32, uid: u32, gid: u32) -> Result<()> {
+fn write_one(pid: u32, uid: u32, gid: u32) -> Result<()> {
     // Without this the kernel takes no gid_map from an ordinary user (user_namespaces(7)).
     put(pid, "setgroups", "deny")?;
     put(pid, "uid_map", &format!("0 {uid} 1"))?;

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! caller ── launch::run      streams output; any number of threads
-//!   └─ __sandbox             supervisor: host's namespaces; id maps, network helper, clean-up
+//!   └─ __sandbox             supervisor: host's namespaces; network helper, clean-up
 //!       └─ __sandbox-outer   makes the namespaces, waits for the command
 //!           └─ __sandbox-init  pid 1: mounts, pivot_root, drops privileges, becomes the command
 //! ```
@@ -22,6 +22,7 @@
 pub(crate) mod passwd;
 pub(crate) mod probe;
 pub(crate) mod spec;
+pub(crate) mod userns;
 
 mod caps;
 mod devices;
@@ -50,6 +51,8 @@ const SUPERVISOR: &str = "__sandbox";
 const OUTER: &str = "__sandbox-outer";
 /// First argument of the process that becomes the command.
 const INIT: &str = "__sandbox-init";
+/// First argument of the process that maps ids for one that has entered a user namespace.
+const IDMAP: &str = "__sandbox-idmap";
 /// First argument of the process that tries what this machine allows.
 const PROBE: &str = "__sandbox-probe";
 
@@ -63,6 +66,7 @@ pub(crate) fn entry(argument: Option<&OsStr>) -> Option<ExitCode> {
         SUPERVISOR => supervisor::main(),
         OUTER => namespaces::main(),
         INIT => init::main(),
+        IDMAP => userns::main(),
         PROBE => probe::main(),
         _ => return None,
     };

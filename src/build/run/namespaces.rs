@@ -13,7 +13,7 @@ use rustix::thread::CapabilitySet;
 
 use super::spec::{Exit, Network, RunSpec};
 use super::wire::{self, Event, Go};
-use super::{caps, network, process, root};
+use super::{caps, network, process, root, userns};
 use crate::error::{Error, IoContext, Result};
 
 /// Makes the namespaces for the spec on standard input.
@@ -35,12 +35,9 @@ pub(super) fn main() -> Result<()> {
 
 /// `None` when the supervisor is gone.
 fn enter_and_wait(spec: &RunSpec, supervisor: &mut UnixStream) -> Result<Option<Exit>> {
+    let mut notes = Vec::new();
     if !caps::has(CapabilitySet::SYS_ADMIN) {
-        unshare(CloneFlags::CLONE_NEWUSER, "user")?;
-        wire::send(supervisor, &Event::UserNamespace)?;
-        if wire::receive::<Go>(supervisor)?.is_none() {
-            return Ok(None);
-        }
+        notes.extend(userns::enter()?);
     }
     unshare_all(spec.network)?;
     // Entering a user namespace may have undone it.
@@ -49,7 +46,7 @@ fn enter_and_wait(spec: &RunSpec, supervisor: &mut UnixStream) -> Result<Option<
         network::raise_loopback()?;
     }
     let exe = protect_own_binary()?;
-    wire::send(supervisor, &Event::Namespaces)?;
+    wire::send(supervisor, &Event::Namespaces { notes })?;
     if wire::receive::<Go>(supervisor)?.is_none() {
         return Ok(None);
     }
@@ -67,7 +64,7 @@ fn enter_and_wait(spec: &RunSpec, supervisor: &mut UnixStream) -> Result<Option<
 
 /// All namespaces that a command is put in, apart from the user namespace.
 pub(super) fn unshare_all(network: Network) -> Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS, "mount")?;
+    unshare_mounts()?;
     unshare(CloneFlags::CLONE_NEWPID, "pid")?;
     unshare(CloneFlags::CLONE_NEWIPC, "ipc")?;
     unshare(CloneFlags::CLONE_NEWUTS, "uts")?;
@@ -76,6 +73,12 @@ pub(super) fn unshare_all(network: Network) -> Result<()> {
     }
     // It only hides the host's cgroup path: kernels without cgroups have nothing to hide.
     let _ = nix::sched::unshare(CloneFlags::CLONE_NEWCGROUP);
+    Ok(())
+}
+
+/// A mount namespace whose mounts nobody else sees.
+pub(super) fn unshare_mounts() -> Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS, "mount")?;
     rustix::mount::mount_change(
         "/",
         MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,

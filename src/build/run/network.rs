@@ -1,18 +1,23 @@
 //! The network of a sandbox: its loopback interface, and the user-mode helper that connects it to
 //! the outside. Knows nothing of the host's interfaces or addresses.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
+use rustix::fs::MemfdFlags;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::error::{Error, IoContext, Result};
 
-/// What a user is told when there is no way out of the sandbox's network.
-pub(super) const NO_HELPER: &str =
-    "RUN has no network: install slirp4netns or passt, or use --network=host";
+/// The program that connects a sandbox's network to the outside.
+const HELPER: &str = "slirp4netns";
+/// The address of the name server that it provides (slirp4netns(1)).
+const NAME_SERVER: &str = "10.0.2.3";
+/// As much of its complaints as is shown, in bytes.
+const COMPLAINT: u64 = 512;
 
 /// Where helpers are looked for. Not `PATH`, which belongs to the command-line floor.
 const DIRECTORIES: [&str; 6] = [
@@ -72,17 +77,11 @@ fn loopback_request() -> Vec<u8> {
     message
 }
 
-/// The helper that this machine has, if any.
-pub(super) fn installed() -> Option<&'static str> {
-    ["slirp4netns", "pasta"]
-        .into_iter()
-        .find(|name| find(name).is_some())
-}
-
-fn find(name: &str) -> Option<String> {
+/// Where the helper is, if this machine has it.
+pub(super) fn installed() -> Option<String> {
     DIRECTORIES
         .iter()
-        .map(|directory| format!("{directory}/{name}"))
+        .map(|directory| format!("{directory}/{HELPER}"))
         .find(|path| Path::new(path).is_file())
 }
 
@@ -94,12 +93,19 @@ pub(super) struct Helper {
 }
 
 impl Helper {
-    /// Connects the network namespace of process `pid`; `None` if no helper is installed or it
-    /// does not work here.
-    pub(super) fn start(pid: u32) -> Result<Option<Self>> {
-        let Some(program) = find("slirp4netns") else {
-            return Ok(None);
-        };
+    /// Connects the network namespace of process `pid`; the error is for the user.
+    pub(super) fn start(pid: u32) -> Result<Self, String> {
+        let program =
+            installed().ok_or_else(|| format!("install {HELPER}, or use --network=host"))?;
+        let failed =
+            |why: String| format!("{HELPER} does not work here ({why}); see --network=host");
+        // In memory: a pipe that nobody reads would stop the helper one day.
+        let complaints = rustix::fs::memfd_create(HELPER, MemfdFlags::CLOEXEC)
+            .map_err(|error| failed(error.to_string()))?;
+        let mut complaints = File::from(complaints);
+        let stderr = complaints
+            .try_clone()
+            .map_err(|error| failed(error.to_string()))?;
         // Services that listen on the host's loopback stay out of reach: they trust it.
         let mut child = Command::new(&program)
             .args(["--configure", "--mtu=65520", "--disable-host-loopback"])
@@ -107,22 +113,25 @@ impl Helper {
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(stderr)
             .spawn()
-            .path("start", &program)?;
+            .map_err(|error| failed(error.to_string()))?;
         let stdin = child.stdin.take();
-        let mut ready = [0; 1];
-        let count = child
+        let ready = child
             .stdout
             .take()
-            .map_or(0, |mut pipe| pipe.read(&mut ready).unwrap_or(0));
+            .map(|mut pipe| pipe.read_exact(&mut [0]));
         let helper = Self { child, stdin };
-        Ok((count > 0).then_some(helper))
-    }
-
-    /// The address of the name server that the helper provides.
-    pub(super) fn name_server(&self) -> &'static str {
-        "10.0.2.3"
+        if matches!(ready, Some(Ok(()))) {
+            return Ok(helper);
+        }
+        drop(helper);
+        let mut text = Vec::new();
+        let _ = complaints.rewind();
+        let _ = complaints.take(COMPLAINT).read_to_end(&mut text);
+        Err(failed(
+            String::from_utf8_lossy(&text).trim().replace('\n', "; "),
+        ))
     }
 }
 
@@ -134,9 +143,9 @@ impl Drop for Helper {
     }
 }
 
-/// A resolv.conf with this one name server in place of those it has.
-pub(super) fn with_name_server(text: &[u8], server: &str) -> Vec<u8> {
-    let mut out = format!("nameserver {server}\n").into_bytes();
+/// A resolv.conf with the helper's name server in place of those it has.
+pub(super) fn with_name_server(text: &[u8]) -> Vec<u8> {
+    let mut out = format!("nameserver {NAME_SERVER}\n").into_bytes();
     for line in text.split_inclusive(|&byte| byte == b'\n') {
         if !line.trim_ascii_start().starts_with(b"nameserver") {
             out.extend_from_slice(line);
@@ -153,7 +162,7 @@ mod tests {
     fn name_servers_are_replaced_and_the_rest_stays() {
         let text = b"search a b\nnameserver 127.0.0.53\n nameserver ::1\noptions edns0";
         assert_eq!(
-            with_name_server(text, "10.0.2.3"),
+            with_name_server(text),
             b"nameserver 10.0.2.3\nsearch a b\noptions edns0"
         );
     }

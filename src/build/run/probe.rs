@@ -6,13 +6,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use nix::sched::CloneFlags;
 use rustix::mount::{self, MountFlags};
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
 use super::spec::Network;
-use super::{caps, idmap, namespaces, network, process, wire};
+use super::{caps, idmap, namespaces, network, process, userns, wire};
 use crate::error::{Error, IoContext, Result};
 
 /// What works here. A `String` says why something does not.
@@ -28,7 +27,7 @@ pub(crate) struct Capabilities {
     pub(crate) overlay: Result<(), String>,
     /// The kernel has seccomp filters.
     pub(crate) seccomp: bool,
-    /// The program that would connect a sandbox's network.
+    /// The path of the program that would connect a sandbox's network.
     pub(crate) network_helper: Option<String>,
 }
 
@@ -67,19 +66,14 @@ pub(super) fn main() -> Result<()> {
         namespaces,
         overlay,
         seccomp: Path::new("/proc/sys/kernel/seccomp/actions_avail").exists(),
-        network_helper: network::installed().map(str::to_owned),
+        network_helper: network::installed(),
     };
     wire::send(&mut caller, &found)
 }
 
 fn enter(root: bool) -> Result<()> {
     if !root {
-        let (uid, gid) = (
-            rustix::process::getuid().as_raw(),
-            rustix::process::getgid().as_raw(),
-        );
-        namespaces::unshare(CloneFlags::CLONE_NEWUSER, "user")?;
-        idmap::write_one(std::process::id(), uid, gid)?;
+        userns::enter()?;
     }
     namespaces::unshare_all(Network::None)
 }

@@ -1,5 +1,5 @@
 //! `__sandbox`: the process that stays in the host's namespaces for the length of one command. It
-//! does what cannot be done from inside (id maps, the network helper, removing mount points) and
+//! does what cannot be done from inside (the network helper, removing mount points) and
 //! reports how it ended. Knows nothing of mounts.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::spec::{Exit, ExitOutcome, Network, RunSpec, Stub};
 use super::wire::{self, Answer, Event, Go};
-use super::{idmap, network, process, target};
+use super::{network, process, target};
 use crate::error::{Error, IoContext, Result};
 
 /// Reads a spec from standard input, runs it, and answers there.
@@ -96,13 +96,9 @@ impl Running {
         let mut message = None;
         while let Some(event) = wire::receive::<Event>(&mut self.socket)? {
             match event {
-                Event::UserNamespace => {
-                    self.notes
-                        .extend(idmap::write(self.child.id(), &spec.user)?);
-                    wire::send(&mut self.socket, &Go::On)?;
-                }
-                Event::Namespaces => {
-                    self.connect(spec)?;
+                Event::Namespaces { notes } => {
+                    self.notes.extend(notes);
+                    self.connect(spec);
                     // The second copy is for the init process, which has the socket from now on.
                     wire::send(&mut self.socket, &Go::On)?;
                     wire::send(&mut self.socket, spec)?;
@@ -124,21 +120,18 @@ impl Running {
             .hint("see the kernel log for an out-of-memory kill"))
     }
 
-    fn connect(&mut self, spec: &mut RunSpec) -> Result<()> {
+    fn connect(&mut self, spec: &mut RunSpec) {
         if spec.network != Network::Default {
-            return Ok(());
+            return;
         }
-        match network::Helper::start(self.child.id())? {
-            Some(helper) => {
-                spec.resolv_conf = spec
-                    .resolv_conf
-                    .take()
-                    .map(|text| network::with_name_server(&text.0, helper.name_server()).into());
+        match network::Helper::start(self.child.id()) {
+            Ok(helper) => {
+                let text = spec.resolv_conf.take();
+                spec.resolv_conf = text.map(|text| network::with_name_server(&text.0).into());
                 self.helper = Some(helper);
             }
-            None => self.notes.push(network::NO_HELPER.to_owned()),
+            Err(why) => self.notes.push(format!("RUN has no network: {why}")),
         }
-        Ok(())
     }
 
     /// A parent that died before its child asked to die with it would not be noticed by the

@@ -26,10 +26,11 @@ pub(super) enum Answer {
 /// What the inner processes tell the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Event {
-    /// A user namespace was made and waits for its id maps.
-    UserNamespace,
     /// All namespaces are made; what is to be connected from outside may be connected now.
-    Namespaces,
+    Namespaces {
+        /// What the user should know.
+        notes: Vec<String>,
+    },
     /// The root is ready and the next thing is to start the command.
     Ready {
         /// The mount points that had to be made.

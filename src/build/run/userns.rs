@@ -1,0 +1,64 @@
+//! Becoming root in a user namespace of one's own, which is how an ordinary user mounts and runs.
+//! Knows nothing of the namespaces inside it.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
+use nix::sched::CloneFlags;
+
+use super::wire::{self, Failure};
+use super::{idmap, namespaces, process};
+use crate::error::{Error, IoContext, Result};
+
+/// Makes this process root of a new user namespace and gives it a mount namespace whose mounts
+/// nobody else sees, so that overlays can be mounted and [`super::run`] needs no further user
+/// namespace. Returns what the user should know, such as that only one id is mapped.
+///
+/// The process must have one thread only; with more, the kernel refuses (`Failed`). Where user
+/// namespaces are not allowed the error is `Denied` and says what to enable.
+pub(crate) fn become_root() -> Result<Option<String>> {
+    let note = enter()?;
+    namespaces::unshare_mounts()?;
+    Ok(note)
+}
+
+/// Enters a new user namespace with the ids that this user may have.
+///
+/// The maps are written from outside, by a process that is started before we enter: newuidmap
+/// takes orders only from there.
+pub(super) fn enter() -> Result<Option<String>> {
+    let (mut socket, theirs) =
+        UnixStream::pair().doing(|| "cannot make a socket pair for the id maps".to_owned())?;
+    let mut mapper = Command::new("/proc/self/exe")
+        .arg(super::IDMAP)
+        .env_clear()
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .doing(|| "cannot start the process that maps ids".to_owned())?;
+    let answer = namespaces::unshare(CloneFlags::CLONE_NEWUSER, "user")
+        .and_then(|()| wire::send(&mut socket, &std::process::id()))
+        .and_then(|()| wire::receive::<Result<Option<String>, Failure>>(&mut socket));
+    // Its socket ends with ours, also when we have not come as far as to ask.
+    drop(socket);
+    mapper
+        .wait()
+        .doing(|| "cannot wait for the process that maps ids".to_owned())?;
+    match answer? {
+        Some(Ok(note)) => Ok(note),
+        Some(Err(failure)) => Err(failure.into()),
+        None => Err(Error::failed("the process that maps ids died")),
+    }
+}
+
+/// `__sandbox-idmap`: maps ids for the process whose number comes on standard input.
+pub(super) fn main() -> Result<()> {
+    let mut asker = process::start()?;
+    let Some(pid) = wire::receive::<u32>(&mut asker)? else {
+        return Ok(());
+    };
+    let answer = idmap::write(pid).map_err(|error| Failure::from(&error));
+    wire::send(&mut asker, &answer)
+}
