@@ -1,1 +1,12 @@
-//! Templates in the Go dialect, with the functions cluster images use. Must not know where texts come from.
+//! Templates in the Go dialect, with the functions cluster images use. Must not know where texts
+//! come from, nor files, environment or clock: the same text and values give the same result.
+
+mod functions;
+pub(crate) mod go;
+mod semver;
+mod toml;
+pub(crate) mod value;
+pub(crate) mod yaml;
+
+pub(crate) use go::{Dialect, Missing, Template};
+pub(crate) use value::Value;

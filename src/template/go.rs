@@ -1,0 +1,148 @@
+//! Go's `text/template`: parse once, render often.
+
+use gotmpl::{MissingKey, TemplateError};
+
+use crate::error::{Error, Result};
+use crate::template::functions;
+use crate::template::value::Value;
+
+/// More turns of `range` than this in one rendering are refused.
+const MAX_TURNS: u64 = 1_000_000;
+
+/// Which functions a template has besides Go's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// The sprig functions, as `*.tmpl` files of cluster images use them.
+    ClusterImage,
+    /// docker's functions of `--format`: `json`, `join LIST SEP`, `split`, `lower`, `upper`…
+    Format,
+}
+
+/// What a key that is not there gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// `<no value>`, as Go's `missingkey=default`.
+    NoValue,
+    /// An error that names the key.
+    Error,
+}
+
+/// A parsed template.
+pub(crate) struct Template {
+    inner: gotmpl::Template,
+    name: String,
+}
+
+impl Template {
+    /// Parses `text`; `name` is how errors call it. A call of a function that does not exist is
+    /// an error when it is reached.
+    pub(crate) fn parse(
+        name: &str,
+        text: &str,
+        dialect: Dialect,
+        missing: Missing,
+    ) -> Result<Self> {
+        let inner = gotmpl::Template::new(name)
+            .missing_key(match missing {
+                Missing::NoValue => MissingKey::Invalid,
+                Missing::Error => MissingKey::Error,
+            })
+            .max_range_iters(MAX_TURNS)
+            .funcs(functions::of(dialect))
+            .parse(text)
+            .map_err(|error| {
+                Error::usage(format!("cannot parse the template {name}")).caused_by(error)
+            })?;
+        Ok(Self {
+            inner,
+            name: name.to_owned(),
+        })
+    }
+
+    /// Renders with `data` as dot.
+    pub(crate) fn render(&self, data: &Value) -> Result<String> {
+        self.inner.execute_to_string(data).map_err(|error| {
+            let hint = match &error {
+                TemplateError::MissingKey { key } => Some(format!("set `{key}` (-e {key}=…)")),
+                TemplateError::UndefinedFunction(name) => Some(format!(
+                    "imgctl has Go's own functions and most of sprig, not `{name}`"
+                )),
+                _ => None,
+            };
+            let failed =
+                Error::usage(format!("cannot render the template {}", self.name)).caused_by(error);
+            match hint {
+                Some(hint) => failed.hint(hint),
+                None => failed,
+            }
+        })
+    }
+}
+
+/// Parses and renders in one go.
+pub(crate) fn render(
+    name: &str,
+    text: &str,
+    data: &Value,
+    dialect: Dialect,
+    missing: Missing,
+) -> Result<String> {
+    Template::parse(name, text, dialect, missing)?.render(data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::value::from_json;
+    use serde_json::json;
+
+    fn rendered(text: &str, data: serde_json::Value) -> Result<String> {
+        let data = from_json(&data);
+        render("t", text, &data, Dialect::ClusterImage, Missing::NoValue)
+    }
+
+    #[test]
+    fn go_prints_maps_lists_and_gaps_its_own_way() {
+        for (text, expected) in [
+            ("{{.Labels}}", "map[a:1 b:x]"),
+            ("{{.List}}", "[1 two]"),
+            ("{{.None}}", "<no value>"),
+            ("{{.Labels.zzz}}", "<no value>"),
+            ("{{index .Labels \"b\"}}", "x"),
+            ("{{printf \"%d %v %q\" .N .Bool \"s\"}}", "5 true \"s\""),
+            (
+                "{{range $i, $e := .List}}{{$i}}={{$e}};{{end}}",
+                "0=1;1=two;",
+            ),
+            ("{{- if and .Bool (eq .N 5) -}} yes {{- end}}", "yes"),
+            ("{{with .Empty}}x{{else}}y{{end}}", "y"),
+        ] {
+            let data = json!({"Labels": {"b": "x", "a": "1"}, "List": [1, "two"], "N": 5,
+                "Bool": true, "Empty": ""});
+            assert_eq!(rendered(text, data).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn strict_templates_name_what_is_missing() {
+        let error = render(
+            "x",
+            "{{.VIP}}",
+            &from_json(&json!({})),
+            Dialect::ClusterImage,
+            Missing::Error,
+        )
+        .unwrap_err();
+        assert!(error.to_string().contains("VIP"), "{error}");
+        let error = rendered("{{ lookup 1 }}", json!({})).unwrap_err();
+        assert!(error.hints()[0].contains("`lookup`"), "{error}");
+        let error = rendered("{{ .X ", json!({})).unwrap_err();
+        assert!(error.to_string().contains("t:1:"), "{error}");
+    }
+
+    #[test]
+    fn a_loop_without_end_is_stopped() {
+        let text = "{{range until 2000}}{{range until 2000}}{{end}}{{end}}";
+        assert!(rendered(text, json!({})).is_err());
+    }
+}
