@@ -121,6 +121,12 @@ impl Error {
         }
     }
 
+    /// The same failure under another message; kind, hints and source stay.
+    pub(crate) fn retold(mut self, message: impl Into<String>) -> Self {
+        self.inner.message = message.into();
+        self
+    }
+
     /// What sort of failure this is.
     pub(crate) fn kind(&self) -> Kind {
         self.inner.kind

@@ -29,6 +29,7 @@ use crate::store::{Lease, Store};
 pub(crate) struct Shared<'a> {
     pub(crate) store: &'a Store,
     pub(crate) options: &'a Options,
+    pub(crate) source: &'a Source,
     pub(crate) kubefile: &'a Kubefile,
     pub(crate) context: Option<&'a ContextTree>,
     pub(crate) lease: &'a Lease,
@@ -175,6 +176,7 @@ pub(crate) fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -
         let shared = Shared {
             store,
             options,
+            source: &source,
             kubefile: &kubefile,
             context: context.as_ref(),
             lease: &lease,
@@ -251,8 +253,9 @@ fn build_platform(
     counts: &mut (usize, usize),
 ) -> Result<StageImage> {
     let kubefile = shared.kubefile;
-    let globals = global_scope(shared.kubefile, shared.options, platform)?;
+    let globals = global_scope(shared.source, kubefile, shared.options, platform)?;
     let plan = plan::plan(
+        shared.source,
         kubefile,
         shared.options.target.as_deref(),
         &shared.options.build_contexts,
@@ -338,12 +341,8 @@ fn stage_image(
             .note(&format!("[{name}{number}/{total}] {text}"));
     };
     label(0, &written.from.text);
-    let (mut stage, triggers) = Stage::start(shared, planned, &plan.globals).map_err(|error| {
-        error.context(format!(
-            "{}:{}: {}",
-            shared.kubefile.name, written.from.span.line, written.from.text
-        ))
-    })?;
+    let (mut stage, triggers) = Stage::start(shared, planned, &plan.globals)
+        .map_err(|error| scope::placed(shared.source, written.from.span, "FROM", error))?;
     for trigger in triggers {
         let escape = shared.kubefile.directives.escape;
         let instruction = kubefile::parse_instruction(&trigger, escape).map_err(|found| {
@@ -365,7 +364,12 @@ fn stage_image(
     Ok((stage.image, stage.cached_steps, stage.steps))
 }
 
-fn global_scope(kubefile: &Kubefile, options: &Options, platform: &Platform) -> Result<Scope> {
+fn global_scope(
+    source: &Source,
+    kubefile: &Kubefile,
+    options: &Options,
+    platform: &Platform,
+) -> Result<Scope> {
     let last = kubefile
         .stages
         .last()
@@ -378,7 +382,7 @@ fn global_scope(kubefile: &Kubefile, options: &Options, platform: &Platform) -> 
             for (name, default) in arguments {
                 globals
                     .declare(name, default.as_deref())
-                    .map_err(|error| scope::at(&kubefile.name, instruction, error))?;
+                    .map_err(|error| scope::at(source, instruction, error))?;
             }
         }
     }

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::build::file::Source;
 use crate::build::options::NamedContext;
-use crate::build::scope::Scope;
+use crate::build::scope::{self, Scope};
 use crate::error::{Error, Result};
 use crate::image::Platform;
-use crate::kubefile::ast::{InstructionKind, Kubefile, Stage};
+use crate::kubefile::ast::{Instruction, InstructionKind, Kubefile, Stage};
 use crate::kubefile::suggest;
 
 /// What a stage starts from, or what `--from` names.
@@ -58,18 +59,25 @@ const IMAGE_PREFIXES: [&str; 2] = ["docker-image://", "container-image://"];
 
 /// Plans the build of `target` (the last stage if `None`) for `platform`.
 pub(crate) fn plan(
+    source: &Source,
     kubefile: &Kubefile,
     target: Option<&str>,
     contexts: &BTreeMap<String, NamedContext>,
     globals: &Scope,
     platform: &Platform,
 ) -> Result<BuildPlan> {
-    let planner = Planner { kubefile, contexts };
+    let planner = Planner {
+        source,
+        kubefile,
+        contexts,
+    };
     let target = planner.target(target)?;
     // Also in stages that are not needed: a reference to a later stage is always a mistake.
     for stage in &kubefile.stages {
-        for name in sources_of(stage) {
-            planner.from(name, stage)?;
+        for (instruction, name) in sources_of(stage) {
+            planner
+                .from(name, stage)
+                .map_err(|error| scope::at(source, instruction, error))?;
         }
     }
     let mut needed: BTreeMap<usize, StagePlan> = BTreeMap::new();
@@ -92,6 +100,7 @@ pub(crate) fn plan(
 }
 
 struct Planner<'a> {
+    source: &'a Source,
     kubefile: &'a Kubefile,
     contexts: &'a BTreeMap<String, NamedContext>,
 }
@@ -100,7 +109,7 @@ impl Planner<'_> {
     fn target(&self, target: Option<&str>) -> Result<usize> {
         let last = self.kubefile.stages.len().saturating_sub(1);
         let Some(name) = target else { return Ok(last) };
-        self.stage_called(name, last + 1).ok_or_else(|| {
+        stage_called(self.kubefile, name, last + 1).ok_or_else(|| {
             let names = self
                 .kubefile
                 .stages
@@ -119,23 +128,8 @@ impl Planner<'_> {
         })
     }
 
-    /// The stage before `before` called `name`; the latest of several.
-    fn stage_called(&self, name: &str, before: usize) -> Option<usize> {
-        let earlier = self.kubefile.stages.get(..before)?;
-        let lower = name.to_lowercase();
-        let named = earlier
-            .iter()
-            .rposition(|stage| stage.from.name.as_deref() == Some(&lower));
-        named.or_else(|| name.parse().ok().filter(|index| *index < before))
-    }
-
     fn stage(&self, stage: &Stage, globals: &Scope, target: &Platform) -> Result<StagePlan> {
-        let here = |error: Error| {
-            error.context(format!(
-                "{}:{}: {}",
-                self.kubefile.name, stage.from.span.line, stage.from.text
-            ))
-        };
+        let here = |error: Error| scope::placed(self.source, stage.from.span, "FROM", error);
         let image = globals.word(&stage.from.image).map_err(here)?;
         if image.is_empty() {
             return Err(here(
@@ -162,7 +156,7 @@ impl Planner<'_> {
         if let From::Stage(index) = base {
             needs.insert(index);
         }
-        for name in sources_of(stage) {
+        for (_, name) in sources_of(stage) {
             if let From::Stage(index) = self.from(name, stage)? {
                 needs.insert(index);
             }
@@ -202,6 +196,16 @@ impl Planner<'_> {
     }
 }
 
+/// The stage before `before` called `name`; the latest of several.
+fn stage_called(kubefile: &Kubefile, name: &str, before: usize) -> Option<usize> {
+    let earlier = kubefile.stages.get(..before)?;
+    let lower = name.to_lowercase();
+    let named = earlier
+        .iter()
+        .rposition(|stage| stage.from.name.as_deref() == Some(&lower));
+    named.or_else(|| name.parse().ok().filter(|index| *index < before))
+}
+
 /// What `--from=name` means in stage number `index`.
 pub(crate) fn from_name(
     kubefile: &Kubefile,
@@ -209,14 +213,13 @@ pub(crate) fn from_name(
     name: &str,
     index: usize,
 ) -> Result<From> {
-    let planner = Planner { kubefile, contexts };
-    if let Some(stage) = planner.stage_called(name, index) {
+    if let Some(stage) = stage_called(kubefile, name, index) {
         return Ok(From::Stage(stage));
     }
     if contexts.contains_key(name) {
         return Ok(From::Context(name.to_owned()));
     }
-    let later = planner.stage_called(name, kubefile.stages.len());
+    let later = stage_called(kubefile, name, kubefile.stages.len());
     if let Some(later) = later.filter(|later| *later >= index) {
         let what = if later == index {
             "the stage itself"
@@ -224,8 +227,7 @@ pub(crate) fn from_name(
             "a later stage"
         };
         return Err(Error::usage(format!(
-            "{}: stage {} takes files from `{name}`, which is {what}",
-            kubefile.name, index
+            "stage {index} takes files from `{name}`, which is {what}"
         ))
         .hint("a stage can only use stages above it; move that stage up"));
     }
@@ -243,7 +245,7 @@ fn without_prefix(image: &str) -> &str {
 }
 
 /// Every name that an instruction of the stage takes files from.
-fn sources_of(stage: &Stage) -> impl Iterator<Item = &str> {
+fn sources_of(stage: &Stage) -> impl Iterator<Item = (&Instruction, &str)> {
     stage.instructions.iter().flat_map(|instruction| {
         let kind = match &instruction.kind {
             InstructionKind::Onbuild(onbuild) => &onbuild.instruction.kind,
@@ -261,5 +263,8 @@ fn sources_of(stage: &Stage) -> impl Iterator<Item = &str> {
             _ => Vec::new(),
         };
         names
+            .into_iter()
+            .map(move |name| (instruction, name))
+            .collect::<Vec<_>>()
     })
 }

@@ -3,10 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::build::file::Source;
 use crate::error::{Error, Result};
 use crate::image::Platform;
 use crate::kubefile::ast::Instruction;
+use crate::kubefile::diagnostic::{self, Diagnostic};
 use crate::kubefile::expand;
+use crate::kubefile::span::Span;
 
 /// Proxy variables that every RUN sees without declaration and that never enter history or cache
 /// keys (Dockerfile reference, "Predefined ARGs").
@@ -184,8 +187,18 @@ pub(crate) fn split_env(env: &[String]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Puts the place of an instruction in front of an error.
-pub(crate) fn at(file: &str, instruction: &Instruction, error: Error) -> Error {
-    let text: String = instruction.text.chars().take(120).collect();
-    error.context(format!("{file}:{}: {text}", instruction.span.line))
+/// Shows the place of an instruction with an error: file, line, column, and a caret under the
+/// word that the error quotes.
+pub(crate) fn at(source: &Source, instruction: &Instruction, error: Error) -> Error {
+    let quoted = error.message().split('`').nth(1).unwrap_or_default();
+    let span = instruction.span_of(quoted);
+    placed(source, span, instruction.name(), error)
+}
+
+/// Shows the place `span`, where `what` failed, with an error.
+pub(crate) fn placed(source: &Source, span: Span, what: &str, error: Error) -> Error {
+    let found = Diagnostic::error(error.message(), span);
+    let shown = diagnostic::render(&[found], &source.name, &source.bytes, false);
+    let message = format!("{}:{}: {what} failed\n{shown}", source.name, span.line);
+    error.retold(message)
 }

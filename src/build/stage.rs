@@ -252,7 +252,7 @@ impl<'a> Stage<'a> {
 
     /// Puts the instruction's place in front of an error.
     pub(crate) fn at(&self, instruction: &Instruction, error: Error) -> Error {
-        scope::at(&self.shared.kubefile.name, instruction, error)
+        scope::at(self.shared.source, instruction, error)
     }
 }
 
