@@ -3,7 +3,10 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
-use crate::cli::commands::{completion, help_all, man, version};
+use crate::cli::commands::{
+    build, completion, df, diff, export, help_all, history, images, inspect, ls, man, mount,
+    mounts, prune, rmi, tag, tree, umount, version,
+};
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
 use crate::error::Result;
@@ -30,6 +33,21 @@ pub(crate) struct Arguments {
 /// One verb with its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Build(Box<build::BuildArgs>),
+    Images(images::ImagesArgs),
+    Tag(tag::TagArgs),
+    Rmi(rmi::RmiArgs),
+    Inspect(inspect::InspectArgs),
+    History(history::HistoryArgs),
+    Tree(tree::TreeArgs),
+    Ls(ls::LsArgs),
+    Diff(diff::DiffArgs),
+    Mount(mount::MountArgs),
+    Umount(umount::UmountArgs),
+    Mounts(mounts::MountsArgs),
+    Export(export::ExportArgs),
+    Prune(prune::PruneArgs),
+    Df(df::DfArgs),
     Version(version::VersionArgs),
     Completion(completion::CompletionArgs),
     Man(man::ManArgs),
@@ -41,6 +59,21 @@ impl Verb {
     /// Runs the verb.
     pub(crate) fn run(self, context: &Context) -> Result<()> {
         match self {
+            Self::Build(args) => build::run(&args, context),
+            Self::Images(args) => images::run(&args, context),
+            Self::Tag(args) => tag::run(&args, context),
+            Self::Rmi(args) => rmi::run(&args, context),
+            Self::Inspect(args) => inspect::run(&args, context),
+            Self::History(args) => history::run(&args, context),
+            Self::Tree(args) => tree::run(&args, context),
+            Self::Ls(args) => ls::run(&args, context),
+            Self::Diff(args) => diff::run(&args, context),
+            Self::Mount(args) => mount::run(&args, context),
+            Self::Umount(args) => umount::run(&args, context),
+            Self::Mounts(args) => mounts::run(&args, context),
+            Self::Export(args) => export::run(&args, context),
+            Self::Prune(args) => prune::run(&args, context),
+            Self::Df(args) => df::run(&args, context),
             Self::Version(args) => version::run(&args, context),
             Self::Completion(args) => completion::run(&args, context),
             Self::Man(args) => man::run(&args, context),

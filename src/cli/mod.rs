@@ -7,8 +7,14 @@ mod accepted;
 mod arguments;
 mod commands;
 mod context;
+mod duration;
 mod environment;
 mod failure;
+mod filter;
+mod format;
+mod image_tree;
+mod names;
+mod platform;
 mod settings;
 
 use std::ffi::OsString;

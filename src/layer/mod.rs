@@ -4,6 +4,7 @@
 //! images or Kubefiles.
 
 mod block;
+pub(crate) mod compare;
 pub(crate) mod compress;
 pub(crate) mod decompress;
 pub(crate) mod entry;

@@ -150,7 +150,17 @@ impl Ui {
         if self.options.json && self.options.progress == ProgressMode::Auto {
             return;
         }
-        self.reporter.note(message);
+        match self.options.progress {
+            ProgressMode::Json => self.reporter.note(message),
+            _ => self.reporter.note(&format!("note: {message}")),
+        }
+    }
+
+    /// Says on stderr what has been done, without the mark of a note.
+    pub(crate) fn say(&self, message: &str) {
+        if !self.options.quiet && !self.options.json {
+            self.reporter.note(message);
+        }
     }
 
     /// Asks a yes-or-no question; refuses to guess where nobody can answer.

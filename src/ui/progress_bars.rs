@@ -42,7 +42,7 @@ impl Reporter for Bars {
     }
 
     fn note(&self, message: &str) {
-        self.terminal.line(&format!("note: {message}"));
+        self.terminal.line(message);
     }
 
     fn output(&self, line: &[u8], _error_stream: bool) {

@@ -5,17 +5,22 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Grid};
 
 /// Rows under a heading.
 pub(crate) struct Table {
-    headings: Vec<&'static str>,
+    headings: Vec<String>,
     right: Vec<usize>,
+    gap: u16,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// An empty table.
-    pub(crate) fn new(headings: &[&'static str]) -> Self {
+    pub(crate) fn new(headings: &[&str]) -> Self {
         Self {
-            headings: headings.to_vec(),
+            headings: headings
+                .iter()
+                .map(|heading| (*heading).to_owned())
+                .collect(),
             right: Vec::new(),
+            gap: 3,
             rows: Vec::new(),
         }
     }
@@ -23,6 +28,12 @@ impl Table {
     /// Aligns the column `index` to the right.
     pub(crate) fn right(mut self, index: usize) -> Self {
         self.right.push(index);
+        self
+    }
+
+    /// One space between columns, as in `ls -l`.
+    pub(crate) fn close(mut self) -> Self {
+        self.gap = 1;
         self
     }
 
@@ -46,7 +57,7 @@ impl Table {
             return String::new();
         }
         for (index, column) in grid.column_iter_mut().enumerate() {
-            column.set_padding((0, 3));
+            column.set_padding((0, self.gap));
             if self.right.contains(&index) {
                 column.set_cell_alignment(CellAlignment::Right);
             }

@@ -1,0 +1,225 @@
+//! `imgctl build`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use crate::build::{self, Built};
+use crate::cli::commands::build_options;
+use crate::cli::context::Context;
+use crate::error::{Error, IoContext, Kind, Result};
+
+/// Build an image from a Kubefile
+#[derive(Args, Debug)]
+#[command(
+    visible_alias = "bud",
+    alias = "build-using-dockerfile",
+    after_help = "Without -f, the first of Kubefile, Dockerfile and Containerfile in the context is used.
+
+Examples:
+  imgctl build -t etcd:v1 .
+  imgctl build -f Kubefile -t app:v1 --build-arg VERSION=1.2 --platform linux/amd64,linux/arm64 .
+  tar c . | imgctl build -t app:v1 -
+  imgctl build --check ."
+)]
+pub(crate) struct BuildArgs {
+    /// Directory, tar file, or `-` for a tar or Kubefile on stdin
+    #[arg(default_value = ".")]
+    pub(crate) context: PathBuf,
+
+    /// Kubefile; relative to the working directory, else to the context; `-` is stdin
+    #[arg(short, long)]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Name of the result (may be repeated)
+    #[arg(short, long = "tag", value_name = "NAME")]
+    pub(crate) tags: Vec<String>,
+
+    /// Set an ARG; without a value it is taken from the environment (may be repeated)
+    #[arg(long = "build-arg", value_name = "NAME[=VALUE]")]
+    pub(crate) build_args: Vec<String>,
+
+    /// Further context for FROM and --from: a directory, docker-image://… or oci-layout://…
+    #[arg(long = "build-context", value_name = "NAME=SOURCE")]
+    pub(crate) build_contexts: Vec<String>,
+
+    /// Add a variable to the image (may be repeated)
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<String>,
+
+    /// Remove a variable from the image (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) unsetenv: Vec<String>,
+
+    /// Add a label (may be repeated)
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    pub(crate) labels: Vec<String>,
+
+    /// Add an annotation to the manifest (may be repeated)
+    #[arg(long = "annotation", value_name = "NAME=VALUE")]
+    pub(crate) annotations: Vec<String>,
+
+    /// Platforms to build for; several make an index
+    #[arg(long = "platform", value_name = "OS/ARCH", value_delimiter = ',')]
+    pub(crate) platforms: Vec<String>,
+
+    /// Architecture to build for (short for --platform linux/ARCH)
+    #[arg(long, conflicts_with = "platforms", hide = true)]
+    pub(crate) arch: Option<String>,
+
+    /// Operating system to build for
+    #[arg(long, conflicts_with = "platforms", hide = true)]
+    pub(crate) os: Option<String>,
+
+    /// Variant of the architecture to build for
+    #[arg(long, requires = "arch", hide = true)]
+    pub(crate) variant: Option<String>,
+
+    /// Stop at this stage
+    #[arg(long, value_name = "STAGE")]
+    pub(crate) target: Option<String>,
+
+    /// Do every step anew
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+
+    /// Compression of layers
+    #[arg(long, value_name = "zstd|gzip|none")]
+    pub(crate) compression: Option<String>,
+
+    /// Level of the compression
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) compression_level: Option<i32>,
+
+    /// Set `created` and clamp file times to this time, in seconds since 1970 [env: SOURCE_DATE_EPOCH]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub(crate) timestamp: Option<i64>,
+
+    /// Same, with the time of the context's git commit
+    #[arg(long, conflicts_with = "timestamp")]
+    pub(crate) reproducible: bool,
+
+    /// Family of media types
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) format: Option<Format>,
+
+    /// Network of RUN steps
+    #[arg(long, value_name = "none|host|default")]
+    pub(crate) network: Option<String>,
+
+    /// Secret for RUN --mount=type=secret: id=NAME,src=FILE or id=NAME,env=VARIABLE
+    #[arg(long = "secret", value_name = "SPEC")]
+    pub(crate) secrets: Vec<String>,
+
+    /// SSH agent for RUN --mount=type=ssh: default or ID=SOCKET
+    #[arg(long = "ssh", value_name = "SPEC")]
+    pub(crate) ssh: Vec<String>,
+
+    /// Line for /etc/hosts of RUN steps (may be repeated)
+    #[arg(long = "add-host", value_name = "NAME:ADDRESS")]
+    pub(crate) add_hosts: Vec<String>,
+
+    /// Pass proxy variables to RUN steps
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, hide = true)]
+    pub(crate) http_proxy: bool,
+
+    /// Allow RUN --security=insecure
+    #[arg(long = "allow", value_name = "security.insecure")]
+    pub(crate) allow: Vec<String>,
+
+    /// Write the image's ID to a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) iidfile: Option<PathBuf>,
+
+    /// Write digests and names of the result to a JSON file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) metadata_file: Option<PathBuf>,
+
+    /// One layer for all that the Kubefile adds
+    #[arg(long)]
+    pub(crate) squash: bool,
+
+    /// Check the Kubefile without building
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// File with patterns to leave out, instead of .dockerignore
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ignorefile: Option<PathBuf>,
+
+    /// Threads that compress and steps that run side by side [default: number of processors]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<usize>,
+}
+
+/// The family of media types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Oci,
+    #[value(alias = "v2s2")]
+    Docker,
+}
+
+/// Builds, or checks the Kubefile.
+pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
+    let options = build_options::resolve(args, context)?;
+    if args.check {
+        return check(&options, context);
+    }
+    let built = build::build(context.store()?, &options, context.ui.reporter())?;
+    if let Some(path) = &args.iidfile {
+        write(path, &built.image_id.to_string())?;
+    }
+    if let Some(path) = &args.metadata_file {
+        let text = serde_json::to_string_pretty(&metadata(&built))
+            .map_err(|error| Error::failed("cannot write the metadata").caused_by(error))?;
+        write(path, &format!("{text}\n"))?;
+    }
+    if context.ui.is_json() {
+        return context.ui.json(&json!({
+            "id": built.image_id,
+            "digest": built.descriptor.digest,
+            "mediaType": built.descriptor.media_type,
+            "size": built.descriptor.size,
+            "names": names(&built),
+            "manifests": built.manifests,
+            "file": built.file,
+            "steps": built.steps,
+            "cachedSteps": built.cached_steps,
+        }));
+    }
+    for name in names(&built) {
+        context.ui.say(&format!("named {name}"));
+    }
+    // The last line of stdout is the image's ID, as scripts expect of buildah.
+    context.ui.line(built.image_id.hex())
+}
+
+fn check(options: &build::Options, context: &Context) -> Result<()> {
+    let colour = context.ui.colours_stdout();
+    let (findings, is_bad) = build::check(context.store()?, options, colour)?;
+    context.ui.print(&findings)?;
+    if is_bad {
+        return Err(Error::new(Kind::CheckFailed, "the Kubefile has errors"));
+    }
+    Ok(())
+}
+
+fn names(built: &Built) -> Vec<String> {
+    built.names.iter().map(ToString::to_string).collect()
+}
+
+/// The members that BuildKit writes, so that scripts find them.
+fn metadata(built: &Built) -> serde_json::Value {
+    json!({
+        "containerimage.config.digest": built.image_id,
+        "containerimage.descriptor": built.descriptor,
+        "containerimage.digest": built.descriptor.digest,
+        "image.name": names(built).join(","),
+    })
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).path("write", path)
+}

@@ -1,0 +1,383 @@
+//! From the arguments of `build` and the environment to what the builder is told.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::build::options::{ContextSource, NamedContext, Network, SecretSource};
+use crate::build::{Format, Options};
+use crate::cli::commands::build::{self, BuildArgs};
+use crate::cli::context::Context;
+use crate::cli::environment::Environment;
+use crate::error::{Error, IoContext, Result};
+use crate::image::{Platform, Reference};
+use crate::layer::Compression;
+
+/// Every value that a build depends on.
+pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
+    let environment = &context.environment;
+    let format = format(args, environment)?;
+    Ok(Options {
+        context: source(&args.context)?,
+        file: args.file.clone(),
+        ignore_file: args.ignorefile.clone(),
+        tags: args
+            .tags
+            .iter()
+            .map(|tag| Ok(Reference::parse(tag)?.qualified()))
+            .collect::<Result<_>>()?,
+        platforms: platforms(args)?,
+        target: args.target.clone(),
+        build_args: pairs_or_environment(&args.build_args, "--build-arg", environment)?
+            .into_iter()
+            .collect(),
+        build_contexts: build_contexts(&args.build_contexts)?,
+        env: pairs_or_environment(&args.env, "--env", environment)?,
+        unset_env: args.unsetenv.clone(),
+        labels: pairs(&args.labels, "--label")?,
+        annotations: pairs(&args.annotations, "--annotation")?,
+        no_cache: args.no_cache,
+        compression: compression(args, format)?,
+        format,
+        timestamp: timestamp(args, environment)?,
+        now: crate::ui::ago::now(),
+        squash: args.squash,
+        network: network(args.network.as_deref())?,
+        allow_insecure: allow_insecure(&args.allow)?,
+        secrets: secrets(&args.secrets, environment)?,
+        ssh: ssh(&args.ssh, environment)?,
+        add_hosts: args
+            .add_hosts
+            .iter()
+            .map(|host| split(host, ':', "--add-host", "NAME:ADDRESS"))
+            .collect::<Result<_>>()?,
+        jobs: jobs(args.jobs)?,
+        executable: std::env::current_exe().doing(|| "cannot find imgctl's own file".to_owned())?,
+        proxy_env: proxies(args.http_proxy, environment)?,
+    })
+}
+
+fn source(path: &Path) -> Result<ContextSource> {
+    if path == Path::new("-") {
+        return Ok(ContextSource::Stdin);
+    }
+    if let Some(text) = path.to_str()
+        && (text.contains("://") || text.starts_with("git@"))
+    {
+        return Err(
+            Error::usage(format!("the context `{text}` is not a local one"))
+                .hint("clone or download it first, then build the directory"),
+        );
+    }
+    let metadata = std::fs::metadata(path).path("read the context", path)?;
+    Ok(match metadata.is_dir() {
+        true => ContextSource::Directory(path.to_owned()),
+        false => ContextSource::Archive(path.to_owned()),
+    })
+}
+
+fn platforms(args: &BuildArgs) -> Result<Vec<Platform>> {
+    if args.arch.is_some() || args.os.is_some() {
+        let host = Platform::host();
+        let os = args.os.as_deref().unwrap_or(&host.os);
+        let architecture = args.arch.as_deref().unwrap_or(&host.architecture);
+        return Ok(vec![Platform::new(
+            os,
+            architecture,
+            args.variant.as_deref(),
+        )]);
+    }
+    let mut platforms: Vec<Platform> = Vec::new();
+    for text in args.platforms.iter().filter(|text| !text.is_empty()) {
+        let platform = Platform::parse(text)?;
+        if !platforms.contains(&platform) {
+            platforms.push(platform);
+        }
+    }
+    Ok(platforms)
+}
+
+fn build_contexts(specs: &[String]) -> Result<BTreeMap<String, NamedContext>> {
+    let mut contexts = BTreeMap::new();
+    for spec in specs {
+        let (name, source) = split(spec, '=', "--build-context", "NAME=SOURCE")?;
+        let image = ["docker-image://", "container-image://"]
+            .iter()
+            .find_map(|scheme| source.strip_prefix(scheme));
+        let context = match (image, source.strip_prefix("oci-layout://")) {
+            (Some(image), _) => NamedContext::Image(image.to_owned()),
+            (None, Some(path)) => NamedContext::OciLayout(PathBuf::from(path)),
+            (None, None) if source.contains("://") => {
+                return Err(
+                    Error::usage(format!("--build-context {name} cannot be `{source}`"))
+                        .hint("give a directory, docker-image://NAME or oci-layout://DIRECTORY"),
+                );
+            }
+            (None, None) => NamedContext::Directory(PathBuf::from(source)),
+        };
+        contexts.insert(name, context);
+    }
+    Ok(contexts)
+}
+
+fn format(args: &BuildArgs, environment: &Environment) -> Result<Format> {
+    match (args.format, environment.text("BUILDAH_FORMAT")?) {
+        (Some(build::Format::Docker), _) | (None, Some("docker")) => Ok(Format::Docker),
+        (Some(build::Format::Oci), _) | (None, None | Some("oci")) => Ok(Format::Oci),
+        (None, Some(other)) => Err(Error::usage(format!(
+            "the variable BUILDAH_FORMAT is `{other}`"
+        ))
+        .hint("it may be oci or docker")),
+    }
+}
+
+/// Docker's media types know no zstd, so docker images get gzip unless told otherwise.
+fn compression(args: &BuildArgs, format: Format) -> Result<Compression> {
+    let default = if format == Format::Docker {
+        "gzip"
+    } else {
+        "zstd"
+    };
+    Compression::parse(
+        args.compression.as_deref().unwrap_or(default),
+        args.compression_level,
+    )
+}
+
+fn timestamp(args: &BuildArgs, environment: &Environment) -> Result<Option<i64>> {
+    if args.timestamp.is_some() {
+        return Ok(args.timestamp);
+    }
+    if args.reproducible {
+        return commit_time(&args.context).map(Some);
+    }
+    let Some(text) = environment.text("SOURCE_DATE_EPOCH")? else {
+        return Ok(None);
+    };
+    text.parse().map(Some).map_err(|_| {
+        Error::usage(format!("the variable SOURCE_DATE_EPOCH is `{text}`"))
+            .hint("it is a number of seconds since 1970")
+    })
+}
+
+fn commit_time(directory: &Path) -> Result<i64> {
+    let output = std::process::Command::new("git")
+        .arg("-C")
+        .arg(directory)
+        .args(["log", "-1", "--format=%ct"])
+        .output()
+        .doing(|| "cannot run git for --reproducible".to_owned())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().parse().map_err(|_| {
+        Error::usage(format!(
+            "--reproducible: {} has no git commit",
+            directory.display()
+        ))
+        .caused_by(Error::failed(
+            String::from_utf8_lossy(&output.stderr).trim(),
+        ))
+        .hint("give the time with --timestamp SECONDS instead")
+    })
+}
+
+fn network(text: Option<&str>) -> Result<Network> {
+    match text {
+        None | Some("" | "default" | "private" | "bridge") => Ok(Network::Default),
+        Some("none") => Ok(Network::None),
+        Some("host") => Ok(Network::Host),
+        Some(other) => Err(Error::usage(format!("--network cannot be `{other}`"))
+            .hint("it may be none, host or default")),
+    }
+}
+
+fn allow_insecure(allowed: &[String]) -> Result<bool> {
+    for entitlement in allowed {
+        if entitlement != "security.insecure" {
+            return Err(Error::usage(format!("--allow cannot be `{entitlement}`"))
+                .hint("security.insecure is all that can be allowed"));
+        }
+    }
+    Ok(!allowed.is_empty())
+}
+
+/// `id=NAME,src=FILE`, `id=NAME,env=VARIABLE`, `id=NAME` (a variable of that name, else an error).
+fn secrets(specs: &[String], environment: &Environment) -> Result<BTreeMap<String, SecretSource>> {
+    let mut secrets = BTreeMap::new();
+    for spec in specs {
+        let (mut id, mut file, mut variable) = (None, None, None);
+        for part in spec.split(',') {
+            let (key, value) = split(part, '=', "--secret", "id=NAME,src=FILE")?;
+            match key.as_str() {
+                "id" => id = Some(value),
+                "src" | "source" => file = Some(value),
+                "env" => variable = Some(value),
+                // BuildKit's way to say which of the two is meant.
+                "type" if value == "file" || value == "env" => {}
+                _ => {
+                    return Err(Error::usage(format!(
+                        "--secret does not know `{key}={value}`"
+                    )));
+                }
+            }
+        }
+        let id = id.ok_or_else(|| Error::usage(format!("--secret `{spec}` has no id")))?;
+        let source = match (file, variable) {
+            (Some(file), None) => SecretSource::File(PathBuf::from(file)),
+            (None, variable) => {
+                let name = variable.unwrap_or_else(|| id.clone());
+                let value = environment.get(&name).ok_or_else(|| {
+                    Error::not_found(format!("the secret {id} has no source"))
+                        .hint(format!("set the variable {name} or give src=FILE"))
+                })?;
+                SecretSource::Value(value.as_encoded_bytes().to_vec())
+            }
+            (Some(_), Some(_)) => {
+                return Err(Error::usage(format!("the secret {id} has two sources")));
+            }
+        };
+        secrets.insert(id, source);
+    }
+    Ok(secrets)
+}
+
+/// `default` (the agent of `SSH_AUTH_SOCK`) or `ID=SOCKET`.
+fn ssh(specs: &[String], environment: &Environment) -> Result<BTreeMap<String, PathBuf>> {
+    let mut sockets = BTreeMap::new();
+    for spec in specs {
+        let (id, socket) = match spec.split_once('=') {
+            Some((id, socket)) => (id, PathBuf::from(socket)),
+            None => (
+                spec.as_str(),
+                environment.path("SSH_AUTH_SOCK").ok_or_else(|| {
+                    Error::not_found(format!("--ssh {spec}: no SSH agent runs here"))
+                        .hint("start ssh-agent, or give --ssh ID=SOCKET")
+                })?,
+            ),
+        };
+        sockets.insert(id.to_owned(), socket);
+    }
+    Ok(sockets)
+}
+
+fn jobs(given: Option<usize>) -> Result<usize> {
+    match given {
+        // buildah: 0 is "as many as you like".
+        None | Some(0) => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
+        Some(jobs @ 1..=1024) => Ok(jobs),
+        Some(jobs) => Err(Error::usage(format!("--jobs {jobs} is more than 1024"))),
+    }
+}
+
+fn proxies(wanted: bool, environment: &Environment) -> Result<BTreeMap<String, String>> {
+    let mut proxies = BTreeMap::new();
+    if wanted {
+        for name in [
+            "http_proxy",
+            "https_proxy",
+            "ftp_proxy",
+            "no_proxy",
+            "all_proxy",
+        ] {
+            for name in [name.to_owned(), name.to_ascii_uppercase()] {
+                if let Some(value) = environment.lossless(&name)? {
+                    proxies.insert(name, value);
+                }
+            }
+        }
+    }
+    Ok(proxies)
+}
+
+fn pairs(specs: &[String], flag: &str) -> Result<BTreeMap<String, String>> {
+    specs
+        .iter()
+        .map(|spec| match spec.split_once('=') {
+            Some(_) => split(spec, '=', flag, "NAME=VALUE"),
+            // As docker: a label may have no value.
+            None => Ok((spec.clone(), String::new())),
+        })
+        .collect()
+}
+
+/// `NAME=VALUE`, or `NAME` for the variable's value; one that is not set is left out.
+pub(crate) fn pairs_or_environment(
+    specs: &[String],
+    flag: &str,
+    environment: &Environment,
+) -> Result<Vec<(String, String)>> {
+    let mut pairs = Vec::new();
+    for spec in specs {
+        if spec.contains('=') {
+            pairs.push(split(spec, '=', flag, "NAME=VALUE")?);
+        } else if let Some(value) = environment.lossless(spec)? {
+            pairs.push((spec.clone(), value));
+        }
+    }
+    Ok(pairs)
+}
+
+fn split(text: &str, separator: char, flag: &str, form: &str) -> Result<(String, String)> {
+    match text.split_once(separator) {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(Error::usage(format!(
+            "{flag} `{text}` is not of the form {form}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment() -> Environment {
+        Environment::new(vec![
+            ("TOKEN".into(), "s3cret".into()),
+            ("http_proxy".into(), "http://p".into()),
+        ])
+    }
+
+    #[test]
+    fn secrets_come_from_files_and_variables() {
+        let specs = ["id=a,src=/f", "id=b,env=TOKEN", "id=TOKEN"].map(str::to_owned);
+        let secrets = secrets(&specs, &environment()).unwrap();
+        assert_eq!(secrets["a"], SecretSource::File("/f".into()));
+        assert_eq!(secrets["b"], SecretSource::Value(b"s3cret".to_vec()));
+        assert_eq!(secrets["TOKEN"], secrets["b"]);
+        for wrong in ["src=/f", "id=x", "id=x,src=/f,env=TOKEN", "id=x,mode=1"] {
+            assert!(
+                super::secrets(&[wrong.to_owned()], &environment()).is_err(),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn values_may_hold_the_separator_and_may_come_from_the_environment() {
+        let specs = ["A=b=c", "TOKEN", "UNSET", "E="].map(str::to_owned);
+        let pairs = pairs_or_environment(&specs, "--env", &environment()).unwrap();
+        let expected = [("A", "b=c"), ("TOKEN", "s3cret"), ("E", "")];
+        assert_eq!(
+            pairs,
+            expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
+        assert!(pairs_or_environment(&["=x".to_owned()], "--env", &environment()).is_err());
+    }
+
+    #[test]
+    fn contexts_are_told_apart_by_their_scheme() {
+        let specs =
+            ["a=docker-image://busybox:1", "b=oci-layout:///x", "c=../d"].map(str::to_owned);
+        let contexts = build_contexts(&specs).unwrap();
+        assert_eq!(contexts["a"], NamedContext::Image("busybox:1".into()));
+        assert_eq!(contexts["b"], NamedContext::OciLayout("/x".into()));
+        assert_eq!(contexts["c"], NamedContext::Directory("../d".into()));
+        assert!(build_contexts(&["a=https://x".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn networks_of_other_tools_are_the_default() {
+        assert_eq!(network(Some("private")).unwrap(), Network::Default);
+        assert_eq!(network(Some("none")).unwrap(), Network::None);
+        assert!(network(Some("container:x")).is_err());
+        assert!(allow_insecure(&["network.host".to_owned()]).is_err());
+    }
+}

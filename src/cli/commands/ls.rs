@@ -1,0 +1,247 @@
+//! `imgctl ls`.
+
+use std::ffi::OsString;
+
+use base64::Engine as _;
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::cli::context::Context;
+use crate::cli::image_tree::{hint, whole_tree};
+use crate::cli::names::{image_and_path, printable};
+use crate::cli::platform::PlatformArg;
+use crate::error::{Error, Result};
+use crate::image::time::rfc3339;
+use crate::layer::{Entry, EntryKind, Found, LayerPath, Tree};
+use crate::store::Image;
+use crate::ui::table::Table;
+
+/// List files in an image, without mounting it
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  imgctl ls etcd:v1
+  imgctl ls -l etcd:v1:/usr/bin
+  imgctl ls -R --json etcd:v1:/etc")]
+pub(crate) struct LsArgs {
+    /// Image and path
+    #[arg(value_name = "IMAGE[:/PATH]")]
+    target: OsString,
+
+    /// Show type, mode, owner, size and time
+    #[arg(short, long)]
+    long: bool,
+
+    /// Show directories below, with full paths
+    #[arg(short = 'R', long)]
+    recursive: bool,
+
+    /// Show a directory itself, not what it contains
+    #[arg(short, long)]
+    directory: bool,
+
+    #[command(flatten)]
+    platform: PlatformArg,
+}
+
+/// One line of the list: the name to show, the full path, the file.
+struct Line<'a> {
+    name: Vec<u8>,
+    path: LayerPath,
+    found: Found<'a>,
+}
+
+/// Lists the files.
+pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
+    let (name, path) = image_and_path(&args.target)?;
+    let image = args.platform.image(&name, context)?;
+    let tree = whole_tree(context.store()?, &image)?;
+    // As `ls` does with a link in its arguments, unless the link itself is asked about.
+    let path = match args.directory || args.long && !args.recursive && is_symlink(&tree, &path)? {
+        true => tree.resolve_parent(&path)?,
+        false => tree.resolve(&path)?,
+    };
+    let found = tree.lookup(&path).ok_or_else(|| {
+        let missing = Error::not_found(format!("{path} does not exist in {name}"));
+        match hint(&tree, &path) {
+            Some(hint) => missing.hint(hint),
+            None => missing,
+        }
+    })?;
+    let lines = lines(args, &tree, path, found);
+    if context.ui.is_json() {
+        let list: Vec<Value> = lines.iter().map(|line| object(line, &image)).collect();
+        return context.ui.json(&list);
+    }
+    if args.long {
+        return long(&lines, context);
+    }
+    let mut bytes = Vec::new();
+    for line in &lines {
+        // A pipe gets names as they are; a terminal only what is printable.
+        match context.ui.stdout_is_terminal() {
+            true => bytes.extend_from_slice(printable(&line.name).as_bytes()),
+            false => bytes.extend_from_slice(&line.name),
+        }
+        bytes.push(b'\n');
+    }
+    context.ui.bytes(&bytes)
+}
+
+fn is_symlink(tree: &Tree, path: &LayerPath) -> Result<bool> {
+    let path = tree.resolve_parent(path)?;
+    let kind = tree.lookup(&path).map(|found| &found.entry().kind);
+    Ok(matches!(kind, Some(EntryKind::Symlink { .. })))
+}
+
+fn lines<'a>(args: &LsArgs, tree: &'a Tree, path: LayerPath, found: Found<'a>) -> Vec<Line<'a>> {
+    let full = |path: &LayerPath| [b"/", path.as_bytes()].concat();
+    if args.directory || !found.entry().is_directory() {
+        let name = full(&path);
+        return vec![Line { name, path, found }];
+    }
+    if args.recursive {
+        return tree
+            .walk(&path)
+            .filter(|(below, _)| *below != path)
+            .map(|(path, found)| Line {
+                name: full(&path),
+                path,
+                found,
+            })
+            .collect();
+    }
+    tree.children(&path)
+        .map(|(name, found)| Line {
+            name: name.to_vec(),
+            path: path.join(name),
+            found,
+        })
+        .collect()
+}
+
+fn long(lines: &[Line<'_>], context: &Context) -> Result<()> {
+    let mut table = Table::new(&["", "", "", "", ""]).right(1).right(2).close();
+    for line in lines {
+        let entry = line.found.entry();
+        let mut name = printable(&line.name);
+        if let EntryKind::Symlink { target } = &entry.kind {
+            name.push_str(&format!(" -> {}", printable(target)));
+        }
+        table.row(vec![
+            mode(entry),
+            format!("{}:{}", entry.uid, entry.gid),
+            size(entry),
+            rfc3339(entry.mtime.seconds)
+                .replace('T', " ")
+                .replace('Z', ""),
+            name,
+        ]);
+    }
+    context.ui.print(&table.render(false))
+}
+
+/// Devices have numbers instead of a size.
+fn size(entry: &Entry) -> String {
+    match entry.kind {
+        EntryKind::CharDevice { major, minor } | EntryKind::BlockDevice { major, minor } => {
+            format!("{major},{minor}")
+        }
+        _ => entry.size().to_string(),
+    }
+}
+
+fn type_of(entry: &Entry) -> (char, &'static str) {
+    match entry.kind {
+        EntryKind::File { .. } | EntryKind::HardLink { .. } => ('-', "file"),
+        EntryKind::Directory => ('d', "directory"),
+        EntryKind::Symlink { .. } => ('l', "symlink"),
+        EntryKind::CharDevice { .. } => ('c', "char-device"),
+        EntryKind::BlockDevice { .. } => ('b', "block-device"),
+        EntryKind::Fifo => ('p', "fifo"),
+    }
+}
+
+/// `drwxr-xr-t`, as ls(1) shows it.
+fn mode(entry: &Entry) -> String {
+    let mut text = String::from(type_of(entry).0);
+    for (shift, special, set, unset) in [
+        (6, 0o4000, 's', 'S'),
+        (3, 0o2000, 's', 'S'),
+        (0, 0o1000, 't', 'T'),
+    ] {
+        let bits = entry.mode >> shift;
+        text.push(if bits & 4 == 0 { '-' } else { 'r' });
+        text.push(if bits & 2 == 0 { '-' } else { 'w' });
+        text.push(match (entry.mode & special != 0, bits & 1 != 0) {
+            (true, true) => set,
+            (true, false) => unset,
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+fn object(line: &Line<'_>, image: &Image) -> Value {
+    let entry = line.found.entry();
+    let path = [b"/", line.path.as_bytes()].concat();
+    let layer = line
+        .found
+        .layer
+        .and_then(|layer| image.manifest.layers.get(layer));
+    let mut object = json!({
+        "path": String::from_utf8_lossy(&path),
+        "type": type_of(entry).1,
+        "mode": format!("{:04o}", entry.mode),
+        "uid": entry.uid,
+        "gid": entry.gid,
+        "size": entry.size(),
+        "mtime": rfc3339(entry.mtime.seconds),
+        "layer": layer.map(|layer| &layer.digest),
+        "kind": layer.and_then(|layer| layer.layer_kind()).map(|kind| kind.as_str()),
+    });
+    let base64 = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
+    if str::from_utf8(&path).is_err() {
+        object["pathBase64"] = base64(&path).into();
+    }
+    match &entry.kind {
+        EntryKind::Symlink { target } => {
+            object["target"] = String::from_utf8_lossy(target).into();
+        }
+        EntryKind::CharDevice { major, minor } | EntryKind::BlockDevice { major, minor } => {
+            object["device"] = json!([major, minor]);
+        }
+        _ => {}
+    }
+    if !entry.xattrs.is_empty() {
+        object["xattrs"] = entry
+            .xattrs
+            .iter()
+            .map(|(name, value)| {
+                (
+                    String::from_utf8_lossy(name).into_owned(),
+                    base64(value).into(),
+                )
+            })
+            .collect::<serde_json::Map<_, _>>()
+            .into();
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_look_as_in_ls() {
+        for (kind, bits, expected) in [
+            (EntryKind::Directory, 0o1777, "drwxrwxrwt"),
+            (EntryKind::File { size: 0 }, 0o4755, "-rwsr-xr-x"),
+            (EntryKind::File { size: 0 }, 0o6640, "-rwSr-S---"),
+            (EntryKind::Fifo, 0, "p---------"),
+        ] {
+            assert_eq!(mode(&Entry::new(LayerPath::root(), kind, bits)), expected);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! `imgctl rmi`.
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::context::Context;
+use crate::error::{Error, Kind, Result};
+use crate::image::Digest;
+use crate::mount;
+use crate::store::Named;
+use crate::store::prune::PruneOptions;
+
+/// Remove images
+#[derive(Args, Debug)]
+#[command(
+    after_help = "By name, that name is removed, and the image with its last name. By ID or digest, all its names.
+
+Examples:
+  imgctl rmi etcd:v1
+  imgctl rmi --prune
+  imgctl rmi -a -f"
+)]
+pub(crate) struct RmiArgs {
+    /// Names, IDs or digests
+    #[arg(required_unless_present_any = ["all", "prune"], value_name = "IMAGE")]
+    images: Vec<String>,
+
+    /// Remove all images
+    #[arg(short, long, conflicts_with_all = ["images", "prune"])]
+    all: bool,
+
+    /// Remove also by ID what has several names, and what is mounted
+    #[arg(short, long)]
+    force: bool,
+
+    /// Remove images without a name
+    #[arg(short, long, conflicts_with = "images")]
+    prune: bool,
+}
+
+/// Removes names, then what nothing needs any more.
+pub(crate) fn run(args: &RmiArgs, context: &Context) -> Result<()> {
+    let store = context.store()?;
+    let all = store.names()?;
+    let mut chosen: Vec<Named> = Vec::new();
+    for named in choose(args, &all, context)? {
+        if !chosen.contains(&named) {
+            chosen.push(named);
+        }
+    }
+    if !args.force {
+        refuse_mounted(&chosen, &all, context)?;
+    }
+    let removed = store.untag(&chosen)?;
+    let plan = store.plan_prune(&PruneOptions::default())?;
+    store.prune(&plan, context.ui.reporter())?;
+    let untagged: Vec<String> = chosen
+        .iter()
+        .filter_map(|named| Some(named.reference.as_ref()?.to_string()))
+        .collect();
+    let deleted: Vec<&Digest> = removed
+        .iter()
+        .map(|descriptor| &descriptor.digest)
+        .collect();
+    if context.ui.is_json() {
+        return context
+            .ui
+            .json(&json!({"untagged": untagged, "deleted": deleted}));
+    }
+    for name in &untagged {
+        context.ui.line(&format!("untagged: {name}"))?;
+    }
+    for digest in deleted {
+        context.ui.line(&format!("deleted: {digest}"))?;
+    }
+    Ok(())
+}
+
+fn choose(args: &RmiArgs, all: &[Named], context: &Context) -> Result<Vec<Named>> {
+    if args.all {
+        return Ok(all.to_vec());
+    }
+    if args.prune {
+        let unnamed =
+            |named: &&Named| named.reference.is_none() && named.descriptor.ref_name().is_none();
+        return Ok(all.iter().filter(unnamed).cloned().collect());
+    }
+    let store = context.store()?;
+    let mut chosen = Vec::new();
+    let mut failures: Vec<Error> = Vec::new();
+    for name in &args.images {
+        match store
+            .resolve(name)
+            .and_then(|found| names_of(args, found, all))
+        {
+            Ok(named) => chosen.extend(named),
+            // As docker: --force does not mind what is gone already.
+            Err(error) if args.force && error.kind() == Kind::NotFound => {}
+            Err(error) => failures.push(error),
+        }
+    }
+    // Nothing is removed unless all can be.
+    match failures.into_iter().next() {
+        Some(first) => Err(first),
+        None => Ok(chosen),
+    }
+}
+
+/// The entries that are to go: one by name, all by ID.
+fn names_of(args: &RmiArgs, found: Named, all: &[Named]) -> Result<Vec<Named>> {
+    if found.reference.is_some() {
+        return Ok(vec![found]);
+    }
+    let same: Vec<Named> = all
+        .iter()
+        .filter(|named| named.descriptor.digest == found.descriptor.digest)
+        .cloned()
+        .collect();
+    if same.len() > 1 && !args.force {
+        let names: Vec<String> = same
+            .iter()
+            .filter_map(|named| Some(named.reference.as_ref()?.to_string()))
+            .collect();
+        return Err(Error::new(
+            Kind::Busy,
+            format!(
+                "the image {} has several names: {}",
+                found.descriptor.digest.short(),
+                names.join(", ")
+            ),
+        )
+        .hint("remove it by name, or all of them with --force"));
+    }
+    Ok(same)
+}
+
+/// An image that would go while it is mounted stays usable there, but it is rarely meant.
+fn refuse_mounted(chosen: &[Named], all: &[Named], context: &Context) -> Result<()> {
+    let mounts = mount::list(context.store()?)?;
+    for named in chosen {
+        let digest = &named.descriptor.digest;
+        let keeps_a_name = all
+            .iter()
+            .any(|other| other.descriptor.digest == *digest && !chosen.contains(other));
+        if keeps_a_name {
+            continue;
+        }
+        // A mount records the manifest of one platform. A damaged image has no mount worth minding.
+        let images = context
+            .store()?
+            .platform_images(&named.descriptor)
+            .unwrap_or_default();
+        let path = mounts
+            .iter()
+            .filter_map(|mount| mount.record.as_ref())
+            .find(|record| {
+                images
+                    .iter()
+                    .any(|image| image.descriptor.digest == record.manifest)
+            })
+            .map(|record| record.path.display().to_string());
+        if let Some(path) = path {
+            return Err(Error::new(
+                Kind::Busy,
+                format!("the image {} is mounted at {path}", digest.short()),
+            )
+            .hint(format!("imgctl umount {path}, or remove it with --force")));
+        }
+    }
+    Ok(())
+}

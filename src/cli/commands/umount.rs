@@ -1,0 +1,55 @@
+//! `imgctl umount`.
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::cli::commands::mounts;
+use crate::cli::context::Context;
+use crate::error::Result;
+use crate::mount;
+
+/// Unmount images; what was written into a mount is removed with it
+#[derive(Args, Debug)]
+#[command(
+    visible_alias = "unmount",
+    after_help = "Examples:
+  imgctl umount /var/lib/imgctl/store/mounts/1a2b3c4d5e6f/merged
+  imgctl umount etcd:v1
+  imgctl umount --all"
+)]
+pub(crate) struct UmountArgs {
+    /// IDs, names or paths of mounts, or images (all their mounts)
+    #[arg(required_unless_present = "all", value_name = "MOUNT")]
+    mounts: Vec<String>,
+
+    /// Unmount all, and clear away what crashes have left
+    #[arg(short, long, conflicts_with = "mounts")]
+    all: bool,
+
+    /// Detach also what is in use; it goes with its last user
+    #[arg(short, long)]
+    lazy: bool,
+}
+
+/// Unmounts, and prints the IDs.
+pub(crate) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
+    let store = context.store()?;
+    let gone = match args.all {
+        true => mount::umount_all(store, args.lazy)?,
+        false => mount::umount(store, &args.mounts, args.lazy)?,
+    };
+    if context.ui.is_json() {
+        let list: Vec<Value> = gone
+            .iter()
+            .map(|mount| match &mount.record {
+                Some(record) => mounts::object(record, "unmounted"),
+                None => serde_json::json!({"id": mount.id, "state": "unmounted"}),
+            })
+            .collect();
+        return context.ui.json(&list);
+    }
+    for mount in &gone {
+        context.ui.line(&mount.id)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! `--format` of lists: a table, JSON, or a Go template a row, with docker's `table` prefix.
+
+use serde_json::{Map, Value};
+
+use crate::cli::context::Context;
+use crate::error::Result;
+use crate::template::value::from_json;
+use crate::template::{Dialect, Missing, Template};
+use crate::ui::table::Table;
+
+/// What one row is in each form.
+pub(crate) struct Row {
+    /// The cells of the table.
+    pub(crate) cells: Vec<String>,
+    /// The members that templates see.
+    pub(crate) fields: Map<String, Value>,
+}
+
+/// A list ready to be shown.
+pub(crate) struct Listing {
+    /// The table's headings, and the columns that are aligned to the right.
+    pub(crate) headings: Vec<&'static str>,
+    pub(crate) right: Vec<usize>,
+    pub(crate) rows: Vec<Row>,
+    /// The whole list as JSON, in its documented form.
+    pub(crate) json: Value,
+}
+
+impl Listing {
+    /// Shows the list as `format` (of `--format`) and `--json` say.
+    pub(crate) fn show(
+        &self,
+        format: Option<&str>,
+        heading: bool,
+        context: &Context,
+    ) -> Result<()> {
+        match format {
+            Some("json") => return context.ui.json(&self.json),
+            None if context.ui.is_json() => return context.ui.json(&self.json),
+            None | Some("table" | "") => {}
+            Some(template) => return self.through(template, heading, context),
+        }
+        let mut table = Table::new(&self.headings);
+        for column in &self.right {
+            table = table.right(*column);
+        }
+        for row in &self.rows {
+            table.row(row.cells.clone());
+        }
+        context.ui.print(&table.render(heading))
+    }
+
+    fn through(&self, format: &str, heading: bool, context: &Context) -> Result<()> {
+        let (text, as_table) = match format.strip_prefix("table ") {
+            Some(rest) => (rest, true),
+            None => (format, false),
+        };
+        // Shells hand over `\t` as two characters.
+        let text = text.replace("\\t", "\t").replace("\\n", "\n");
+        let template = Template::parse("--format", &text, Dialect::Format, Missing::NoValue)?;
+        let mut lines = Vec::new();
+        for row in &self.rows {
+            lines.push(template.render(&from_json(&Value::Object(row.fields.clone())))?);
+        }
+        if !as_table {
+            return context.ui.print(
+                &lines
+                    .iter()
+                    .map(|line| format!("{line}\n"))
+                    .collect::<String>(),
+            );
+        }
+        let names = headings_of(&text);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut table = Table::new(&names);
+        for line in &lines {
+            let mut cells: Vec<String> = line.split('\t').map(str::to_owned).collect();
+            cells.resize(names.len(), String::new());
+            table.row(cells);
+        }
+        context.ui.print(&table.render(heading))
+    }
+}
+
+/// Headings for a table template: the name of the field in each column, words apart.
+fn headings_of(template: &str) -> Vec<String> {
+    template
+        .split('\t')
+        .map(|column| {
+            let field = column
+                .split('.')
+                .nth(1)
+                .unwrap_or(column)
+                .split(|c: char| !c.is_ascii_alphanumeric())
+                .next()
+                .unwrap_or_default();
+            let mut heading = String::new();
+            let mut before = None;
+            for c in field.chars() {
+                if c.is_ascii_uppercase() && before.is_some_and(|b: char| b.is_ascii_lowercase()) {
+                    heading.push(' ');
+                }
+                heading.push(c.to_ascii_uppercase());
+                before = Some(c);
+            }
+            heading
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headings_come_from_the_fields() {
+        assert_eq!(
+            headings_of("{{.ID}}\t{{.CreatedAt}}\t{{upper .Name}}"),
+            ["ID", "CREATED AT", "NAME"]
+        );
+    }
+}

@@ -1,0 +1,42 @@
+//! An image's files as verbs that only look need them: the merged tree of its layers.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::layer::{LayerPath, Tree};
+use crate::store::{Image, Store};
+
+/// The merged tree of the lowest `count` layers of `image`.
+pub(crate) fn tree_of(store: &Store, image: &Image, count: usize) -> Result<Tree> {
+    let tocs = image
+        .layers()
+        .take(count)
+        .map(|(layer, diff_id)| Ok(Arc::new(store.toc(&layer.digest, diff_id)?)))
+        .collect::<Result<Vec<_>>>()?;
+    Tree::from_layers(tocs)
+}
+
+/// The merged tree of all layers.
+pub(crate) fn whole_tree(store: &Store, image: &Image) -> Result<Tree> {
+    tree_of(store, image, image.manifest.layers.len())
+}
+
+/// The names nearest to one that does not exist, for a hint.
+pub(crate) fn hint(tree: &Tree, path: &LayerPath) -> Option<String> {
+    let parent = path.parent()?;
+    if tree.lookup(&parent).is_none() {
+        return hint(tree, &parent);
+    }
+    let mut names: Vec<String> = tree
+        .children(&parent)
+        .take(8)
+        .map(|(name, _)| crate::cli::names::printable(name))
+        .collect();
+    if tree.children(&parent).nth(8).is_some() {
+        names.push("…".to_owned());
+    }
+    match names.is_empty() {
+        true => Some(format!("{parent} is empty")),
+        false => Some(format!("{parent} contains {}", names.join(", "))),
+    }
+}

@@ -1,0 +1,129 @@
+//! Names as people type them: image names, `IMAGE:PATH`, patterns.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::error::{Error, Result};
+use crate::layer::LayerPath;
+
+/// Patterns with `*` (any characters) and `?` (one).
+pub(crate) trait PatternExt {
+    /// Whether all of `text` fits the pattern.
+    fn fits(&self, text: &str) -> bool;
+}
+
+impl PatternExt for str {
+    fn fits(&self, text: &str) -> bool {
+        let (pattern, text) = (self.as_bytes(), text.as_bytes());
+        let (mut p, mut t) = (0, 0);
+        let mut star: Option<(usize, usize)> = None;
+        while t < text.len() {
+            match pattern.get(p) {
+                Some(b'*') => {
+                    star = Some((p, t));
+                    p += 1;
+                }
+                Some(c) if *c == b'?' || *c == text[t] => {
+                    p += 1;
+                    t += 1;
+                }
+                // Let the last star swallow one more.
+                _ => match star {
+                    Some((star_p, star_t)) => {
+                        star = Some((star_p, star_t + 1));
+                        p = star_p + 1;
+                        t = star_t + 1;
+                    }
+                    None => return false,
+                },
+            }
+        }
+        pattern[p..].iter().all(|c| *c == b'*')
+    }
+}
+
+/// Splits `IMAGE:/PATH`. A tag and a port never start with a slash, so the first `:/` is the one.
+/// Without a path it is the root.
+pub(crate) fn image_and_path(text: &OsStr) -> Result<(String, LayerPath)> {
+    let bytes = text.as_bytes();
+    let split = bytes.windows(2).position(|pair| pair == b":/");
+    let (image, path) = match split {
+        Some(at) => (&bytes[..at], &bytes[at + 1..]),
+        None => (bytes, &b"/"[..]),
+    };
+    let image = str::from_utf8(image)
+        .map_err(|_| Error::usage(format!("`{}` is not an image name", text.display())))?;
+    if image.is_empty() {
+        return Err(Error::usage(format!("`{}` names no image", text.display()))
+            .hint("write IMAGE:/PATH, for example etcd:v1:/etc"));
+    }
+    // Not foreign content but what the user typed.
+    let path = LayerPath::parse(path).map_err(|error| {
+        Error::usage(format!("`{}` is not a path in an image", text.display())).caused_by(error)
+    })?;
+    Ok((image.to_owned(), path))
+}
+
+/// A name of a foreign image for people: as it is if printable, else with escapes.
+pub(crate) fn printable(name: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => text.push_str("\\\\"),
+                c if c.is_control() => text.extend(c.escape_default()),
+                c => text.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_and_paths_are_told_apart() {
+        for (text, image, path) in [
+            ("etcd:v1:/etc/x", "etcd:v1", "/etc/x"),
+            ("localhost:5000/a/b:1:/", "localhost:5000/a/b:1", "/"),
+            ("etcd", "etcd", "/"),
+            ("etcd:/usr/./bin/", "etcd", "/usr/bin"),
+            ("a@sha256:12:/x:/y", "a@sha256:12", "/x:/y"),
+        ] {
+            let (found, at) = image_and_path(OsStr::new(text)).unwrap();
+            assert_eq!(
+                (found.as_str(), at.to_string().as_str()),
+                (image, path),
+                "{text}"
+            );
+        }
+        for wrong in [":/etc", "", "a:/../x"] {
+            assert!(image_and_path(OsStr::new(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn odd_names_are_escaped_and_unambiguous() {
+        assert_eq!(printable(b"a\xff\n\\n"), "a\\xff\\n\\\\n");
+        assert_eq!(printable("über".as_bytes()), "über");
+    }
+
+    #[test]
+    fn stars_and_question_marks() {
+        for (pattern, text, expected) in [
+            ("*", "", true),
+            ("a*b*c", "aXbYbZc", true),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("*a", "aab", false),
+            ("", "x", false),
+        ] {
+            assert_eq!(pattern.fits(text), expected, "{pattern} {text}");
+        }
+    }
+}
