@@ -28,3 +28,8 @@ pub(crate) use mounts::{Listed, Mounted, Options, State, list, mount};
 pub(crate) use overlay::{OverlaySpec, Upper, attach};
 pub(crate) use record::{Backend, Record};
 pub(crate) use umount::{umount, umount_all};
+
+#[cfg(test)]
+mod test_images;
+#[cfg(test)]
+mod tests;

@@ -3,12 +3,12 @@
 //! Anything may die at any line: the record comes before the mount, `ready` after it, and
 //! `workspace::sweep` takes what is in between.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Context, Error, IoContext, Kind, Result};
 use crate::image::{Digest, time};
+use crate::mount::implied::Implied;
 use crate::mount::privilege::Privileges;
 use crate::mount::record::{Backend, Record};
 use crate::mount::stack::{Snapshot, Stack};
@@ -159,7 +159,7 @@ impl Making<'_> {
             index.attach(&workspace.path(""), &lower)?;
             let snapshot = Snapshot {
                 fs: lower,
-                implied: BTreeSet::new(),
+                implied: Implied::new(),
             };
             Stack::new(vec![snapshot], !self.privileges.trusted_xattrs)
         })

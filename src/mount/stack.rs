@@ -17,19 +17,22 @@ use crate::fs::metadata::Metadata;
 use crate::fs::root::Root;
 use crate::fs::xattr;
 use crate::layer::LayerPath;
+use crate::mount::implied::{Below, Implied};
 
 /// One snapshot and the directories that it made up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     /// Its `fs` directory.
     pub(crate) fs: PathBuf,
-    pub(crate) implied: BTreeSet<LayerPath>,
+    pub(crate) implied: Implied,
 }
 
 /// Snapshots, lowest first, and what has to be corrected above them.
 #[derive(Debug)]
 pub(crate) struct Stack {
     snapshots: Vec<Snapshot>,
+    /// The lowest that shows; those below it only lend the root's metadata.
+    first: usize,
     user_xattrs: bool,
 }
 
@@ -62,7 +65,8 @@ enum Seen {
     /// Something else lies here or on the way: nothing below is visible.
     Hidden,
     Directory {
-        opaque: bool,
+        /// A directory on the way is opaque.
+        in_opaque: bool,
     },
 }
 
@@ -71,6 +75,7 @@ impl Stack {
     pub(crate) fn new(snapshots: Vec<Snapshot>, user_xattrs: bool) -> Result<Self> {
         let mut stack = Self {
             snapshots,
+            first: 0,
             user_xattrs,
         };
         let mut first = 0;
@@ -80,7 +85,7 @@ impl Stack {
                 first = number;
             }
         }
-        stack.snapshots.drain(..first);
+        stack.first = first;
         Ok(stack)
     }
 
@@ -88,6 +93,7 @@ impl Stack {
     pub(crate) fn lowers(&self) -> Vec<PathBuf> {
         self.snapshots
             .iter()
+            .skip(self.first)
             .map(|snapshot| snapshot.fs.clone())
             .collect()
     }
@@ -112,8 +118,8 @@ impl Stack {
         let implied: BTreeSet<&LayerPath> = self
             .snapshots
             .iter()
-            .skip(1)
-            .flat_map(|snapshot| &snapshot.implied)
+            .skip(self.first.max(1))
+            .flat_map(|snapshot| snapshot.implied.keys())
             .collect();
         for path in implied {
             if let (Some(number), true) = self.ruling(&roots, path)? {
@@ -163,16 +169,18 @@ impl Stack {
     /// directory up. `None` if none lists it or `path` is not a visible directory.
     fn ruling(&self, roots: &[Root], path: &LayerPath) -> Result<(Option<usize>, bool)> {
         let mut made_up = false;
-        for (number, root) in roots.iter().enumerate().rev() {
+        let last = if path.is_root() { 0 } else { self.first };
+        for (number, root) in roots.iter().enumerate().skip(last).rev() {
             match self.see(root, path)? {
                 Seen::Absent => {}
                 Seen::Hidden => break,
-                Seen::Directory { opaque } => {
-                    if !self.snapshots[number].implied.contains(path) {
-                        return Ok((Some(number), made_up));
+                Seen::Directory { in_opaque } => {
+                    match self.snapshots[number].implied.get(path) {
+                        None => return Ok((Some(number), made_up)),
+                        Some(Below::Deleted) => break,
+                        Some(Below::Shows) => made_up = true,
                     }
-                    made_up = true;
-                    if opaque && !path.is_root() {
+                    if in_opaque {
                         break;
                     }
                 }
@@ -183,21 +191,21 @@ impl Stack {
 
     fn see(&self, root: &Root, path: &LayerPath) -> Result<Seen> {
         let mut walked = LayerPath::root();
-        let mut opaque = !path.is_root() && self.is_opaque(root, &walked)?;
+        let mut in_opaque = false;
         for name in path.components() {
+            in_opaque |= self.is_opaque(root, &walked)?;
             walked = walked.join(name);
             match root.symlink_metadata(walked.as_path()) {
-                Ok(metadata) if metadata.is_directory() => {
-                    opaque |= self.is_opaque(root, &walked)?;
-                }
+                Ok(metadata) if metadata.is_directory() => {}
                 Ok(_) => return Ok(Seen::Hidden),
-                Err(error) if error.kind() == Kind::NotFound => {
-                    return Ok(if opaque { Seen::Hidden } else { Seen::Absent });
+                Err(error) if error.kind() == Kind::NotFound && in_opaque => {
+                    return Ok(Seen::Hidden);
                 }
+                Err(error) if error.kind() == Kind::NotFound => return Ok(Seen::Absent),
                 Err(error) => return Err(error),
             }
         }
-        Ok(Seen::Directory { opaque })
+        Ok(Seen::Directory { in_opaque })
     }
 
     fn is_opaque(&self, root: &Root, path: &LayerPath) -> Result<bool> {

@@ -26,11 +26,11 @@ impl Fixture {
         let number = self.snapshots.len();
         let fs = self.directory.path().join(number.to_string()).join("fs");
         fs::create_dir_all(&fs).unwrap();
-        let mut implied = BTreeSet::new();
+        let mut implied = Implied::new();
         for (path, mode) in directories {
             fs::create_dir_all(fs.join(path)).unwrap();
             if *mode == 0 {
-                implied.insert(LayerPath::parse(path.as_bytes()).unwrap());
+                implied.insert(LayerPath::parse(path.as_bytes()).unwrap(), Below::Shows);
             }
             let mode = if *mode == 0 { 0o755 } else { *mode };
             fs::set_permissions(fs.join(path), fs::Permissions::from_mode(mode)).unwrap();
@@ -103,7 +103,8 @@ fn what_is_hidden_does_not_shine_through() {
     let mut fixture = Fixture::new();
     fixture.layer(&[
         ("", 0),
-        ("opaque", 0o700),
+        ("opaque", 0o711),
+        ("opaque/x", 0o700),
         ("gone", 0o700),
         ("gone/x", 0o700),
     ]);
@@ -125,11 +126,19 @@ fn what_is_hidden_does_not_shine_through() {
         0,
     )
     .unwrap();
-    fixture.layer(&[("", 0), ("opaque", 0), ("gone", 0), ("gone/x", 0)]);
+    fixture.layer(&[
+        ("", 0),
+        ("opaque", 0),
+        ("opaque/x", 0),
+        ("gone", 0),
+        ("gone/x", 0),
+    ]);
     let merged = fixture.mounted();
-    for path in ["opaque", "gone", "gone/x"] {
+    for path in ["gone", "gone/x", "opaque/x"] {
         assert_eq!(mode(&merged.join(path)), 0o755, "{path}");
     }
+    // The marker hides what is in the directory, not the directory.
+    assert_eq!(mode(&merged.join("opaque")), 0o711);
 }
 
 #[test]
