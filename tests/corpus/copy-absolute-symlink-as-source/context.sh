@@ -1,0 +1,3 @@
+mkdir dir
+echo inside > dir/x
+ln -s /dir/x link

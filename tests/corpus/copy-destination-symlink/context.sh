@@ -1,0 +1,4 @@
+mkdir -p tree/real
+ln -s real tree/link
+ln -s /real tree/absolute
+echo a > a.txt

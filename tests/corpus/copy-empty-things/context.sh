@@ -1,0 +1,2 @@
+mkdir -p empty-dir nest/a/b/c
+: > empty-file

@@ -1,0 +1,2 @@
+mkdir d; echo x > d/x
+mkfifo d/pipe

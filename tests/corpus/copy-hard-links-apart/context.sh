@@ -1,0 +1,3 @@
+mkdir d
+echo shared > one
+ln one d/two

@@ -1,0 +1,2 @@
+echo one > 'a file.txt'
+echo two > b.txt

@@ -1,0 +1,1 @@
+mkdir -p tree/real; ln -s real tree/link; echo a > a.txt

@@ -1,0 +1,3 @@
+mkdir -p dir/sub
+echo x > dir/x; echo y > dir/sub/y
+ln -s dir link
