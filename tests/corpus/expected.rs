@@ -79,8 +79,7 @@ pub(crate) fn tree_differences(text: &str, tree: &Tree) -> Vec<String> {
             path.strip_prefix(*only)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        only.as_ref()
-            .is_none_or(|only| only.iter().any(|only| below(only)))
+        only.as_ref().is_none_or(|only| only.iter().any(below))
     };
     let unexpected = |(path, _): &(&String, &Entry)| inside(path) && !named.contains(*path);
     found.extend(
