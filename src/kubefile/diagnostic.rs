@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet, normalize_untrusted_str};
 
 use super::span::Span;
 use crate::error::Error;
@@ -111,18 +111,20 @@ fn render_one(renderer: &Renderer, diagnostic: &Diagnostic, name: &str, source: 
         None => diagnostic.message.clone(),
     };
     let excerpt = excerpt(source, diagnostic.span);
+    // The renderer makes titles and source lines harmless for terminals. Label, path and help
+    // may quote the file as well; of those it does not.
     let mut annotation = AnnotationKind::Primary.span(excerpt.mark);
     if !diagnostic.label.is_empty() {
-        annotation = annotation.label(diagnostic.label.as_str());
+        annotation = annotation.label(normalize_untrusted_str(&diagnostic.label));
     }
     let mut group = Group::with_title(level.primary_title(title)).element(
         Snippet::source(excerpt.text)
-            .path(name)
+            .path(normalize_untrusted_str(name))
             .line_start(excerpt.first_line)
             .annotation(annotation),
     );
     if let Some(hint) = &diagnostic.hint {
-        group = group.element(Level::HELP.message(hint.as_str()));
+        group = group.element(Level::HELP.message(normalize_untrusted_str(hint)));
     }
     renderer.render(&[group])
 }
@@ -217,6 +219,16 @@ mod tests {
             let shown = render(&[Diagnostic::error("x", at)], "K", "é\n".as_bytes(), true);
             assert!(shown.contains('x'));
         }
+    }
+
+    #[test]
+    fn a_hostile_file_cannot_speak_to_the_terminal() {
+        let source = "\u{1b}[31mX\u{7}";
+        let diagnostic = Diagnostic::error(format!("unknown {source}"), span(1, 1, 1, 3))
+            .label(source)
+            .hint(format!("not {source}"));
+        let shown = render(&[diagnostic], source, source.as_bytes(), false);
+        assert!(!shown.contains(['\u{1b}', '\u{7}']), "{shown:?}");
     }
 
     #[test]

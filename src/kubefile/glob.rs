@@ -195,49 +195,44 @@ mod tests {
     #[test]
     fn matches_like_filepath_match() {
         for (pattern, name, expected) in [
-            ("abc", "abc", true),
-            ("*", "abc", true),
+            ("chart.tgz", "chart.tgz", true),
+            ("chart.tgz", "chart-tgz", false),
+            ("*", "chart.tgz", true),
             ("*", "", true),
-            ("*c", "abc", true),
-            ("a*", "a", true),
-            ("a*", "ab/c", false),
-            ("a*/b", "abc/b", true),
-            ("a*b*c*d*e*", "axbxcxdxe", true),
-            ("a*b*c*d*e*x", "axbxcxdxexxx", true),
-            ("a*b*c*d*e*x", "axbxcxdxexxxf", false),
-            ("a*b?c*x", "abxbbxdbxebxczzx", true),
-            ("a*b?c*x", "abxbbxdbxebxczzy", false),
-            ("ab[c]", "abc", true),
-            ("ab[b-d]", "abc", true),
-            ("ab[e-g]", "abc", false),
-            ("ab[^c]", "abc", false),
-            ("ab[^e-g]", "abc", true),
-            ("a\\*b", "a*b", true),
-            ("a\\*b", "ab", false),
-            ("a?b", "a☺b", true),
-            ("a[^a]b", "a☺b", true),
-            ("a???b", "a☺b", false),
-            ("[a-ζ]*", "α", true),
-            ("*[a-ζ]", "A", false),
-            ("a?b", "a/b", false),
-            ("a[^x]b", "a/b", false),
-            ("[\\]a]", "]", true),
-            ("[\\-]", "-", true),
-            ("[x\\-]", "x", true),
-            ("[^]]", "a", false),
-            ("*x", "xxx", true),
+            ("*.tgz", "chart.tgz", true),
+            ("*.tgz", ".tgz", true),
+            ("*.tgz", "chart.tgz.sig", false),
+            ("kube*", "kube", true),
+            ("kube*", "kube/let", false),
+            ("kube*/bin", "kubelet/bin", true),
+            ("*-*-*.tar", "v1-2-3-4.tar", true),
+            ("*-*-*.tar", "v1-2.tar", false),
+            ("*le*t", "kubelet-let", true),
+            ("*le*t", "kubelet-lex", false),
+            ("k?d", "kad", true),
+            ("k?d", "kéd", true),
+            ("k??d", "kéd", false),
+            ("k?d", "k/d", false),
+            ("v[0-9]", "v3", true),
+            ("v[0-9]", "vx", false),
+            ("v[^0-9]", "v3", false),
+            ("v[^0-9]", "vé", true),
+            ("v[^0-9]", "v/", false),
+            ("v[0-9a-cx]", "vb", true),
+            ("v[0-9a-cx]", "vx", true),
+            ("[à-ü]", "é", true),
+            ("[à-ü]", "e", false),
+            (r"a\*", "a*", true),
+            (r"a\*", "ab", false),
+            (r"[\]\-]", "]", true),
+            (r"[\]\-]", "-", true),
+            (r"[\]\-]", r"\", false),
             ("[[]", "[", true),
             ("a**b", "axxb", true),
             ("", "", true),
             ("", "a", false),
         ] {
-            let compiled = match SegmentPattern::compile(pattern.as_bytes()) {
-                Ok(compiled) => compiled,
-                Err(BadPattern) => {
-                    assert_eq!(pattern, "[^]]");
-                    continue;
-                }
-            };
+            let compiled = SegmentPattern::compile(pattern.as_bytes()).unwrap();
             assert_eq!(
                 compiled.matches(name.as_bytes()),
                 expected,
@@ -249,7 +244,8 @@ mod tests {
     #[test]
     fn bad_patterns_are_refused() {
         for bad in [
-            "[", "[^", "[^bc", "a[", "[]a]", "[-]", "[x-]", "[-x]", "[a-b-c]", "a\\", "[a\\", "[]",
+            "[", "v[", "v[^", "v[0-9", "[]", "[]x]", "[^]x]", "[-]", "[-9]", "[0-]", "[0-9-]",
+            "v\\", "[v\\",
         ] {
             assert_eq!(
                 SegmentPattern::compile(bad.as_bytes()),

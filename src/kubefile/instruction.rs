@@ -419,7 +419,7 @@ impl Reader<'_> {
         let offset = folded.text.len() - self.rest.len();
         let inner = Folded {
             text: self.rest.to_owned(),
-            map: folded.map.from(&folded.text, offset),
+            map: folded.map.tail(&folded.text, offset),
             span: folded.span,
             heredocs: folded.heredocs.clone(),
         };

@@ -18,6 +18,7 @@ mod lexer;
 mod mount;
 pub(crate) mod parser;
 mod pattern;
+pub(crate) mod predefined;
 pub(crate) mod problem;
 mod run;
 pub(crate) mod span;

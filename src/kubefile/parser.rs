@@ -30,44 +30,11 @@ pub(crate) fn parse(name: &str, text: &[u8]) -> Result<Kubefile, Vec<Diagnostic>
         stages: Vec::new(),
         empty_continuations: lexed.empty_continuations,
     };
-    let mut began = false;
-    let mut orphaned = false;
+    let mut assembler = Assembler::default();
     for folded in lexed.lines {
         let (parsed, problems) = instruction::parse(&folded, escape);
         report(problems, &folded, &mut found);
-        // A FROM with an error still begins a stage: what follows is not out of place.
-        began |= folded
-            .text
-            .get(..4)
-            .is_some_and(|word| word.eq_ignore_ascii_case("FROM"));
-        match parsed {
-            Some(Parsed::From(from)) => {
-                if kubefile.stages.len() == MAX_STAGES {
-                    let message = format!("there are more than {MAX_STAGES} stages");
-                    found.push(Diagnostic::error(message, from.span));
-                    break;
-                }
-                kubefile.stages.push(Stage {
-                    index: kubefile.stages.len(),
-                    from,
-                    instructions: Vec::new(),
-                });
-            }
-            Some(Parsed::Instruction(kind)) => {
-                let instruction = instruction(kind, folded);
-                let is_arg = matches!(instruction.kind, InstructionKind::Arg(_));
-                match kubefile.stages.last_mut() {
-                    Some(stage) => stage.instructions.push(instruction),
-                    None if is_arg && !began => kubefile.global_args.push(instruction),
-                    None if began || orphaned => {}
-                    None => {
-                        orphaned = true;
-                        found.push(before_from(&instruction));
-                    }
-                }
-            }
-            None => {}
-        }
+        assembler.add(&mut kubefile, parsed, folded, &mut found);
         if found.len() >= MAX_DIAGNOSTICS {
             break;
         }
@@ -104,8 +71,10 @@ pub(crate) fn parse_instruction(text: &str, escape: char) -> Result<Instruction,
     let (parsed, problems) = instruction::parse(&folded, escape);
     report(problems, &folded, &mut found);
     match parsed {
-        Some(Parsed::Instruction(InstructionKind::Onbuild(_) | InstructionKind::Maintainer(_)))
-        | Some(Parsed::From(_)) => found.push(Diagnostic::error(
+        Some(
+            Parsed::Instruction(InstructionKind::Onbuild(_) | InstructionKind::Maintainer(_))
+            | Parsed::From(_),
+        ) => found.push(Diagnostic::error(
             "FROM, ONBUILD and MAINTAINER cannot be triggers",
             folded.span,
         )),
@@ -115,6 +84,54 @@ pub(crate) fn parse_instruction(text: &str, escape: char) -> Result<Instruction,
         _ => {}
     }
     Err(found)
+}
+
+/// Puts instructions into stages.
+#[derive(Default)]
+struct Assembler {
+    /// A `FROM` has been seen, if only a wrong one.
+    began: bool,
+    /// An instruction before the first `FROM` has been reported.
+    orphaned: bool,
+}
+
+impl Assembler {
+    fn add(
+        &mut self,
+        kubefile: &mut Kubefile,
+        parsed: Option<Parsed>,
+        folded: Folded,
+        found: &mut Vec<Diagnostic>,
+    ) {
+        let name = folded.text.get(..4).unwrap_or_default();
+        self.began |= name.eq_ignore_ascii_case("FROM");
+        match parsed {
+            None => {}
+            Some(Parsed::From(from)) if kubefile.stages.len() == MAX_STAGES => {
+                let message = format!("there are more than {MAX_STAGES} stages");
+                found.push(Diagnostic::error(message, from.span));
+            }
+            Some(Parsed::From(from)) => kubefile.stages.push(Stage {
+                index: kubefile.stages.len(),
+                from,
+                instructions: Vec::new(),
+            }),
+            Some(Parsed::Instruction(kind)) => {
+                let instruction = instruction(kind, folded);
+                let is_arg = matches!(instruction.kind, InstructionKind::Arg(_));
+                match kubefile.stages.last_mut() {
+                    Some(stage) => stage.instructions.push(instruction),
+                    None if self.began => {}
+                    None if is_arg => kubefile.global_args.push(instruction),
+                    None if self.orphaned => {}
+                    None => {
+                        self.orphaned = true;
+                        found.push(before_from(&instruction));
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Puts an instruction together.

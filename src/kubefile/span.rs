@@ -65,7 +65,7 @@ impl LineMap {
     }
 
     /// The map of the folded line's tail from byte `start` on.
-    pub(super) fn from(&self, text: &str, start: usize) -> LineMap {
+    pub(super) fn tail(&self, text: &str, start: usize) -> LineMap {
         let (line, column) = self.place(text, start);
         let mut tail = LineMap::default();
         tail.push(0, line, column);

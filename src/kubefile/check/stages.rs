@@ -5,22 +5,9 @@ use std::collections::{HashMap, HashSet};
 use super::{Diagnostic, Instruction, InstructionKind, Kubefile, Stage, is_scratch};
 use crate::kubefile::ast::From;
 use crate::kubefile::expand;
+use crate::kubefile::predefined::PLATFORM_ARGS;
 use crate::kubefile::suggest::closest;
 use crate::kubefile::words;
-
-/// Global arguments that exist without being declared.
-pub(super) const PLATFORM_ARGS: [&str; 10] = [
-    "BUILDPLATFORM",
-    "BUILDOS",
-    "BUILDOSVERSION",
-    "BUILDARCH",
-    "BUILDVARIANT",
-    "TARGETPLATFORM",
-    "TARGETOS",
-    "TARGETOSVERSION",
-    "TARGETARCH",
-    "TARGETVARIANT",
-];
 
 /// Names that mean something else to builders.
 const RESERVED: [&str; 2] = ["scratch", "context"];

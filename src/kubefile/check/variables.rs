@@ -5,21 +5,8 @@ use std::collections::HashSet;
 use super::{CheckOptions, Diagnostic, Instruction, InstructionKind, Kubefile, Stage, is_scratch};
 use crate::kubefile::ast::{Source, Transfer};
 use crate::kubefile::expand;
+use crate::kubefile::predefined::PROXY_ARGS;
 use crate::kubefile::suggest::closest;
-
-/// Arguments that every stage has without declaring them.
-const PREDEFINED: [&str; 10] = [
-    "HTTP_PROXY",
-    "http_proxy",
-    "HTTPS_PROXY",
-    "https_proxy",
-    "FTP_PROXY",
-    "ftp_proxy",
-    "NO_PROXY",
-    "no_proxy",
-    "ALL_PROXY",
-    "all_proxy",
-];
 
 /// More findings than these are not looked for: each costs a search for what was meant.
 const MAX_FINDINGS: usize = 100;
@@ -115,7 +102,7 @@ fn report(
     for used in expand::variables(raw, escape).unwrap_or_default() {
         let name = used.name.as_str();
         let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_');
-        let known = PREDEFINED.contains(&name) || names(scopes).any(|set| set.contains(name));
+        let known = PROXY_ARGS.contains(&name) || names(scopes).any(|set| set.contains(name));
         if used.optional || !is_name || known {
             continue;
         }
