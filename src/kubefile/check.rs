@@ -42,13 +42,16 @@ pub(crate) const RULES: [&str; 23] = [
     "WorkdirRelativePath",
 ];
 
+/// The names of the environment variables of an image, `None` if that image is not at hand.
+pub(crate) type BaseEnvironment<'a> = dyn Fn(&str) -> Option<Vec<String>> + 'a;
+
 /// What the command line and the store know and a Kubefile does not say.
 #[derive(Default)]
 pub(crate) struct CheckOptions<'a> {
     /// Keys given with `--label`.
     pub(crate) labels: Vec<String>,
-    /// The names of the environment variables of a base image, if that image is at hand.
-    pub(crate) base_environment: Option<&'a dyn Fn(&str) -> Option<Vec<String>>>,
+    /// What base images set; asked with the image as the `FROM` line names it.
+    pub(crate) base_environment: Option<&'a BaseEnvironment<'a>>,
 }
 
 /// All findings, in the order of the file, without those that `# check=skip=…` silences.

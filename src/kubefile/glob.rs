@@ -270,7 +270,7 @@ mod tests {
         let pattern = SegmentPattern::compile("a*".repeat(200).as_bytes()).unwrap();
         let mut name = "a".repeat(2000);
         assert!(pattern.matches(name.as_bytes()));
-        name.insert_str(1000, "/");
+        name.insert(1000, '/');
         assert!(!pattern.matches(name.as_bytes()));
     }
 }

@@ -19,7 +19,7 @@ const MAX_DIAGNOSTICS: usize = 50;
 /// Parses a Kubefile; `name` is what people shall see as the file's name. All errors found are
 /// returned, in the order of the file.
 pub(crate) fn parse(name: &str, text: &[u8]) -> Result<Kubefile, Vec<Diagnostic>> {
-    let text = decode(text).map_err(|diagnostic| vec![diagnostic])?;
+    let text = decode(text)?;
     let mut found = Vec::new();
     let lexed = lexer::lex(text, &mut found);
     let escape = lexed.directives.escape;
@@ -149,7 +149,7 @@ fn report(problems: Vec<Problem>, folded: &Folded, found: &mut Vec<Diagnostic>) 
     found.extend(problems.map(|problem| problem.into_diagnostic(&folded.text, &folded.map)));
 }
 
-fn decode(text: &[u8]) -> Result<&str, Diagnostic> {
+fn decode(text: &[u8]) -> Result<&str, Vec<Diagnostic>> {
     let at = |offset: usize| {
         let line = text[..offset].iter().filter(|&&b| b == b'\n').count() + 1;
         let start = text[..offset]
@@ -167,19 +167,20 @@ fn decode(text: &[u8]) -> Result<&str, Diagnostic> {
             end_column: column + 1,
         }
     };
-    if text.len() > MAX_KUBEFILE {
-        return Err(Diagnostic::error(
-            format!("the file is larger than {MAX_KUBEFILE} bytes"),
-            at(0),
-        ));
-    }
-    if let Some(offset) = text.iter().position(|&byte| byte == 0) {
-        return Err(Diagnostic::error("the file holds a NUL byte", at(offset))
-            .hint("is this a Kubefile at all?"));
-    }
-    std::str::from_utf8(text).map_err(|error| {
-        Diagnostic::error("the file is not UTF-8", at(error.valid_up_to())).hint("save it as UTF-8")
-    })
+    let diagnostic = if text.len() > MAX_KUBEFILE {
+        let message = format!("the file is larger than {MAX_KUBEFILE} bytes");
+        Diagnostic::error(message, at(0))
+    } else if let Some(offset) = text.iter().position(|&byte| byte == 0) {
+        Diagnostic::error("the file holds a NUL byte", at(offset))
+            .hint("is this a Kubefile at all?")
+    } else {
+        match std::str::from_utf8(text) {
+            Ok(text) => return Ok(text),
+            Err(error) => Diagnostic::error("the file is not UTF-8", at(error.valid_up_to()))
+                .hint("save it as UTF-8"),
+        }
+    };
+    Err(vec![diagnostic])
 }
 
 fn before_from(instruction: &Instruction) -> Diagnostic {

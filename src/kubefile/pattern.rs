@@ -134,15 +134,11 @@ impl ShellPattern {
             }
             let Some((_, c)) = next else { return best };
             let mut alive = best.is_none();
-            for i in 0..goal {
-                let state = states[i]
+            for (i, (token, state)) in self.tokens.iter().zip(&states).enumerate() {
+                let state = state
                     .filter(|&start| best.is_none_or(|(known, _)| start <= known))
-                    .filter(|_| self.tokens[i].takes(c));
-                let to = if self.tokens[i] == Token::Star {
-                    i
-                } else {
-                    i + 1
-                };
+                    .filter(|_| token.takes(c));
+                let to = if *token == Token::Star { i } else { i + 1 };
                 following[to] = earlier(following[to], state);
                 alive |= state.is_some();
             }
