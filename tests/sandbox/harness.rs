@@ -12,44 +12,44 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A directory tree with a shell in it.
-pub struct Root {
+pub(crate) struct Root {
     _dir: TempDir,
     /// Where it is.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 /// What came back from a sandbox.
-pub struct Ran {
+pub(crate) struct Ran {
     /// The answer frame; null if there was none.
-    pub answer: Value,
+    pub(crate) answer: Value,
     /// Standard output.
-    pub out: String,
+    pub(crate) out: String,
     /// Standard error.
-    pub err: String,
+    pub(crate) err: String,
 }
 
 impl Ran {
     /// The exit code of a command that ended by itself.
-    pub fn code(&self) -> i64 {
+    pub(crate) fn code(&self) -> i64 {
         self.answer["Ended"]["exit"]["Code"]
             .as_i64()
             .unwrap_or_else(|| panic!("{}", self.all()))
     }
 
     /// Standard output of a command that succeeded.
-    pub fn ok(&self) -> &str {
+    pub(crate) fn ok(&self) -> &str {
         assert_eq!(self.code(), 0, "{}", self.all());
         &self.out
     }
 
     /// The message of a sandbox that could not be made.
-    pub fn failure(&self) -> String {
+    pub(crate) fn failure(&self) -> String {
         assert!(self.answer["Failed"].is_object(), "{}", self.all());
         self.answer["Failed"]["messages"].to_string()
     }
 
     /// Paths of the mount points that had to be made.
-    pub fn stubs(&self) -> Vec<&str> {
+    pub(crate) fn stubs(&self) -> Vec<&str> {
         let stubs = self.answer["Ended"]["created_stubs"]
             .as_array()
             .expect("stubs");
@@ -69,7 +69,7 @@ impl Ran {
 
 impl Root {
     /// A root with busybox and its applets, and the directories that are mounted on.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let root = Self::bare();
         for name in ["proc", "sys", "dev", "etc", "tmp"] {
             fs::create_dir(root.path.join(name)).unwrap();
@@ -81,7 +81,7 @@ impl Root {
     }
 
     /// A root with nothing but `/bin`.
-    pub fn bare() -> Self {
+    pub(crate) fn bare() -> Self {
         let busybox = Path::new("/bin/busybox");
         let hint = "install busybox-static (scripts/setup does)";
         assert!(busybox.exists(), "/bin/busybox is missing: {hint}");
@@ -104,12 +104,12 @@ impl Root {
     }
 
     /// The directory that holds the root, for files of the host's.
-    pub fn beside(&self) -> &Path {
+    pub(crate) fn beside(&self) -> &Path {
         self.path.parent().unwrap()
     }
 
     /// A spec that runs a shell script here, without network.
-    pub fn script(&self, script: &str) -> Value {
+    pub(crate) fn script(&self, script: &str) -> Value {
         json!({
             "rootfs": self.path, "argv": ["/bin/sh", "-c", script],
             "env": [["PATH", "/bin"]], "cwd": "/",
@@ -121,12 +121,12 @@ impl Root {
     }
 
     /// Runs a shell script with everything at its default.
-    pub fn sh(&self, script: &str) -> Ran {
+    pub(crate) fn sh(&self, script: &str) -> Ran {
         run(&self.script(script))
     }
 
     /// Every path in the root with its type, size and modification time.
-    pub fn listing(&self) -> Vec<String> {
+    pub(crate) fn listing(&self) -> Vec<String> {
         let script = "find . -printf '%p %y %s %T@ %l\\n' | sort";
         let output = Command::new("sh")
             .arg("-c")
@@ -139,16 +139,20 @@ impl Root {
 }
 
 /// Sets permission bits.
-pub fn chmod(path: &Path, mode: u32) {
+pub(crate) fn chmod(path: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// Starts a sandbox; the socket is where the answer comes.
-pub fn start(spec: &Value, command: &mut Command) -> (Child, UnixStream) {
+pub(crate) fn start(spec: &Value, command: &mut Command) -> (Child, UnixStream) {
+    start_as("__sandbox", spec, command)
+}
+
+fn start_as(verb: &str, spec: &Value, command: &mut Command) -> (Child, UnixStream) {
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let child = command
-        .arg("__sandbox")
+        .arg(verb)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -164,8 +168,13 @@ pub fn start(spec: &Value, command: &mut Command) -> (Child, UnixStream) {
 }
 
 /// Runs a sandbox to its end, as `command` says how to start imgctl.
-pub fn run_by(spec: &Value, command: &mut Command) -> Ran {
-    let (child, mut socket) = start(spec, command);
+pub(crate) fn run_by(spec: &Value, command: &mut Command) -> Ran {
+    run_as("__sandbox", spec, command)
+}
+
+/// The same for any of the inner processes that answers.
+pub(crate) fn run_as(verb: &str, spec: &Value, command: &mut Command) -> Ran {
+    let (child, mut socket) = start_as(verb, spec, command);
     let output = child.wait_with_output().unwrap();
     let mut frame = Vec::new();
     let _ = socket.read_to_end(&mut frame);
@@ -179,11 +188,11 @@ pub fn run_by(spec: &Value, command: &mut Command) -> Ran {
 }
 
 /// The binary under test.
-pub fn imgctl() -> Command {
+pub(crate) fn imgctl() -> Command {
     Command::new(env!("CARGO_BIN_EXE_imgctl"))
 }
 
 /// Runs a sandbox to its end, as root.
-pub fn run(spec: &Value) -> Ran {
+pub(crate) fn run(spec: &Value) -> Ran {
     run_by(spec, &mut imgctl())
 }

@@ -128,6 +128,20 @@ fn standard_input_is_the_script_or_nothing() {
 }
 
 #[test]
+fn another_user_can_open_its_own_streams() {
+    let root = Root::new();
+    let mut spec = root.script("cat /dev/stdin; echo out >/dev/stdout; echo err >/dev/stderr");
+    spec["user"] = json!({"uid": 1000, "gid": 1000, "groups": []});
+    spec["stdin"] = json!("in\n");
+    let ran = run(&spec);
+    assert_eq!((ran.ok(), ran.err.as_str()), ("in\nout\n", "err\n"));
+    spec["stdin"] = json!(null);
+    assert_eq!(run(&spec).ok(), "out\n");
+    let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata("/dev/null").unwrap());
+    assert_eq!(owner, 0);
+}
+
+#[test]
 fn limits_and_umask_have_their_defaults_and_can_be_set() {
     let root = Root::new();
     assert_eq!(

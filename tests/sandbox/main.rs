@@ -1,6 +1,13 @@
 //! The sandbox of `RUN`, driven through the protocol of `imgctl __sandbox`: a frame with a spec
 //! in, a frame with the outcome out. Needs root, and a root made of Debian's busybox-static.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail the test"
+)]
+
 mod confinement;
 mod harness;
 mod life;

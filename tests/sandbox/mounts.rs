@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Root, run};
 
-fn mount(target: &str, kind: Value) -> Value {
+fn mount(target: &str, kind: &Value) -> Value {
     json!([{"target": target, "kind": kind}])
 }
 
@@ -43,37 +43,37 @@ fn a_failed_sandbox_leaves_no_trace_either() {
         (
             mount(
                 "/x",
-                json!({"Bind": {"source": "/no/such", "read_only": true, "inode": null}}),
+                &json!({"Bind": {"source": "/no/such", "read_only": true, "inode": null}}),
             ),
             "/no/such",
         ),
         (
             mount(
                 "/x",
-                json!({"Bind": {"source": "etc", "read_only": true, "inode": null}}),
+                &json!({"Bind": {"source": "etc", "read_only": true, "inode": null}}),
             ),
             "absolute",
         ),
         (
             mount(
                 "/x",
-                json!({"Bind": {"source": "/etc", "read_only": true, "inode": [1, 1]}}),
+                &json!({"Bind": {"source": "/etc", "read_only": true, "inode": [1, 1]}}),
             ),
             "replaced",
         ),
         (
-            mount("/proc/sys", json!({"Tmpfs": {"size": null, "mode": 493}})),
+            mount("/proc/sys", &json!({"Tmpfs": {"size": null, "mode": 493}})),
             "belong to the kernel",
         ),
         (
             mount(
                 "/bin/../proc",
-                json!({"Tmpfs": {"size": null, "mode": 493}}),
+                &json!({"Tmpfs": {"size": null, "mode": 493}}),
             ),
             "belong to the kernel",
         ),
         (
-            mount("/", json!({"Tmpfs": {"size": null, "mode": 493}})),
+            mount("/", &json!({"Tmpfs": {"size": null, "mode": 493}})),
             "the root itself",
         ),
     ] {
@@ -127,7 +127,7 @@ fn binds_are_writable_or_not_and_carry_no_devices() {
             "cat /a/b/file; echo new 2>/dev/null >/a/b/new && echo wrote; grep ' /a/b ' /proc/self/mountinfo | cut -d' ' -f6",
         );
         let bind = json!({"Bind": {"source": source, "read_only": read_only, "inode": null}});
-        spec["mounts"] = mount("/a/b", bind);
+        spec["mounts"] = mount("/a/b", &bind);
         let ran = run(&spec);
         let wrote = if read_only { "" } else { "wrote\n" };
         assert!(
@@ -151,7 +151,7 @@ fn a_source_may_not_go_through_links() {
         let source = root.beside().join(source);
         spec["mounts"] = mount(
             "/x",
-            json!({"Bind": {"source": source, "read_only": true, "inode": null}}),
+            &json!({"Bind": {"source": source, "read_only": true, "inode": null}}),
         );
         assert!(run(&spec).failure().contains("symbolic links"));
     }
@@ -166,7 +166,7 @@ fn a_target_that_is_a_link_to_the_host_stays_inside() {
     )
     .unwrap();
     let mut spec = root.script("ls -d /etc/imgctl-test-target");
-    spec["mounts"] = mount("/link", json!({"Tmpfs": {"size": 65536, "mode": 0o700}}));
+    spec["mounts"] = mount("/link", &json!({"Tmpfs": {"size": 65536, "mode": 0o700}}));
     assert_eq!(run(&spec).ok(), "/etc/imgctl-test-target\n");
     assert!(!std::path::Path::new("/etc/imgctl-test-target").exists());
 }
@@ -176,7 +176,7 @@ fn tmpfs_has_the_asked_size_and_mode() {
     let root = Root::new();
     let mut spec =
         root.script("stat -c %a /t; df -k /t | tail -n 1 | awk '{print $2}'; echo x >/t/x");
-    spec["mounts"] = mount("/t", json!({"Tmpfs": {"size": 65536, "mode": 0o1777}}));
+    spec["mounts"] = mount("/t", &json!({"Tmpfs": {"size": 65536, "mode": 0o1777}}));
     assert_eq!(run(&spec).ok(), "1777\n64\n");
 }
 
@@ -189,7 +189,7 @@ fn a_secret_is_a_read_only_file_in_memory_for_its_owner() {
          chmod 777 /run/secrets/key 2>/dev/null && echo changed; od -An -tx1 /run/secrets/key",
     );
     let secret = json!({"File": {"content": content, "mode": 0o400, "uid": 5, "gid": 6}});
-    spec["mounts"] = mount("/run/secrets/key", secret);
+    spec["mounts"] = mount("/run/secrets/key", &secret);
     let ran = run(&spec);
     assert_eq!(ran.ok(), "400 5 6 7\n 6c 69 6e 65 0a 00 ff\n");
     assert_eq!(ran.stubs(), ["run", "run/secrets", "run/secrets/key"]);
@@ -219,7 +219,7 @@ fn a_step_that_swaps_a_stubs_parent_for_a_link_hurts_nobody() {
     let mut spec = root.script(&format!("mv /m /n && ln -s {} /m", victim.display()));
     spec["mounts"] = mount(
         "/m/file",
-        json!({"File": {"content": "", "mode": 0o400, "uid": 0, "gid": 0}}),
+        &json!({"File": {"content": "", "mode": 0o400, "uid": 0, "gid": 0}}),
     );
     run(&spec).ok();
     assert!(victim.join("file").exists());
@@ -250,7 +250,7 @@ fn an_overlays_upper_directory_holds_only_the_steps_changes() {
     spec["rootfs"] = json!(stage.join("merged"));
     spec["mounts"] = mount(
         "/run/secrets/key",
-        json!({"File": {"content": "k", "mode": 0o400, "uid": 0, "gid": 0}}),
+        &json!({"File": {"content": "k", "mode": 0o400, "uid": 0, "gid": 0}}),
     );
     let ran = run(&spec);
     let listing = Command::new("find")

@@ -135,7 +135,8 @@ mod tests {
     fn ranges_are_found_by_name_and_number() {
         let text =
             b"# c\nann:100000:65536\nbob:200000:10\n1000:300000:5\nann:x:1\nann:1\nann:7:0\n";
-        let cases: [(u32, Option<&[u8]>, &[Range]); 4] = [
+        type Case = (u32, Option<&'static [u8]>, &'static [Range]);
+        let cases: [Case; 4] = [
             (1000, Some(b"ann"), &[(100_000, 65_536), (300_000, 5)]),
             (1001, Some(b"bob"), &[(200_000, 10)]),
             (1000, None, &[(300_000, 5)]),

@@ -2,7 +2,7 @@
 //! it, gives up privileges, executes. The order of the steps is what makes it safe.
 
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -56,9 +56,9 @@ fn prepare(spec: &RunSpec, stubs: &mut Vec<Stub>) -> Result<bool> {
         .doing(|| format!("cannot set the host name {}", spec.hostname))?;
     limit(&spec.limits)?;
     change_directory(&spec.cwd)?;
+    process::put_stdin(&stdin)?;
     become_user(spec)?;
     process::die_with_parent()?;
-    process::put_stdin(&stdin)?;
     Ok(foreign)
 }
 
@@ -151,6 +151,7 @@ fn become_user(spec: &RunSpec) -> Result<()> {
     let with_hint = |error: Error| {
         error.hint("as an ordinary user, ids other than 0 need ranges in /etc/subuid and /etc/subgid and the newuidmap program (Debian: uidmap)")
     };
+    own_standard_streams(user.uid);
     let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
     // Where the kernel forbids setgroups (a user namespace with a single id), the list that it
     // would replace is the invoking user's own.
@@ -169,6 +170,26 @@ fn become_user(spec: &RunSpec) -> Result<()> {
         .doing(doing)
         .map_err(with_hint)?;
     caps::set(user.uid == 0, insecure)
+}
+
+/// Gives the pipes and the script behind descriptors 0 to 2 to the command's user, who could else
+/// not open them again as `/dev/stdout`. Never a device, which is the host's.
+fn own_standard_streams(uid: u32) {
+    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    for stream in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
+        let ours = rustix::fs::fstat(stream).is_ok_and(|stat| {
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Fifo => true,
+                // A file in memory has no name.
+                FileType::RegularFile => stat.st_nlink == 0,
+                _ => false,
+            }
+        });
+        if ours {
+            // Where the id is not mapped, changing to it fails next and says so.
+            let _ = rustix::fs::fchown(stream, Some(rustix::fs::Uid::from_raw(uid)), None);
+        }
+    }
 }
 
 /// Replaces this process. Returns only when that is not possible, having told why; the exit codes

@@ -2,7 +2,7 @@
 //! nothing of how a sandbox is made.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -20,7 +20,7 @@ const LONGEST_ANSWER: u64 = 16 << 20;
 /// Runs one command in a sandbox and waits for it. `exe` is the imgctl binary (`/proc/self/exe`);
 /// `on_output` gets each piece of output as it comes, on this thread.
 ///
-/// The command cannot outlive this process. An exit code other than 0 is an outcome, not an
+/// The command cannot outlive this thread. An exit code other than 0 is an outcome, not an
 /// error; an error means that the sandbox could not be made: a missing privilege (`Denied`), a
 /// mount that cannot be (`Usage`, `BadContent`).
 pub(crate) fn run(
@@ -28,6 +28,7 @@ pub(crate) fn run(
     exe: &Path,
     on_output: &mut dyn FnMut(Stream, &[u8]),
 ) -> Result<ExitOutcome> {
+    let frame = wire::frame(spec)?;
     let (mut ours, theirs) =
         UnixStream::pair().doing(|| "cannot make a socket pair for RUN".to_owned())?;
     let mut child = Command::new(exe)
@@ -42,7 +43,8 @@ pub(crate) fn run(
         .path("start", exe)?;
     let out = child.0.stdout.take().map(OwnedFd::from);
     let err = child.0.stderr.take().map(OwnedFd::from);
-    wire::send(&mut ours, spec)?;
+    // A supervisor that dies before it has read all is reported below, with how it died.
+    let _ = ours.write_all(&frame);
     let mut answer = Vec::new();
     stream(out, err, ours.into(), &mut answer, on_output)?;
     let status = child
@@ -131,5 +133,100 @@ impl Drop for KillOnDrop {
             let _ = self.0.kill();
             let _ = self.0.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spec::{Bytes, Exit, Identity, Network, Security};
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn spec() -> RunSpec {
+        RunSpec {
+            rootfs: "/".into(),
+            argv: vec!["true".into()],
+            env: Vec::new(),
+            cwd: Bytes::default(),
+            user: Identity::default(),
+            network: Network::None,
+            mounts: Vec::new(),
+            hostname: "box".to_owned(),
+            resolv_conf: None,
+            hosts: None,
+            limits: Vec::new(),
+            security: Security::Sandbox,
+            stdin: None,
+        }
+    }
+
+    /// Runs a shell script in the supervisor's place. Its standard input is the socket, both ways.
+    fn with_supervisor(
+        script: &str,
+        on_output: &mut dyn FnMut(Stream, &[u8]),
+    ) -> Result<ExitOutcome> {
+        let dir = tempfile::tempdir().unwrap();
+        let exe = dir.path().join("imgctl");
+        std::fs::write(
+            &exe,
+            format!("#!/bin/bash\nexport PATH=/usr/bin:/bin\n{script}\n"),
+        )
+        .unwrap();
+        std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(0o755)).unwrap();
+        run(&spec(), &exe, on_output)
+    }
+
+    fn answer(json: &str) -> String {
+        let length: String = (json.len() as u32)
+            .to_le_bytes()
+            .iter()
+            .map(|byte| format!("\\x{byte:02x}"))
+            .collect();
+        format!("printf '{length}%s' '{json}' >&0")
+    }
+
+    const ENDED: &str =
+        r#"{"Ended":{"exit":{"Code":3},"message":null,"notes":["n"],"created_stubs":[]}}"#;
+
+    #[test]
+    fn output_streams_as_it_comes_and_the_outcome_follows() {
+        let script = format!(
+            "test $1 = __sandbox -a -z \"$HOME\" || exit 9; echo out; echo err >&2; \
+             head -c 300000 /dev/zero; {}; echo late",
+            answer(ENDED)
+        );
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let outcome = with_supervisor(&script, &mut |stream, bytes| match stream {
+            Stream::Out => out.extend_from_slice(bytes),
+            Stream::Err => err.extend_from_slice(bytes),
+        })
+        .unwrap();
+        assert_eq!(
+            (outcome.exit, outcome.notes.as_slice()),
+            (Exit::Code(3), &["n".to_owned()][..])
+        );
+        assert_eq!(err, b"err\n");
+        assert_eq!(out.len(), 4 + 300_000 + 5);
+        assert!(out.starts_with(b"out\n") && out.ends_with(b"late\n"));
+    }
+
+    #[test]
+    fn a_failure_arrives_with_its_hints() {
+        let json = r#"{"Failed":{"kind":"denied","messages":["a","b"],"hints":["h"]}}"#;
+        let error = with_supervisor(&answer(json), &mut |_, _| {}).unwrap_err();
+        assert_eq!(error.to_string(), "a: b");
+        assert_eq!(error.kind(), crate::error::Kind::Denied);
+        assert_eq!(error.hints(), ["h"]);
+    }
+
+    #[test]
+    fn a_supervisor_that_dies_is_an_error() {
+        let cut = format!("{}; exit 4", answer(ENDED).replace("]}}", ""));
+        for script in ["exit 4", "kill -9 $$", "printf 'ab' >&0", &cut] {
+            let error = with_supervisor(script, &mut |_, _| {}).unwrap_err();
+            assert!(error.to_string().contains("died"), "{script}: {error}");
+        }
+        let error = run(&spec(), Path::new("/no/such/imgctl"), &mut |_, _| {}).unwrap_err();
+        assert!(error.to_string().contains("/no/such/imgctl"));
     }
 }

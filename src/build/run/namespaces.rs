@@ -2,6 +2,7 @@
 //! of what pid 1 mounts.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -114,7 +115,11 @@ fn refused(name: &str, source: io::Error) -> Error {
 fn protect_own_binary() -> Result<PathBuf> {
     let link = PathBuf::from("/proc/self/exe");
     let exe = std::fs::read_link(&link).path("read", &link)?;
-    if !exe.exists() {
+    let same = std::fs::metadata(&link).and_then(|running| {
+        let there = std::fs::metadata(&exe)?;
+        Ok((running.dev(), running.ino()) == (there.dev(), there.ino()))
+    });
+    if !matches!(same, Ok(true)) {
         // Replaced by an upgrade while we run: nobody will execute that file again.
         return Ok(link);
     }

@@ -25,7 +25,7 @@ pub(crate) struct Capabilities {
     pub(crate) namespaces: Result<(), String>,
     /// Mounting an overlay inside them.
     pub(crate) overlay: Result<(), String>,
-    /// The kernel has seccomp filters.
+    /// The kernel has seccomp.
     pub(crate) seccomp: bool,
     /// The path of the program that would connect a sandbox's network.
     pub(crate) network_helper: Option<String>,
@@ -65,7 +65,7 @@ pub(super) fn main() -> Result<()> {
         id_ranges,
         namespaces,
         overlay,
-        seccomp: Path::new("/proc/sys/kernel/seccomp/actions_avail").exists(),
+        seccomp: rustix::thread::secure_computing_mode().is_ok(),
         network_helper: network::installed(),
     };
     wire::send(&mut caller, &found)

@@ -117,3 +117,122 @@ fn not_implemented() -> BpfProgram {
         op(RETURN, 0, 0, SECCOMP_RET_ERRNO | u32::from(ENOSYS)),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALLOW: u32 = 0x7fff_0000;
+    const KILL: u32 = 0x8000_0000;
+    const X86_64: u32 = 0xc000_003e;
+    const AARCH64: u32 = 0xc000_00b7;
+    const I386: u32 = 0x4000_0003;
+
+    fn native() -> u32 {
+        if cfg!(target_arch = "x86_64") {
+            X86_64
+        } else {
+            AARCH64
+        }
+    }
+
+    fn errno(number: u32) -> u32 {
+        0x0005_0000 | number
+    }
+
+    /// What the kernel would answer: classic BPF over `struct seccomp_data`.
+    fn verdict(program: &BpfProgram, number: i64, architecture: u32, argument: u64) -> u32 {
+        let mut data = Vec::new();
+        data.extend_from_slice(&u32::try_from(number).unwrap().to_le_bytes());
+        data.extend_from_slice(&architecture.to_le_bytes());
+        data.extend_from_slice(&0_u64.to_le_bytes());
+        data.extend_from_slice(&argument.to_le_bytes());
+        data.extend_from_slice(&[0xff; 40]);
+        let (mut at, mut accumulator) = (0, 0_u32);
+        loop {
+            let op = &program[at];
+            at += 1;
+            let jump = |yes: bool| usize::from(if yes { op.jt } else { op.jf });
+            match op.code {
+                0x20 => {
+                    let offset = op.k as usize;
+                    accumulator = u32::from_le_bytes(data[offset..offset + 4].try_into().unwrap());
+                }
+                0x05 => at += op.k as usize,
+                0x15 => at += jump(accumulator == op.k),
+                0x25 => at += jump(accumulator > op.k),
+                0x35 => at += jump(accumulator >= op.k),
+                0x54 => accumulator &= op.k,
+                0x06 => return op.k,
+                other => panic!("instruction {other:#x} is not simulated"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_filter_answers_as_dockers_profile_does() {
+        let program = program().unwrap();
+        let forbidden = errno(EPERM);
+        let missing = errno(u32::from(ENOSYS));
+        let cases = [
+            (libc::SYS_read, 0, ALLOW),
+            (libc::SYS_execve, 0, ALLOW),
+            (libc::SYS_mknodat, 0, ALLOW),
+            (libc::SYS_chroot, 0, ALLOW),
+            (libc::SYS_ptrace, 0, ALLOW),
+            (libc::SYS_mount, 0, forbidden),
+            (libc::SYS_unshare, 0, forbidden),
+            (libc::SYS_setns, 0, forbidden),
+            (libc::SYS_bpf, 0, forbidden),
+            (libc::SYS_keyctl, 0, forbidden),
+            (libc::SYS_add_key, 0, forbidden),
+            (libc::SYS_kexec_load, 0, forbidden),
+            (libc::SYS_init_module, 0, forbidden),
+            (libc::SYS_open_by_handle_at, 0, forbidden),
+            (libc::SYS_io_uring_setup, 0, forbidden),
+            (libc::SYS_userfaultfd, 0, forbidden),
+            (libc::SYS_clock_settime, 0, forbidden),
+            (libc::SYS_clone3, 0, missing),
+            (i64::from(syscalls::NEWEST), 0, forbidden),
+            (i64::from(syscalls::NEWEST) + 1, 0, missing),
+            (0x4000_0000, 0, missing), // x32
+            (libc::SYS_clone, 17, ALLOW),
+            (libc::SYS_clone, 0x1000_0000, forbidden), // CLONE_NEWUSER
+            (libc::SYS_clone, 0x0002_0011, forbidden), // CLONE_NEWNS
+            (libc::SYS_socket, 1, ALLOW),
+            (libc::SYS_socket, 11, ALLOW),
+            (libc::SYS_socket, 12, forbidden),
+            (libc::SYS_socket, 16, ALLOW),
+            (libc::SYS_socket, 38, forbidden), // AF_ALG
+            (libc::SYS_socket, 40, forbidden), // AF_VSOCK
+            (libc::SYS_socket, 45, ALLOW),
+            (libc::SYS_socket, 46, forbidden),
+            (libc::SYS_socket, 0xffff_ffff, forbidden),
+            (libc::SYS_personality, 0, ALLOW),
+            (libc::SYS_personality, 0xffff_ffff, ALLOW),
+            (libc::SYS_personality, 0x0040_0000, forbidden), // READ_IMPLIES_EXEC
+        ];
+        for (number, argument, expected) in cases {
+            let answer = verdict(&program, number, native(), argument);
+            assert_eq!(answer, expected, "call {number} with {argument:#x}");
+        }
+        assert_eq!(verdict(&program, 3, I386, 0), KILL);
+    }
+
+    #[test]
+    fn no_call_is_listed_twice_or_beyond_the_newest() {
+        let mut all: Vec<i64> = syscalls::COMMON
+            .iter()
+            .chain(syscalls::ARCHITECTURE)
+            .copied()
+            .collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+        assert!(
+            all.last()
+                .is_some_and(|&last| last <= i64::from(syscalls::NEWEST))
+        );
+    }
+}

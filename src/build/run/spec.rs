@@ -164,7 +164,7 @@ pub(crate) struct SandboxMount {
 pub(crate) enum MountKind {
     /// A file, directory or socket of this machine.
     Bind {
-        /// An absolute path in which no component is a symbolic link.
+        /// An absolute path in which no component is a symbolic link, and not below `rootfs`.
         source: Bytes,
         /// Whether writing is refused.
         read_only: bool,

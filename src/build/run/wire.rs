@@ -95,23 +95,27 @@ impl From<Failure> for Error {
     }
 }
 
-/// Writes one message.
-pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> Result<()> {
-    let json = serde_json::to_vec(message).map_err(|error| {
+/// One message as bytes.
+pub(super) fn frame(message: &impl Serialize) -> Result<Vec<u8>> {
+    let mut frame = vec![0; 4];
+    serde_json::to_writer(&mut frame, message).map_err(|error| {
         Error::failed("cannot encode a message of the sandbox").caused_by(error)
     })?;
-    let length = u32::try_from(json.len())
-        .ok()
-        .filter(|_| json.len() <= LONGEST)
-        .ok_or_else(|| {
-            Error::failed(format!(
-                "what the RUN step passes to its sandbox is {} bytes long, the limit is {LONGEST}",
-                json.len()
-            ))
-            .hint("secrets and scripts must be small; mount large files instead")
-        })?;
-    to.write_all(&length.to_le_bytes())
-        .and_then(|()| to.write_all(&json))
+    let length = frame.len() - 4;
+    let header = u32::try_from(length).ok().filter(|_| length <= LONGEST);
+    let header = header.ok_or_else(|| {
+        Error::failed(format!(
+            "what the RUN step passes to its sandbox is {length} bytes long, the limit is {LONGEST}"
+        ))
+        .hint("secrets and scripts must be small; mount large files instead")
+    })?;
+    frame[..4].copy_from_slice(&header.to_le_bytes());
+    Ok(frame)
+}
+
+/// Writes one message.
+pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> Result<()> {
+    to.write_all(&frame(message)?)
         .doing(|| "cannot talk to the sandbox".to_owned())
 }
 
