@@ -185,8 +185,11 @@ pub(crate) fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -
             reporter,
             results: &results,
         };
-        let image = build_platform(&shared, platform, &mut counts)
-            .context(|| format!("cannot build for {platform}"))?;
+        let built = build_platform(&shared, platform, &mut counts);
+        let image = match platforms {
+            [_] => built?,
+            _ => built.context(|| format!("cannot build for {platform}"))?,
+        };
         written.push(output::write_image(store, options, &image)?);
     }
     save_stat_cache(files, reporter);

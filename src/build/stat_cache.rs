@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::error::Result;
+use crate::error::{IoContext as _, Result};
 use crate::fs::atomic::{self, Durability};
 use crate::fs::metadata::Metadata;
 
@@ -121,6 +121,9 @@ impl StatCache {
         }
         let checksum = blake3::hash(&bytes);
         bytes.extend_from_slice(checksum.as_bytes());
+        if let Some(directory) = self.path.parent() {
+            std::fs::create_dir_all(directory).path("make", directory)?;
+        }
         atomic::write(&self.path, &bytes, 0o600, Durability::Atomic)
     }
 }
