@@ -3,6 +3,7 @@
 //! Everything here works on streams and directory descriptors handed in. Must not know the store,
 //! images or Kubefiles.
 
+mod blob_reader;
 mod block;
 pub(crate) mod compare;
 pub(crate) mod compress;
@@ -12,6 +13,8 @@ mod pax;
 mod pipe;
 mod pipeline;
 pub(crate) mod snapshot_diff;
+pub(crate) mod random_access;
+pub(crate) mod scan;
 mod sparse;
 mod tar_header;
 pub(crate) mod tar_reader;
@@ -21,9 +24,12 @@ pub(crate) mod tree;
 pub(crate) mod unpack;
 pub(crate) mod whiteout;
 pub(crate) mod writer;
+mod zstd_frames;
 
 pub(crate) use compress::Compression;
 pub(crate) use entry::{Entry, EntryKind, LayerPath, Mtime};
+pub(crate) use random_access::ContentReader;
+pub(crate) use scan::{Expected, Scanned, scan};
 pub(crate) use tar_reader::{Limits, TarReader};
 pub(crate) use toc::{Toc, TocEntry};
 pub(crate) use tree::{Found, Tree};

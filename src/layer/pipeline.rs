@@ -5,6 +5,8 @@
 //! pool of blocks. Must not know what is in the tar.
 
 use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -40,6 +42,8 @@ pub(super) struct Pipeline<W> {
     in_order: Option<Sender<Receiver<Result<Packed>>>>,
     workers: Vec<JoinHandle<()>>,
     output: Option<JoinHandle<Result<Written<W>>>>,
+    /// The output thread has given up.
+    failed: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -69,6 +73,7 @@ impl<W: Write + Send + 'static> Pipeline<W> {
             in_order: Some(in_order),
             workers: Vec::new(),
             output: None,
+            failed: Arc::default(),
         };
         for _ in 0..threads {
             let mut packer = Packer::new(compression)?;
@@ -82,7 +87,16 @@ impl<W: Write + Send + 'static> Pipeline<W> {
             })?);
         }
         let output = OutputThread::new(sink, compression, used);
-        pipeline.output = Some(pipe::spawn("layer-out", move || output.run(&results))?);
+        let failed = Arc::clone(&pipeline.failed);
+        pipeline.output = Some(pipe::spawn("layer-out", move || {
+            let outcome = output.run(&results);
+            if outcome.is_err() {
+                failed.store(true, Ordering::Release);
+                // Until the caller has noticed, the buffers must go on coming back.
+                results.into_iter().for_each(drop);
+            }
+            outcome
+        })?);
         Ok(pipeline)
     }
 }
@@ -101,7 +115,7 @@ impl<W> Pipeline<W> {
         }
         let (reply, result) = bounded(1);
         let sent = match (&self.in_order, &self.jobs) {
-            (Some(in_order), Some(jobs)) => {
+            (Some(in_order), Some(jobs)) if !self.failed.load(Ordering::Acquire) => {
                 let block = block.clone();
                 let started = if self.workers.is_empty() {
                     reply.send(Ok(Packed::stored(block))).is_ok()
@@ -115,7 +129,7 @@ impl<W> Pipeline<W> {
         if sent {
             return Ok(());
         }
-        // The output thread has gone away, so it knows why.
+        // The output thread has given up, so it knows why.
         match self.end() {
             Err(error) => Err(error),
             Ok(_) => Err(Error::failed("the layer's output ended early")),

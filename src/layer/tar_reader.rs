@@ -6,14 +6,19 @@
 
 use std::io::{self, BufReader, Read};
 
-use crate::error::{Error, IoContext, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::layer::pax::{self, Records};
 use crate::layer::sparse::{self, PaxSparse, Piece};
 use crate::layer::tar_header::{self as header, BLOCK, Field, TypeFlag};
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime, tar_writer};
 
+mod announced;
+mod stream;
 #[cfg(test)]
 mod tests;
+
+use announced::Announced;
+use stream::{Stream, refuse, too_large, truncated};
 
 /// Bounds on what a foreign archive may make us do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,15 +71,6 @@ pub(crate) struct TarReader<R> {
     ended: bool,
 }
 
-/// The archive with our place in it.
-#[derive(Debug)]
-struct Stream<R> {
-    reader: BufReader<R>,
-    /// Bytes read so far.
-    position: u64,
-    size_limit: u64,
-}
-
 /// What is left of the current entry.
 #[derive(Debug, Default)]
 struct Content {
@@ -92,15 +88,6 @@ struct SparsePlace {
     map: sparse::Map,
     position: u64,
     stretch: usize,
-}
-
-/// What headers before an entry's own say about it.
-#[derive(Debug, Default)]
-struct Announced {
-    pax: Option<Records>,
-    sparse: PaxSparse,
-    long_name: Option<Vec<u8>>,
-    long_link: Option<Vec<u8>>,
 }
 
 impl<R: Read> TarReader<R> {
@@ -342,7 +329,8 @@ impl<R: Read> TarReader<R> {
         let (stored, padding) = match flag {
             // Only these are followed by content; a size elsewhere is without meaning.
             _ if is_file => (stored, padding),
-            TypeFlag::GnuDumpDirectory => (stored, padding),
+            // Followed by a list of names, which is not for reading.
+            TypeFlag::GnuDumpDirectory => (0, stored.saturating_add(padding)),
             _ => (0, 0),
         };
         if let Some(map) = &map {
@@ -463,86 +451,6 @@ impl<R: Read> TarReader<R> {
     }
 }
 
-impl Announced {
-    fn is_empty(&self) -> bool {
-        self.pax.is_none() && self.long_name.is_none() && self.long_link.is_none()
-    }
-
-    fn add_pax(&mut self, body: &[u8]) -> Result<()> {
-        if self.pax.is_some() {
-            return Err(refuse("two PAX headers describe one entry"));
-        }
-        let mut records = Records::new();
-        for (key, value) in pax::parse(body)? {
-            if let Some(key) = key.strip_prefix(pax::SPARSE) {
-                self.sparse.add(key, value)?;
-                continue;
-            }
-            records.insert(key.to_vec(), value.to_vec());
-        }
-        self.pax = Some(records);
-        Ok(())
-    }
-
-    fn add_long(&mut self, flag: TypeFlag, body: &[u8]) -> Result<()> {
-        let text = header::until_nul(body);
-        if body[text.len()..].iter().any(|byte| *byte != 0) {
-            return Err(refuse("a GNU long name contains a NUL byte"));
-        }
-        let place = match flag {
-            TypeFlag::GnuLongName => &mut self.long_name,
-            _ => &mut self.long_link,
-        };
-        match place.replace(text.to_vec()) {
-            None => Ok(()),
-            Some(_) => Err(refuse("two GNU long names are given for one entry")),
-        }
-    }
-
-    /// A record of this entry's own PAX header; an empty value stands for none.
-    fn record(&self, key: &[u8]) -> Option<&[u8]> {
-        let value = self.pax.as_ref()?.get(key)?;
-        (!value.is_empty()).then_some(value)
-    }
-
-    fn name(&self, block: &[u8; BLOCK]) -> Vec<u8> {
-        if let Some(name) = &self.sparse.name {
-            return name.clone();
-        }
-        if let Some(name) = self.record(pax::PATH) {
-            return name.to_vec();
-        }
-        if let Some(name) = &self.long_name {
-            return name.clone();
-        }
-        let name = header::text(block, Field::NAME);
-        let prefix = prefix(block);
-        if prefix.is_empty() {
-            return name.to_vec();
-        }
-        [prefix, b"/", name].concat()
-    }
-
-    fn link(&self, block: &[u8; BLOCK]) -> Vec<u8> {
-        let linkpath = self.record(pax::LINKPATH);
-        match linkpath.or(self.long_link.as_deref()) {
-            Some(link) => link.to_vec(),
-            None => header::text(block, Field::LINK).to_vec(),
-        }
-    }
-}
-
-/// The first half of a long name, where the format has one.
-fn prefix(block: &[u8; BLOCK]) -> &[u8] {
-    if !header::get(block, Field::MAGIC).starts_with(b"ustar\0") {
-        return b"";
-    }
-    if header::get(block, Field::STAR_TRAILER) == b"tar\0" {
-        return header::text(block, Field::STAR_PREFIX);
-    }
-    header::text(block, Field::PREFIX)
-}
-
 fn device(block: &[u8; BLOCK]) -> Result<(u32, u32)> {
     let number = |field| {
         let number = unsigned(header::get(block, field), "device number")?;
@@ -554,75 +462,6 @@ fn device(block: &[u8; BLOCK]) -> Result<(u32, u32)> {
 fn unsigned(field: &[u8], what: &str) -> Result<u64> {
     let number = header::number(field)?;
     u64::try_from(number).map_err(|_| refuse(format!("a {what} is negative")))
-}
-
-fn refuse(why: impl Into<String>) -> Error {
-    Error::bad_content(why)
-}
-
-fn truncated() -> Error {
-    refuse("the archive is truncated")
-}
-
-fn too_large(limit: u64) -> Error {
-    refuse(format!(
-        "the archive is larger than the limit of {limit} bytes"
-    ))
-}
-
-impl<R: Read> Stream<R> {
-    /// One block, or `None` at the end of the stream.
-    fn block(&mut self) -> Result<Option<[u8; BLOCK]>> {
-        let mut block = [0; BLOCK];
-        let mut filled = 0;
-        while filled < BLOCK {
-            match self.read(&mut block[filled..]) {
-                Ok(0) if filled == 0 => return Ok(None),
-                Ok(0) => return Err(truncated()),
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io("cannot read the archive", error)),
-            }
-        }
-        Ok(Some(block))
-    }
-
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
-        self.read_exact(buffer).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => truncated(),
-            _ => Error::io("cannot read the archive", error),
-        })
-    }
-
-    fn skip(&mut self, count: u64) -> Result<()> {
-        if count == 0 {
-            return Ok(());
-        }
-        let skipped = io::copy(&mut self.take(count), &mut io::sink())
-            .doing(|| "cannot read the archive".to_owned())?;
-        if skipped == count {
-            Ok(())
-        } else {
-            Err(truncated())
-        }
-    }
-
-    /// Reads what follows the end of the archive.
-    fn drain(&mut self) -> Result<()> {
-        io::copy(self, &mut io::sink()).doing(|| "cannot read the archive".to_owned())?;
-        Ok(())
-    }
-}
-
-impl<R: Read> Read for Stream<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.reader.read(buffer)?;
-        self.position += count as u64;
-        if self.position > self.size_limit {
-            return Err(too_large(self.size_limit).into());
-        }
-        Ok(count)
-    }
 }
 
 impl<R: Read> TarReader<R> {

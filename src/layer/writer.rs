@@ -12,7 +12,7 @@ use crate::layer::pipeline::Pipeline;
 use crate::layer::{Compression, Entry, EntryKind, LayerPath, Toc, TocEntry, tar_writer};
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// A finished layer.
 #[derive(Clone, Debug)]

@@ -1,1 +1,392 @@
+//! Archives as others write them.
 
+use std::process::Command;
+
+use super::*;
+
+mod hostile;
+
+/// Makes raw headers, right or wrong.
+struct Raw([u8; BLOCK]);
+
+impl Raw {
+    fn new(flag: u8, name: &str, size: u64) -> Self {
+        let mut block = [0; BLOCK];
+        header::put(&mut block, Field::NAME, name.as_bytes());
+        header::put_octal(&mut block, Field::MODE, 0o644);
+        header::put_octal(&mut block, Field::SIZE, size);
+        block[Field::TYPE] = flag;
+        header::put(&mut block, Field::MAGIC, b"ustar\x0000");
+        Self(block)
+    }
+
+    fn with(mut self, field: Field, bytes: &[u8]) -> Self {
+        header::put(&mut self.0, field, bytes);
+        self
+    }
+
+    fn block(mut self) -> Vec<u8> {
+        header::put_checksum(&mut self.0);
+        self.0.to_vec()
+    }
+
+    fn and(self, content: impl AsRef<[u8]>) -> Vec<u8> {
+        let mut bytes = self.block();
+        bytes.extend_from_slice(&padded(content));
+        bytes
+    }
+}
+
+fn padded(content: impl AsRef<[u8]>) -> Vec<u8> {
+    let mut bytes = content.as_ref().to_vec();
+    bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+    bytes
+}
+
+fn file(name: &str, content: &str) -> Vec<u8> {
+    Raw::new(b'0', name, content.len() as u64).and(content)
+}
+
+fn special(flag: u8, body: impl AsRef<[u8]>) -> Vec<u8> {
+    Raw::new(flag, "special", body.as_ref().len() as u64).and(body)
+}
+
+fn records(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let one = |(key, value): &(&str, &str)| {
+        let pair = (key.as_bytes().to_vec(), value.as_bytes().to_vec());
+        pax::serialize(&Records::from([pair]))
+    };
+    pairs.iter().flat_map(one).collect()
+}
+
+fn pax(pairs: &[(&str, &str)]) -> Vec<u8> {
+    special(b'x', records(pairs))
+}
+
+fn archive(parts: &[Vec<u8>]) -> Vec<u8> {
+    [parts.concat(), vec![0; 1024]].concat()
+}
+
+fn read(tar: &[u8]) -> Result<Vec<(Entry, Vec<u8>)>> {
+    read_with(tar, Limits::default())
+}
+
+fn read_with(tar: &[u8], limits: Limits) -> Result<Vec<(Entry, Vec<u8>)>> {
+    let mut reader = TarReader::new(tar, limits);
+    let mut entries = Vec::new();
+    while let Some(entry) = reader.next_entry()? {
+        let mut content = Vec::new();
+        reader
+            .read_to_end(&mut content)
+            .map_err(|error| Error::io("content", error))?;
+        assert_eq!(content.len() as u64, entry.size());
+        if let Some(offset) = reader.content_offset() {
+            assert!(tar[offset as usize..].starts_with(&content));
+        }
+        entries.push((entry, content));
+    }
+    Ok(entries)
+}
+
+/// `name=content` of every entry, shortened.
+fn listing(tar: &[u8]) -> Result<String> {
+    let line = |(entry, content): (Entry, Vec<u8>)| {
+        let name = entry.path.as_bytes().escape_ascii().to_string();
+        match &entry.kind {
+            EntryKind::File { .. } => format!("{name}={}", content.escape_ascii()),
+            EntryKind::Directory => format!("{name}/"),
+            EntryKind::Symlink { target } => format!("{name}>{}", target.escape_ascii()),
+            EntryKind::HardLink { target } => {
+                format!("{name}@{}", target.as_bytes().escape_ascii())
+            }
+            kind => format!("{name} {kind:?}"),
+        }
+    };
+    Ok(read(tar)?
+        .into_iter()
+        .map(line)
+        .collect::<Vec<_>>()
+        .join(" "))
+}
+
+#[test]
+fn what_is_well_formed_is_read() {
+    let inner = file("inner", "smuggled");
+    let inner_size = inner.len().to_string();
+    let smuggled = format!("a={}", inner.escape_ascii());
+    let full_name = format!("{}=", "n".repeat(100));
+    let gnu = |raw: Raw| raw.with(Field::MAGIC, b"ustar  \0");
+    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("empty", archive(&[]), ""),
+        ("nothing at all", Vec::new(), ""),
+        ("no end", file("a", "x"), "a=x"),
+        (
+            "half an end",
+            [file("a", "x"), vec![0; 512]].concat(),
+            "a=x",
+        ),
+        (
+            "trailing junk",
+            [archive(&[file("a", "x")]), b"junk".to_vec()].concat(),
+            "a=x",
+        ),
+        (
+            "leading slash and dots",
+            archive(&[file("/./a//b", "")]),
+            "a/b=",
+        ),
+        (
+            "PAX size over ustar size 0",
+            archive(&[
+                pax(&[("size", &inner_size)]),
+                [Raw::new(b'0', "a", 0).block(), inner.clone()].concat(),
+            ]),
+            &smuggled,
+        ),
+        (
+            "PAX size 3 over a larger ustar size",
+            archive(&[
+                pax(&[("size", "3")]),
+                Raw::new(b'0', "a", 2048).and("abc"),
+                file("b", ""),
+            ]),
+            "a=abc b=",
+        ),
+        (
+            "PAX path and linkpath",
+            archive(&[
+                pax(&[("path", "p"), ("linkpath", "t")]),
+                Raw::new(b'2', "a", 0).with(Field::LINK, b"b").block(),
+                file("c", ""),
+            ]),
+            "p>t c=",
+        ),
+        (
+            "empty PAX values stand for none",
+            archive(&[pax(&[("path", "")]), file("a", "")]),
+            "a=",
+        ),
+        (
+            "unknown PAX records",
+            archive(&[
+                pax(&[("comment", "x"), ("LIBARCHIVE.x", "y")]),
+                file("a", ""),
+            ]),
+            "a=",
+        ),
+        (
+            "newline in a PAX path",
+            archive(&[pax(&[("path", "a\nb")]), file("c", "")]),
+            "a\\nb=",
+        ),
+        (
+            "GNU long name and link",
+            archive(&[
+                special(b'L', "long\0"),
+                special(b'K', "target\0"),
+                Raw::new(b'1', "a", 0).block(),
+                file("c", ""),
+            ]),
+            "long@target c=",
+        ),
+        (
+            "PAX wins over GNU, whatever the order",
+            archive(&[
+                pax(&[("path", "p")]),
+                special(b'L', "l\0"),
+                file("a", "1"),
+                special(b'L', "l\0"),
+                pax(&[("path", "p")]),
+                file("a", "2"),
+            ]),
+            "p=1 p=2",
+        ),
+        (
+            "PAX size is not the long name's",
+            archive(&[
+                pax(&[("size", "1")]),
+                special(b'L', "name\0"),
+                Raw::new(b'0', "a", 9).and("z"),
+            ]),
+            "name=z",
+        ),
+        (
+            "global headers",
+            archive(&[
+                special(b'g', records(&[("comment", "x"), ("mtime", "1")])),
+                file("a", ""),
+            ]),
+            "a=",
+        ),
+        (
+            "sizes of what has no content mean nothing",
+            archive(&[
+                Raw::new(b'5', "d", 7).block(),
+                Raw::new(b'1', "h", 7).with(Field::LINK, b"/d/x").block(),
+                file("a", ""),
+            ]),
+            "d/ h@d/x a=",
+        ),
+        (
+            "before POSIX",
+            archive(&[
+                Raw::new(0, "d/", 0).with(Field::MAGIC, &[0; 8]).block(),
+                Raw::new(0, "f", 1)
+                    .with(Field::MAGIC, &[0; 8])
+                    .with(Field::PREFIX, b"x")
+                    .and("y"),
+            ]),
+            "d/ f=y",
+        ),
+        (
+            "GNU has no prefix",
+            archive(&[gnu(Raw::new(b'0', "a", 0))
+                .with(Field::PREFIX, b"x")
+                .block()]),
+            "a=",
+        ),
+        (
+            "prefix",
+            archive(&[Raw::new(b'0', "a", 0).with(Field::PREFIX, b"x/y").block()]),
+            "x/y/a=",
+        ),
+        (
+            "star's prefix",
+            archive(&[Raw::new(b'0', "a", 0)
+                .with(Field::PREFIX, b"x")
+                .with(Field::new(476, 12), b"12345670123")
+                .with(Field::STAR_TRAILER, b"tar\0")
+                .block()]),
+            "x/a=",
+        ),
+        (
+            "base-256 size",
+            archive(&[Raw::new(b'0', "a", 0)
+                .with(Field::SIZE, b"\x80\0\0\0\0\0\0\0\0\0\0\x01")
+                .and("x")]),
+            "a=x",
+        ),
+        (
+            "unknown types are files",
+            archive(&[
+                Raw::new(b'7', "a", 1).and("x"),
+                Raw::new(b'Z', "b", 1).and("y"),
+            ]),
+            "a=x b=y",
+        ),
+        (
+            "volume names and dump directories",
+            archive(&[
+                Raw::new(b'V', "tape", 0).block(),
+                Raw::new(b'D', "d", 3).and("Yx\0"),
+                file("a", ""),
+            ]),
+            "d/ a=",
+        ),
+        (
+            "full-length name",
+            archive(&[file(&"n".repeat(100), "")]),
+            &full_name,
+        ),
+        ("the root", archive(&[Raw::new(b'5', "./", 0).block()]), "/"),
+    ];
+    for (name, tar, expected) in cases {
+        match listing(&tar) {
+            Ok(found) => assert_eq!(found, *expected, "{name}"),
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn metadata_of_every_spelling() {
+    let mut tar = pax(&[
+        ("uid", "70000"),
+        ("mtime", "-1.5"),
+        ("SCHILY.xattr.user.a", "b=c\n"),
+        ("SCHILY.xattr.user.e", ""),
+    ]);
+    let raw = Raw::new(b'0', "a", 0)
+        .with(Field::MODE, b"0104755\0")
+        .with(Field::GID, b"\x80\0\0\0\0\x01\0\0");
+    tar.extend_from_slice(&raw.block());
+    let raw = Raw::new(b'3', "b", 0)
+        .with(Field::MTIME, &[0xff; 12])
+        .with(Field::MAJOR, b"10\0")
+        .with(Field::MINOR, b"7");
+    tar.extend_from_slice(&raw.block());
+    let entries = read(&archive(&[special(b'g', records(&[("gid", "5")])), tar])).unwrap();
+    let [(a, _), (b, _)] = &entries[..] else {
+        panic!("{entries:?}")
+    };
+    assert_eq!((a.mode, a.uid, a.gid), (0o4755, 70_000, 5));
+    assert_eq!((a.mtime.seconds, a.mtime.nanoseconds), (-2, 500_000_000));
+    assert_eq!(a.xattrs[&b"user.a"[..]], b"b=c\n");
+    assert_eq!(a.xattrs[&b"user.e"[..]], b"");
+    assert_eq!(b.kind, EntryKind::CharDevice { major: 8, minor: 7 });
+    assert_eq!((b.mtime.seconds, b.uid, b.gid), (-1, 0, 5));
+    assert!(b.xattrs.is_empty());
+}
+
+/// Sparse files, long names, odd names and links as GNU tar writes them in each of its formats.
+#[test]
+fn gnu_tar_is_understood() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = r"
+        set -e; cd $0; mkdir tree; cd tree
+        truncate -s 3M sparse; printf start | dd of=sparse conv=notrunc status=none
+        for at in 100 300 500 700 900 1100 1300 1500 1700 1900 2100; do
+            printf $at | dd of=sparse bs=1024 seek=$at conv=notrunc status=none
+        done
+        long=$(printf 'd%.0s' $(seq 120)); mkdir $long; echo deep > $long/$long; ln -s $long/$long link
+        ln $long/$long hard; printf x > $(printf 'bad\377name'); mkfifo fifo; cd ..
+        tar -cf ustar.tar --format=ustar --exclude=$long --exclude=hard --exclude=link -C tree .
+        for format in gnu oldgnu pax; do tar -cSf $format.tar --format=$format --sort=name -C tree . ; done
+        for v in 0.0 0.1 1.0; do tar -cSf pax$v.tar --format=pax --sparse-version=$v --sort=name -C tree .; done
+    ";
+    let mut shell = Command::new("bash");
+    let done = shell
+        .arg("-c")
+        .arg(script)
+        .arg(directory.path())
+        .status()
+        .unwrap();
+    assert!(done.success());
+    let content = std::fs::read(directory.path().join("tree/sparse")).unwrap();
+    let long = "d".repeat(120);
+    for name in ["gnu", "oldgnu", "pax", "pax0.0", "pax0.1", "pax1.0"] {
+        let tar = std::fs::read(directory.path().join(format!("{name}.tar"))).unwrap();
+        assert!(tar.len() < 1 << 20, "{name} is not sparse");
+        let entries = read(&tar).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(entries.len(), 8, "{name}");
+        for (entry, found) in entries {
+            let last = entry.path.file_name().unwrap_or_default();
+            match (last, &entry.kind) {
+                (b"sparse", EntryKind::File { .. }) => assert!(found == content, "{name}"),
+                (b"bad\xffname", EntryKind::File { .. }) => assert_eq!(found, b"x"),
+                (b"link", EntryKind::Symlink { target }) => {
+                    assert_eq!(*target, format!("{long}/{long}").into_bytes());
+                }
+                (b"hard", EntryKind::File { .. }) | (b"fifo", EntryKind::Fifo) => {}
+                (b"hard", EntryKind::HardLink { target }) => {
+                    assert_eq!(target.as_bytes().len(), 241);
+                }
+                (_, EntryKind::Directory) => {}
+                (_, EntryKind::File { .. }) => assert_eq!(found, b"deep\n"),
+                (_, EntryKind::HardLink { target }) => assert_eq!(target.as_bytes(), b"hard"),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+    let tar = std::fs::read(directory.path().join("ustar.tar")).unwrap();
+    assert_eq!(read(&tar).unwrap().len(), 4);
+}
+
+#[test]
+fn the_rest_of_the_stream_is_read() {
+    let tar = [archive(&[file("a", "x")]), vec![7; 100_000]].concat();
+    let mut reader = TarReader::new(io::Cursor::new(&tar), Limits::default());
+    while reader.next_entry().unwrap().is_some() {}
+    assert!(reader.next_entry().unwrap().is_none());
+    assert_eq!(reader.into_inner().position(), tar.len() as u64);
+}

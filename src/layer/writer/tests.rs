@@ -42,7 +42,11 @@ pub(crate) fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-fn write(files: &Files, compression: Compression, threads: usize) -> (Vec<u8>, Layer) {
+pub(crate) fn write_layer(
+    files: &[(Entry, Vec<u8>)],
+    compression: Compression,
+    threads: usize,
+) -> (Vec<u8>, Layer) {
     let mut writer = LayerWriter::start(Vec::new(), compression, threads).unwrap();
     for (entry, content) in files {
         writer.add(entry.clone(), &mut &content[..]).unwrap();
@@ -50,7 +54,7 @@ fn write(files: &Files, compression: Compression, threads: usize) -> (Vec<u8>, L
     writer.finish().unwrap()
 }
 
-fn read(tar: &[u8]) -> Files {
+pub(crate) fn read_all(tar: &[u8]) -> Files {
     let mut reader = TarReader::new(tar, Limits::default());
     let mut files = Vec::new();
     while let Some(entry) = reader.next_entry().unwrap() {
@@ -162,13 +166,13 @@ fn everything() -> Files {
 fn everything_survives_and_no_thread_count_shows() {
     let files = everything();
     for compression in ALL {
-        let (blob, layer) = write(&files, compression, 1);
+        let (blob, layer) = write_layer(&files, compression, 1);
         assert_eq!(layer.digest, Digest::of(&blob));
         assert_eq!(layer.size, blob.len() as u64);
         let tar = unpacked(&blob);
         assert_eq!(layer.diff_id, Digest::of(&tar));
         assert_eq!(layer.diff_size, tar.len() as u64);
-        assert!(read(&tar) == files, "{compression:?} changes something");
+        assert!(read_all(&tar) == files, "{compression:?} changes something");
         for listed in &layer.toc.entries {
             let start = listed.offset as usize;
             let end = start + listed.entry.size() as usize;
@@ -177,7 +181,7 @@ fn everything_survives_and_no_thread_count_shows() {
             }
         }
         for threads in [0, 2, 3, 50] {
-            let (again, other) = write(&files, compression, threads);
+            let (again, other) = write_layer(&files, compression, threads);
             assert!(again == blob, "{compression:?} with {threads} threads");
             assert_eq!(other.toc, layer.toc);
         }
@@ -191,10 +195,17 @@ fn the_bytes_are_these_for_ever() {
     let mut files = everything();
     files.sort_by(|a, b| a.0.path.cmp(&b.0.path));
     let digests = ALL.map(|compression| {
-        let (_, layer) = write(&files, compression, 2);
+        let (_, layer) = write_layer(&files, compression, 2);
         layer.digest.to_string()
     });
-    insta::assert_snapshot!(digests.join("\n"), @"");
+    assert_eq!(
+        digests,
+        [
+            "sha256:232bb17754b5d8ee7b6e4243acc9317aeb1ad0f31bb28fc28bb1ad7578a96ab0",
+            "sha256:a029cb74b752eb431e3193ddf0430625f5ce546eebeb5a072d56e4bf1c85118d",
+            "sha256:227e95c08f3489bdeb2264951f4f3911fc05dbd066e72c0d5ad53f4d01ab353a",
+        ]
+    );
 }
 
 /// `tar`, `bsdtar` and Python list the same names and give the same content as we put in.
@@ -203,7 +214,7 @@ fn other_readers_agree() {
     let directory = tempfile::tempdir().unwrap();
     let files = everything();
     for (compression, name) in ALL.into_iter().zip(["l.tar", "l.tar.gz", "l.tar.zst"]) {
-        let (blob, _) = write(&files, compression, 2);
+        let (blob, _) = write_layer(&files, compression, 2);
         let archive = directory.path().join(name);
         std::fs::write(&archive, blob).unwrap();
         let readers: [&[&str]; 2] = [&["tar"], &["bsdtar"]];
@@ -245,7 +256,7 @@ for m in (t := tarfile.open(sys.argv[1], errors="surrogateescape")):
 "#;
     let archive = tempfile::NamedTempFile::new().unwrap();
     let files = everything();
-    let (blob, _) = write(&files, Compression::None, 1);
+    let (blob, _) = write_layer(&files, Compression::None, 1);
     std::fs::write(archive.path(), blob).unwrap();
     let mut python = Command::new("python3");
     let Ok(output) = python.arg("-c").arg(script).arg(archive.path()).output() else {
@@ -459,10 +470,10 @@ proptest! {
     #[test]
     fn whatever_is_written_is_read(files in vec(any_file(), 0..20), zstd in any::<bool>()) {
         let compression = ALL[1 + usize::from(zstd)];
-        let (blob, layer) = write(&files, compression, 2);
+        let (blob, layer) = write_layer(&files, compression, 2);
         let tar = unpacked(&blob);
         prop_assert_eq!(&layer.diff_id, &Digest::of(&tar));
-        prop_assert!(read(&tar) == files);
+        prop_assert!(read_all(&tar) == files);
         let mut stored = Vec::new();
         layer.toc.write_to(&mut stored).unwrap();
         prop_assert_eq!(Toc::read_from(&mut &stored[..]).unwrap(), layer.toc);

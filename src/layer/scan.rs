@@ -1,0 +1,250 @@
+//! Reads a layer blob once and checks everything about it: both digests, sizes and the tar's
+//! well-formedness, while the caller gets the entries and a table of contents is made.
+//!
+//! One thread reads and takes the blob apart, others hash and decompress, the caller's consumes.
+//! Must not know what the caller does with the entries, nor where the blob comes from.
+
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use crossbeam_channel::{Receiver, bounded};
+
+use crate::error::{Error, IoContext, Result};
+use crate::image::{Algorithm, Digest};
+use crate::layer::blob_reader::{self, Piece};
+use crate::layer::pipe::{Block, HashThread};
+use crate::layer::tar_reader::RATIO_FROM;
+use crate::layer::{Entry, EntryKind, Limits, TarReader, Toc, TocEntry};
+
+#[cfg(test)]
+mod tests;
+
+/// What a blob is supposed to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Expected<'a> {
+    /// Digest of the blob as it is.
+    pub(crate) digest: Option<&'a Digest>,
+    /// Bytes of the blob as it is.
+    pub(crate) size: Option<u64>,
+    /// Digest of the uncompressed tar.
+    pub(crate) diff_id: Option<&'a Digest>,
+}
+
+/// What a blob is.
+#[derive(Clone, Debug)]
+pub(crate) struct Scanned {
+    /// Digest of the blob, by the algorithm of the expected one.
+    pub(crate) digest: Digest,
+    /// Bytes of the blob.
+    pub(crate) size: u64,
+    /// Digest of the uncompressed tar, by the algorithm of the expected one.
+    pub(crate) diff_id: Digest,
+    /// Bytes of the uncompressed tar.
+    pub(crate) diff_size: u64,
+    /// Every entry; with restart points if the blob has been made of independent zstd frames.
+    pub(crate) toc: Toc,
+}
+
+/// Called for each entry with its content and where that lies in the tar (`None` for sparse files
+/// and everything without content). It may leave content unread.
+pub(crate) type OnEntry<'a> = dyn FnMut(&Entry, &mut dyn Read, Option<u64>) -> Result<()> + 'a;
+
+/// Reads `blob` to its end. Entries are handed out before the digests are known: the caller must
+/// not let anything become visible before this has returned without an error.
+pub(crate) fn scan(
+    blob: impl Read + Send,
+    expected: Expected<'_>,
+    limits: Limits,
+    on_entry: &mut OnEntry<'_>,
+) -> Result<Scanned> {
+    let shared = Shared::default();
+    let blob_algorithm = algorithm(expected.digest);
+    let tar_algorithm = algorithm(expected.diff_id);
+    let (sender, pieces) = bounded(blob_reader::PIECES);
+    thread::scope(|scope| {
+        let shared = &shared;
+        let reader = thread::Builder::new()
+            .name("layer-read".to_owned())
+            .spawn_scoped(scope, move || {
+                let algorithms = (blob_algorithm, tar_algorithm);
+                blob_reader::run(blob, expected.size, algorithms, shared, &sender)
+            })
+            .doing(|| "cannot start a thread".to_owned())?;
+        let rest = pieces.clone();
+        let consumed = HashThread::start(tar_algorithm).and_then(|hash| {
+            consume(
+                TarStream::new(pieces, hash, shared, limits),
+                limits,
+                on_entry,
+            )
+        });
+        // If we have given up early, the reader must not wait for buffers that nobody takes.
+        shared.stop.store(true, Ordering::Release);
+        rest.into_iter().for_each(drop);
+        let read = reader
+            .join()
+            .map_err(|_| Error::failed("the thread that reads the layer has died"))?;
+        // A blob that cannot be read looks cut off to the consumer: the cause comes first.
+        let read = read?;
+        let (toc, (diff_id, diff_size)) = consumed?;
+        let read = read.ok_or_else(|| Error::failed("the layer was not read to its end"))?;
+        let scanned = Scanned {
+            // A plain tar of the same algorithm is hashed once.
+            digest: read.digest.unwrap_or_else(|| diff_id.clone()),
+            size: read.size,
+            diff_id,
+            diff_size,
+            toc: Toc {
+                restarts: read.restarts,
+                ..toc
+            },
+        };
+        check(&scanned, expected)?;
+        Ok(scanned)
+    })
+}
+
+fn algorithm(expected: Option<&Digest>) -> Algorithm {
+    expected.map_or(Algorithm::Sha256, Digest::algorithm)
+}
+
+fn check(scanned: &Scanned, expected: Expected<'_>) -> Result<()> {
+    let size = Some(scanned.size);
+    if expected.size.is_some() && expected.size != size {
+        return Err(Error::bad_content(format!(
+            "the layer has {} bytes instead of {}",
+            scanned.size,
+            expected.size.unwrap_or_default()
+        )));
+    }
+    for (what, found, wanted) in [
+        ("layer", &scanned.digest, expected.digest),
+        ("uncompressed layer", &scanned.diff_id, expected.diff_id),
+    ] {
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
+            return Err(Error::bad_content(format!(
+                "the {what} has the digest {found} instead of {wanted}"
+            ))
+            .hint("it has been damaged or replaced: fetch it again"));
+        }
+    }
+    Ok(())
+}
+
+/// What the reading and the consuming thread tell each other.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// The consumer wants no more.
+    pub(super) stop: AtomicBool,
+    /// Bytes of the blob read so far.
+    pub(super) compressed: AtomicU64,
+}
+
+fn consume(
+    stream: TarStream<'_>,
+    limits: Limits,
+    on_entry: &mut OnEntry<'_>,
+) -> Result<(Toc, (Digest, u64))> {
+    let mut tar = TarReader::new(stream, limits);
+    let mut toc = Toc::default();
+    while let Some(entry) = tar.next_entry()? {
+        let offset = tar.content_offset();
+        let mut content = HashedContent {
+            content: &mut tar,
+            hasher: blake3::Hasher::new(),
+        };
+        on_entry(&entry, &mut content, offset)?;
+        let hash = if let EntryKind::File { .. } = entry.kind {
+            io::copy(&mut content, &mut io::sink())
+                .doing(|| format!("cannot read `{}`", entry.path))?;
+            Some(*content.hasher.finalize().as_bytes())
+        } else {
+            None
+        };
+        toc.entries.push(TocEntry {
+            offset: offset.unwrap_or_default(),
+            content: hash,
+            entry,
+        });
+    }
+    Ok((toc, tar.into_inner().hash.finish()?))
+}
+
+struct HashedContent<'a> {
+    content: &'a mut dyn Read,
+    hasher: blake3::Hasher,
+}
+
+impl Read for HashedContent<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.content.read(buffer)?;
+        self.hasher.update(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+/// The uncompressed tar, put together from the pieces in order and hashed on the way.
+struct TarStream<'a> {
+    pieces: Receiver<Piece>,
+    block: Option<Block>,
+    /// How far the block has been read.
+    position: usize,
+    hash: HashThread,
+    shared: &'a Shared,
+    ratio: u64,
+    total: u64,
+}
+
+impl<'a> TarStream<'a> {
+    fn new(pieces: Receiver<Piece>, hash: HashThread, shared: &'a Shared, limits: Limits) -> Self {
+        Self {
+            pieces,
+            block: None,
+            position: 0,
+            hash,
+            shared,
+            ratio: limits.ratio,
+            total: 0,
+        }
+    }
+
+    fn next_block(&mut self) -> io::Result<Option<Block>> {
+        let Ok(piece) = self.pieces.recv() else {
+            return Ok(None);
+        };
+        let block = piece.wait()?;
+        self.hash.send(&block);
+        self.total += block.len() as u64;
+        let compressed = self.shared.compressed.load(Ordering::Relaxed);
+        if self.total > RATIO_FROM && self.total / self.ratio.max(1) > compressed {
+            return Err(Error::bad_content(format!(
+                "the layer expands to more than {} times its size",
+                self.ratio
+            ))
+            .into());
+        }
+        Ok(Some(block))
+    }
+}
+
+impl Read for TarStream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if let Some(block) = &self.block {
+                let left = block.get(self.position..).unwrap_or_default();
+                let count = left.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&left[..count]);
+                self.position += count;
+                if count > 0 || buffer.is_empty() {
+                    return Ok(count);
+                }
+            }
+            self.position = 0;
+            self.block = self.next_block()?;
+            if self.block.is_none() {
+                return Ok(0);
+            }
+        }
+    }
+}
