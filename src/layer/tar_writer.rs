@@ -9,20 +9,20 @@ use crate::layer::tar_header::{self as header, BLOCK, Field, TypeFlag};
 use crate::layer::{Entry, EntryKind, Mtime};
 
 /// The end of an archive: two blocks of zeros. More would be padding for tapes.
-pub(super) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
+pub(crate) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
 /// The name of every PAX header: nobody reads it, and it must not vary.
 const PAX_NAME: &[u8] = b"././@PaxHeader";
 
 /// Zero bytes that follow `size` bytes of content.
-pub(super) fn padding(size: u64) -> usize {
+pub(crate) fn padding(size: u64) -> usize {
     let over = (size % BLOCK as u64) as usize;
     (BLOCK - over) % BLOCK
 }
 
 /// Appends the header of `entry`, preceded by a PAX header if one is needed. An entry that tar
 /// cannot express (a device number too large, a `=` in an attribute's name) is an error.
-pub(super) fn append_header(entry: &Entry, output: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn append_header(entry: &Entry, output: &mut Vec<u8>) -> Result<()> {
     let mut records = Records::new();
     let main = main_header(entry, &mut records)?;
     for (name, value) in &entry.xattrs {
