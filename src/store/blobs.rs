@@ -268,7 +268,7 @@ impl Store {
     }
 
     /// The digests of all blobs here, sorted; files with other names are passed over.
-    pub(super) fn blob_digests(&self) -> Result<Vec<Digest>> {
+    pub(crate) fn blob_digests(&self) -> Result<Vec<Digest>> {
         let mut digests = Vec::new();
         for algorithm in [Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512] {
             let directory = self.path("blobs").join(algorithm.as_str());

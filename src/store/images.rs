@@ -1,9 +1,9 @@
 //! Names: the store's `index.json`, from full references to descriptors, and images read by name.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 
-use crate::error::{Context, Error, IoContext, Result};
+use crate::error::{Context, Error, IoContext, Kind, Result};
 use crate::fs::atomic::sync_directory;
 use crate::fs::lock::Mode;
 use crate::image::config::MAX_CONFIG;
@@ -120,7 +120,7 @@ impl Store {
     }
 
     /// Reads a manifest's config and checks that the two are one image.
-    pub(super) fn image_of(&self, descriptor: Descriptor, manifest: Manifest) -> Result<Image> {
+    pub(crate) fn image_of(&self, descriptor: Descriptor, manifest: Manifest) -> Result<Image> {
         let digest = &descriptor.digest;
         let config_type = &manifest.config.media_type;
         if !matches!(
@@ -181,23 +181,26 @@ impl Store {
     /// everything written so far. An image that loses its last name stays as `<none>`. An image
     /// of which something is missing is not named.
     pub(crate) fn tag(&self, references: &[Reference], descriptor: &Descriptor) -> Result<()> {
-        let names: Vec<(Reference, &Descriptor)> = references
+        let named = references
             .iter()
-            .map(|reference| (reference.clone(), descriptor))
-            .collect();
+            .map(|reference| (Some(reference.clone()), descriptor));
+        let names: Vec<(Option<Reference>, &Descriptor)> = named.collect();
         if names.is_empty() {
-            return self.change_names(&[descriptor], |table| table.add_unnamed(descriptor));
+            return self.tag_all(&[(None, descriptor)]);
         }
         self.tag_all(&names)
     }
 
-    /// Sets several names at once: all or none.
-    pub(crate) fn tag_all(&self, names: &[(Reference, &Descriptor)]) -> Result<()> {
+    /// Sets several names (`None` = an unnamed entry) at once: all or none.
+    pub(crate) fn tag_all(&self, names: &[(Option<Reference>, &Descriptor)]) -> Result<()> {
         let targets: Vec<&Descriptor> = names.iter().map(|(_, descriptor)| *descriptor).collect();
         self.change_names(&targets, |table| {
             names
                 .iter()
-                .try_for_each(|(reference, target)| table.set(&reference.qualified(), target))
+                .try_for_each(|(reference, target)| match reference {
+                    Some(reference) => table.set(&reference.qualified(), target),
+                    None => table.add_unnamed(target),
+                })
         })
     }
 
@@ -272,6 +275,11 @@ impl Store {
         Ok(())
     }
 
+    /// Fails if anything of an image is missing (a platform of an index may be, if one is there).
+    pub(crate) fn check_complete_image(&self, descriptor: &Descriptor) -> Result<()> {
+        self.check_complete(descriptor, MAX_NESTING)
+    }
+
     /// Whether all of an image is here, by existence and size. A platform of an index may be
     /// absent as a whole, and layers that must not be distributed may stay where their URLs say.
     fn check_complete(&self, descriptor: &Descriptor, nesting: usize) -> Result<()> {
@@ -280,14 +288,7 @@ impl Store {
                 "index {} is nested too deeply",
                 descriptor.digest
             ))),
-            Document::Index(index) => {
-                for child in &index.manifests {
-                    if self.blob_size(&child.digest)?.is_some() && is_document(child) {
-                        self.check_complete(child, nesting - 1)?;
-                    }
-                }
-                Ok(())
-            }
+            Document::Index(index) => self.check_index(&index, nesting - 1),
             Document::Manifest(manifest) => [&manifest.config]
                 .into_iter()
                 .chain(&manifest.layers)
@@ -297,6 +298,22 @@ impl Store {
         .context(|| format!("cannot name image {}", descriptor.digest))
     }
 
+    /// At least one platform of an index must be complete.
+    fn check_index(&self, index: &Index, nesting: usize) -> Result<()> {
+        let (mut complete, mut missing) = (false, None);
+        for child in index.manifests.iter().filter(|child| is_platform(child)) {
+            match self.check_complete(child, nesting) {
+                Ok(()) => complete = true,
+                Err(error) if error.kind() == Kind::NotFound => missing = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match missing {
+            Some(error) if !complete => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     fn check_part(&self, part: &Descriptor) -> Result<()> {
         match self.blob_size(&part.digest)? {
             Some(size) if size == part.size => Ok(()),
@@ -304,10 +321,10 @@ impl Store {
                 "blob {} has {size} bytes; its descriptor says {}",
                 part.digest, part.size
             ))),
-            None => Err(Error::io(
-                format!("blob {} is not in the store", part.digest),
-                io::Error::from(io::ErrorKind::NotFound),
-            )),
+            None => Err(Error::not_found(format!(
+                "blob {} is not in the store",
+                part.digest
+            ))),
         }
     }
 }
@@ -315,6 +332,12 @@ impl Store {
 /// Whether an index entry is a manifest or index we can read (foreign indexes list other things).
 pub(super) fn is_document(entry: &Descriptor) -> bool {
     media_type::is_index(&entry.media_type) || media_type::is_manifest(&entry.media_type)
+}
+
+/// Whether an index entry is an image of some platform; attestations (`unknown/unknown`) and what
+/// we cannot read are not.
+pub(crate) fn is_platform(entry: &Descriptor) -> bool {
+    is_document(entry) && entry.platform.as_ref().is_none_or(|p| p.os != "unknown")
 }
 
 /// The entry of an index for `platform`; without one, the host's, else the only one there is.
@@ -326,7 +349,7 @@ fn select<'a>(index: &'a Index, platform: Option<&Platform>) -> Result<&'a Descr
     let images: Vec<&Descriptor> = index
         .manifests
         .iter()
-        .filter(|entry| entry.platform.as_ref().is_none_or(|p| p.os != "unknown"))
+        .filter(|entry| is_platform(entry))
         .collect();
     if let ([only], None) = (&images[..], platform) {
         return Ok(only);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::error::Result;
 use crate::image::{Descriptor, Digest, Document, Platform, Reference};
-use crate::store::images::is_document;
+use crate::store::images::is_platform;
 use crate::store::{Image, Named, Store};
 
 /// One name and the image behind it.
@@ -86,8 +86,7 @@ impl Store {
         };
         let mut images = Vec::new();
         for child in index.manifests {
-            let unknown = child.platform.as_ref().is_some_and(|p| p.os == "unknown");
-            if unknown || !is_document(&child) || self.blob_size(&child.digest)?.is_none() {
+            if !is_platform(&child) || self.blob_size(&child.digest)?.is_none() {
                 continue;
             }
             if let Document::Manifest(manifest) = self.document(&child)? {

@@ -161,7 +161,7 @@ impl Store {
     }
 
     /// The blobs of an image (all platforms of an index) that are here, with their sizes.
-    pub(super) fn parts(&self, descriptor: &Descriptor) -> Result<HashMap<Digest, u64>> {
+    pub(crate) fn parts(&self, descriptor: &Descriptor) -> Result<HashMap<Digest, u64>> {
         let mut digests = HashSet::new();
         self.visit_parts(descriptor, &mut |part, _| {
             digests.insert(part.digest.clone());
