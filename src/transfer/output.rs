@@ -1,0 +1,285 @@
+//! Where saved images go: a tar in a file or a stream, or a directory. A path is there whole or
+//! not at all; the same content gives the same bytes.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::write::GzEncoder;
+
+use crate::error::{Error, IoContext, Kind, Result};
+use crate::fs::atomic::remove_tree;
+use crate::layer::tar_writer::{self, append_header, padding};
+use crate::layer::{Entry, EntryKind, LayerPath};
+
+/// Level of the outer compression; what is inside is mostly compressed already.
+const GZIP_LEVEL: u32 = 6;
+const ZSTD_LEVEL: i32 = 3;
+
+/// Compression of the whole archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OuterCompression {
+    #[default]
+    None,
+    Gzip,
+    Zstd,
+}
+
+/// A member's content.
+pub(super) enum Content<'a> {
+    Bytes(&'a [u8]),
+    /// A file of exactly so many bytes, read from where it stands.
+    File(&'a File, u64),
+}
+
+impl Content<'_> {
+    fn size(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File(_, size) => *size,
+        }
+    }
+}
+
+/// Takes the members of an archive one after another.
+pub(super) enum Target<'a> {
+    Tar(Tar<'a>),
+    Directory(Directory),
+}
+
+impl Target<'_> {
+    /// Adds a directory.
+    pub(super) fn directory(&mut self, path: &str) -> Result<()> {
+        match self {
+            Self::Tar(tar) => tar.directory(path),
+            Self::Directory(directory) => directory.directory(path),
+        }
+    }
+
+    /// Adds a file.
+    pub(super) fn file(&mut self, path: &str, content: Content<'_>) -> Result<()> {
+        match self {
+            Self::Tar(tar) => tar.file(path, content),
+            Self::Directory(directory) => directory.file(path, content),
+        }
+    }
+
+    /// Makes it visible.
+    pub(super) fn finish(self) -> Result<()> {
+        match self {
+            Self::Tar(tar) => tar.finish(),
+            Self::Directory(directory) => directory.finish(),
+        }
+    }
+}
+
+/// A tar being written.
+pub(super) struct Tar<'a> {
+    sink: Sink<'a>,
+    /// The file under its temporary name, and its name to be.
+    rename: Option<(Temporary, PathBuf)>,
+}
+
+/// A file takes content without passing it through our memory; everything else is written to.
+enum Sink<'a> {
+    File(File),
+    Stream(Box<dyn Write + Send + 'a>),
+    Gzip(GzEncoder<Box<dyn Write + Send + 'a>>),
+    Zstd(zstd::stream::write::Encoder<'static, Box<dyn Write + Send + 'a>>),
+}
+
+impl<'a> Tar<'a> {
+    /// Writes into a stream.
+    pub(super) fn to_stream(
+        stream: Box<dyn Write + Send + 'a>,
+        compression: OuterCompression,
+    ) -> Result<Self> {
+        Ok(Self {
+            sink: Sink::new(stream, compression)?,
+            rename: None,
+        })
+    }
+
+    /// Writes a file, which replaces `path` when it is finished. Something at `path` that is no
+    /// file (a pipe, `/dev/stdout`) is written to as it is.
+    pub(super) fn to_path(path: &Path, compression: OuterCompression) -> Result<Self> {
+        match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => {
+                return Err(Error::usage(format!("{} is a directory", path.display()))
+                    .hint("give the name of the archive to write"));
+            }
+            Ok(metadata) if !metadata.is_file() => {
+                let file = OpenOptions::new()
+                    .write(true)
+                    .open(path)
+                    .path("open", path)?;
+                return Self::to_stream(Box::new(file), compression);
+            }
+            _ => {}
+        }
+        let temporary = Temporary::beside(path);
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&temporary.0)
+            .path("create", path)?;
+        let sink = match compression {
+            OuterCompression::None => Sink::File(file),
+            _ => Sink::new(Box::new(file), compression)?,
+        };
+        Ok(Self {
+            sink,
+            rename: Some((temporary, path.to_owned())),
+        })
+    }
+
+    fn directory(&mut self, path: &str) -> Result<()> {
+        self.header(path, EntryKind::Directory, 0o755)
+    }
+
+    fn file(&mut self, path: &str, content: Content<'_>) -> Result<()> {
+        let size = content.size();
+        self.header(path, EntryKind::File { size }, 0o644)?;
+        let doing = || format!("cannot write {path} to the archive");
+        self.sink.copy(content).doing(doing)?;
+        self.sink.write_all(&[0; 512][..padding(size)]).doing(doing)
+    }
+
+    fn header(&mut self, path: &str, kind: EntryKind, mode: u32) -> Result<()> {
+        let entry = Entry::new(LayerPath::parse(path.as_bytes())?, kind, mode);
+        let mut header = Vec::with_capacity(512);
+        append_header(&entry, &mut header)?;
+        self.sink
+            .write_all(&header)
+            .doing(|| format!("cannot write {path} to the archive"))
+    }
+
+    fn finish(mut self) -> Result<()> {
+        let doing = || "cannot finish the archive".to_owned();
+        self.sink.write_all(&tar_writer::END).doing(doing)?;
+        self.sink.finish().doing(doing)?;
+        match self.rename {
+            Some((temporary, path)) => std::fs::rename(&temporary.0, &path).path("create", &path),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a> Sink<'a> {
+    fn new(stream: Box<dyn Write + Send + 'a>, compression: OuterCompression) -> Result<Self> {
+        Ok(match compression {
+            OuterCompression::None => Self::Stream(stream),
+            OuterCompression::Gzip => {
+                Self::Gzip(GzEncoder::new(stream, flate2::Compression::new(GZIP_LEVEL)))
+            }
+            OuterCompression::Zstd => Self::Zstd(
+                zstd::stream::write::Encoder::new(stream, ZSTD_LEVEL)
+                    .doing(|| "cannot set up zstd".to_owned())?,
+            ),
+        })
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer().write_all(bytes)
+    }
+
+    fn writer(&mut self) -> &mut dyn Write {
+        match self {
+            Self::File(file) => file,
+            Self::Stream(stream) => stream,
+            Self::Gzip(encoder) => encoder,
+            Self::Zstd(encoder) => encoder,
+        }
+    }
+
+    fn copy(&mut self, content: Content<'_>) -> io::Result<()> {
+        match content {
+            Content::Bytes(bytes) => self.write_all(bytes),
+            Content::File(file, size) => {
+                let mut limited = file.take(size);
+                // Between two files the standard library lets the kernel copy (or share).
+                let copied = match self {
+                    Self::File(target) => io::copy(&mut limited, target)?,
+                    other => io::copy(&mut limited, &mut other.writer())?,
+                };
+                if copied == size {
+                    return Ok(());
+                }
+                Err(Error::bad_content(format!("it has {copied} bytes instead of {size}")).into())
+            }
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::File(_) => Ok(()),
+            Self::Stream(mut stream) => stream.flush(),
+            Self::Gzip(encoder) => encoder.finish()?.flush(),
+            Self::Zstd(encoder) => encoder.finish()?.flush(),
+        }
+    }
+}
+
+/// A directory being written under a temporary name.
+pub(super) struct Directory {
+    temporary: Temporary,
+    path: PathBuf,
+}
+
+impl Directory {
+    /// Starts a directory that is to be called `path`, which must not exist, or be empty.
+    pub(super) fn create(path: &Path) -> Result<Self> {
+        let occupied = match std::fs::read_dir(path) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(_) => std::fs::symlink_metadata(path).is_ok(),
+        };
+        if occupied {
+            return Err(
+                Error::new(Kind::Usage, format!("{} exists", path.display()))
+                    .hint("remove it, or save to another directory"),
+            );
+        }
+        let temporary = Temporary::beside(path);
+        std::fs::create_dir(&temporary.0).path("create", path)?;
+        Ok(Self {
+            temporary,
+            path: path.to_owned(),
+        })
+    }
+
+    fn directory(&mut self, path: &str) -> Result<()> {
+        let path = self.temporary.0.join(path);
+        std::fs::create_dir(&path).path("create", &path)
+    }
+
+    fn file(&mut self, path: &str, content: Content<'_>) -> Result<()> {
+        let path = self.temporary.0.join(path);
+        let file = File::create_new(&path).path("create", &path)?;
+        Sink::File(file).copy(content).path("write", &path)
+    }
+
+    fn finish(self) -> Result<()> {
+        // Replaces an empty directory, and only that.
+        std::fs::rename(&self.temporary.0, &self.path).path("create", &self.path)
+    }
+}
+
+/// A name beside the final one; what is still there at the end goes.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn beside(path: &Path) -> Self {
+        use std::hash::{BuildHasher, Hasher};
+        let random = std::hash::RandomState::new().build_hasher().finish();
+        let mut name = std::ffi::OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
+        name.push(format!(".{random:016x}.tmp"));
+        Self(path.with_file_name(name))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = remove_tree(&self.0);
+    }
+}

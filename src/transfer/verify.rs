@@ -1,0 +1,173 @@
+//! Checks that what came in is whole and is what it claims to be, before it gets a name: every
+//! manifest, config and layer is there, and every layer has the diff-id that its config says.
+
+use std::collections::HashSet;
+use std::io::Read;
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::{Context, Error, IoContext, Kind, Result};
+use crate::image::{Descriptor, Digest, Document, Manifest};
+use crate::layer::Limits;
+use crate::layer::decompress::Format;
+use crate::progress::Task;
+use crate::store::Store;
+use crate::store::images::is_platform;
+
+/// Layers verified at the same time; each takes threads of its own to decompress and hash.
+const WORKERS: usize = 2;
+/// Indexes in indexes deeper than this are refused.
+const MAX_NESTING: usize = 4;
+
+/// A layer with the diff-id that a config gives it.
+type Pair = (Descriptor, Digest);
+
+/// Verifies all images behind `descriptors`. Layers of images that the store already has a name
+/// for are not decompressed again.
+pub(super) fn verify(
+    store: &Store,
+    descriptors: &[&Descriptor],
+    limits: Limits,
+    task: &dyn Task,
+) -> Result<()> {
+    let mut pairs = Vec::new();
+    for descriptor in descriptors {
+        collect(store, descriptor, MAX_NESTING, &mut pairs)
+            .map_err(|error| match error.kind() {
+                Kind::NotFound => Error::bad_content("the archive is incomplete").caused_by(error),
+                _ => error,
+            })
+            .context(|| format!("cannot load image {}", descriptor.digest))?;
+    }
+    let mut seen = known_pairs(store)?;
+    pairs.retain(|(layer, diff_id)| seen.insert((layer.digest.clone(), diff_id.clone())));
+    // The largest first, so that both workers end at about the same time.
+    pairs.sort_by_key(|(layer, _)| layer.size);
+    let pairs = Mutex::new(pairs);
+    let work = || {
+        loop {
+            let next = pairs.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some((layer, diff_id)) = next else {
+                return Ok(());
+            };
+            let checked = check_diff_id(store, &layer, &diff_id, limits);
+            if checked.is_err() {
+                // The other worker need not go on.
+                pairs.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            }
+            checked?;
+            task.advance(layer.size);
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
+        let failed = || Error::failed("a thread that verifies layers has failed");
+        workers
+            .into_iter()
+            .map(|worker| worker.join().map_err(|_| failed())?)
+            .collect::<Vec<Result<()>>>()
+            .into_iter()
+            .collect()
+    })
+}
+
+/// Checks the documents of an image and lists its layers. At least one platform must be there.
+fn collect(
+    store: &Store,
+    descriptor: &Descriptor,
+    nesting: usize,
+    pairs: &mut Vec<Pair>,
+) -> Result<()> {
+    let index = match store.document(descriptor)? {
+        Document::Manifest(manifest) => return collect_layers(store, descriptor, manifest, pairs),
+        Document::Index(index) => index,
+    };
+    if nesting == 0 {
+        return Err(Error::bad_content("its indexes are nested too deeply"));
+    }
+    let mut usable = 0;
+    for child in &index.manifests {
+        // Attestations are kept, but are no images.
+        if !is_platform(child) || store.blob_size(&child.digest)?.is_none() {
+            continue;
+        }
+        match collect(store, child, nesting - 1, pairs) {
+            Ok(()) => usable += 1,
+            // A platform of which only the manifest was saved.
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) => {
+                return Err(error.context(format!("its part {} is bad", child.digest)));
+            }
+        }
+    }
+    if usable == 0 && !index.manifests.is_empty() {
+        return Err(Error::bad_content("none of its platforms is complete"));
+    }
+    Ok(())
+}
+
+fn collect_layers(
+    store: &Store,
+    descriptor: &Descriptor,
+    manifest: Manifest,
+    pairs: &mut Vec<Pair>,
+) -> Result<()> {
+    let image = store.image_of(descriptor.clone(), manifest)?;
+    let mut found = Vec::new();
+    for (layer, diff_id) in image.layers() {
+        match store.blob_size(&layer.digest)? {
+            Some(size) if size == layer.size => found.push((layer.clone(), diff_id.clone())),
+            Some(size) => {
+                return Err(Error::bad_content(format!(
+                    "layer {} has {size} bytes; the manifest says {}",
+                    layer.digest, layer.size
+                )));
+            }
+            // Layers that must not be distributed lie where their URLs say.
+            None if !layer.urls.is_empty() => {}
+            None => {
+                return Err(Error::not_found(format!(
+                    "layer {} is missing",
+                    layer.digest
+                )));
+            }
+        }
+    }
+    pairs.append(&mut found);
+    Ok(())
+}
+
+/// Which layers are known to have which diff-ids: those of all named images.
+fn known_pairs(store: &Store) -> Result<HashSet<(Digest, Digest)>> {
+    let mut known = HashSet::new();
+    for named in store.names()? {
+        // A damaged image vouches for nothing.
+        for image in store.platform_images(&named.descriptor).unwrap_or_default() {
+            known.extend(
+                image
+                    .layers()
+                    .map(|(layer, id)| (layer.digest.clone(), id.clone())),
+            );
+        }
+    }
+    Ok(known)
+}
+
+fn check_diff_id(
+    store: &Store,
+    layer: &Descriptor,
+    diff_id: &Digest,
+    limits: Limits,
+) -> Result<()> {
+    if layer.digest == *diff_id {
+        let mut start = Vec::new();
+        store
+            .open_blob(&layer.digest)?
+            .take(16)
+            .read_to_end(&mut start)
+            .doing(|| format!("cannot read layer {}", layer.digest))?;
+        if Format::sniff(&start) == Format::Plain {
+            return Ok(());
+        }
+    }
+    store.scan_layer(&layer.digest, diff_id, limits).map(drop)
+}
