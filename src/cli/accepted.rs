@@ -47,8 +47,109 @@ const GLOBAL: &[Flag] = &[
     flag("userns-gid-map", Value, "the mapping is found out"),
 ];
 
+const EMBEDDING: &str = "container images are not embedded yet";
+const NO_CONTAINERS: &str = "there are no intermediate containers";
+const OWN_SANDBOX: &str = "RUN steps always have namespaces of their own";
+const NO_LIMITS: &str = "RUN steps get no limits of their own";
+const NO_SIGNATURES: &str = "nothing is signed or verified yet";
+const NO_CACHE_EXPORT: &str = "the build cache stays in the store";
+
 /// For single verbs.
-const VERBS: &[(&str, &[Flag])] = &[];
+const VERBS: &[(&str, &[Flag])] = &[
+    ("build", BUILD),
+    ("load", &[flag("signature-policy", Value, NO_SIGNATURES)]),
+    (
+        "save",
+        &[
+            flag("compress", MaybeBool, "layers are kept as they are"),
+            short(
+                'm',
+                flag(
+                    "multi-image-archive",
+                    MaybeBool,
+                    "an archive holds all images given",
+                ),
+            ),
+            flag("uncompressed", MaybeBool, "layers are kept as they are"),
+            flag("signature-policy", Value, NO_SIGNATURES),
+        ],
+    ),
+];
+
+const BUILD: &[Flag] = &[
+    flag("save-image", MaybeBool, EMBEDDING),
+    flag("max-pull-procs", Value, EMBEDDING),
+    flag("all", MaybeBool, EMBEDDING),
+    flag("isolation", Value, OWN_SANDBOX),
+    flag(
+        "layers",
+        MaybeBool,
+        "each step is a layer and is cached, unless --squash",
+    ),
+    flag("rm", MaybeBool, NO_CONTAINERS),
+    flag("force-rm", MaybeBool, NO_CONTAINERS),
+    flag("pull", MaybeBool, NO_REGISTRY),
+    flag("pull-always", MaybeBool, NO_REGISTRY),
+    flag("pull-never", MaybeBool, NO_REGISTRY),
+    flag("authfile", Value, NO_REGISTRY),
+    flag("creds", Value, NO_REGISTRY),
+    flag("cert-dir", Value, NO_REGISTRY),
+    flag("tls-verify", MaybeBool, NO_REGISTRY),
+    flag("retry", Value, NO_REGISTRY),
+    flag("retry-delay", Value, NO_REGISTRY),
+    flag("cache-from", Value, NO_CACHE_EXPORT),
+    flag("cache-to", Value, NO_CACHE_EXPORT),
+    flag(
+        "cache-ttl",
+        Value,
+        "imgctl prune --filter until=… ends the cache",
+    ),
+    flag("sign-by", Value, NO_SIGNATURES),
+    flag("signature-policy", Value, NO_SIGNATURES),
+    flag("disable-content-trust", MaybeBool, NO_SIGNATURES),
+    short(
+        'D',
+        flag("disable-compression", MaybeBool, "use --compression none"),
+    ),
+    flag("ulimit", Value, NO_LIMITS),
+    flag("shm-size", Value, NO_LIMITS),
+    short('m', flag("memory", Value, NO_LIMITS)),
+    flag("memory-swap", Value, NO_LIMITS),
+    flag("cpu-shares", Value, NO_LIMITS),
+    flag("cpu-period", Value, NO_LIMITS),
+    flag("cpu-quota", Value, NO_LIMITS),
+    flag("cpuset-cpus", Value, NO_LIMITS),
+    flag("cpuset-mems", Value, NO_LIMITS),
+    flag("cgroup-parent", Value, "RUN steps get no control group"),
+    flag("cgroupns", Value, OWN_SANDBOX),
+    flag("ipc", Value, OWN_SANDBOX),
+    flag("pid", Value, OWN_SANDBOX),
+    flag("uts", Value, OWN_SANDBOX),
+    flag("userns", Value, OWN_SANDBOX),
+    flag("runtime", Value, OWN_SANDBOX),
+    flag("runtime-flag", Value, OWN_SANDBOX),
+    flag("dns", Value, "RUN steps use this machine's resolv.conf"),
+    flag(
+        "dns-option",
+        Value,
+        "RUN steps use this machine's resolv.conf",
+    ),
+    flag(
+        "dns-search",
+        Value,
+        "RUN steps use this machine's resolv.conf",
+    ),
+    flag("identity-label", MaybeBool, "no such label is written"),
+    flag("logfile", Value, "redirect stderr instead"),
+    flag("stdin", Nothing, "RUN steps read nothing"),
+];
+
+const fn short(letter: char, flag: Flag) -> Flag {
+    Flag {
+        short: Some(letter),
+        ..flag
+    }
+}
 
 /// Adds the flags to the grammar.
 pub(crate) fn extend(mut command: Command) -> Command {
@@ -104,4 +205,64 @@ pub(crate) fn notes(matches: &ArgMatches) -> Vec<String> {
         })
         .map(|flag| format!("--{} has no effect: {}", flag.long, flag.why))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::arguments;
+
+    fn notes_of(words: &[&str]) -> Vec<String> {
+        notes(&arguments::command().try_get_matches_from(words).unwrap())
+    }
+
+    #[test]
+    fn flags_of_other_tools_give_one_note_each() {
+        let words = [
+            "imgctl",
+            "build",
+            "--isolation=chroot",
+            "--layers",
+            "--rm=false",
+            "--ulimit",
+            "nofile=1",
+            "--ulimit",
+            "nproc=2",
+            "--storage-driver",
+            "vfs",
+            ".",
+        ];
+        let notes = notes_of(&words);
+        let flags: Vec<&str> = notes
+            .iter()
+            .filter_map(|note| note.split(' ').next())
+            .collect();
+        assert_eq!(
+            flags,
+            [
+                "--storage-driver",
+                "--isolation",
+                "--layers",
+                "--rm",
+                "--ulimit"
+            ]
+        );
+    }
+
+    #[test]
+    fn none_given_none_noted() {
+        assert!(notes_of(&["imgctl", "images"]).is_empty());
+        // A boolean flag does not swallow the context.
+        let matches =
+            arguments::command().try_get_matches_from(["imgctl", "build", "--pull", "dir"]);
+        let build = matches.unwrap();
+        let (_, build) = build.subcommand().unwrap();
+        let context = build.get_one::<std::path::PathBuf>("context").unwrap();
+        assert_eq!(context, std::path::Path::new("dir"));
+    }
+
+    #[test]
+    fn the_grammar_is_sound() {
+        arguments::command().debug_assert();
+    }
 }

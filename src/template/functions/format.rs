@@ -2,10 +2,10 @@
 
 use gotmpl::Value;
 
-use super::Group;
-use super::arguments::{list, string};
+use super::arguments::{Arguments, list, string};
 use super::encoding::go_json;
 use super::strings::{split, texts};
+use super::{Answer, Group};
 
 /// What this file gives.
 pub(super) const GROUP: Group = &[
@@ -43,7 +43,28 @@ pub(super) const GROUP: Group = &[
             a.value(0)?.clone()
         })
     }),
+    ("index", index),
     ("contains", |a| {
         Ok(Value::Bool(a.text(0)?.contains(&a.text(1)?)))
     }),
 ];
+
+/// As Go's `index`, which gives the zero value for a key that is not there: of a map of texts (labels)
+/// that is the empty text.
+fn index(a: &Arguments<'_>) -> Answer {
+    let mut value = a.value(0)?.clone();
+    for key in a.all().get(1..).unwrap_or_default() {
+        value = match &value {
+            Value::Map(members) => {
+                let of_texts = members
+                    .values()
+                    .all(|member| matches!(member, Value::String(_)));
+                let zero = if of_texts { string("") } else { Value::Nil };
+                let key = super::arguments::text_of(key);
+                members.get(key.as_str()).cloned().unwrap_or(zero)
+            }
+            other => other.index(key)?,
+        };
+    }
+    Ok(value)
+}

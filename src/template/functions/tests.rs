@@ -8,7 +8,7 @@ use crate::template::{Dialect, Missing, go};
 fn render(text: &str, dialect: Dialect) -> crate::error::Result<String> {
     let data = json!({
         "name": "etcd", "empty": "", "zero": 0, "list": ["b", "a", "b"],
-        "map": {"x": 1, "y": {"z": "deep"}}, "version": "v1.29.9",
+        "map": {"x": 1, "y": {"z": "deep"}}, "version": "v1.29.9", "labels": {"a": "b"},
     });
     go::render("case", text, &from_json(&data), dialect, Missing::NoValue)
 }
@@ -138,6 +138,10 @@ fn format_functions_take_arguments_as_docker_does() {
         (
             r#"{{join .list ","}} {{split "a/b" "/"}} {{upper .name}} {{lower "A"}} {{title "abc"}}"#,
             "b,a,b [a b] ETCD a Abc",
+        ),
+        (
+            r#"{{index .map "x"}}[{{index (index .labels) "gone"}}]{{index .list 1}}"#,
+            "1[]a",
         ),
         (r#"[{{pad "a" 1 2}}]{{truncate "hello" 2}}"#, "[ a  ]he"),
     ] {

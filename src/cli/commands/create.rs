@@ -1,0 +1,66 @@
+//! `imgctl create`.
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::commands::build_options::pairs_or_environment;
+use crate::cli::commands::mounts;
+use crate::cli::context::Context;
+use crate::cli::platform::PlatformArg;
+use crate::error::Result;
+use crate::mount::{self, CreateOptions};
+
+/// Mount an image for writing and show what running it would do
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Prints the mount's path and the shell script that ENTRYPOINT and CMD make. With -e, files
+*.tmpl under etc/, scripts/ and manifests/ are rendered. imgctl umount NAME ends it.
+
+Examples:
+  imgctl create etcd:v1
+  cp -r \"$(imgctl create --short etcd:v1)/manifests\" ."
+)]
+pub(crate) struct CreateArgs {
+    /// Name, ID or digest of the image
+    image: String,
+
+    /// First part of the mount's name
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    cluster: String,
+
+    /// Variable for templates and commands, over those of the image (may be repeated)
+    #[arg(short, long, value_name = "NAME[=VALUE]")]
+    env: Vec<String>,
+
+    /// Print the path only
+    #[arg(long)]
+    short: bool,
+
+    #[command(flatten)]
+    platform: PlatformArg,
+}
+
+/// Creates the mount.
+pub(crate) fn run(args: &CreateArgs, context: &Context) -> Result<()> {
+    let image = args.platform.image(&args.image, context)?;
+    let options = CreateOptions {
+        cluster: args.cluster.clone(),
+        environment: pairs_or_environment(&args.env, "--env", &context.environment)?,
+        backend: None,
+    };
+    let created = mount::create(context.store()?, &image, &options, context.ui.reporter())?;
+    let record = &created.mounted.record;
+    for note in &created.mounted.notes {
+        context.ui.note(note);
+    }
+    if context.ui.is_json() {
+        let mut object = mounts::object(record, "mounted");
+        object["script"] = json!(created.script);
+        return context.ui.json(&object);
+    }
+    mounts::path(&record.path, context)?;
+    match created.script {
+        Some(script) if !args.short => context.ui.print(&format!("{}\n", script.trim_end())),
+        _ => Ok(()),
+    }
+}

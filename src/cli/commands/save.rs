@@ -1,0 +1,109 @@
+//! `imgctl save`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::context::Context;
+use crate::error::{Error, Result};
+use crate::image::Platform;
+use crate::transfer::{self, ArchiveFormat, OuterCompression, Output, SaveOptions};
+use crate::ui::output::Stdout;
+
+/// Save images to an archive or a directory
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Without --compression, the end of the file's name decides (.gz, .tgz, .zst).
+
+Examples:
+  imgctl save etcd:v1 -o etcd.tar
+  imgctl save --format docker-archive etcd:v1 app:v1 -o both.tar.gz
+  imgctl save etcd:v1 | ssh host imgctl load"
+)]
+pub(crate) struct SaveArgs {
+    /// Names, IDs or digests of images
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<String>,
+
+    /// File or directory; `-` or nothing is stdout
+    #[arg(short, long, value_name = "FILE|DIR")]
+    output: Option<PathBuf>,
+
+    /// What to write
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "oci-archive")]
+    format: Format,
+
+    /// Compression of the archive as a whole
+    #[arg(long, value_enum, value_name = "none|gzip|zstd")]
+    compression: Option<Compression>,
+
+    /// Only this platform of images for several
+    #[arg(long, value_name = "OS/ARCH")]
+    platform: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A tar of an OCI image layout
+    OciArchive,
+    /// An OCI image layout
+    OciDir,
+    /// What `docker save` writes
+    DockerArchive,
+    /// skopeo's `dir:`, one image
+    DockerDir,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Compression {
+    None,
+    Gzip,
+    Zstd,
+}
+
+/// Saves the images.
+pub(crate) fn run(args: &SaveArgs, context: &Context) -> Result<()> {
+    let store = context.store()?;
+    let images = args
+        .images
+        .iter()
+        .map(|name| store.resolve(name))
+        .collect::<Result<Vec<_>>>()?;
+    let path = args
+        .output
+        .as_deref()
+        .filter(|path| *path != Path::new("-"));
+    let options = SaveOptions {
+        format: match args.format {
+            Format::OciArchive => ArchiveFormat::OciArchive,
+            Format::OciDir => ArchiveFormat::OciDirectory,
+            Format::DockerArchive => ArchiveFormat::DockerArchive,
+            Format::DockerDir => ArchiveFormat::DockerDirectory,
+        },
+        compression: compression(args.compression, path),
+        platform: args.platform.as_deref().map(Platform::parse).transpose()?,
+    };
+    let output = match path {
+        Some(path) => Output::Path(path),
+        None if options.format.is_directory() => {
+            return Err(Error::usage("a directory cannot be written to stdout").hint("give -o DIR"));
+        }
+        None if context.ui.stdout_is_terminal() => {
+            return Err(Error::usage("an archive is not written to a terminal")
+                .hint("redirect stdout, or give -o FILE"));
+        }
+        None => Output::Stream(Box::new(Stdout::new())),
+    };
+    transfer::save(store, &images, &options, output, context.ui.reporter())
+}
+
+fn compression(given: Option<Compression>, path: Option<&Path>) -> OuterCompression {
+    let extension = path
+        .and_then(Path::extension)
+        .and_then(|extension| extension.to_str());
+    match (given, extension) {
+        (Some(Compression::Gzip), _) | (None, Some("gz" | "tgz")) => OuterCompression::Gzip,
+        (Some(Compression::Zstd), _) | (None, Some("zst" | "tzst")) => OuterCompression::Zstd,
+        (Some(Compression::None), _) | (None, _) => OuterCompression::None,
+    }
+}
