@@ -160,10 +160,11 @@ fn start_as(verb: &str, spec: &Value, command: &mut Command) -> (Child, UnixStre
         .unwrap();
     // The child has it; ours would keep the socket from ever ending.
     command.stdin(Stdio::null());
-    let frame = serde_json::to_vec(spec).unwrap();
-    ours.write_all(&u32::try_from(frame.len()).unwrap().to_le_bytes())
-        .unwrap();
-    ours.write_all(&frame).unwrap();
+    let json = serde_json::to_vec(spec).unwrap();
+    let mut frame = u32::try_from(json.len()).unwrap().to_le_bytes().to_vec();
+    frame.extend(json);
+    // One that asks for nothing may be gone already.
+    let _ = ours.write_all(&frame);
     (child, ours)
 }
 
