@@ -16,7 +16,7 @@ use rustix::process::{Rlimit, setrlimit};
 use super::spec::{Bytes, Limit, Resource, RunSpec, Security, Stub};
 use super::wire::{self, Event, Go};
 use super::{caps, process, root, seccomp};
-use crate::error::{Error, IoContext, Kind, Result};
+use crate::error::{Error, IoContext, Result};
 
 /// What `PATH` is when the image sets none; Docker's.
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -353,9 +353,4 @@ fn explain(program: &str, error: &io::Error) -> (i32, String) {
         io::ErrorKind::NotFound => (127, format!("command not found: {program}")),
         _ => (126, format!("cannot run {program}: {error}")),
     }
-}
-
-/// A mistake in a spec; here because several steps make it.
-pub(super) fn bad_spec(message: String) -> Error {
-    Error::new(Kind::Usage, message)
 }

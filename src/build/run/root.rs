@@ -10,7 +10,6 @@ use rustix::io::Errno;
 use rustix::mount::{self, MountFlags, UnmountFlags};
 
 use super::devices;
-use super::init::bad_spec;
 use super::spec::{Bytes, MountKind, Network, RunSpec, SandboxMount, Security, Stub};
 use super::target::{self, Place, Want};
 use crate::error::{Error, IoContext, Result};
@@ -281,7 +280,7 @@ impl<'a> Tree<'a> {
     fn place_outside_kernel(&mut self, target: &[u8], want: Want) -> Result<Place> {
         let place = self.place(target, want)?;
         if matches!(place.components[0].as_slice(), b"proc" | b"sys") {
-            return Err(bad_spec(format!(
+            return Err(Error::usage(format!(
                 "nothing can be mounted on {}: /proc and /sys belong to the kernel",
                 String::from_utf8_lossy(target)
             )));
@@ -378,7 +377,7 @@ fn open_source(source: &Bytes, inode: Option<(u64, u64)>) -> Result<(OwnedFd, Wa
     let shown = source.as_path().display();
     let doing = || format!("cannot open {shown} to mount it for RUN");
     if !source.0.starts_with(b"/") {
-        return Err(bad_spec(format!(
+        return Err(Error::usage(format!(
             "the source of a mount must be an absolute path, not {shown}"
         )));
     }
