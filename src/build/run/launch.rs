@@ -145,6 +145,7 @@ mod tests {
     fn spec() -> RunSpec {
         RunSpec {
             rootfs: "/".into(),
+            overlay: None,
             argv: vec!["true".into()],
             env: Vec::new(),
             cwd: Bytes::default(),
