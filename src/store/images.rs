@@ -314,7 +314,7 @@ impl Store {
         }
     }
 
-    fn check_part(&self, part: &Descriptor) -> Result<()> {
+    pub(super) fn check_part(&self, part: &Descriptor) -> Result<()> {
         match self.blob_size(&part.digest)? {
             Some(size) if size == part.size => Ok(()),
             Some(size) => Err(Error::bad_content(format!(

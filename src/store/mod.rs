@@ -13,6 +13,8 @@ pub(crate) mod list;
 pub(crate) mod prune;
 mod reachable;
 mod resolve;
+pub(crate) mod scrub;
+mod scrub_snapshot;
 pub(crate) mod snapshots;
 pub(crate) mod usage;
 
@@ -117,5 +119,7 @@ impl Store {
 
 #[cfg(test)]
 mod prune_tests;
+#[cfg(test)]
+mod scrub_tests;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,7 @@ use crate::fs::lock::{Lock, Mode};
 use crate::image::Digest;
 use crate::progress::{Reporter, Unit};
 use crate::store::reachable::{is_leftover, list};
+use crate::store::scrub::DAMAGED;
 use crate::store::usage::size_of;
 use crate::store::{Named, Store, snapshots};
 
@@ -169,6 +170,9 @@ impl Store {
                 plan.garbage
                     .push(garbage(Class::Blob, self.blob_path(&digest)));
             }
+        }
+        for path in list(&self.path(DAMAGED))? {
+            plan.garbage.push(garbage(Class::Leftover, path));
         }
         let needed = if options.all { &in_use } else { &live };
         self.find_derived_garbage(needed, &mut plan.garbage)?;

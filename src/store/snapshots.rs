@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, IoContext, Result};
+use crate::error::{Context, Error, IoContext, Result};
 use crate::fs::atomic::remove_tree;
 use crate::fs::lock::{Lock, Mode};
 use crate::image::Digest;
-use crate::layer::{Limits, Toc};
+use crate::layer::{Expected, Limits, Toc, scan};
 use crate::store::Store;
 
 /// Ends the name of a snapshot that is being made.
@@ -99,7 +99,16 @@ impl Store {
         diff_id: &Digest,
         limits: Limits,
     ) -> Result<Toc> {
-        let toc = scan_layer_todo(self, blob, diff_id, limits)?;
+        let expected = Expected {
+            digest: Some(blob),
+            size: None,
+            diff_id: Some(diff_id),
+        };
+        let toc = scan(self.open_blob(blob)?, expected, limits, &mut |_, _, _| {
+            Ok(())
+        })
+        .context(|| format!("layer {blob} is bad"))?
+        .toc;
         self.put_toc(diff_id, &toc)?;
         Ok(toc)
     }
@@ -145,21 +154,4 @@ impl Drop for Remove<'_> {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.0);
     }
-}
-
-fn scan_layer_todo(store: &Store, blob: &Digest, diff_id: &Digest, limits: Limits) -> Result<Toc> {
-    use std::io::Read;
-    let (_, mut reader) = crate::layer::decompress::decompress(store.open_blob(blob)?)?;
-    let mut bytes = Vec::new();
-    reader
-        .by_ref()
-        .take(limits.size)
-        .read_to_end(&mut bytes)
-        .doing(String::new)?;
-    if Digest::of(&bytes) != *diff_id {
-        return Err(Error::bad_content(format!(
-            "layer {blob} does not have the diff-id {diff_id}"
-        )));
-    }
-    Ok(Toc::default())
 }
