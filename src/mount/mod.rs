@@ -4,6 +4,8 @@
 
 mod build_mount;
 pub(crate) mod checkout;
+mod command_line;
+mod create;
 mod detach;
 pub(crate) mod erofs;
 pub(crate) mod fs_context;
@@ -24,6 +26,7 @@ mod umount;
 mod workspace;
 
 pub(crate) use build_mount::BuildMount;
+pub(crate) use create::{CreateOptions, Created, create};
 pub(crate) use mounts::{Listed, Mounted, Options, State, list, mount};
 pub(crate) use overlay::{OverlaySpec, Upper, attach};
 pub(crate) use record::{Backend, Record};

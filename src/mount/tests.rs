@@ -321,6 +321,56 @@ fn more_layers_than_the_kernel_stacks() {
 }
 
 #[test]
+fn create_renders_templates_where_they_belong() {
+    let fixture = Fixture::new();
+    let image = fixture.image(
+        "x",
+        ZSTD,
+        vec![
+            Layer::default()
+                .file("etc/a.conf.tmpl", "name={{ .NAME }} {{ .Gone }}")
+                .with(|entry| entry.mode = 0o750)
+                .symlink("etc/a.conf", "/etc/hostname")
+                .file("charts/b.tmpl", "{{ .NAME }}")
+                .file("scripts", "no directory")
+                .symlink("manifests", "/m")
+                .file("m/deep/c.yaml.tmpl", "{{ .NAME | quote }}"),
+        ],
+    );
+    let options = |environment: Vec<(String, String)>| CreateOptions {
+        cluster: "default".into(),
+        environment,
+        backend: None,
+    };
+    let made = create(&fixture.store, &image, &options(Vec::new()), &Silent).unwrap();
+    assert!(made.script.is_none());
+    let path = &made.mounted.record.path;
+    assert!(!path.join("m/deep/c.yaml").exists());
+    let variables = vec![("NAME".to_owned(), "x".to_owned())];
+    let made = create(&fixture.store, &image, &options(variables), &Silent).unwrap();
+    let record = &made.mounted.record;
+    assert!(record.name.as_ref().unwrap().starts_with("default-"));
+    let rendered = record.path.join("etc/a.conf");
+    assert_eq!(fs::read(&rendered).unwrap(), b"name=x <no value>");
+    assert_eq!(fs::symlink_metadata(&rendered).unwrap().mode(), 0o100_750);
+    assert!(!record.path.join("charts/b").exists());
+    assert_eq!(
+        fs::read(record.path.join("m/deep/c.yaml")).unwrap(),
+        b"\"x\""
+    );
+    // A template that cannot be rendered leaves no mount.
+    let bad = fixture.image(
+        "bad",
+        ZSTD,
+        vec![Layer::default().file("etc/x.tmpl", "{{ if }}")],
+    );
+    let variables = vec![("NAME".to_owned(), "x".to_owned())];
+    let error = create(&fixture.store, &bad, &options(variables), &Silent).unwrap_err();
+    assert!(error.to_string().contains("etc/x.tmpl"), "{error}");
+    assert_eq!(list(&fixture.store).unwrap().len(), 2);
+}
+
+#[test]
 fn a_build_gets_its_own_upper_and_leaves_nothing() {
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, awkward_layers());

@@ -1,0 +1,142 @@
+//! `create`: an image mounted for writing under a generated name, its templates rendered in place,
+//! and the script that running it would be. The local half of running a cluster image.
+
+use std::io::{Read, Write};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::error::{Context, Error, IoContext, Kind, Result};
+use crate::fs::metadata::FileKind;
+use crate::fs::root::Root;
+use crate::fs::walk::{self, Visit};
+use crate::mount::command_line::{self, Environment};
+use crate::mount::mounts::{self, Mounted};
+use crate::mount::{Backend, workspace};
+use crate::progress::Reporter;
+use crate::store::Store;
+use crate::store::images::Image;
+use crate::template::{Dialect, Missing, Template, Value, value};
+
+/// Where templates are rendered; anywhere else `.tmpl` files are content.
+const RENDERED: [&str; 3] = ["etc", "scripts", "manifests"];
+const SUFFIX: &[u8] = b".tmpl";
+/// Longest template, in bytes.
+const MAX_TEMPLATE: u64 = 16 << 20;
+
+/// How to create.
+#[derive(Clone, Debug)]
+pub(crate) struct CreateOptions {
+    /// The first part of the mount's name.
+    pub(crate) cluster: String,
+    /// Variables over the image's own. If there are any, templates are rendered.
+    pub(crate) environment: Vec<(String, String)>,
+    /// As in [`mounts::Options`].
+    pub(crate) backend: Option<Backend>,
+}
+
+/// A created mount.
+#[derive(Clone, Debug)]
+pub(crate) struct Created {
+    pub(crate) mounted: Mounted,
+    /// The shell script that runs the image there; `None` if it has no ENTRYPOINT and no CMD.
+    pub(crate) script: Option<String>,
+}
+
+/// Mounts `image` for writing and renders its templates.
+pub(crate) fn create(
+    store: &Store,
+    image: &Image,
+    options: &CreateOptions,
+    reporter: &dyn Reporter,
+) -> Result<Created> {
+    let random = workspace::random_hex();
+    let mount_options = mounts::Options {
+        name: Some(format!("{}-{}", options.cluster, &random[..8])),
+        backend: options.backend,
+        ..mounts::Options::default()
+    };
+    let mounted = mounts::mount(store, image, &mount_options, reporter)?;
+    let config = &image.config.config;
+    let environment = command_line::environment(config, &options.environment);
+    if !options.environment.is_empty()
+        && let Err(error) = render(&mounted.record.path, &environment)
+    {
+        // Half-rendered is of no use to anybody.
+        let id = [mounted.record.id.clone()];
+        if let Err(error) = crate::mount::umount(store, &id, true) {
+            tracing::warn!(%error, "cannot clean up after a failed rendering");
+        }
+        return Err(error);
+    }
+    let commands = command_line::commands(config, &environment);
+    let script = (!commands.is_empty())
+        .then(|| command_line::script(&commands, &environment, &mounted.record.path));
+    Ok(Created { mounted, script })
+}
+
+/// Renders every template of the image at `root`: `x.tmpl` makes (or replaces) `x` with the same
+/// mode.
+fn render(root: &Path, environment: &Environment) -> Result<()> {
+    let data = value::from(environment)?;
+    let root = Root::open(root)?;
+    for name in RENDERED {
+        let directory = match root.open_directory(Path::new(name)) {
+            Ok(directory) => Root::from_fd(directory, &root.path().join(name)),
+            // A file of that name has no templates in it.
+            Err(error) if error.kind() == Kind::NotFound => continue,
+            Err(error) => match root.metadata(Path::new(name)) {
+                Ok(metadata) if !metadata.is_directory() => continue,
+                _ => return Err(error),
+            },
+        };
+        walk::walk(&directory, &mut |_, _| Visit::Keep, &mut |found| {
+            let name = found.name().to_bytes();
+            match name.strip_suffix(SUFFIX) {
+                Some(output) if !output.is_empty() && found.metadata.kind == FileKind::File => {
+                    render_one(&found, output, &data)
+                        .context(|| format!("cannot render {}", found.shown().display()))
+                }
+                _ => Ok(()),
+            }
+        })?;
+    }
+    Ok(())
+}
+
+fn render_one(found: &walk::Found<'_>, output: &[u8], data: &Value) -> Result<()> {
+    let mut text = String::new();
+    let doing = || "cannot read it as text".to_owned();
+    let length = found
+        .open()?
+        .take(MAX_TEMPLATE + 1)
+        .read_to_string(&mut text)
+        .doing(doing)?;
+    if length as u64 > MAX_TEMPLATE {
+        return Err(Error::bad_content(format!(
+            "it is longer than {MAX_TEMPLATE} bytes"
+        )));
+    }
+    let name = String::from_utf8_lossy(found.path);
+    let template = Template::parse(&name, &text, Dialect::ClusterImage, Missing::NoValue)?;
+    let rendered = template.render(data)?;
+    // Neither a symlink nor a hard link of the old file is written through.
+    let directory = found.directory();
+    match rustix::fs::unlinkat(directory, output, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(Error::io("cannot replace the rendered file", errno)),
+    }
+    let file = rustix::fs::openat(
+        directory,
+        output,
+        OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::RUSR | Mode::WUSR,
+    )
+    .doing(|| "cannot create the rendered file".to_owned())?;
+    let mut file = std::fs::File::from(file);
+    file.write_all(rendered.as_bytes())
+        .doing(|| "cannot write the rendered file".to_owned())?;
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(found.metadata.mode))
+        .doing(|| "cannot set the rendered file's mode".to_owned())
+}
