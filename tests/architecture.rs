@@ -22,7 +22,8 @@ const FLOORS: [(usize, &[&str]); 7] = [
 
 /// The arrows that are allowed between modules of one floor. `error` and `progress` are words that
 /// every module may use.
-const SAME_FLOOR: [(&str, &str); 9] = [
+const SAME_FLOOR: [(&str, &str); 10] = [
+    ("template", "image"),
     ("store", "layer"),
     ("build", "mount"),
     ("build", "transfer"),
