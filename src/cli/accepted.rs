@@ -157,6 +157,10 @@ pub(crate) fn extend(mut command: Command) -> Command {
         command = command.arg(argument(flag).global(true));
     }
     for (verb, flags) in VERBS {
+        // clap panics on an unknown name; the test below finds one instead.
+        if command.find_subcommand(verb).is_none() {
+            continue;
+        }
         command = command.mut_subcommand(verb, |mut verb| {
             for flag in *flags {
                 verb = verb.arg(argument(flag));
@@ -264,5 +268,8 @@ mod tests {
     #[test]
     fn the_grammar_is_sound() {
         arguments::command().debug_assert();
+        for (verb, _) in VERBS {
+            assert!(arguments::command().find_subcommand(verb).is_some(), "{verb}");
+        }
     }
 }

@@ -4,8 +4,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
 use crate::cli::commands::{
-    build, completion, df, diff, export, help_all, history, images, inspect, ls, man, mount,
-    mounts, prune, rmi, tag, tree, umount, version,
+    build, cat, completion, df, diff, export, help_all, history, images, inspect, load, ls, man,
+    mount, mounts, prune, rmi, save, tag, tree, umount, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -41,11 +41,14 @@ pub(crate) enum Verb {
     History(history::HistoryArgs),
     Tree(tree::TreeArgs),
     Ls(ls::LsArgs),
+    Cat(cat::CatArgs),
     Diff(diff::DiffArgs),
     Mount(mount::MountArgs),
     Umount(umount::UmountArgs),
     Mounts(mounts::MountsArgs),
     Export(export::ExportArgs),
+    Save(save::SaveArgs),
+    Load(load::LoadArgs),
     Prune(prune::PruneArgs),
     Df(df::DfArgs),
     Version(version::VersionArgs),
@@ -67,11 +70,14 @@ impl Verb {
             Self::History(args) => history::run(&args, context),
             Self::Tree(args) => tree::run(&args, context),
             Self::Ls(args) => ls::run(&args, context),
+            Self::Cat(args) => cat::run(&args, context),
             Self::Diff(args) => diff::run(&args, context),
             Self::Mount(args) => mount::run(&args, context),
             Self::Umount(args) => umount::run(&args, context),
             Self::Mounts(args) => mounts::run(&args, context),
             Self::Export(args) => export::run(&args, context),
+            Self::Save(args) => save::run(&args, context),
+            Self::Load(args) => load::run(&args, context),
             Self::Prune(args) => prune::run(&args, context),
             Self::Df(args) => df::run(&args, context),
             Self::Version(args) => version::run(&args, context),

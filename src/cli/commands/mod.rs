@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 pub(crate) mod build_options;
+pub(crate) mod cat;
 pub(crate) mod completion;
 pub(crate) mod df;
 pub(crate) mod diff;
@@ -11,12 +12,14 @@ pub(crate) mod history;
 pub(crate) mod images;
 pub(crate) mod inspect;
 pub(crate) mod inspect_view;
+pub(crate) mod load;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod mount;
 pub(crate) mod mounts;
 pub(crate) mod prune;
 pub(crate) mod rmi;
+pub(crate) mod save;
 pub(crate) mod tag;
 pub(crate) mod tree;
 pub(crate) mod umount;
