@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
-use crate::error::{Error, Result};
-use crate::image::{Descriptor, Digest, Hasher};
-use crate::layer::decompress::decompress;
-use crate::layer::{Entry, Limits, TarReader};
+use crate::error::Result;
+use crate::image::{Descriptor, Digest};
+use crate::layer::scan::{Expected, scan};
+use crate::layer::{Entry, Limits, Toc};
 use crate::progress::Task;
 use crate::store::Store;
 use crate::store::images::Image;
@@ -24,12 +24,11 @@ pub(crate) struct LayerOf {
 /// All layers, lowest first.
 pub(crate) fn all(image: &Image) -> Vec<LayerOf> {
     image
-        .manifest
-        .layers
-        .iter()
-        .cloned()
-        .zip(image.config.rootfs.diff_ids.iter().cloned())
-        .map(|(blob, diff_id)| LayerOf { blob, diff_id })
+        .layers()
+        .map(|(blob, diff_id)| LayerOf {
+            blob: blob.clone(),
+            diff_id: diff_id.clone(),
+        })
         .collect()
 }
 
@@ -47,46 +46,31 @@ pub(crate) fn distinct(image: &Image) -> Vec<LayerOf> {
     layers
 }
 
-/// Reads a layer's blob from the store and hands out its entries with their contents. Ok means
-/// that both digests hold; entries handed out before an error are not to be trusted.
+/// Reads a layer's blob from the store, hands out its entries with their contents, and returns its
+/// table of contents. Ok means that both digests hold; entries handed out before an error are not
+/// to be trusted.
 pub(crate) fn stream(
     store: &Store,
     layer: &LayerOf,
     task: &dyn Task,
     on_entry: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<()>,
-) -> Result<()> {
-    let blob = store.open_blob(&layer.blob.digest)?;
-    let counted = Counted { inner: blob, task };
-    let (_, tar) = decompress(counted)?;
-    let mut hashed = Hashed {
-        inner: tar,
-        hasher: Hasher::with(layer.diff_id.algorithm()),
+) -> Result<Toc> {
+    let blob = Counted {
+        inner: store.open_blob(&layer.blob.digest)?,
+        task,
     };
-    let mut reader = TarReader::new(&mut hashed, Limits::default());
-    while let Some(entry) = reader.next_entry()? {
-        on_entry(&entry, &mut reader)?;
-    }
-    let found = hashed.hasher.finish();
-    if found != layer.diff_id {
-        return Err(Error::bad_content(format!(
-            "its content is {found} and should be {}",
-            layer.diff_id
-        )));
-    }
-    Ok(())
-}
-
-struct Hashed<R> {
-    inner: R,
-    hasher: Hasher,
-}
-
-impl<R: Read> Read for Hashed<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.inner.read(buffer)?;
-        self.hasher.update(&buffer[..length]);
-        Ok(length)
-    }
+    let expected = Expected {
+        digest: Some(&layer.blob.digest),
+        size: Some(layer.blob.size),
+        diff_id: Some(&layer.diff_id),
+    };
+    let scanned = scan(
+        blob,
+        expected,
+        Limits::default(),
+        &mut |entry, content, _| on_entry(entry, content),
+    )?;
+    Ok(scanned.toc)
 }
 
 /// Tells the progress of a blob that is being read.

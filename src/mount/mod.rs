@@ -22,6 +22,7 @@ pub(crate) mod privilege;
 mod record;
 mod snapshots;
 mod stack;
+pub(crate) mod tar_export;
 mod umount;
 mod workspace;
 

@@ -76,12 +76,10 @@ pub(crate) fn mount(
         options,
         reporter,
         privileges: Privileges::current(),
-        digests: digests_of(image),
+        digests: image.digests().cloned().collect(),
     };
     let lease = store.lease()?;
-    for digest in &making.digests {
-        lease.hold(digest)?;
-    }
+    lease.hold_all(&making.digests)?;
     workspace::sweep(store)?;
     if let Some(name) = &options.name {
         check_name(store, name)?;
@@ -330,25 +328,6 @@ pub(crate) fn image_name(image: &Image) -> String {
         Some(reference) => reference.to_string(),
         None => image.descriptor.digest.to_string(),
     }
-}
-
-/// What a mount needs of the store: manifest, config, blobs, diff-ids.
-fn digests_of(image: &Image) -> Vec<Digest> {
-    let mut digests = vec![
-        image.descriptor.digest.clone(),
-        image.manifest.config.digest.clone(),
-    ];
-    digests.extend(
-        image
-            .manifest
-            .layers
-            .iter()
-            .map(|layer| layer.digest.clone()),
-    );
-    digests.extend(image.config.rootfs.diff_ids.iter().cloned());
-    digests.sort();
-    digests.dedup();
-    digests
 }
 
 fn own_target(target: &Path) -> Result<PathBuf> {

@@ -389,6 +389,42 @@ fn a_build_gets_its_own_upper_and_leaves_nothing() {
 }
 
 #[test]
+fn a_tar_of_the_merged_tree_is_the_tree() {
+    let fixture = Fixture::new();
+    let mut unsorted = Layer::default()
+        .file("z", "z")
+        .file("a", "a")
+        .file("m", "m");
+    unsorted.0.swap(0, 1);
+    for compression in [Compression::None, ZSTD, Compression::Gzip { level: 6 }] {
+        let mut layers = awkward_layers();
+        layers.push(unsorted.clone());
+        let image = fixture.image("x", compression, layers);
+        let export = || {
+            let path = fixture.directory.path().join("x.tar");
+            tar_export::to_file(&fixture.store, &image, &path, Compression::None, &Silent).unwrap();
+            fs::read(path).unwrap()
+        };
+        let tar = export();
+        assert!(tar == export(), "the same image gives the same bytes");
+        let target = fixture.directory.path().join(format!("{compression:?}"));
+        fs::create_dir(&target).unwrap();
+        let status = std::process::Command::new("tar")
+            .args(["--xattrs", "--xattrs-include=*", "-xpf"])
+            .arg(fixture.directory.path().join("x.tar"))
+            .arg("-C")
+            .arg(&target)
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let record = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent)
+            .unwrap()
+            .record;
+        assert_eq!(listing(&target), listing(&record.path), "{compression:?}");
+    }
+}
+
+#[test]
 fn an_export_needs_an_empty_place() {
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, awkward_layers());

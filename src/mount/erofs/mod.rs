@@ -6,7 +6,7 @@
 
 mod format;
 mod image;
-mod tars;
+pub(super) mod tars;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

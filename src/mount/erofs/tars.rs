@@ -17,13 +17,13 @@ use crate::store::Store;
 const BUFFER: usize = 1 << 20;
 
 /// Whether the tar is here already.
-pub(super) fn is_here(store: &Store, layer: &LayerOf) -> Result<bool> {
+pub(crate) fn is_here(store: &Store, layer: &LayerOf) -> Result<bool> {
     Ok(store.blob_size(&layer.diff_id)?.is_some())
 }
 
 /// Decompresses the layer's blob unless its tar is here; nothing is visible unless the diff-id
 /// holds.
-pub(super) fn ensure(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()> {
+pub(crate) fn ensure(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()> {
     if is_here(store, layer)? {
         return Ok(());
     }

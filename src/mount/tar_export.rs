@@ -1,0 +1,157 @@
+//! `export -o FILE.tar`: the merged tree as one tar, sorted and deterministic, straight from the
+//! blobs: nothing is unpacked and nothing is mounted.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Context, Error, IoContext, Result};
+use crate::layer::random_access::ContentReader;
+use crate::layer::tree::{Found, Inode};
+use crate::layer::{Compression, EntryKind, LayerPath, LayerWriter, Toc, Tree};
+use crate::mount::erofs::tars;
+use crate::mount::layers::{self, LayerOf};
+use crate::mount::workspace::random_hex;
+use crate::progress::{Reporter, Task, Unit};
+use crate::store::Store;
+use crate::store::images::Image;
+
+/// Compressing threads; without compression none of them is used.
+const THREADS: usize = 2;
+
+/// Writes `image`'s merged tree into `sink` and gives that back. The bytes depend on the image and
+/// `compression` alone.
+pub(crate) fn to_writer<W: Write + Send + 'static>(
+    store: &Store,
+    image: &Image,
+    sink: W,
+    compression: Compression,
+    reporter: &dyn Reporter,
+) -> Result<W> {
+    let layers = layers::distinct(image);
+    let mut tocs = Vec::new();
+    for layer in &layers {
+        tocs.push(Arc::new(store.toc(&layer.blob.digest, &layer.diff_id)?));
+    }
+    let tree = Tree::from_layers(tocs.iter().cloned())?;
+    let mut contents = Contents::open(store, &layers, &tocs, &tree, reporter)?;
+    let total = tree
+        .walk(&LayerPath::root())
+        .map(|(_, found)| found.entry().size())
+        .sum();
+    let task = reporter.start("exporting", Unit::Bytes, Some(total));
+    let mut writer = LayerWriter::start(sink, compression, THREADS)?;
+    let mut first_names: HashMap<Inode, LayerPath> = HashMap::new();
+    for (path, found) in tree.walk(&LayerPath::root()) {
+        let mut entry = found.entry().clone();
+        entry.path = path.clone();
+        if !entry.is_directory()
+            && let Some(first) = first_names.insert(found.inode, path.clone())
+        {
+            entry.kind = EntryKind::HardLink {
+                target: first.clone(),
+            };
+            first_names.insert(found.inode, first);
+        }
+        if let EntryKind::File { .. } = entry.kind {
+            contents
+                .with(&found, |content| writer.add(entry, content))
+                .context(|| format!("cannot export `{path}`"))?;
+        } else {
+            writer.add(entry, &mut io::empty())?;
+        }
+        task.advance(found.entry().size());
+    }
+    let (mut sink, _) = writer.finish()?;
+    sink.flush().doing(|| "cannot write the tar".to_owned())?;
+    task.done("exported");
+    Ok(sink)
+}
+
+/// The same into a file, which appears when it is complete.
+pub(crate) fn to_file(
+    store: &Store,
+    image: &Image,
+    path: &Path,
+    compression: Compression,
+    reporter: &dyn Reporter,
+) -> Result<()> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}.part", random_hex()));
+    let part = Path::new(&part);
+    let file = File::create_new(part).path("create", part)?;
+    let written = to_writer(store, image, file, compression, reporter)
+        .and_then(|_| std::fs::rename(part, path).path("create", path));
+    if written.is_err() {
+        // The error that brought us here is the one to report.
+        let _ = std::fs::remove_file(part);
+    }
+    written
+}
+
+/// The contents of all layers.
+struct Contents {
+    readers: Vec<ContentReader>,
+}
+
+impl Contents {
+    fn open(
+        store: &Store,
+        layers: &[LayerOf],
+        tocs: &[Arc<Toc>],
+        tree: &Tree,
+        reporter: &dyn Reporter,
+    ) -> Result<Self> {
+        let jumps = jumps_back(tree, layers.len());
+        let mut readers = Vec::new();
+        for ((layer, toc), jumps) in layers.iter().zip(tocs).zip(jumps) {
+            // Going back in a compressed layer means decompressing it again from the start unless
+            // there are points to restart from; a hostile order would take for ever.
+            let digest = if jumps && toc.restarts.is_empty() {
+                let task = reporter.start("decompressing", Unit::Bytes, Some(layer.blob.size));
+                tars::ensure(store, layer, &*task)?;
+                &layer.diff_id
+            } else {
+                &layer.blob.digest
+            };
+            let blob = store.open_blob(digest)?;
+            readers.push(ContentReader::new(blob, Arc::clone(toc))?);
+        }
+        Ok(Self { readers })
+    }
+
+    fn with<T>(
+        &mut self,
+        found: &Found<'_>,
+        act: impl FnOnce(&mut dyn io::Read) -> Result<T>,
+    ) -> Result<T> {
+        let reader = found
+            .layer
+            .and_then(|layer| self.readers.get_mut(layer))
+            .ok_or_else(|| Error::failed("a file belongs to no layer"))?;
+        act(&mut reader.open(found.entry)?)
+    }
+}
+
+/// For each layer whether the merged order of files is not the order of its tar.
+fn jumps_back(tree: &Tree, layers: usize) -> Vec<bool> {
+    let mut reached = vec![0; layers];
+    let mut jumps = vec![false; layers];
+    for (path, found) in tree.walk(&LayerPath::root()) {
+        let (Some(layer), EntryKind::File { size: 1.. }) = (found.layer, &found.entry().kind)
+        else {
+            continue;
+        };
+        if found.entry().path != path {
+            // A further name: no content is read for it.
+            continue;
+        }
+        if found.entry.offset < reached[layer] {
+            jumps[layer] = true;
+        }
+        reached[layer] = found.entry.offset;
+    }
+    jumps
+}
