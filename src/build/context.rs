@@ -1,9 +1,8 @@
 //! The build context: a directory seen through its ignore rules. Files are looked at in place;
 //! nothing is ever copied out of it or written into it.
 
-use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::build::items::{Content, Item, Node, SourceTree};
 use crate::build::stat_cache::FileState;
@@ -20,8 +19,6 @@ pub(crate) struct ContextTree {
     name: String,
     root: Arc<Root>,
     rules: IgnoreRules,
-    /// What has been walked: several COPYs often take the same directory.
-    walked: Mutex<HashMap<LayerPath, Arc<Vec<Item>>>>,
 }
 
 impl ContextTree {
@@ -31,7 +28,6 @@ impl ContextTree {
             name,
             root: Arc::new(root),
             rules,
-            walked: Mutex::new(HashMap::new()),
         }
     }
 
@@ -215,16 +211,7 @@ impl SourceTree for ContextTree {
     }
 
     fn below(&self, path: &LayerPath) -> Result<Vec<Item>> {
-        let poisoned = |_| Error::failed("another thread of the build has failed");
-        if let Some(items) = self.walked.lock().map_err(|_| poisoned(()))?.get(path) {
-            return Ok(items.as_ref().clone());
-        }
-        let items = Arc::new(self.walk(path)?);
-        self.walked
-            .lock()
-            .map_err(|_| poisoned(()))?
-            .insert(path.clone(), Arc::clone(&items));
-        Ok(items.as_ref().clone())
+        self.walk(path)
     }
 
     fn is_ignored(&self, path: &LayerPath) -> bool {

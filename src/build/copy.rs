@@ -107,6 +107,8 @@ pub(crate) struct Gathered<'a> {
     destination: Destination<'a>,
     flags: Flags,
     items: BTreeMap<LayerPath, Item>,
+    /// The directory of the last item: the next one is mostly in it too.
+    last_parent: LayerPath,
 }
 
 impl<'a> Gathered<'a> {
@@ -116,6 +118,7 @@ impl<'a> Gathered<'a> {
             destination,
             flags,
             items: BTreeMap::new(),
+            last_parent: LayerPath::root(),
         }
     }
 
@@ -177,7 +180,7 @@ impl<'a> Gathered<'a> {
                     }
                     self.put(join(&into, &below), item)?;
                 }
-                self.imply_directory(&into);
+                self.imply_directories(&into);
             }
             Some(_) => {
                 let name = source.path.file_name().unwrap_or_default().to_vec();
@@ -243,8 +246,20 @@ impl<'a> Gathered<'a> {
             let owner = (item.entry.uid, item.entry.gid);
             self.put_owned(path, item, self.flags.owner.unwrap_or(owner))?;
         }
-        self.imply_directory(&self.destination.path.clone());
+        self.imply_directories(&self.destination.path.clone());
         Ok(())
+    }
+
+    fn imply_directories(&mut self, path: &LayerPath) {
+        let mut directory = Some(path.clone());
+        while let Some(path) = directory.filter(|path| !path.is_root()) {
+            // What is listed already has implied what is above it.
+            if self.items.contains_key(&path) {
+                break;
+            }
+            self.imply_directory(&path);
+            directory = path.parent();
+        }
     }
 
     fn imply_directory(&mut self, path: &LayerPath) {
@@ -265,10 +280,10 @@ impl<'a> Gathered<'a> {
 
     fn put_owned(&mut self, path: LayerPath, mut item: Item, owner: (u32, u32)) -> Result<()> {
         refuse_marker(&path)?;
-        let mut parent = path.parent();
-        while let Some(directory) = parent {
-            self.imply_directory(&directory);
-            parent = directory.parent();
+        let parent = path.parent().unwrap_or_default();
+        if parent != self.last_parent {
+            self.imply_directories(&parent);
+            self.last_parent = parent;
         }
         item.entry.path.clone_from(&path);
         (item.entry.uid, item.entry.gid) = owner;

@@ -141,6 +141,7 @@ impl Results {
 
 /// Builds as `options` say and names the result.
 pub(crate) fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Result<Built> {
+    let options = &with_source_date_epoch(options)?;
     let (directory, source) = file::load(store, options)?;
     let kubefile = source.parse()?;
     reporter.note(&format!("building from {}", source.name));
@@ -194,6 +195,22 @@ pub(crate) fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -
     }
     save_stat_cache(files, reporter);
     finish(store, options, &source, written, counts)
+}
+
+/// The build argument counts like the variable (reproducible-builds.org, as BuildKit has it).
+fn with_source_date_epoch(options: &Options) -> Result<Options> {
+    let mut options = options.clone();
+    if let (None, Some(text)) = (
+        options.timestamp,
+        options.build_args.get("SOURCE_DATE_EPOCH"),
+    ) {
+        let seconds = text.parse().map_err(|_| {
+            Error::usage(format!("the build argument SOURCE_DATE_EPOCH is `{text}`"))
+                .hint("it is a number of seconds since 1970")
+        })?;
+        options.timestamp = Some(seconds);
+    }
+    Ok(options)
 }
 
 fn finish(
@@ -272,20 +289,20 @@ fn build_platform(
         .index;
     let numbers = Mutex::new((0, 0));
     let outcomes: Vec<Result<()>> = std::thread::scope(|threads| {
-        let handles: Vec<_> = plan
-            .stages
-            .iter()
-            .map(|stage| {
-                let (plan, numbers) = (&plan, &numbers);
-                threads.spawn(move || run_stage(shared, plan, stage, numbers))
-            })
-            .collect();
-        let join = |handle: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-            handle
-                .join()
-                .unwrap_or_else(|_| Err(Error::failed("a stage's thread died")))
+        let Some((last, others)) = plan.stages.split_last() else {
+            return Vec::new();
         };
-        handles.into_iter().map(join).collect()
+        let (plan, numbers) = (&plan, &numbers);
+        let handles: Vec<_> = others
+            .iter()
+            .map(|stage| threads.spawn(move || run_stage(shared, plan, stage, numbers)))
+            .collect();
+        let mut outcomes = vec![run_stage(shared, plan, last, numbers)];
+        for handle in handles {
+            let died = |_| Err(Error::failed("a stage's thread died"));
+            outcomes.push(handle.join().unwrap_or_else(died));
+        }
+        outcomes
     });
     outcomes.into_iter().collect::<Result<Vec<()>>>()?;
     if let Ok((cached, steps)) = numbers.into_inner() {

@@ -269,7 +269,10 @@ mod tests {
     fn the_grammar_is_sound() {
         arguments::command().debug_assert();
         for (verb, _) in VERBS {
-            assert!(arguments::command().find_subcommand(verb).is_some(), "{verb}");
+            assert!(
+                arguments::command().find_subcommand(verb).is_some(),
+                "{verb}"
+            );
         }
     }
 }
