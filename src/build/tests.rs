@@ -286,7 +286,7 @@ fn errors_name_the_place_and_the_way_out() {
         .file("secret", "s");
     let error = bench.error("FROM scratch\nCOPY script/init.sh /\n");
     assert!(
-        error.contains("Kubefile:2: COPY script/init.sh /"),
+        error.contains("2 | COPY script/init.sh /\n  |      ^^^^^^^^^^^^^^"),
         "{error}"
     );
     assert!(error.contains("did you mean `scripts`"), "{error}");
