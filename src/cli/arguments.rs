@@ -4,8 +4,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
 use crate::cli::commands::{
-    build, cat, completion, df, diff, export, help_all, history, images, inspect, load, ls, man,
-    mount, mounts, prune, rmi, save, tag, tree, umount, version,
+    build, cat, completion, create, df, diff, export, help_all, history, images, inspect, load, ls,
+    man, mount, mounts, prune, rmi, save, scrub, tag, tree, umount, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -46,11 +46,13 @@ pub(crate) enum Verb {
     Mount(mount::MountArgs),
     Umount(umount::UmountArgs),
     Mounts(mounts::MountsArgs),
+    Create(create::CreateArgs),
     Export(export::ExportArgs),
     Save(save::SaveArgs),
     Load(load::LoadArgs),
     Prune(prune::PruneArgs),
     Df(df::DfArgs),
+    Scrub(scrub::ScrubArgs),
     Version(version::VersionArgs),
     Completion(completion::CompletionArgs),
     Man(man::ManArgs),
@@ -75,11 +77,13 @@ impl Verb {
             Self::Mount(args) => mount::run(&args, context),
             Self::Umount(args) => umount::run(&args, context),
             Self::Mounts(args) => mounts::run(&args, context),
+            Self::Create(args) => create::run(&args, context),
             Self::Export(args) => export::run(&args, context),
             Self::Save(args) => save::run(&args, context),
             Self::Load(args) => load::run(&args, context),
             Self::Prune(args) => prune::run(&args, context),
             Self::Df(args) => df::run(&args, context),
+            Self::Scrub(args) => scrub::run(&args, context),
             Self::Version(args) => version::run(&args, context),
             Self::Completion(args) => completion::run(&args, context),
             Self::Man(args) => man::run(&args, context),
