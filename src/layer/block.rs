@@ -53,7 +53,7 @@ pub(super) struct Packer {
 
 enum Codec {
     None,
-    Gzip(Compress),
+    Gzip { deflate: Compress, level: u32 },
     Zstd(Compressor<'static>),
 }
 
@@ -62,9 +62,10 @@ impl Packer {
     pub(super) fn new(compression: Compression) -> Result<Self> {
         let codec = match compression {
             Compression::None => Codec::None,
-            Compression::Gzip { level } => {
-                Codec::Gzip(Compress::new(flate2::Compression::new(level), false))
-            }
+            Compression::Gzip { level } => Codec::Gzip {
+                deflate: new_deflate(level),
+                level,
+            },
             Compression::Zstd { level } => Codec::Zstd(new_zstd(level)?),
         };
         Ok(Self {
@@ -77,12 +78,10 @@ impl Packer {
     /// Compresses `block` into `spare`, or leaves it as it is.
     pub(super) fn pack(&mut self, block: Block, mut spare: Vec<u8>) -> Result<Packed> {
         let mut crc = Crc::new();
-        if matches!(self.codec, Codec::Gzip(_)) {
+        if matches!(self.codec, Codec::Gzip { .. }) {
             crc.update(&block);
         }
         spare.clear();
-        // One byte less than the block: what does not fit is not worth compressing.
-        spare.reserve(block.len());
         let smaller = self.shrinks(&block)? && self.compress(&block, &mut spare)?;
         Ok(Packed {
             block,
@@ -94,15 +93,22 @@ impl Packer {
     fn compress(&mut self, block: &[u8], output: &mut Vec<u8>) -> Result<bool> {
         match &mut self.codec {
             Codec::None => Ok(false),
-            Codec::Gzip(deflate) => {
+            Codec::Gzip { deflate, level } => {
                 deflate.reset();
+                // Room for the worst case: nine bits for each byte.
+                output.reserve(block.len() + block.len() / 8 + (64 << 10));
                 // A block's bytes depend on how they are cut into calls, so it is always one.
                 let status = deflate
                     .compress_vec(block, output, FlushCompress::Full)
                     .map_err(|error| Error::failed("cannot deflate").caused_by(error))?;
                 let all_in = deflate.total_in() == block.len() as u64;
                 let all_out = output.len() < output.capacity();
-                Ok(status == Status::Ok && all_in && all_out && output.len() < block.len())
+                if !(status == Status::Ok && all_in && all_out) {
+                    // zlib-rs 0.6.8 does not forget pending output on reset.
+                    *deflate = new_deflate(*level);
+                    return Ok(false);
+                }
+                Ok(output.len() < block.len())
             }
             Codec::Zstd(zstd) => {
                 output.reserve(zstd::zstd_safe::compress_bound(block.len()));
@@ -138,6 +144,10 @@ impl Packer {
 /// Samples of a block that decide whether it shrinks, and bytes in each.
 const SAMPLES: usize = 8;
 const SAMPLE: usize = 8 << 10;
+
+fn new_deflate(level: u32) -> Compress {
+    Compress::new(flate2::Compression::new(level), false)
+}
 
 fn new_zstd(level: i32) -> Result<Compressor<'static>> {
     Compressor::new(level).map_err(|error| Error::io("cannot set up zstd", error))
@@ -210,6 +220,34 @@ mod tests {
         let second = packer.pack(block, Vec::new()).unwrap();
         assert_eq!(first.compressed, second.compressed);
         second
+    }
+
+    /// What deceives the probe grows at level 1, which codes most bytes in nine bits.
+    #[test]
+    fn blocks_that_grow_leave_nothing_behind() {
+        let mut deceiving = noise(1 << 20);
+        let stride = (deceiving.len() - SAMPLE) / (SAMPLES - 1);
+        for start in (0..deceiving.len()).step_by(stride).take(6) {
+            let end = (start + SAMPLE).min(deceiving.len());
+            deceiving[start..end].fill(0);
+        }
+        for level in [1, 6] {
+            let mut packer = Packer::new(Compression::Gzip { level }).unwrap();
+            let mut outputs = Vec::new();
+            for bytes in [
+                &b"text ".repeat(100_000),
+                &deceiving,
+                &b"text ".repeat(100_000),
+            ] {
+                let mut buffer = Pool::new(1, bytes.len()).take().unwrap();
+                buffer.bytes_mut().copy_from_slice(bytes);
+                let packed = packer.pack(buffer.freeze(bytes.len()), Vec::new()).unwrap();
+                outputs.push(packed.compressed);
+            }
+            assert_eq!(outputs[0], outputs[2]);
+            assert!(outputs[0].is_some());
+            assert_eq!(outputs[1].is_none(), level == 1);
+        }
     }
 
     #[test]

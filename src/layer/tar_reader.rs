@@ -8,7 +8,7 @@ use std::io::{self, BufReader, Read};
 
 use crate::error::{Error, Kind, Result};
 use crate::layer::pax::{self, Records};
-use crate::layer::sparse::{self, PaxSparse, Piece};
+use crate::layer::sparse::{self, Piece};
 use crate::layer::tar_header::{self as header, BLOCK, Field, TypeFlag};
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime, tar_writer};
 

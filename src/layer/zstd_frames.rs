@@ -128,7 +128,7 @@ mod tests {
     fn frames_are_cut_where_they_end() {
         let mut stream = Vec::new();
         let mut expected = Vec::new();
-        let noise: Vec<u8> = (0..700_000_u64).map(|n| (n * n >> 7) as u8).collect();
+        let noise: Vec<u8> = (0..700_000_u64).map(|n| ((n * n) >> 7) as u8).collect();
         for length in [0, 1, 255, 256, 257, 65_791, 65_792, 700_000] {
             for content in [&noise[..length], &vec![b'x'; length]] {
                 for frame in [

@@ -1,9 +1,9 @@
 //! What goes in comes out, from our reader and from others, and the bytes never vary.
 
 use std::collections::BTreeMap;
-use std::io::{self, Cursor};
+use std::io;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
