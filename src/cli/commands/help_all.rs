@@ -15,12 +15,13 @@ pub(crate) fn run(_args: &HelpAllArgs, context: &Context) -> Result<()> {
     let mut command = arguments::command().term_width(100);
     command.build();
     let mut text = format!("# imgctl\n\n{}\n", command.render_help());
-    let names: Vec<String> = command
+    let mut names: Vec<(usize, String)> = command
         .get_subcommands()
         .filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
-        .map(|verb| verb.get_name().to_owned())
+        .map(|verb| (verb.get_display_order(), verb.get_name().to_owned()))
         .collect();
-    for name in names {
+    names.sort();
+    for (_, name) in names {
         // The global flags were shown with the program.
         let globals: Vec<clap::Id> = command
             .get_arguments()
@@ -30,7 +31,8 @@ pub(crate) fn run(_args: &HelpAllArgs, context: &Context) -> Result<()> {
         if let Some(verb) = command.find_subcommand_mut(&name) {
             let verb = verb.clone().mut_args(|argument| {
                 let global = argument.is_global_set() && globals.contains(argument.get_id());
-                argument.hide(global)
+                let hidden = argument.is_hide_set();
+                argument.hide(global || hidden)
             });
             text.push_str(&format!(
                 "# imgctl {name}\n\n{}\n",
