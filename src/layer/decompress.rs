@@ -2,8 +2,12 @@
 //! (all frames), plain tar; for ADD also bzip2 and xz.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{IoContext, Result};
+use crate::error::{Error, IoContext, Result};
+use crate::layer::Limits;
+use crate::layer::tar_reader::RATIO_FROM;
 
 #[cfg(test)]
 mod tests;
@@ -57,6 +61,73 @@ pub(crate) fn decompress<'a>(
     let format = Format::sniff(&start);
     let reader = BufReader::with_capacity(256 << 10, Cursor::new(start).chain(reader));
     Ok((format, decoder(format, reader)?))
+}
+
+/// Like [`decompress`], but reading fails once the output is beyond `limits.size`, or beyond
+/// `limits.ratio` times the input (looked at from 64 MiB on).
+pub(crate) fn decompress_within<'a>(
+    reader: impl Read + Send + 'a,
+    limits: Limits,
+) -> Result<(Format, Box<dyn Read + Send + 'a>)> {
+    let input = Arc::new(AtomicU64::new(0));
+    let counted = Counted {
+        reader,
+        count: Arc::clone(&input),
+    };
+    let (format, reader) = decompress(counted)?;
+    let bounded = Bounded {
+        reader,
+        input,
+        output: 0,
+        limits,
+    };
+    Ok((format, Box::new(bounded)))
+}
+
+struct Counted<R> {
+    reader: R,
+    count: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.count.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+struct Bounded<R> {
+    reader: R,
+    input: Arc<AtomicU64>,
+    output: u64,
+    limits: Limits,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.output += count as u64;
+        check_ratio(self.output, self.input.load(Ordering::Relaxed), self.limits)?;
+        Ok(count)
+    }
+}
+
+/// Fails if `output` bytes are too many, or too many for `input` bytes.
+pub(super) fn check_ratio(output: u64, input: u64, limits: Limits) -> Result<()> {
+    if output > limits.size {
+        return Err(Error::bad_content(format!(
+            "it expands to more than the limit of {} bytes",
+            limits.size
+        )));
+    }
+    if output > RATIO_FROM && output / limits.ratio.max(1) > input {
+        return Err(Error::bad_content(format!(
+            "it expands to more than {} times its size",
+            limits.ratio
+        )));
+    }
+    Ok(())
 }
 
 /// The decompressor of a format.

@@ -13,8 +13,8 @@ use crossbeam_channel::{Receiver, bounded};
 use crate::error::{Error, IoContext, Result};
 use crate::image::{Algorithm, Digest};
 use crate::layer::blob_reader::{self, Piece};
+use crate::layer::decompress;
 use crate::layer::pipe::{Block, HashThread};
-use crate::layer::tar_reader::RATIO_FROM;
 use crate::layer::{Entry, EntryKind, Limits, TarReader, Toc, TocEntry};
 
 #[cfg(test)]
@@ -192,7 +192,7 @@ struct TarStream<'a> {
     position: usize,
     hash: HashThread,
     shared: &'a Shared,
-    ratio: u64,
+    limits: Limits,
     total: u64,
 }
 
@@ -204,7 +204,7 @@ impl<'a> TarStream<'a> {
             position: 0,
             hash,
             shared,
-            ratio: limits.ratio,
+            limits,
             total: 0,
         }
     }
@@ -217,13 +217,8 @@ impl<'a> TarStream<'a> {
         self.hash.send(&block);
         self.total += block.len() as u64;
         let compressed = self.shared.compressed.load(Ordering::Relaxed);
-        if self.total > RATIO_FROM && self.total / self.ratio.max(1) > compressed {
-            return Err(Error::bad_content(format!(
-                "the layer expands to more than {} times its size",
-                self.ratio
-            ))
-            .into());
-        }
+        decompress::check_ratio(self.total, compressed, self.limits)
+            .map_err(|error| error.context("the layer is too large"))?;
         Ok(Some(block))
     }
 }

@@ -53,6 +53,11 @@ impl Default for Limits {
 /// Ratios of small archives say nothing: they are looked at beyond these bytes of output.
 pub(super) const RATIO_FROM: u64 = 64 << 20;
 
+/// Bytes of names, link targets and extended attributes of all entries together: some, and as
+/// many for each entry as real layers hardly ever have.
+const METADATA: u64 = 64 << 20;
+const METADATA_PER_ENTRY: u64 = 512;
+
 /// Bytes of one component of a path: what Linux file systems take (NAME_MAX).
 const MAX_NAME: usize = 255;
 
@@ -65,6 +70,8 @@ pub(crate) struct TarReader<R> {
     /// PAX records for all entries that follow.
     global: Records,
     entries: u64,
+    /// Bytes of names and extended attributes so far.
+    metadata: u64,
     /// Bytes of holes in sparse files so far.
     holes: u64,
     current: Content,
@@ -102,6 +109,7 @@ impl<R: Read> TarReader<R> {
             limits,
             global: Records::new(),
             entries: 0,
+            metadata: 0,
             holes: 0,
             current: Content::default(),
             ended: false,
@@ -296,6 +304,7 @@ impl<R: Read> TarReader<R> {
         if no_name || links_root {
             return Err(refuse("the entry has no name, or links to none"));
         }
+        self.count_metadata(&entry)?;
         Ok(entry)
     }
 
@@ -353,6 +362,23 @@ impl<R: Read> TarReader<R> {
                 stretch: 0,
             }),
         };
+        Ok(())
+    }
+
+    /// Readers keep names and attributes of all entries in memory, while an attacker's compress
+    /// a thousandfold: their sum is bounded.
+    fn count_metadata(&mut self, entry: &Entry) -> Result<()> {
+        let link = match &entry.kind {
+            EntryKind::Symlink { target } => target.len(),
+            EntryKind::HardLink { target } => target.as_bytes().len(),
+            _ => 0,
+        };
+        let xattrs = entry.xattrs.iter();
+        let xattrs: usize = xattrs.map(|(name, value)| name.len() + value.len()).sum();
+        self.metadata += (entry.path.as_bytes().len() + link + xattrs) as u64;
+        if self.metadata > METADATA + METADATA_PER_ENTRY * self.entries {
+            return Err(refuse("names and extended attributes are too large in sum"));
+        }
         Ok(())
     }
 

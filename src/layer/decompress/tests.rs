@@ -121,6 +121,28 @@ fn truncated_streams_are_errors() {
 }
 
 #[test]
+fn bombs_are_defused() {
+    let zeros = vec![0; 80 << 20];
+    let within = |blob: &[u8], limits| {
+        let (_, mut reader) = decompress_within(blob, limits).unwrap();
+        io::copy(&mut reader, &mut io::sink())
+    };
+    let blob = zstd(&zeros);
+    let ratio = |ratio| Limits {
+        ratio,
+        ..Limits::default()
+    };
+    assert!(within(&blob, ratio(1000)).is_err());
+    assert_eq!(within(&blob, ratio(1_000_000)).unwrap(), 80 << 20);
+    assert_eq!(within(&zeros, ratio(1)).unwrap(), 80 << 20);
+    let small = Limits {
+        size: 1 << 20,
+        ..Limits::default()
+    };
+    assert!(within(&zeros, small).is_err());
+}
+
+#[test]
 fn a_frame_that_wants_too_much_memory_is_refused() {
     // Window descriptor: 2 to the power of 10 + 31.
     let hostile = [0x28, 0xb5, 0x2f, 0xfd, 0, 31 << 3, 1, 0, 0];

@@ -421,3 +421,21 @@ fn noise_never_panics() {
             }
         });
 }
+
+#[test]
+fn attributes_cannot_fill_the_memory() {
+    let hostile = [
+        pax(&[("SCHILY.xattr.user.a", &"x".repeat(1 << 19))]),
+        file("a", ""),
+    ]
+    .concat();
+    let tar = hostile.repeat(140);
+    let mut reader = TarReader::new(&tar[..], Limits::default());
+    let outcome = (0..140).try_for_each(|_| reader.next_entry().map(drop));
+    assert!(
+        outcome
+            .unwrap_err()
+            .to_string()
+            .contains("too large in sum")
+    );
+}
