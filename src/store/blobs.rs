@@ -10,7 +10,6 @@ use crate::fs::lock::{Lock, Mode};
 use crate::image::{Algorithm, Digest, Hasher};
 use crate::store::Store;
 use crate::store::layout::unique_name;
-pub(crate) use crate::store::lease::Lease;
 
 /// After so many bytes their write-back is started, so that the sync at the end finds little to
 /// do.
@@ -224,6 +223,10 @@ impl Store {
     }
 
     /// Makes a finished file visible under `path`, replacing what is there.
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "the file is no longer to be written to"
+    )]
     pub(super) fn publish(&self, ingest: Ingest, path: &Path, mode: u32) -> Result<()> {
         ingest
             .file
@@ -238,6 +241,10 @@ impl Store {
     }
 
     /// Makes a file visible that can be made again if a power cut takes it.
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "the file is no longer to be written to"
+    )]
     pub(super) fn publish_unsynced(&self, ingest: Ingest, path: &Path) -> Result<()> {
         std::fs::rename(&ingest.path, path).path("create", path)
     }

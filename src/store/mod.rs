@@ -21,7 +21,6 @@ pub(crate) mod usage;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-pub(crate) use blobs::Ingest;
 pub(crate) use images::{Image, Named};
 pub(crate) use lease::Lease;
 

@@ -160,9 +160,8 @@ impl Store {
             }
         }
         let notes = &mut plan.notes;
-        let mut live = self.reachable(Store::named_descriptors(&kept), &mut |note| {
-            notes.push(note)
-        })?;
+        let mut note = |text| notes.push(text);
+        let mut live = self.reachable(Store::named_descriptors(&kept), &mut note)?;
         live.extend(in_use.iter().cloned());
         self.find_cache_garbage(options, &mut live, &mut plan.garbage)?;
         for digest in self.blob_digests()? {

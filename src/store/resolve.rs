@@ -3,6 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::image::manifest::MAX_DOCUMENT;
 use crate::image::{Descriptor, Digest, Document, Reference, media_type};
+use crate::kubefile::suggest;
 use crate::store::images::is_document;
 use crate::store::{Named, Store};
 
@@ -10,6 +11,8 @@ use crate::store::{Named, Store};
 const MIN_PREFIX: usize = 4;
 /// So many near names are worth showing.
 const MAX_NEAR: usize = 3;
+/// What short names of images built here are filed under.
+const LOCAL: &str = "localhost/";
 
 impl Store {
     /// What `name` means here: a full or short name, a digest, or an image ID prefix (at least
@@ -165,39 +168,28 @@ fn not_found(names: &[Named], name: &str) -> Error {
     }
 }
 
-/// Names of the store that differ from `name` by little, or only by their registry or tag.
+/// Names that differ only by registry or tag; else the one that is a slip of the keyboard away.
 fn near_names(names: &[Named], name: &str) -> Vec<String> {
     let wanted = Reference::parse(name).ok();
-    let mut near: Vec<(usize, String)> = names
+    let all: Vec<String> = names
         .iter()
         .filter_map(|named| named.reference.as_ref())
-        .filter_map(|other| {
-            let full = other.to_string();
-            let short = full.strip_prefix("localhost/").unwrap_or(&full);
-            let same = wanted
-                .as_ref()
-                .is_some_and(|wanted| wanted.repository() == other.repository());
-            let distance = distance(name, &full).min(distance(name, short));
-            let close = distance <= 1 + name.len() / 5;
-            (same || close).then_some((distance, full))
-        })
+        .map(ToString::to_string)
         .collect();
-    near.sort();
-    near.truncate(MAX_NEAR);
-    near.into_iter().map(|(_, name)| name).collect()
-}
-
-/// Levenshtein's distance in bytes; names of an image are ASCII and short.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(row[j + 1] + 1);
-        }
+    let siblings = names.iter().filter_map(|named| {
+        let other = named.reference.as_ref()?;
+        (other.repository() == wanted.as_ref()?.repository()).then(|| other.to_string())
+    });
+    let siblings: Vec<String> = siblings.take(MAX_NEAR).collect();
+    if !siblings.is_empty() {
+        return siblings;
     }
-    row[b.len()]
+    let short = |full: &'_ str| full.strip_prefix(LOCAL).unwrap_or(full).to_owned();
+    let shorts: Vec<String> = all.iter().map(|full| short(full)).collect();
+    let candidates = shorts.iter().chain(&all).map(String::as_str);
+    suggest::closest(name, candidates)
+        .and_then(|near| all.iter().find(|full| *full == near || short(full) == near))
+        .cloned()
+        .into_iter()
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! Between the two families of manifests: OCI and Docker schema 2. Layers and configs stay as they
-//! are, except that Docker's family has no zstd: such layers are compressed again with gzip.
+//! From OCI manifests to Docker schema 2. Layers and configs stay as they are, except that Docker's
+//! family has no zstd: such layers are compressed again with gzip.
 
 use crate::error::{Context, Error, Result};
 use crate::image::{Descriptor, Manifest, media_type};
@@ -39,23 +39,6 @@ pub(crate) fn to_docker(store: &Store, image: &Image) -> Result<Image> {
                 ))
                 .hint("use an OCI format"));
             }
-        };
-        media.clone_into(&mut layer.media_type);
-    }
-    stored(store, image, manifest)
-}
-
-/// The same image with an OCI manifest, stored.
-pub(crate) fn to_oci(store: &Store, image: &Image) -> Result<Image> {
-    let mut manifest = image.manifest.clone();
-    manifest.media_type = Some(media_type::OCI_MANIFEST.to_owned());
-    media_type::OCI_CONFIG.clone_into(&mut manifest.config.media_type);
-    for layer in &mut manifest.layers {
-        let media = match layer.media_type.as_str() {
-            media_type::DOCKER_LAYER => media_type::OCI_LAYER,
-            media_type::DOCKER_LAYER_GZIP => media_type::OCI_LAYER_GZIP,
-            "application/vnd.docker.image.rootfs.diff.tar.zstd" => media_type::OCI_LAYER_ZSTD,
-            _ => continue,
         };
         media.clone_into(&mut layer.media_type);
     }

@@ -210,7 +210,7 @@ fn directories_are_loaded_and_files_name_lone_tags() {
         assert_eq!(names(&loaded.unwrap()), [name]);
     }
     std::fs::remove_dir_all(directory.join("blobs")).unwrap();
-    let fresh = super::test_archives::fixture();
+    let fresh = test_archives::fixture();
     let input = Input::Path(&directory);
     let error = load(&fresh.store, input, &LoadOptions::default(), &Silent).unwrap_err();
     assert_refused(&fresh.store, &error, "does not contain blob");

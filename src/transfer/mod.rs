@@ -11,7 +11,7 @@ mod output;
 pub(crate) mod save;
 mod verify;
 
-pub(crate) use load::{Input, LoadOptions, Loaded, load};
+pub(crate) use load::{Input, LoadOptions, load};
 pub(crate) use save::{ArchiveFormat, OuterCompression, Output, SaveOptions, save};
 
 #[cfg(test)]

@@ -60,19 +60,12 @@ enum Shape {
 }
 
 /// A layout in a directory.
-#[derive(Debug)]
 pub(super) struct LayoutDirectory<'a> {
     root: Root,
     shape: Shape,
     store: &'a Store,
     imported: &'a mut Vec<Digest>,
     task: &'a dyn Task,
-}
-
-impl std::fmt::Debug for dyn Task + '_ {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Task")
-    }
 }
 
 impl<'a> LayoutDirectory<'a> {

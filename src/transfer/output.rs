@@ -26,6 +26,7 @@ pub(crate) enum OuterCompression {
 }
 
 /// A member's content.
+#[derive(Clone, Copy)]
 pub(super) enum Content<'a> {
     Bytes(&'a [u8]),
     /// A file of exactly so many bytes, read from where it stands.
@@ -43,7 +44,7 @@ impl Content<'_> {
 
 /// Takes the members of an archive one after another.
 pub(super) enum Target<'a> {
-    Tar(Tar<'a>),
+    Tar(Box<Tar<'a>>),
     Directory(Directory),
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{Seek, Write};
 use std::path::Path;
 
 use serde::Serialize;
@@ -75,9 +75,11 @@ pub(crate) fn save(
     }
     let mut target = match (output, options.format.is_directory()) {
         (Output::Path(path), true) => Target::Directory(Directory::create(path)?),
-        (Output::Path(path), false) => Target::Tar(Tar::to_path(path, options.compression)?),
+        (Output::Path(path), false) => {
+            Target::Tar(Box::new(Tar::to_path(path, options.compression)?))
+        }
         (Output::Stream(stream), false) => {
-            Target::Tar(Tar::to_stream(stream, options.compression)?)
+            Target::Tar(Box::new(Tar::to_stream(stream, options.compression)?))
         }
         (Output::Stream(_), true) => {
             return Err(Error::usage("a directory cannot be written to a stream")

@@ -10,7 +10,8 @@ use crate::layer::tar_writer::{END, append_header, padding};
 use crate::layer::{Entry, EntryKind, LayerPath};
 use crate::progress::Silent;
 use crate::store::{Options, Store};
-use crate::transfer::{Input, LoadOptions, Loaded, load};
+use crate::transfer::load::Loaded;
+use crate::transfer::{Input, LoadOptions, load};
 
 /// A store that is removed at the end.
 pub(super) struct Fixture {
