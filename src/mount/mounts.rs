@@ -105,7 +105,7 @@ struct Making<'a> {
 
 /// How an attempt with a back end that needs the kernel's consent went.
 enum Attempt {
-    Mounted(Mounted),
+    Mounted(Box<Mounted>),
     /// Not here: a container, a security module, the wrong file system, an old kernel.
     Refused(Error),
 }
@@ -113,7 +113,7 @@ enum Attempt {
 impl Attempt {
     fn or_fail(self) -> Result<Mounted> {
         match self {
-            Self::Mounted(mounted) => Ok(mounted),
+            Self::Mounted(mounted) => Ok(*mounted),
             Self::Refused(error) => Err(error),
         }
     }
@@ -126,10 +126,10 @@ impl Making<'_> {
         } else if erofs::is_better(self.store, self.image)?
             && let Attempt::Mounted(mounted) = self.erofs()?
         {
-            return Ok(mounted);
+            return Ok(*mounted);
         } else {
             match self.overlay()? {
-                Attempt::Mounted(mounted) => return Ok(mounted),
+                Attempt::Mounted(mounted) => return Ok(*mounted),
                 Attempt::Refused(error) => error,
             }
         };
@@ -191,7 +191,7 @@ impl Making<'_> {
         record.ready = true;
         record.write(&workspace.path(""))?;
         workspace.keep();
-        Ok(Attempt::Mounted(Mounted { record, notes }))
+        Ok(Attempt::Mounted(Box::new(Mounted { record, notes })))
     }
 
     fn checkout(&self, mut notes: Vec<String>) -> Result<Mounted> {

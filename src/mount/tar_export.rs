@@ -14,7 +14,7 @@ use crate::layer::{Compression, EntryKind, LayerPath, LayerWriter, Toc, Tree};
 use crate::mount::erofs::tars;
 use crate::mount::layers::{self, LayerOf};
 use crate::mount::workspace::random_hex;
-use crate::progress::{Reporter, Task, Unit};
+use crate::progress::{Reporter, Unit};
 use crate::store::Store;
 use crate::store::images::Image;
 

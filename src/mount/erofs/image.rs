@@ -202,7 +202,7 @@ fn file_data(found: &Found<'_>, size: u64) -> Result<Data> {
     let layer = found.layer.and_then(|layer| u16::try_from(layer + 1).ok());
     match layer {
         // A content cannot start before its header.
-        Some(device) if offset >= BLOCK && offset % BLOCK == 0 => Ok(Data::Device {
+        Some(device) if offset >= BLOCK && offset.is_multiple_of(BLOCK) => Ok(Data::Device {
             device,
             block: offset / BLOCK,
         }),

@@ -133,7 +133,7 @@ fn index_file(workspace: &Path) -> Result<File> {
         .f_type;
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    if i64::from(kind) == TMPFS {
+    if kind == TMPFS {
         let elsewhere = Path::new("/var/tmp");
         return rustix::fs::open(elsewhere, flags | OFlags::TMPFILE, mode)
             .map(File::from)
