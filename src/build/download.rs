@@ -9,7 +9,6 @@ use std::sync::Arc;
 use crate::build::context::ContextTree;
 use crate::build::items::{Content, Item, NO_TIME, SourceTree as _, rewound};
 use crate::error::{Context as _, Error, IoContext as _, Kind, Result};
-use crate::fs::atomic::remove_tree;
 use crate::fs::root::Root;
 use crate::image::{Digest, Hasher};
 use crate::kubefile::ignore::IgnoreRules;
@@ -193,16 +192,6 @@ fn file_name(path: &str) -> Option<String> {
     (!name.is_empty() && name != "." && name != "..").then(|| name.to_owned())
 }
 
-/// A temporary directory in the store, removed with the value.
-struct Checkout(PathBuf);
-
-impl Drop for Checkout {
-    fn drop(&mut self) {
-        // What stays behind is swept by the store's recovery.
-        let _ = remove_tree(&self.0);
-    }
-}
-
 /// Clones `URL[#REF[:SUBDIRECTORY]]` with the git that is installed. Every time is the commit's.
 pub(crate) fn git(
     store: &Store,
@@ -225,16 +214,9 @@ pub(crate) fn git(
     if reference.starts_with('-') || url.starts_with('-') {
         return Err(Error::usage(format!("`{source}` is not a git repository")));
     }
-    let unique = format!(
-        "git-{}-{}",
-        std::process::id(),
-        &blake3::hash(source.as_bytes()).to_hex()[..12]
-    );
-    let checkout = Checkout(store.path("ingest").join(unique));
-    remove_tree(&checkout.0)?;
-    std::fs::create_dir(&checkout.0).path("make", &checkout.0)?;
+    let checkout = store.scratch_directory()?;
     let run = |arguments: &[&str]| {
-        run_git(&checkout.0, arguments).context(|| format!("cannot clone {url}"))
+        run_git(checkout.path(), arguments).context(|| format!("cannot clone {url}"))
     };
     run(&["init", "--quiet"])?;
     run(&["fetch", "--quiet", "--depth", "1", "--", url, reference])?;
@@ -250,7 +232,7 @@ pub(crate) fn git(
         .parse()
         .unwrap_or(0);
     // The subdirectory is resolved inside the checkout, symlinks too (CVE-2026-33748).
-    let root = Root::open(&checkout.0)?;
+    let root = Root::open(checkout.path())?;
     let fd = root.open_directory(Path::new(if subdirectory.is_empty() {
         "."
     } else {
@@ -258,7 +240,7 @@ pub(crate) fn git(
     }))?;
     let hidden: &[u8] = if keep_git_dir { b"" } else { b".git" };
     let rules = IgnoreRules::parse(hidden).unwrap_or_default();
-    let tree = ContextTree::new(source.to_owned(), Root::from_fd(fd, &checkout.0), rules);
+    let tree = ContextTree::new(source.to_owned(), Root::from_fd(fd, checkout.path()), rules);
     spool(store, tree.below(&LayerPath::root())?, time)
 }
 

@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use crate::build::archive;
 use crate::build::options::{ContextSource, Options};
 use crate::error::{Context as _, Error, IoContext as _, Kind, Result};
-use crate::fs::atomic::remove_tree;
 use crate::fs::root::Root;
 use crate::kubefile::ast::Kubefile;
 use crate::kubefile::diagnostic;
 use crate::kubefile::ignore::IgnoreRules;
 use crate::layer::Limits;
 use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
-use crate::store::Store;
+use crate::store::{ScratchDirectory, Store};
 
 /// Default names, one only, the first that exists.
 const NAMES: [&str; 4] = ["Kubefile", "Sealfile", "Dockerfile", "Containerfile"];
@@ -48,16 +47,7 @@ impl Source {
 #[derive(Debug)]
 pub(crate) struct ContextDirectory {
     pub(crate) path: PathBuf,
-    temporary: bool,
-}
-
-impl Drop for ContextDirectory {
-    fn drop(&mut self) {
-        if self.temporary {
-            // What stays behind is swept by the store's recovery.
-            let _ = remove_tree(&self.path);
-        }
-    }
+    _temporary: Option<ScratchDirectory>,
 }
 
 /// The context and the Kubefile of a build.
@@ -79,7 +69,7 @@ pub(crate) fn load(store: &Store, options: &Options) -> Result<(Option<ContextDi
             }
             ContextDirectory {
                 path: path.clone(),
-                temporary: false,
+                _temporary: None,
             }
         }
         ContextSource::Archive(path) => {
@@ -221,17 +211,10 @@ fn unpack(store: &Store, file: std::fs::File, name: &str) -> Result<Option<Conte
     else {
         return Ok(None);
     };
-    let unique = format!(
-        "context-{}-{:x}",
-        std::process::id(),
-        blake3_of(name.as_bytes())
-    );
-    let path = store.path("ingest").join(unique);
-    remove_tree(&path)?;
-    std::fs::create_dir(&path).path("make", &path)?;
+    let temporary = store.scratch_directory()?;
     let context = ContextDirectory {
-        path,
-        temporary: true,
+        path: temporary.path().to_owned(),
+        _temporary: Some(temporary),
     };
     let root = Root::open(&context.path)?;
     let mut unpacker = Unpacker::new(
@@ -245,12 +228,4 @@ fn unpack(store: &Store, file: std::fs::File, name: &str) -> Result<Option<Conte
     }
     unpacker.finish()?;
     Ok(Some(context))
-}
-
-fn blake3_of(bytes: &[u8]) -> u64 {
-    let hash = blake3::hash(bytes);
-    hash.as_bytes()
-        .iter()
-        .take(8)
-        .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }

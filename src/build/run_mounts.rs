@@ -15,12 +15,12 @@ use crate::build::run_step::identity;
 use crate::build::stage::Stage;
 use crate::build::step_cache::Key;
 use crate::error::{Error, IoContext as _, Kind, Result};
-use crate::fs::atomic::remove_tree;
 use crate::fs::lock::{Lock, Mode};
 use crate::fs::root::Root;
 use crate::kubefile::ast::{CacheSharing, Mount, MountKind};
 use crate::layer::LayerPath;
 use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
+use crate::store::ScratchDirectory;
 
 /// Largest secret, in bytes (BuildKit's limit).
 const MAX_SECRET: u64 = 500 << 10;
@@ -31,34 +31,18 @@ pub(crate) struct Mounts {
     pub(crate) mounts: Vec<SandboxMount>,
     /// Secrets that are asked for as variables.
     pub(crate) env: Vec<(String, String)>,
-    directory: PathBuf,
+    directory: ScratchDirectory,
     count: usize,
     _locks: Vec<Lock>,
-}
-
-impl Drop for Mounts {
-    fn drop(&mut self) {
-        // What stays behind is swept by the store's recovery.
-        let _ = remove_tree(&self.directory);
-    }
 }
 
 impl Mounts {
     /// No mounts yet.
     pub(crate) fn new(stage: &Stage<'_>) -> Result<Self> {
-        let name = format!(
-            "run-{}-{}-{}",
-            std::process::id(),
-            stage.plan.index,
-            stage.steps
-        );
-        let directory = stage.shared.store.path("ingest").join(name);
-        remove_tree(&directory)?;
-        std::fs::create_dir(&directory).path("make", &directory)?;
         Ok(Self {
             mounts: Vec::new(),
             env: Vec::new(),
-            directory,
+            directory: stage.shared.store.scratch_directory()?,
             count: 0,
             _locks: Vec::new(),
         })
@@ -99,7 +83,7 @@ impl Mounts {
 
     fn fresh(&mut self) -> Result<PathBuf> {
         self.count += 1;
-        let path = self.directory.join(self.count.to_string());
+        let path = self.directory.path().join(self.count.to_string());
         std::fs::create_dir(&path).path("make", &path)?;
         Ok(path)
     }

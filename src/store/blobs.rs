@@ -143,20 +143,6 @@ impl Store {
         })
     }
 
-    /// A nameless file on the store's file system, for reading and writing; gone once closed.
-    pub(crate) fn scratch_file(&self) -> Result<File> {
-        let path = self.path("ingest").join(unique_name());
-        // The lock keeps sweepers off until the name is gone.
-        let _alive = Lock::acquire(&path, Mode::Exclusive, &mut || {})?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .path("open", &path)?;
-        std::fs::remove_file(&path).path("unlink", &path)?;
-        Ok(file)
-    }
-
     /// Puts a finished ingest under `digest`, which the caller has computed over exactly the
     /// bytes written. A blob that is already there wins.
     pub(crate) fn commit(&self, ingest: Ingest, digest: &Digest) -> Result<()> {

@@ -112,18 +112,6 @@ impl Store {
         }
     }
 
-    /// Removes unfinished files whose writer is gone: their lock is free.
-    pub(super) fn sweep_ingest(&self) {
-        let Ok(entries) = std::fs::read_dir(self.path("ingest")) else {
-            return;
-        };
-        for entry in entries.flatten() {
-            if let Ok(Some(_lock)) = Lock::try_acquire(&entry.path(), Mode::Exclusive) {
-                let _ = std::fs::remove_file(entry.path());
-            }
-        }
-    }
-
     /// Deletes what has been moved to `trash/`.
     pub(super) fn sweep_trash(&self) {
         let Ok(entries) = std::fs::read_dir(self.path("trash")) else {

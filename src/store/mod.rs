@@ -13,6 +13,7 @@ pub(crate) mod list;
 pub(crate) mod prune;
 mod reachable;
 mod resolve;
+mod scratch;
 pub(crate) mod scrub;
 mod scrub_snapshot;
 pub(crate) mod snapshots;
@@ -23,6 +24,7 @@ use std::sync::{Arc, Mutex};
 
 pub(crate) use images::{Image, Named};
 pub(crate) use lease::Lease;
+pub(crate) use scratch::ScratchDirectory;
 
 use crate::error::Result;
 use crate::fs::lock::{Lock, Mode};
