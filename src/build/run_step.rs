@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::build::items::{Content, Item, kind_of};
 use crate::build::layer_step::StageLayer;
 use crate::build::options::Network;
+use crate::build::run::idmap::Inside;
 use crate::build::run::spec::{self, Exit, MountKind, RunSpec, SandboxMount, Security, Stream};
 use crate::build::run::{self, passwd};
 use crate::build::run_mounts::{Mounts, mount_key};
@@ -237,7 +238,11 @@ impl Stage<'_> {
     fn changed(&mut self, upper: &Path, skip: &[LayerPath]) -> Result<Vec<Item>> {
         let root = Arc::new(Root::open(upper)?);
         let mut items: Vec<Item> = Vec::new();
-        snapshot_diff::upper_entries(&root, skip, &mut |entry, _| {
+        let ids = Inside::current();
+        snapshot_diff::upper_entries(&root, skip, &mut |mut entry, _| {
+            if let Some(ids) = &ids {
+                (entry.uid, entry.gid) = ids.owner(entry.uid, entry.gid);
+            }
             let is_file = matches!(entry.kind, EntryKind::File { size } if size > 0);
             let content = if is_file {
                 Content::Upper {

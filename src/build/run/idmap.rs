@@ -127,9 +127,67 @@ fn helper(name: &str, pid: u32, own: u32, ranges: &[Range]) -> Result<()> {
     .hint("check the ranges in /etc/subuid and /etc/subgid, and that newuidmap is setuid root"))
 }
 
+/// The way back: from owners on this machine to those that a sandbox of ours saw.
+#[derive(Clone, Debug)]
+pub(crate) struct Inside {
+    uids: Vec<Mapped>,
+    gids: Vec<Mapped>,
+}
+
+/// First id on this machine, count, first id inside.
+type Mapped = (u32, u32, u32);
+
+impl Inside {
+    /// The map of this process's sandboxes; `None` for root, whose sandboxes have the same ids.
+    pub(crate) fn current() -> Option<Self> {
+        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        if rustix::process::geteuid().is_root() {
+            return None;
+        }
+        let ranges = granted("/etc/subuid", uid.as_raw()).zip(granted("/etc/subgid", uid.as_raw()));
+        let (uids, gids) = ranges.unwrap_or_default();
+        Some(Self {
+            uids: mapped(uid.as_raw(), &uids),
+            gids: mapped(gid.as_raw(), &gids),
+        })
+    }
+
+    /// The owner inside; ids that no sandbox can have given stay as they are.
+    pub(crate) fn owner(&self, uid: u32, gid: u32) -> (u32, u32) {
+        (inside(&self.uids, uid), inside(&self.gids, gid))
+    }
+}
+
+fn mapped(own: u32, ranges: &[Range]) -> Vec<Mapped> {
+    let mut all = vec![(own, 1, 0)];
+    let mut next: u32 = 1;
+    for &(first, count) in ranges {
+        all.push((first, count, next));
+        next = next.saturating_add(count);
+    }
+    all
+}
+
+fn inside(map: &[Mapped], id: u32) -> u32 {
+    map.iter()
+        .find_map(|&(first, count, inside)| {
+            let offset = id.checked_sub(first).filter(|offset| *offset < count)?;
+            inside.checked_add(offset)
+        })
+        .unwrap_or(id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn owners_are_mapped_back() {
+        let map = mapped(1000, &[(100_000, 65536)]);
+        for (outside, expected) in [(1000, 0), (100_000, 1), (100_999, 1000), (5, 5)] {
+            assert_eq!(inside(&map, outside), expected, "{outside}");
+        }
+    }
 
     #[test]
     fn ranges_are_found_by_name_and_number() {

@@ -26,7 +26,7 @@ pub(crate) mod userns;
 
 mod caps;
 mod devices;
-mod idmap;
+pub(crate) mod idmap;
 mod init;
 mod launch;
 mod namespaces;
