@@ -9,7 +9,7 @@
 //! | 6 | `cli/` (a file per verb), `ui/` (progress, tables, JSON): all that prints, exits or reads the environment |
 //! | 2 | `build/`, `transfer/`, `mount/` |
 //! | 1 | `store/`, `layer/` |
-//! | 0 | `image/`, `kubefile/`, `template/`, `fs/`, `error.rs` |
+//! | 0 | `image/`, `kubefile/`, `template/`, `fs/`, `error.rs`, `progress.rs` |
 
 mod build;
 mod cli;

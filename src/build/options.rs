@@ -76,7 +76,8 @@ pub(crate) struct Options {
     pub(crate) format: Format,
     /// Clamp for mtimes and value of `created` (`--timestamp`, `SOURCE_DATE_EPOCH`, `--reproducible`), seconds.
     pub(crate) timestamp: Option<i64>,
-    /// The time of day, seconds since 1970, for `created` when no timestamp is given.
+    /// The time of day, seconds since 1970, before the context is looked at: files that changed
+    /// about then are not remembered. Nothing of it goes into the image.
     pub(crate) now: i64,
     /// All layers of the result in one, besides those of the base image (`--squash`).
     pub(crate) squash: bool,

@@ -1,5 +1,6 @@
 //! Content digests of files that have not changed since they were last read: (device, inode, size,
-//! mtime, ctime) → BLAKE3 and extended attributes, so that an unchanged context is not read again.
+//! mtime, ctime) → BLAKE3, so that an unchanged context is not read again. Of extended attributes
+//! it remembers only whether there are any to read.
 //!
 //! A file whose ctime is not clearly older than the moment it was looked at could change again
 //! without its times showing it (git calls this racy); such a file is never remembered.

@@ -35,7 +35,7 @@ impl BuildMount {
         workspace.make(MERGED)?;
         let mut spec = spec(&workspace, &stack, false)?;
         spec.volatile = true;
-        // A RUN step may make device nodes and use them, as under docker.
+        // Which devices can be opened is the sandbox's to decide, by how far the step is confined.
         spec.no_devices = false;
         Ok(Self { workspace, spec })
     }

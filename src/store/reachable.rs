@@ -21,7 +21,7 @@ const MAX_RECORD: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) struct CacheRecord {
     pub(super) path: PathBuf,
-    /// When it was last written or used.
+    /// When it was written: a look-up leaves no trace.
     pub(super) used: SystemTime,
     /// What it keeps; `None` if it cannot be read (it is then good for nothing).
     pub(super) digests: Option<Vec<Digest>>,

@@ -17,7 +17,8 @@
 //! needs it, and a build has no business gaining privileges through setuid programs. Docker
 //! leaves it off; the difference shows only in `sudo` and the like after `USER`.
 //!
-//! Must not know about Kubefiles, images, layers, stores or overlays: the caller mounts the root.
+//! Must not know about Kubefiles, images, layers or stores: the root is a directory, or an overlay
+//! that the caller has described and that is attached in the sandbox's own mount namespace.
 
 pub(crate) mod passwd;
 pub(crate) mod probe;

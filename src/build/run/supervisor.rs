@@ -1,6 +1,6 @@
 //! `__sandbox`: the process that stays in the host's namespaces for the length of one command. It
 //! does what cannot be done from inside (the network helper, removing mount points) and
-//! reports how it ended. Knows nothing of mounts.
+//! reports how it ended. Mounts nothing.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;

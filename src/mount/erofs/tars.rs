@@ -1,8 +1,8 @@
 //! The layers' uncompressed tars, which an index points into.
 //!
 //! A tar is a blob like any other: its digest is the layer's diff-id. A layer stored without
-//! compression is its own tar; of a compressed one the tar is put beside it, and pruned when
-//! nothing is mounted from it any more.
+//! compression is its own tar; of a compressed one the tar is put beside it, where it stays as long
+//! as something leads to the layer.
 
 use std::io::{Read, Write};
 
