@@ -17,13 +17,14 @@ use crate::build::stat_cache::StatCache;
 use crate::build::step_cache::StepCache;
 use crate::error::{Context as _, Error, Result};
 use crate::fs::root::Root;
-use crate::image::Platform;
+use crate::image::{Platform, Reference};
 use crate::kubefile;
 use crate::kubefile::ast::{InstructionKind, Kubefile};
 use crate::kubefile::diagnostic;
 use crate::kubefile::ignore::IgnoreRules;
 use crate::progress::Reporter;
 use crate::store::{Lease, Store};
+use crate::transfer::{self, Input, LoadOptions};
 
 /// What all stages of one platform's build share.
 pub(crate) struct Shared<'a> {
@@ -79,15 +80,34 @@ impl Shared<'_> {
     pub(crate) fn named_image(&self, name: &str, platform: &Platform) -> Result<StageImage> {
         match self.options.build_contexts.get(name) {
             Some(NamedContext::Image(image)) => stored_image(self, image, platform),
-            Some(NamedContext::OciLayout(path)) => Err(Error::usage(format!(
-                "the OCI layout {} is not in the store",
-                path.display()
-            ))
-            .hint(format!("load it first: imgctl load -i {}", path.display()))),
+            Some(NamedContext::OciLayout(path)) => self.layout_image(path, platform),
             _ => Err(Error::usage(format!(
                 "build context `{name}` is a directory, not an image"
             ))),
         }
+    }
+}
+
+impl Shared<'_> {
+    /// An image of an OCI layout on disk: brought into the store under a name that goes again.
+    fn layout_image(&self, path: &Path, platform: &Platform) -> Result<StageImage> {
+        let hash = blake3::hash(&context::identity(path)).to_hex();
+        let name =
+            Reference::parse(&format!("localhost/build-context-{}", &hash[..16]))?.qualified();
+        let options = LoadOptions {
+            tags: vec![name.clone()],
+            ..LoadOptions::default()
+        };
+        transfer::load(self.store, Input::Path(path), &options, self.reporter).context(|| {
+            format!(
+                "cannot use the OCI layout {} as a build context",
+                path.display()
+            )
+        })?;
+        let image = stored_image(self, &name.to_string(), platform)?;
+        self.store
+            .untag(&[self.store.resolve(&name.to_string())?])?;
+        Ok(image)
     }
 }
 
