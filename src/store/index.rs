@@ -265,6 +265,17 @@ mod tests {
         }
     }
 
+    /// Whatever the file holds: no panic, and a table that is read is written back as it was.
+    #[test]
+    fn any_bytes_are_refused_or_kept() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            if let Ok(table) = NameTable::parse(bytes) {
+                let again = NameTable::parse(&table.to_bytes().unwrap()).unwrap();
+                assert_eq!(again.names(), table.names());
+            }
+        });
+    }
+
     proptest! {
         /// Whatever is named in whatever order: a name points at what it was set to last, every
         /// image once seen is still reachable, and the text reads back as the same table.

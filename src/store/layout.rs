@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::fs::atomic::{remove_tree, sync_directory};
-use crate::fs::lock::{Lock, Mode};
+use crate::fs::lock::Mode;
 use crate::store::Store;
 
 /// The format this code reads and writes; a store of a higher one is refused.

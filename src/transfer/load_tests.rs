@@ -479,3 +479,36 @@ fn what_was_there_before_survives_a_failed_load() {
             .is_some()
     );
 }
+
+/// Documents with a few bytes changed, cut or repeated: no panic, and what loads is whole.
+#[test]
+fn mutated_documents_are_refused_or_harmless() {
+    let mut layout = Layout::default();
+    let image = layout.simple("x", "linux/amd64");
+    layout.name(image, Some("a:1"));
+    let index = match &layout.members()[0].1 {
+        Node::File(bytes) => bytes.clone(),
+        _ => unreachable!("the first member is index.json"),
+    };
+    bolero::check!().for_each(|changes: &[u8]| {
+        let mut bytes = index.clone();
+        for change in changes.chunks_exact(3).take(8) {
+            let place = usize::from(u16::from_le_bytes([change[0], change[1]])) % bytes.len();
+            match change[2] {
+                b @ 0..=127 => bytes[place] = b,
+                128..=191 => bytes.truncate(place.max(1)),
+                _ => bytes.insert(place, b'"'),
+            }
+        }
+        if let Ok(found) = oci_layout::images(&bytes, Some("stem"), &mut |_| {}) {
+            for image in found {
+                assert!(
+                    image
+                        .references
+                        .iter()
+                        .all(|name| name.registry().is_some())
+                );
+            }
+        }
+    });
+}
