@@ -1,5 +1,7 @@
 //! The command line as scripts depend on it: help, exit codes, errors, JSON, formats, notes.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use std::io::Write as _;
@@ -445,6 +447,62 @@ fn archives_through_files_and_pipes() {
     );
     env.imgctl(["save", "--format", "oci-dir", "etcd:v1"])
         .fails(2);
+}
+
+#[test]
+fn files_are_checked_out_to_directories_and_tars() {
+    let env = with_image();
+    let hosts = std::fs::read(env.export("etcd:v1", "rootfs").join("etc/hosts")).unwrap();
+    assert_eq!(hosts, b"127.0.0.1 localhost\n");
+    env.imgctl(["export", "etcd:v1", "-o", "rootfs.tar"]).ok();
+    let streamed = env.imgctl(["export", "etcd:v1", "-o", "-"]).ok();
+    assert_eq!(
+        streamed.bytes(),
+        std::fs::read(env.path("rootfs.tar")).unwrap()
+    );
+    let listed = Ran::new(common::tool(
+        "tar",
+        ["tf", env.path("rootfs.tar").to_str().unwrap()],
+    ));
+    let listed = listed.ok().stdout();
+    assert!(
+        listed
+            .lines()
+            .any(|name| name.trim_start_matches("./") == "etc/link"),
+        "{listed}"
+    );
+}
+
+#[test]
+fn mounts_are_made_listed_and_ended() {
+    if !common::is_root() {
+        return;
+    }
+    let env = with_image();
+    let path = env
+        .imgctl(["mount", "--name", "mine", "etcd:v1"])
+        .ok()
+        .stdout();
+    assert!(std::path::Path::new(&path).join("etc/hosts").exists());
+    let mounts = env.imgctl(["mounts", "--json"]).ok().json();
+    assert_eq!(
+        (&mounts[0]["name"], &mounts[0]["path"]),
+        (&"mine".into(), &path.into())
+    );
+    env.imgctl(["rmi", "etcd:v1"]).fails(6);
+    let created = env
+        .imgctl(["create", "--json", "-e", "A=b", "etcd:v1"])
+        .ok()
+        .json();
+    assert!(
+        created["script"]
+            .as_str()
+            .unwrap()
+            .contains("kubectl apply -f manifests")
+    );
+    let gone = env.imgctl(["umount", "--json", "--all"]).ok().json();
+    assert_eq!(gone.as_array().unwrap().len(), 2);
+    assert_eq!(env.imgctl(["mounts", "-q"]).ok().stdout(), "");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 /// One flag without effect.
+#[derive(Clone, Copy)]
 struct Flag {
     long: &'static str,
     short: Option<char>,

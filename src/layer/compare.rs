@@ -29,10 +29,10 @@ pub(crate) fn compare(old: &Tree, new: &Tree) -> Vec<(Change, LayerPath)> {
         };
         match order {
             Ordering::Less => {
-                changes.extend(before.next().map(|(path, _)| (Change::Deleted, path)))
+                changes.extend(before.next().map(|(path, _)| (Change::Deleted, path)));
             }
             Ordering::Greater => {
-                changes.extend(after.next().map(|(path, _)| (Change::Added, path)))
+                changes.extend(after.next().map(|(path, _)| (Change::Added, path)));
             }
             Ordering::Equal => {
                 if let (Some((path, a)), Some((_, b))) = (before.next(), after.next())

@@ -32,6 +32,8 @@ pub(crate) struct CreateOptions {
     pub(crate) cluster: String,
     /// Variables over the image's own. If there are any, templates are rendered.
     pub(crate) environment: Vec<(String, String)>,
+    /// What a template gets for a variable that is not there.
+    pub(crate) missing: Missing,
     /// As in [`mounts::Options`].
     pub(crate) backend: Option<Backend>,
 }
@@ -61,7 +63,7 @@ pub(crate) fn create(
     let config = &image.config.config;
     let environment = command_line::environment(config, &options.environment);
     if !options.environment.is_empty()
-        && let Err(error) = render(&mounted.record.path, &environment)
+        && let Err(error) = render(&mounted.record.path, &environment, options.missing)
     {
         // Half-rendered is of no use to anybody.
         let id = [mounted.record.id.clone()];
@@ -78,7 +80,7 @@ pub(crate) fn create(
 
 /// Renders every template of the image at `root`: `x.tmpl` makes (or replaces) `x` with the same
 /// mode.
-fn render(root: &Path, environment: &Environment) -> Result<()> {
+fn render(root: &Path, environment: &Environment, missing: Missing) -> Result<()> {
     let data = value::from(environment)?;
     let root = Root::open(root)?;
     for name in RENDERED {
@@ -95,7 +97,7 @@ fn render(root: &Path, environment: &Environment) -> Result<()> {
             let name = found.name().to_bytes();
             match name.strip_suffix(SUFFIX) {
                 Some(output) if !output.is_empty() && found.metadata.kind == FileKind::File => {
-                    render_one(&found, output, &data)
+                    render_one(&found, output, &data, missing)
                         .context(|| format!("cannot render {}", found.shown().display()))
                 }
                 _ => Ok(()),
@@ -105,7 +107,12 @@ fn render(root: &Path, environment: &Environment) -> Result<()> {
     Ok(())
 }
 
-fn render_one(found: &walk::Found<'_>, output: &[u8], data: &Value) -> Result<()> {
+fn render_one(
+    found: &walk::Found<'_>,
+    output: &[u8],
+    data: &Value,
+    missing: Missing,
+) -> Result<()> {
     let mut text = String::new();
     let doing = || "cannot read it as text".to_owned();
     let length = found
@@ -119,7 +126,7 @@ fn render_one(found: &walk::Found<'_>, output: &[u8], data: &Value) -> Result<()
         )));
     }
     let name = String::from_utf8_lossy(found.path);
-    let template = Template::parse(&name, &text, Dialect::ClusterImage, Missing::NoValue)?;
+    let template = Template::parse(&name, &text, Dialect::ClusterImage, missing)?;
     let rendered = template.render(data)?;
     // Neither a symlink nor a hard link of the old file is written through.
     let directory = found.directory();

@@ -340,6 +340,7 @@ fn create_renders_templates_where_they_belong() {
     let options = |environment: Vec<(String, String)>| CreateOptions {
         cluster: "default".into(),
         environment,
+        missing: crate::template::Missing::NoValue,
         backend: None,
     };
     let made = create(&fixture.store, &image, &options(Vec::new()), &Silent).unwrap();

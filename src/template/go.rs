@@ -80,6 +80,7 @@ impl Template {
 }
 
 /// Parses and renders in one go.
+#[cfg(test)]
 pub(crate) fn render(
     name: &str,
     text: &str,
@@ -96,8 +97,8 @@ mod tests {
     use crate::template::value::from_json;
     use serde_json::json;
 
-    fn rendered(text: &str, data: serde_json::Value) -> Result<String> {
-        let data = from_json(&data);
+    fn rendered(text: &str, data: &serde_json::Value) -> Result<String> {
+        let data = from_json(data);
         render("t", text, &data, Dialect::ClusterImage, Missing::NoValue)
     }
 
@@ -119,7 +120,7 @@ mod tests {
         ] {
             let data = json!({"Labels": {"b": "x", "a": "1"}, "List": [1, "two"], "N": 5,
                 "Bool": true, "Empty": ""});
-            assert_eq!(rendered(text, data).unwrap(), expected, "{text}");
+            assert_eq!(rendered(text, &data).unwrap(), expected, "{text}");
         }
     }
 
@@ -134,15 +135,15 @@ mod tests {
         )
         .unwrap_err();
         assert!(error.to_string().contains("VIP"), "{error}");
-        let error = rendered("{{ lookup 1 }}", json!({})).unwrap_err();
+        let error = rendered("{{ lookup 1 }}", &json!({})).unwrap_err();
         assert!(error.hints()[0].contains("`lookup`"), "{error}");
-        let error = rendered("{{ .X ", json!({})).unwrap_err();
+        let error = rendered("{{ .X ", &json!({})).unwrap_err();
         assert!(error.to_string().contains("t:1:"), "{error}");
     }
 
     #[test]
     fn a_loop_without_end_is_stopped() {
         let text = "{{range until 2000}}{{range until 2000}}{{end}}{{end}}";
-        assert!(rendered(text, json!({})).is_err());
+        assert!(rendered(text, &json!({})).is_err());
     }
 }

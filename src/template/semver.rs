@@ -175,7 +175,7 @@ fn check(operator: &str, operand: &str, version: &Version) -> Option<bool> {
         }
         ">=" | "=>" => at_least,
         "<" => !at_least,
-        ">" if given < 3 => !(within(given) || !at_least),
+        ">" if given < 3 => at_least && !within(given),
         ">" => version.compare(&bound) == Ordering::Greater,
         "<=" | "=<" if given < 3 => !at_least || within(given),
         "<=" | "=<" => version.compare(&bound) != Ordering::Greater,

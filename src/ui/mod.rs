@@ -163,9 +163,9 @@ impl Ui {
         }
     }
 
-    /// Asks a yes-or-no question; refuses to guess where nobody can answer.
+    /// Asks a yes-or-no question where somebody can answer it; scripts are taken at their word.
     pub(crate) fn confirm(&self, question: &str) -> Result<bool> {
-        if self.options.assume_yes {
+        if self.options.assume_yes || self.options.json || !prompt::can_ask() {
             return Ok(true);
         }
         prompt::confirm(question)

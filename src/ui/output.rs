@@ -25,7 +25,11 @@ pub(crate) fn reader_is_gone(error: &Error) -> bool {
     while let Some(current) = source {
         if let Some(io) = current.downcast_ref::<io::Error>() {
             // What an io::Error carries is not in its chain of sources, it is beside it.
-            if io.get_ref().is_some_and(|inner| inner.is::<ReaderIsGone>()) {
+            if io
+                .get_ref()
+                .and_then(|inner| inner.downcast_ref::<ReaderIsGone>())
+                .is_some()
+            {
                 return true;
             }
             if let Some(ours) = io.get_ref().and_then(|inner| inner.downcast_ref::<Error>())

@@ -1,18 +1,18 @@
 //! Yes-or-no questions.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, IsTerminal as _};
 
-use crate::error::{Error, IoContext, Result};
+use crate::error::{IoContext, Result};
 use crate::ui::output;
 use crate::ui::terminal::{Stream, is_terminal};
 
-/// Asks on stderr, reads the answer from stdin. Without a terminal there is nobody to ask.
+/// Whether somebody sits at a terminal who sees the question and can answer.
+pub(crate) fn can_ask() -> bool {
+    io::stdin().is_terminal() && is_terminal(Stream::Error)
+}
+
+/// Asks on stderr, reads the answer from stdin.
 pub(crate) fn confirm(question: &str) -> Result<bool> {
-    use std::io::IsTerminal as _;
-    if !io::stdin().is_terminal() || !is_terminal(Stream::Error) {
-        return Err(Error::usage(format!("{question} needs an answer"))
-            .hint("there is no terminal to ask on: give --yes (or IMGCTL_YES=1)"));
-    }
     output::stderr(&format!("{question} [y/N] "));
     let mut answer = String::new();
     io::stdin()

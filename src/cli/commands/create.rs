@@ -9,6 +9,7 @@ use crate::cli::context::Context;
 use crate::cli::platform::PlatformArg;
 use crate::error::Result;
 use crate::mount::{self, CreateOptions};
+use crate::template::Missing;
 
 /// Mount an image for writing and show what running it would do
 #[derive(Args, Debug)]
@@ -32,6 +33,10 @@ pub(crate) struct CreateArgs {
     #[arg(short, long, value_name = "NAME[=VALUE]")]
     env: Vec<String>,
 
+    /// Refuse templates that use a variable that is not there
+    #[arg(long)]
+    strict_templates: bool,
+
     /// Print the path only
     #[arg(long)]
     short: bool,
@@ -46,6 +51,10 @@ pub(crate) fn run(args: &CreateArgs, context: &Context) -> Result<()> {
     let options = CreateOptions {
         cluster: args.cluster.clone(),
         environment: pairs_or_environment(&args.env, "--env", &context.environment)?,
+        missing: match args.strict_templates {
+            true => Missing::Error,
+            false => Missing::NoValue,
+        },
         backend: None,
     };
     let created = mount::create(context.store()?, &image, &options, context.ui.reporter())?;

@@ -7,12 +7,15 @@ use clap::Args;
 use crate::cli::context::Context;
 use crate::cli::platform::PlatformArg;
 use crate::error::{Error, Result};
-use crate::mount::checkout;
+use crate::layer::Compression;
+use crate::mount::{checkout, tar_export};
+use crate::ui::output::Stdout;
 
 /// Write an image's files into a directory or a tar file
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A name that ends in .tar, and `-` for stdout, makes a tar; anything else a directory.
+    after_help = "A name that ends in .tar (.tar.gz, .tgz, .tar.zst), and `-` for stdout, makes a tar; anything
+else a directory.
 
 Examples:
   imgctl export etcd:v1 -o rootfs
@@ -41,14 +44,11 @@ pub(crate) fn run(args: &ExportArgs, context: &Context) -> Result<()> {
             return Err(Error::usage("a tar is not written to a terminal")
                 .hint("redirect stdout, or give -o FILE"));
         }
-        return Err(tar_is_missing());
+        let none = Compression::None;
+        return tar_export::to_writer(store, &image, Stdout::new(), none, reporter).map(drop);
     }
-    if args
-        .output
-        .extension()
-        .is_some_and(|extension| extension == "tar")
-    {
-        return Err(tar_is_missing());
+    if let Some(compression) = compression(&args.output) {
+        return tar_export::to_file(store, &image, &args.output, compression, reporter);
     }
     for note in checkout::export(store, &image, &args.output, reporter)? {
         context.ui.note(&note);
@@ -56,6 +56,35 @@ pub(crate) fn run(args: &ExportArgs, context: &Context) -> Result<()> {
     Ok(())
 }
 
-fn tar_is_missing() -> Error {
-    Error::usage("export to a tar is not there yet").hint("export to a directory and tar that")
+/// The compression that the end of a tar's name tells; `None` for what is to be a directory.
+fn compression(path: &Path) -> Option<Compression> {
+    let name = path.file_name()?.to_str()?;
+    let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+    if ends(&[".tar"]) {
+        Some(Compression::None)
+    } else if ends(&[".tar.gz", ".tgz"]) {
+        Some(Compression::Gzip { level: 6 })
+    } else if ends(&[".tar.zst", ".tzst"]) {
+        Some(Compression::default())
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_tells_tars_from_directories() {
+        for (name, expected) in [
+            ("x.tar", Some(Compression::None)),
+            ("a/x.tgz", Some(Compression::Gzip { level: 6 })),
+            ("x.tar.zst", Some(Compression::Zstd { level: 3 })),
+            ("rootfs", None),
+            ("x.gz", None),
+        ] {
+            assert_eq!(compression(Path::new(name)), expected, "{name}");
+        }
+    }
 }

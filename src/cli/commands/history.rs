@@ -8,7 +8,7 @@ use crate::cli::format::{Listing, Row};
 use crate::cli::platform::PlatformArg;
 use crate::error::Result;
 use crate::image::time::parse_rfc3339;
-use crate::image::{Descriptor, History};
+use crate::image::{Descriptor, History, LayerKind};
 use crate::store::Image;
 use crate::ui::ago::{ago, now};
 use crate::ui::size::human;
@@ -133,7 +133,7 @@ fn row(args: &HistoryArgs, step: &History, layer: Option<&Descriptor>) -> Row {
 fn object(step: &History, layer: Option<&Descriptor>) -> Value {
     json!({
         "layer": layer.map(|layer| &layer.digest),
-        "kind": layer.and_then(Descriptor::layer_kind).map(|kind| kind.as_str()),
+        "kind": layer.and_then(Descriptor::layer_kind).map(LayerKind::as_str),
         "size": layer.map_or(0, |layer| layer.size),
         "created": step.created,
         "createdBy": step.created_by,

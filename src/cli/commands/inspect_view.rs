@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::commands::history;
 use crate::cli::commands::inspect::View;
-use crate::image::ImageConfig;
+use crate::image::{ImageConfig, LayerKind};
 use crate::store::Image;
 
 /// An image. `manifest` and `config` are the blobs as stored.
@@ -158,7 +158,7 @@ pub(crate) fn layers(image: &Image) -> Value {
                 "diffID": diff_id,
                 "mediaType": layer.media_type,
                 "size": layer.size,
-                "kind": layer.layer_kind().map(|kind| kind.as_str()),
+                "kind": layer.layer_kind().map(LayerKind::as_str),
                 "annotations": layer.annotations,
                 "createdBy": by,
             })

@@ -12,6 +12,7 @@ use crate::cli::names::{image_and_path, printable};
 use crate::cli::platform::PlatformArg;
 use crate::error::{Error, Result};
 use crate::image::time::rfc3339;
+use crate::image::{Descriptor, LayerKind};
 use crate::layer::{Entry, EntryKind, Found, LayerPath, Tree};
 use crate::store::Image;
 use crate::ui::table::Table;
@@ -198,7 +199,7 @@ fn object(line: &Line<'_>, image: &Image) -> Value {
         "size": entry.size(),
         "mtime": rfc3339(entry.mtime.seconds),
         "layer": layer.map(|layer| &layer.digest),
-        "kind": layer.and_then(|layer| layer.layer_kind()).map(|kind| kind.as_str()),
+        "kind": layer.and_then(Descriptor::layer_kind).map(LayerKind::as_str),
     });
     let base64 = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
     if str::from_utf8(&path).is_err() {

@@ -48,6 +48,12 @@ pub(crate) fn run(args: &RmiArgs, context: &Context) -> Result<()> {
             chosen.push(named);
         }
     }
+    if args.all && !args.force && !chosen.is_empty() {
+        let question = format!("Remove all images ({})?", chosen.len());
+        if !context.ui.confirm(&question)? {
+            return Ok(());
+        }
+    }
     if !args.force {
         refuse_mounted(&chosen, &all, context)?;
     }

@@ -104,6 +104,6 @@ fn compression(given: Option<Compression>, path: Option<&Path>) -> OuterCompress
     match (given, extension) {
         (Some(Compression::Gzip), _) | (None, Some("gz" | "tgz")) => OuterCompression::Gzip,
         (Some(Compression::Zstd), _) | (None, Some("zst" | "tzst")) => OuterCompression::Zstd,
-        (Some(Compression::None), _) | (None, _) => OuterCompression::None,
+        (Some(Compression::None) | None, _) => OuterCompression::None,
     }
 }

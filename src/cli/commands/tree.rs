@@ -9,7 +9,7 @@ use crate::cli::commands::history;
 use crate::cli::context::Context;
 use crate::cli::platform::PlatformArg;
 use crate::error::Result;
-use crate::image::{Descriptor, Digest};
+use crate::image::{Descriptor, Digest, LayerKind};
 use crate::store::{Image, Store};
 use crate::ui::size::human;
 use crate::ui::table::{Table, cut, one_line};
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &TreeArgs, context: &Context) -> Result<()> {
 }
 
 fn kind(layer: &Descriptor) -> &'static str {
-    layer.layer_kind().map_or("-", |kind| kind.as_str())
+    layer.layer_kind().map_or("-", LayerKind::as_str)
 }
 
 /// For each layer of `image`, the names of other images that have it. Images that cannot be read
@@ -128,7 +128,7 @@ fn object(
         .map(|(by, layer)| {
             json!({
                 "digest": layer.digest,
-                "kind": layer.layer_kind().map(|kind| kind.as_str()),
+                "kind": layer.layer_kind().map(LayerKind::as_str),
                 "size": layer.size,
                 "createdBy": by,
                 "sharedWith": sharing.get(&layer.digest).cloned().unwrap_or_default(),

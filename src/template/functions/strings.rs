@@ -52,7 +52,7 @@ pub(super) const GROUP: Group = &[
     }),
     ("quote", |a| Ok(words(a, go_quoted))),
     ("squote", |a| Ok(words(a, |text| format!("'{text}'")))),
-    ("cat", |a| Ok(words(a, |text| text.to_owned()))),
+    ("cat", |a| Ok(words(a, str::to_owned))),
     ("indent", |a| Ok(string(indented(a)?))),
     ("nindent", |a| Ok(string(format!("\n{}", indented(a)?)))),
     ("replace", |a| {
