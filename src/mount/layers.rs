@@ -6,8 +6,8 @@ use std::io::{self, Read};
 
 use crate::error::Result;
 use crate::image::{Descriptor, Digest};
-use crate::layer::scan::{Expected, scan};
-use crate::layer::{Entry, Limits, Toc};
+use crate::layer::scan::{Expected, scan_entries};
+use crate::layer::{Entry, Limits};
 use crate::progress::Task;
 use crate::store::Store;
 use crate::store::images::Image;
@@ -46,15 +46,14 @@ pub(crate) fn distinct(image: &Image) -> Vec<LayerOf> {
     layers
 }
 
-/// Reads a layer's blob from the store, hands out its entries with their contents, and returns its
-/// table of contents. Ok means that both digests hold; entries handed out before an error are not
-/// to be trusted.
+/// Reads a layer's blob from the store and hands out its entries with their contents. Ok means
+/// that both digests hold; entries handed out before an error are not to be trusted.
 pub(crate) fn stream(
     store: &Store,
     layer: &LayerOf,
     task: &dyn Task,
     on_entry: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<()>,
-) -> Result<Toc> {
+) -> Result<()> {
     let blob = Counted {
         inner: store.open_blob(&layer.blob.digest)?,
         task,
@@ -64,13 +63,12 @@ pub(crate) fn stream(
         size: Some(layer.blob.size),
         diff_id: Some(&layer.diff_id),
     };
-    let scanned = scan(
+    scan_entries(
         blob,
         expected,
         Limits::default(),
         &mut |entry, content, _| on_entry(entry, content),
-    )?;
-    Ok(scanned.toc)
+    )
 }
 
 /// Tells the progress of a blob that is being read.

@@ -175,11 +175,10 @@ impl Unpacking<'_> {
                 self.privileges.overlay_form(),
                 self.privileges.unpacking(),
             )?;
-            let toc = layers::stream(self.store, layer, self.task, &mut |entry, content| {
+            layers::stream(self.store, layer, self.task, &mut |entry, content| {
                 collector.add(entry);
                 unpacker.apply(entry, content, &lower)
             })?;
-            self.store.put_toc(&layer.diff_id, &toc)?;
             let notes = unpacker.finish()?;
             with(&self.notes, |all| all.extend(notes));
             implied::write(directory, &std::mem::take(&mut collector).finish())
