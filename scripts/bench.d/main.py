@@ -35,12 +35,13 @@ def arguments():
     return chosen
 
 
-def build_round(tool, context, workload, jobs, results, scratch, count):
+def build_round(tool, context, workload, chosen.jobs, results, scratch, count):
     """The jobs that follow from a build, in the order in which a user would meet them."""
     archive = scratch / "saved.tar"
 
     def once(job, act):
-        if job not in jobs and job != "build":
+        # The build is what the others need.
+        if job not in (*jobs, "build", "erofs mount", "first mount"):
             return
         try:
             cost = act()
@@ -58,8 +59,8 @@ def build_round(tool, context, workload, jobs, results, scratch, count):
     once("rebuild", lambda: tool.build(context))
     once("rebuild one file", changed)
     if tool.name == "imgctl" and "mount" in jobs:
-        once("erofs mount", tool.erofs_mount) if "erofs mount" in jobs else None
-        once("first mount", tool.first_mount) if "first mount" in jobs else None
+        once("erofs mount", tool.erofs_mount)
+        once("first mount", tool.first_mount)
     once("mount", tool.mount)
     archive.unlink(missing_ok=True)
     once("save", lambda: tool.save(archive))
@@ -111,7 +112,6 @@ def main():
     classes = {"buildah": Buildah, "podman": Podman, "umoci": Umoci, "imgctl": Imgctl}
     tools = [classes[name](base / "stores") for name in chosen.tools]
     results = Results()
-    jobs = [*chosen.jobs, "erofs mount", "first mount"]
     try:
         if "start" in chosen.jobs:
             for _ in range(21):
@@ -125,7 +125,7 @@ def main():
                     for tool in tools:
                         # podman builds with buildah's code: measuring it twice says nothing.
                         if hasattr(tool, "build") and tool.name != "podman":
-                            build_round(tool, context, workload, jobs, results, scratch, count=repeat)
+                            build_round(tool, context, workload, chosen.jobs, results, scratch, count=repeat)
             if {"load", "unpack"} & set(chosen.jobs):
                 distribution_rounds(tools, context, workload, chosen, results, scratch)
             if "limits" in chosen.jobs:

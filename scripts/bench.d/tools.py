@@ -110,18 +110,19 @@ class Imgctl(Tool):
     def load(self, archive):
         return run(self.argv("--quiet", "load", "-i", archive))
 
-    def mount(self, *more):
-        cost = run(self.argv("mount", *more, IMAGE))
+    def mount(self, backend="overlay"):
+        cost = run(self.argv("mount", "--backend", backend, IMAGE))
         self.mounted = True
         self.unmount()
         return cost
 
     def first_mount(self):
         """Of an image whose layers were never unpacked: unpack and mount."""
-        return self.mount("--backend", "overlay")
+        return self.mount()
 
     def erofs_mount(self):
-        return self.mount("--backend", "erofs")
+        """Of such an image too, without unpacking it."""
+        return self.mount("erofs")
 
     def unmount(self):
         if self.mounted:

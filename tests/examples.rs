@@ -1,0 +1,135 @@
+//! Every folder of `Kubefile.examples` and `images` builds, says what it is for, and names only
+//! scripts that it brings. Binaries that `fetch` would download are stood in for.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod common;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use common::{Ran, TestEnv, repository, tool};
+
+/// Programs that `fetch` scripts put in place, made up so that no network is needed.
+const PROGRAMS: [&str; 13] = [
+    "etcd",
+    "etcdctl",
+    "kubeadm",
+    "kubelet",
+    "kubectl",
+    "crictl",
+    "k3s",
+    "containerd",
+    "containerd-shim-runc-v2",
+    "ctr",
+    "runc",
+    "docker-registry",
+    "conntrack",
+];
+
+fn folders(parent: &str) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(repository().join(parent))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("Kubefile").exists())
+        .collect();
+    folders.sort();
+    assert!(!folders.is_empty(), "{parent} is empty");
+    folders
+}
+
+/// Copies an example (without what a `fetch` of the user's left there) and fetches stand-ins.
+fn prepare(env: &TestEnv, folder: &Path) -> PathBuf {
+    let name = folder.file_name().unwrap();
+    let copy = env.path(name);
+    Ran::new(tool(
+        "cp",
+        [OsStr::new("-R"), folder.as_ref(), copy.as_ref()],
+    ))
+    .ok();
+    if copy.join("fetch").exists() {
+        let programs = env.path("programs");
+        std::fs::create_dir_all(&programs).unwrap();
+        for program in PROGRAMS {
+            let path = programs.join(program);
+            std::fs::write(&path, "#!/bin/sh\necho stand-in\n").unwrap();
+            Ran::new(tool("chmod", [OsStr::new("755"), path.as_ref()])).ok();
+        }
+        let mut fetch = tool(copy.join("fetch").to_str().unwrap(), [] as [&str; 0]);
+        for variable in ["ETCD_BIN", "KUBE_BIN", "CRI_BIN"] {
+            fetch.env(variable, &programs);
+        }
+        fetch.env("K3S_BIN", programs.join("k3s"));
+        Ran::new(fetch).ok();
+    }
+    copy
+}
+
+#[test]
+fn every_example_builds_and_brings_the_scripts_that_it_names() {
+    let env = TestEnv::new();
+    for folder in folders("Kubefile.examples")
+        .into_iter()
+        .chain(folders("images"))
+    {
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        assert!(folder.join("README.md").exists(), "{name} has no README.md");
+        let context = prepare(&env, &folder);
+        env.build(&name, &context);
+
+        let config = env.config(&name);
+        let labels = config["config"]["Labels"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
+        for (label, line) in &labels {
+            let words = line.as_str().unwrap().split_whitespace();
+            for script in words.filter(|word| word.ends_with(".sh")) {
+                let found = env.imgctl(["cat", &format!("{name}:/scripts/{script}")]);
+                assert!(
+                    found.success(),
+                    "{name}: label {label} names {script}, which is not there"
+                );
+            }
+        }
+        let is_rootfs = labels
+            .get("sealos.io.type")
+            .is_some_and(|kind| kind == "rootfs");
+        assert!(
+            !is_rootfs || labels.contains_key("version"),
+            "{name}: a rootfs has a version"
+        );
+        for unwanted in ["/fetch", "/README.md", "/Kubefile"] {
+            let inside = env.imgctl(["ls", &format!("{name}:{unwanted}")]);
+            assert!(
+                !inside.success(),
+                "{name}: {unwanted} does not belong into the image"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_script_parses() {
+    let list = tool(
+        "git",
+        ["-C", repository().to_str().unwrap(), "ls-files", "-z", "--"],
+    );
+    let files = Ran::new(list).ok();
+    let mut seen = 0;
+    for name in files
+        .bytes()
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        let path = repository().join(String::from_utf8_lossy(name).as_ref());
+        let text = std::fs::read(&path).unwrap_or_default();
+        let is_bash = text.starts_with(b"#!/usr/bin/env bash")
+            || text.starts_with(b"# shellcheck shell=bash");
+        if is_bash {
+            Ran::new(tool("bash", [OsStr::new("-n"), path.as_ref()])).ok();
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "only {seen} scripts were found");
+}
