@@ -1,0 +1,26 @@
+//! Bad input and faults, against the built binary: killed commands, commands side by side, hostile
+//! archives and contexts, full disks, and what the binary needs of its surroundings.
+//!
+//! Whatever happens, the store must stay sound, and nothing may be written where it does not
+//! belong. The long loops run with `IMGCTL_TEST_LONG=1`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail the test"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod archive;
+//mod binary;
+//mod builds;
+mod concurrency;
+mod crash;
+mod images;
+mod layers;
+//mod names;
+//mod space;
+mod support;
