@@ -15,12 +15,12 @@
 mod common;
 
 mod archive;
-//mod binary;
-//mod builds;
+mod binary;
+mod builds;
 mod concurrency;
 mod crash;
 mod images;
 mod layers;
-//mod names;
-//mod space;
+mod names;
+mod space;
 mod support;
