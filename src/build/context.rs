@@ -13,6 +13,9 @@ use crate::fs::walk::{self, Visit};
 use crate::kubefile::ignore::{IgnoreRules, ParentState};
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
 
+/// The set-user-ID and set-group-ID bits.
+const SET_IDS: u32 = 0o6000;
+
 /// A directory to take files from.
 #[derive(Debug)]
 pub(crate) struct ContextTree {
@@ -116,7 +119,9 @@ impl ContextTree {
             FileKind::Fifo => EntryKind::Fifo,
             FileKind::Socket => return None,
         };
-        let mut entry = Entry::new(path.clone(), kind, metadata.mode);
+        // Owners are this machine's and mean nothing in an image; nor are programs to run as
+        // somebody else there because they did here (buildah and Docker have it so).
+        let mut entry = Entry::new(path.clone(), kind, metadata.mode & !SET_IDS);
         entry.mtime = Mtime {
             seconds: metadata.mtime.0,
             nanoseconds: metadata.mtime.1,

@@ -275,7 +275,8 @@ impl<'a> Gathered<'a> {
     }
 
     fn put(&mut self, path: LayerPath, item: Item) -> Result<()> {
-        self.put_owned(path, item, self.flags.owner.unwrap_or((0, 0)))
+        let own = (item.entry.uid, item.entry.gid);
+        self.put_owned(path, item, self.flags.owner.unwrap_or(own))
     }
 
     fn put_owned(&mut self, path: LayerPath, mut item: Item, owner: (u32, u32)) -> Result<()> {
@@ -410,6 +411,12 @@ fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
         .collect();
     let wanted = path.components().nth(directory.components().count());
     let wanted = String::from_utf8_lossy(wanted.unwrap_or_default()).into_owned();
+    // A name that is there is a dangling symlink or a file where a directory is needed.
+    if names.contains(&wanted) {
+        return error.hint(format!(
+            "`{wanted}` is there, but it leads nowhere: is it a dangling symlink?"
+        ));
+    }
     match suggest::closest(&wanted, names.iter().map(String::as_str)) {
         Some(near) => {
             let near = directory.join(near.as_bytes());

@@ -12,7 +12,7 @@ use crate::build::run::spec::{self, Exit, MountKind, RunSpec, SandboxMount, Secu
 use crate::build::run::{self, passwd};
 use crate::build::run_mounts::{Mounts, mount_key};
 use crate::build::scope::PROXY_ARGS;
-use crate::build::stage::Stage;
+use crate::build::stage::{DEFAULT_PATH, Stage};
 use crate::build::step_cache::Key;
 use crate::error::{Error, IoContext as _, Kind, Result};
 use crate::fs::root::Root;
@@ -23,8 +23,6 @@ use crate::mount::BuildMount;
 use crate::mount::layers::LayerOf;
 use crate::progress::Reporter;
 
-/// Docker's `PATH` for images that set none.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Where a heredoc with its own `#!` line lies while it runs (BuildKit's place).
 const SCRIPTS: &str = "/dev/pipes";
 

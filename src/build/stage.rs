@@ -19,6 +19,10 @@ use crate::layer::{LayerPath, Toc};
 /// Largest `/etc/passwd` or `/etc/group` of an image that is read, in bytes.
 const MAX_ACCOUNTS: u64 = 16 << 20;
 
+/// `PATH` of images that set none, and of images from scratch (Docker, buildah).
+pub(crate) const DEFAULT_PATH: &str =
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// One layer of a stage's image.
 #[derive(Clone, Debug)]
 pub(crate) struct ImageLayer {
@@ -266,6 +270,7 @@ fn base_image(shared: &Shared<'_>, plan: &StagePlan) -> Result<StageImage> {
                 ..ImageConfig::default()
             };
             config.rootfs.kind = "layers".to_owned();
+            config.config.env = vec![format!("PATH={DEFAULT_PATH}")];
             Ok(StageImage {
                 config,
                 layers: Vec::new(),

@@ -51,7 +51,7 @@ impl Default for Limits {
 }
 
 /// Ratios of small archives say nothing: they are looked at beyond these bytes of output.
-pub(super) const RATIO_FROM: u64 = 64 << 20;
+pub(super) const RATIO_FROM: u64 = 4 << 30;
 
 /// Bytes of names, link targets and extended attributes of all entries together: some, and as
 /// many for each entry as real layers hardly ever have.
