@@ -147,8 +147,8 @@ impl PaxSparse {
             b"minor" => self.version.1 = Some(number()?),
             b"size" | b"realsize" => self.real_size = Some(number()?),
             b"numblocks" => self.count = Some(number()?),
-            b"offset" if self.pairs.len() % 2 == 0 => self.pairs.push(number()?),
-            b"numbytes" if self.pairs.len() % 2 == 1 => self.pairs.push(number()?),
+            b"offset" if self.pairs.len().is_multiple_of(2) => self.pairs.push(number()?),
+            b"numbytes" if !self.pairs.len().is_multiple_of(2) => self.pairs.push(number()?),
             b"offset" | b"numbytes" => return Err(malformed("is out of order")),
             b"map" if value.is_empty() => self.map = Some(Vec::new()),
             b"map" => {
@@ -178,7 +178,7 @@ impl PaxSparse {
             },
             _ => return Err(malformed("is of an unknown version")),
         };
-        if numbers.len() % 2 != 0 || numbers.len() / 2 > MAX_STRETCHES {
+        if !numbers.len().is_multiple_of(2) || numbers.len() / 2 > MAX_STRETCHES {
             return Err(malformed("is cut off or too long"));
         }
         let stretches: Vec<Stretch> = numbers

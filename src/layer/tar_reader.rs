@@ -189,7 +189,7 @@ impl<R: Read> TarReader<R> {
                 TypeFlag::GnuContinued => {
                     return Err(refuse("archives of several volumes are not supported"));
                 }
-                _ => return self.read_main(&block, flag, announced).map(Some),
+                _ => return self.read_main(&block, flag, &announced).map(Some),
             }
         }
     }
@@ -264,7 +264,7 @@ impl<R: Read> TarReader<R> {
         &mut self,
         block: &[u8; BLOCK],
         flag: TypeFlag,
-        announced: Announced,
+        announced: &Announced,
     ) -> Result<Entry> {
         self.entries += 1;
         if self.entries > self.limits.entries {
@@ -275,7 +275,7 @@ impl<R: Read> TarReader<R> {
         }
         let name = announced.name(block);
         let path = self.path(&name)?;
-        let stored = self.stored_size(block, &announced)?;
+        let stored = self.stored_size(block, announced)?;
         let is_old_directory = flag == TypeFlag::OldRegular && name.ends_with(b"/");
         let kind = match flag {
             TypeFlag::HardLink => EntryKind::HardLink {
@@ -297,8 +297,8 @@ impl<R: Read> TarReader<R> {
             _ if is_old_directory => EntryKind::Directory,
             _ => EntryKind::File { size: stored },
         };
-        let mut entry = self.with_metadata(block, &announced, path, kind)?;
-        self.start_content(block, flag, &announced, &mut entry, stored)?;
+        let mut entry = self.with_metadata(block, announced, path, kind)?;
+        self.start_content(block, flag, announced, &mut entry, stored)?;
         let no_name = entry.path.is_root() && !entry.is_directory();
         let links_root = matches!(&entry.kind, EntryKind::HardLink { target } if target.is_root());
         if no_name || links_root {

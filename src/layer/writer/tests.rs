@@ -128,7 +128,7 @@ fn everything() -> Files {
             },
         ),
         other("fifo", EntryKind::Fifo),
-        other(&format!("{}", "d".repeat(100)), EntryKind::Directory),
+        other(&"d".repeat(100), EntryKind::Directory),
     ];
     for (index, (mode, id, seconds, nanoseconds)) in [
         (0o7777, 2_097_151, 0, 0),
@@ -287,9 +287,9 @@ for m in (t := tarfile.open(sys.argv[1], errors="surrogateescape")):
         };
         let time = entry.mtime.seconds as f64 + f64::from(entry.mtime.nanoseconds) / 1e9;
         let expected = format!(
-            "{} {flag} {} {} {} {time:?} {} {major} {} {} {}",
+            "{} {flag} {:#o} {} {} {time:?} {} {major} {} {} {}",
             hex(name),
-            format!("{:#o}", entry.mode),
+            entry.mode,
             entry.uid,
             entry.gid,
             hex(link),
