@@ -36,6 +36,14 @@ pub(crate) fn remove_at(parent: impl AsFd, name: &[u8]) -> io::Result<()> {
     remove_directory(parent, name)
 }
 
+/// Others may be removing the same tree: what they have removed is done.
+fn unless_gone<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(Errno::NOENT) => Ok(None),
+        outcome => outcome.map(Some),
+    }
+}
+
 struct Frame {
     fd: OwnedFd,
     name: CString,
@@ -46,7 +54,7 @@ struct Frame {
 }
 
 fn remove_directory(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
-    let mut stack = vec![open_frame(parent, name)?];
+    let mut stack = Vec::from_iter(unless_gone(open_frame(parent, name))?);
     let mut moved = 0_u64;
     loop {
         let depth = stack.len();
@@ -57,13 +65,13 @@ fn remove_directory(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
         match (top.pending.pop(), rest.first_mut()) {
             // A rename within one file system: the depth goes, the descriptors stay few.
             (Some(child), Some(first)) if depth >= MAX_OPEN => {
-                lift(top.fd.as_fd(), &child, first.fd.as_fd(), &mut moved)?;
+                unless_gone(lift(top.fd.as_fd(), &child, first.fd.as_fd(), &mut moved))?;
                 first.passes = 0;
                 continue;
             }
             (Some(child), _) => {
-                let frame = open_frame(top.fd.as_fd(), &child)?;
-                stack.push(frame);
+                let frame = unless_gone(open_frame(top.fd.as_fd(), &child))?;
+                stack.extend(frame);
                 continue;
             }
             (None, _) => {}
@@ -75,7 +83,7 @@ fn remove_directory(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
             }
             Err(Errno::NOTEMPTY | Errno::EXIST) if top.passes < MAX_PASSES => {
                 top.passes += 1;
-                top.pending = empty(&top.fd)?;
+                top.pending = unless_gone(empty(&top.fd))?.unwrap_or_default();
             }
             Err(error) => return Err(error),
         }
@@ -183,6 +191,22 @@ mod tests {
             current = directory::open(&current, "a-fairly-long-name").unwrap();
         }
         remove_tree(&tree).unwrap();
+        assert!(!tree.exists());
+    }
+
+    #[test]
+    fn several_remove_one_tree() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = directory.path().join("tree");
+        for number in 0..200 {
+            let inner = tree.join(format!("{}/{number}/deep/deeper", number % 7));
+            std::fs::create_dir_all(&inner).unwrap();
+            std::fs::write(inner.join("file"), "").unwrap();
+        }
+        std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(|| remove_tree(&tree)));
+            threads.map(|thread| thread.join().unwrap().unwrap());
+        });
         assert!(!tree.exists());
     }
 
