@@ -25,7 +25,7 @@ pub(crate) fn read(
     if !is_archive(&mut file, name)? {
         return Ok(None);
     }
-    let (_, reader) = decompress::decompress(file)?;
+    let (_, reader) = decompress::decompress_within(file, limits)?;
     let mut tar = TarReader::new(reader, limits);
     let mut spool = store.scratch_file()?;
     let mut offset = 0;

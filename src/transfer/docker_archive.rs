@@ -15,7 +15,7 @@ use crate::image::config::MAX_CONFIG;
 use crate::image::manifest::MAX_LAYERS;
 use crate::image::{Descriptor, Digest, Hasher, ImageConfig, Manifest, Reference, media_type};
 use crate::layer::Limits;
-use crate::layer::decompress::{Format, decompress};
+use crate::layer::decompress::{Format, decompress_within};
 use crate::store::Store;
 use crate::store::blobs::copy_hashed;
 use crate::transfer::load::Found;
@@ -195,7 +195,7 @@ fn decompressed(
     limits: Limits,
     imported: &mut Vec<Digest>,
 ) -> Result<Descriptor> {
-    let (_, reader) = decompress(file)?;
+    let (_, reader) = decompress_within(file, limits)?;
     let mut ingest = store.ingest()?;
     let mut hasher = Hasher::new();
     let mut limited = reader.take(limits.size.saturating_add(1));

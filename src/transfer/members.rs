@@ -10,7 +10,7 @@ use std::io::Read;
 use crate::error::{Context, Error, Result};
 use crate::image::manifest::MAX_DOCUMENT;
 use crate::image::{Digest, Hasher};
-use crate::layer::decompress::decompress;
+use crate::layer::decompress::decompress_within;
 use crate::layer::{Entry, EntryKind, LayerPath, Limits, TarReader};
 use crate::progress::Task;
 use crate::store::Store;
@@ -50,7 +50,7 @@ impl Members {
         imported: &mut Vec<Digest>,
         task: &dyn Task,
     ) -> Result<Self> {
-        let (_, plain) = decompress(reader)?;
+        let (_, plain) = decompress_within(reader, limits)?;
         let mut tar = TarReader::new(plain, limits);
         let mut members = Self::default();
         let mut seen = HashSet::new();
