@@ -73,6 +73,23 @@ pub(crate) fn save(
     if images.is_empty() {
         return Err(Error::usage("there is no image to save"));
     }
+    let path = match &output {
+        Output::Path(path) => Some(path.to_path_buf()),
+        Output::Stream(_) => None,
+    };
+    save_into(store, images, options, output, reporter).context(|| match path {
+        Some(path) => format!("cannot save to {}", path.display()),
+        None => "cannot save".to_owned(),
+    })
+}
+
+fn save_into(
+    store: &Store,
+    images: &[Named],
+    options: &SaveOptions,
+    output: Output<'_>,
+    reporter: &dyn Reporter,
+) -> Result<()> {
     let mut target = match (output, options.format.is_directory()) {
         (Output::Path(path), true) => Target::Directory(Directory::create(path)?),
         (Output::Path(path), false) => {
