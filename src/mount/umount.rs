@@ -1,5 +1,7 @@
 //! `umount`: which mounts are meant, and taking them down with what was written into them.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::error::{Error, Kind, Result};
@@ -13,11 +15,15 @@ const SHORTEST_ID: usize = 4;
 /// Unmounts what `names` mean: a mount's ID (or its beginning), its name or its path, or an image,
 /// which means all its mounts. What was written into a mount is removed with it. With `lazy`,
 /// mounts in use are detached now and freed by their last user. Returns what was unmounted.
-pub(crate) fn umount(store: &Store, names: &[String], lazy: bool) -> Result<Vec<Listed>> {
+pub(crate) fn umount(
+    store: &Store,
+    names: &[impl AsRef<OsStr>],
+    lazy: bool,
+) -> Result<Vec<Listed>> {
     let mounts = list(store)?;
     let mut chosen: Vec<Listed> = Vec::new();
     for name in names {
-        for listed in select(store, &mounts, name)? {
+        for listed in select(store, &mounts, name.as_ref())? {
             if !chosen.iter().any(|other| other.id == listed.id) {
                 chosen.push(listed.clone());
             }
@@ -70,10 +76,12 @@ fn remove(store: &Store, listed: &Listed, lazy: bool) -> Result<()> {
     }
 }
 
-fn select<'a>(store: &Store, mounts: &'a [Listed], name: &str) -> Result<Vec<&'a Listed>> {
+fn select<'a>(store: &Store, mounts: &'a [Listed], name: &OsStr) -> Result<Vec<&'a Listed>> {
     let exact: Vec<&Listed> = mounts
         .iter()
-        .filter(|listed| listed.id == name || has_name(listed, name) || has_path(listed, name))
+        .filter(|listed| {
+            name == listed.id.as_str() || has_name(listed, name) || has_path(listed, name)
+        })
         .collect();
     if !exact.is_empty() {
         return Ok(exact);
@@ -81,7 +89,7 @@ fn select<'a>(store: &Store, mounts: &'a [Listed], name: &str) -> Result<Vec<&'a
     if name.len() >= SHORTEST_ID {
         let beginning: Vec<&Listed> = mounts
             .iter()
-            .filter(|listed| listed.id.starts_with(name))
+            .filter(|listed| listed.id.as_bytes().starts_with(name.as_bytes()))
             .collect();
         match beginning.len() {
             0 => {}
@@ -89,28 +97,36 @@ fn select<'a>(store: &Store, mounts: &'a [Listed], name: &str) -> Result<Vec<&'a
             _ => {
                 let ids: Vec<&str> = beginning.iter().map(|listed| listed.id.as_str()).collect();
                 return Err(Error::usage(format!(
-                    "`{name}` could be any of {}",
+                    "`{}` could be any of {}",
+                    name.display(),
                     ids.join(", ")
                 )));
             }
         }
     }
-    let of_image: Vec<&Listed> = of_image(store, mounts, name);
+    // Images' names are text; only paths may be any bytes.
+    let of_image = match name.to_str() {
+        Some(name) => of_image(store, mounts, name),
+        None => Vec::new(),
+    };
     if of_image.is_empty() {
-        return Err(Error::not_found(format!("nothing is mounted as `{name}`"))
-            .hint("`imgctl mounts` lists IDs, names, images and paths"));
+        return Err(
+            Error::not_found(format!("nothing is mounted as `{}`", name.display()))
+                .hint("`imgctl mounts` lists IDs, names, images and paths"),
+        );
     }
     Ok(of_image)
 }
 
-fn has_name(listed: &Listed, name: &str) -> bool {
+fn has_name(listed: &Listed, name: &OsStr) -> bool {
     listed
         .record
         .as_ref()
-        .is_some_and(|record| record.name.as_deref() == Some(name))
+        .and_then(|record| record.name.as_deref())
+        .is_some_and(|own| name == own)
 }
 
-fn has_path(listed: &Listed, name: &str) -> bool {
+fn has_path(listed: &Listed, name: &OsStr) -> bool {
     let Some(record) = &listed.record else {
         return false;
     };

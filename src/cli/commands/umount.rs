@@ -1,5 +1,7 @@
 //! `imgctl umount`.
 
+use std::ffi::OsString;
+
 use clap::Args;
 use serde_json::Value;
 
@@ -20,7 +22,7 @@ use crate::mount;
 pub(crate) struct UmountArgs {
     /// IDs, names or paths of mounts, or images (all their mounts)
     #[arg(required_unless_present = "all", value_name = "MOUNT")]
-    mounts: Vec<String>,
+    mounts: Vec<OsString>,
 
     /// Unmount all, and clear away what crashes have left
     #[arg(short, long, conflicts_with = "mounts")]
