@@ -32,6 +32,7 @@ pub(crate) use mounts::{Listed, Mounted, Options, State, list, mount};
 pub(crate) use overlay::{OverlaySpec, Upper, attach};
 pub(crate) use record::{Backend, Record};
 pub(crate) use umount::{umount, umount_all};
+pub(crate) use workspace::sweep;
 
 #[cfg(test)]
 mod test_images;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::context::Context;
 use crate::cli::duration;
 use crate::error::{Error, Result};
+use crate::mount;
 use crate::store::prune::{Class, PruneOptions, PrunePlan};
 use crate::ui::size::human;
 use crate::ui::table::Table;
@@ -53,6 +54,10 @@ pub(crate) fn run(args: &PruneArgs, context: &Context) -> Result<()> {
             .map(duration::bytes)
             .transpose()?,
     };
+    if !args.dry_run {
+        // What killed commands have left mounted would keep its layers.
+        mount::sweep(store)?;
+    }
     let plan = store.plan_prune(&options)?;
     let shown = match args.dry_run {
         true => plan,
