@@ -102,7 +102,7 @@ fn a_root_with_nothing_but_the_binary_is_enough() {
         &["prune", "--all"],
     ] {
         // There is no /proc, /dev, /etc or /tmp.
-        let mut command = Command::new("chroot");
+        let mut command = Command::new("/usr/sbin/chroot");
         command
             .arg(&root)
             .arg("/imgctl")

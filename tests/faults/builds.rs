@@ -29,7 +29,6 @@ fn stages_cannot_use_themselves_or_later_ones() {
             "FROM scratch AS a\nRUN --mount=type=bind,from=b,target=/b true\nFROM a AS b\n",
             "later",
         ),
-        ("FROM scratch AS a\nFROM scratch AS a\n", "a"),
     ] {
         env.context("context", kubefile, &[("x", "x")]);
         let ran = env.imgctl(["build", "-t", "app", "context"]);
@@ -169,7 +168,7 @@ fn kubefiles_cannot_eat_memory_or_time() {
         (
             "a line of 20 MB",
             format!("FROM scratch\nLABEL a={}\n", "x".repeat(20 << 20)),
-            USAGE,
+            BAD_CONTENT,
         ),
         (
             "braces",
@@ -220,7 +219,7 @@ fn contexts_deeper_than_paths_may_be_are_refused() {
     assert!(!ran.success(), "{}", ran.report());
     assert!(!ran.report().contains("signal"), "{}", ran.report());
     assert!(
-        ran.stderr().contains("deep") || ran.stderr().contains("long"),
+        ran.stderr().contains("levels of directories"),
         "{}",
         ran.report()
     );
@@ -349,5 +348,4 @@ fn a_run_step_cannot_reach_out_through_what_the_image_links() {
     ran.fails(NOT_FOUND);
     assert_prunes_clean(&env);
     assert_scrubs_clean(&env);
-    let _ = BAD_CONTENT;
 }

@@ -101,7 +101,10 @@ fn builds_of_the_same_context() {
                 (&build("third"), &[]),
             ],
         );
-        let ids = env.imgctl(["images", "-q", "--no-trunc"]).ok().stdout();
+        let ids = env
+            .imgctl(["images", "-q", "--no-trunc", "--filter=dangling=false"])
+            .ok()
+            .stdout();
         let mut ids: Vec<&str> = ids.lines().collect();
         ids.dedup();
         assert_eq!(ids.len(), 1, "{ids:?}");

@@ -73,6 +73,7 @@ impl Victim<'_> {
         let again = self.env.imgctl((self.arguments)(round));
         let is_gone = again.report().contains("exit status: 3");
         assert!(again.success() || is_gone, "{}", again.report());
+        assert_prunes_clean(self.env);
         self.env.imgctl(["umount", "--all"]).ok();
         assert_prunes_clean(self.env);
         assert_no_mounts(self.env);

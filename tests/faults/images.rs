@@ -227,7 +227,7 @@ fn documents_that_are_not_what_they_should_be() {
         ("deep JSON", document(MANIFEST, deep), "recursion"),
         (
             "manifest too big",
-            document(MANIFEST, vec![b' '; 9 << 20]),
+            document(MANIFEST, vec![b' '; 17 << 20]),
             "bytes",
         ),
         ("indexes in indexes", nested.archive(), "nested"),
@@ -254,7 +254,7 @@ fn documents_that_are_not_what_they_should_be() {
                     .file(b"oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)
                     .file(
                         b"index.json",
-                        &[layout.index.to_string().into_bytes(), vec![b' '; 9 << 20]].concat(),
+                        &[layout.index.to_string().into_bytes(), vec![b' '; 17 << 20]].concat(),
                     )
                     .end()
             },

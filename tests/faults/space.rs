@@ -183,7 +183,8 @@ fn mount_with_each_back_end() {
         assert!(failures >= 4, "{backend}: {failures}");
         small.env.imgctl(["umount", "--all"]).ok();
         let inside = text(&small.root).to_owned();
-        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let table = std::fs::read("/proc/self/mountinfo").unwrap();
+        let table = String::from_utf8_lossy(&table);
         assert_eq!(
             table.lines().filter(|line| line.contains(&inside)).count(),
             1,
@@ -231,11 +232,7 @@ fn save_and_export_to_a_full_disk() {
     let ran = env
         .imgctl(["save", "app:v1", "-o", text(&target)])
         .fails(NO_SPACE);
-    assert!(
-        ran.stderr().contains("app.tar") || ran.stderr().contains("save"),
-        "{}",
-        ran.report()
-    );
+    assert!(ran.stderr().contains("app.tar"), "{}", ran.report());
     assert_eq!(
         std::fs::read_dir(&small.root).unwrap().count(),
         0,
