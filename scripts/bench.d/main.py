@@ -35,7 +35,7 @@ def arguments():
     return chosen
 
 
-def build_round(tool, context, workload, chosen.jobs, results, scratch, count):
+def build_round(tool, context, workload, jobs, results, scratch, count):
     """The jobs that follow from a build, in the order in which a user would meet them."""
     archive = scratch / "saved.tar"
 

@@ -15,6 +15,7 @@
 pub(crate) mod tree;
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -40,6 +41,24 @@ pub(crate) fn is_root() -> bool {
 /// A temporary directory with a store of its own; both go when the value goes.
 pub(crate) struct TestEnv {
     directory: tempfile::TempDir,
+}
+
+impl Drop for TestEnv {
+    /// Unmounts what a failed test left mounted, so that the directory can be removed.
+    fn drop(&mut self) {
+        let mounts = std::fs::read("/proc/self/mounts").unwrap_or_default();
+        let below = self.directory.path().as_os_str().as_encoded_bytes();
+        let points = mounts
+            .split(|byte| *byte == b'\n')
+            .rev()
+            .filter_map(|line| line.split(|byte| *byte == b' ').nth(1));
+        for point in points.filter(|point| point.starts_with(below)) {
+            let _ = Command::new("umount")
+                .arg("-l")
+                .arg(OsStr::from_bytes(point))
+                .output();
+        }
+    }
 }
 
 impl Default for TestEnv {

@@ -195,15 +195,6 @@ impl Referee {
     }
 }
 
-impl Drop for Referee {
-    fn drop(&mut self) {
-        // Overlay mounts would keep the temporary directory from being removed.
-        let _ = Command::new("umount")
-            .arg(self.storage.join("root/overlay"))
-            .output();
-    }
-}
-
 /// buildah leaves the mount points that it made for RUN in the layer; we leave no trace of ours.
 fn drop_stubs(tree: &mut Tree) {
     for name in [
