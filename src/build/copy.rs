@@ -132,7 +132,7 @@ impl<'a> Gathered<'a> {
     ) -> Result<()> {
         let mut sources = Vec::new();
         for word in words {
-            sources.extend(find_sources(tree, word)?);
+            sources.extend(find_sources(tree, word, self.flags.parents)?);
         }
         if sources.len() > 1 && !self.destination.is_directory && !self.flags.parents {
             return Err(Error::usage(format!(
@@ -192,7 +192,9 @@ impl<'a> Gathered<'a> {
                 } else {
                     self.destination.file_path(&name)
                 };
-                for item in tree.below(real)? {
+                for mut item in tree.below(real)? {
+                    // Named one by one, several names of one file are several files.
+                    item.file = None;
                     self.put(target.clone(), item)?;
                 }
             }
@@ -239,7 +241,8 @@ impl<'a> Gathered<'a> {
             if let Some(target) = link {
                 item.entry.kind = EntryKind::HardLink { target };
             }
-            if item.entry.path.is_root() {
+            // An archive that lists its root says how the destination is to look.
+            if item.entry.path.is_root() && self.destination.path.is_root() {
                 continue;
             }
             let path = join(&self.destination.path, &item.entry.path.clone());
@@ -336,7 +339,7 @@ struct Source {
     word: String,
 }
 
-fn find_sources(tree: &dyn SourceTree, word: &str) -> Result<Vec<Source>> {
+fn find_sources(tree: &dyn SourceTree, word: &str, parents: bool) -> Result<Vec<Source>> {
     let (pivot, pattern) = match word.split_once("/./") {
         Some((before, after)) => (Some(clamp(before.as_bytes())?), format!("{before}/{after}")),
         None => (None, word.to_owned()),
@@ -357,6 +360,14 @@ fn find_sources(tree: &dyn SourceTree, word: &str) -> Result<Vec<Source>> {
     let mut found = vec![LayerPath::root()];
     for segment in path.components() {
         let mut next = Vec::new();
+        // Any number of directories; with --parents only, without it `**` is `*` (BuildKit).
+        if parents && segment == b"**" {
+            for directory in found {
+                next.extend(directories_below(tree, directory)?);
+            }
+            found = next;
+            continue;
+        }
         for directory in found {
             if !glob::has_meta(segment) {
                 next.push(directory.join(segment));
@@ -390,6 +401,18 @@ fn find_sources(tree: &dyn SourceTree, word: &str) -> Result<Vec<Source>> {
         )));
     }
     Ok(sources)
+}
+
+/// `directory` and all directories below it; symlinks are not followed.
+fn directories_below(tree: &dyn SourceTree, directory: LayerPath) -> Result<Vec<LayerPath>> {
+    if !directory.is_root() && tree.node(&directory)? != Some(Node::Directory) {
+        return Ok(Vec::new());
+    }
+    let below = tree.below(&directory)?.into_iter().map(|item| item.entry);
+    let below = below.filter(|entry| entry.is_directory() && entry.path != directory);
+    let mut all: Vec<LayerPath> = below.map(|entry| entry.path).collect();
+    all.insert(0, directory);
+    Ok(all)
 }
 
 fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {

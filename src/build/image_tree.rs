@@ -83,6 +83,13 @@ impl SourceTree for ImageTree {
                 .filter(|_| is_file)
                 .and_then(|layer| self.tars.get(layer));
             let content = match tar {
+                Some(tar) if found.entry.offset == 0 && entry.size() > 0 => {
+                    let path = found.entry.entry.path.clone();
+                    Content::Sparse {
+                        layer: Arc::clone(tar),
+                        path,
+                    }
+                }
                 Some(tar) => Content::Layer {
                     layer: Arc::clone(tar),
                     offset: found.entry.offset,

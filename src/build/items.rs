@@ -11,7 +11,7 @@ use crate::build::stat_cache::FileState;
 use crate::error::{Error, IoContext as _, Result};
 use crate::fs::root::Root;
 use crate::image::{Digest, LayerKind};
-use crate::layer::{Entry, EntryKind, LayerPath, Mtime, decompress};
+use crate::layer::{Entry, EntryKind, LayerPath, Limits, Mtime, TarReader, decompress};
 use crate::store::Store;
 
 /// The time of what the step itself makes (implied directories, heredocs): when the layer is
@@ -69,6 +69,11 @@ pub(crate) enum Content {
         file: Arc<File>,
         offset: u64,
     },
+    /// A sparse file of a layer, whose bytes do not lie in one piece.
+    Sparse {
+        layer: Arc<LayerTar>,
+        path: LayerPath,
+    },
     /// A range of a layer's uncompressed tar.
     Layer {
         layer: Arc<LayerTar>,
@@ -115,6 +120,29 @@ impl LayerTar {
             }
         };
         Ok(Arc::clone(self.tar.get_or_init(|| Arc::new(file))))
+    }
+}
+
+impl LayerTar {
+    /// The content of a sparse file, written out.
+    pub(crate) fn open_sparse(&self, path: &LayerPath) -> Result<Arc<File>> {
+        let tar = self.open()?;
+        let size = tar
+            .metadata()
+            .doing(|| format!("cannot look at layer {}", self.blob))?
+            .len();
+        let mut reader = TarReader::new(RangeReader::new(tar, 0, size), Limits::default());
+        while let Some(entry) = reader.next_entry()? {
+            if entry.path == *path && entry.size() > 0 {
+                let mut spool = self.store.scratch_file()?;
+                std::io::copy(&mut reader, &mut spool).doing(|| format!("cannot read {path}"))?;
+                return Ok(Arc::new(spool));
+            }
+        }
+        Err(Error::bad_content(format!(
+            "{path} is not in layer {}",
+            self.blob
+        )))
     }
 }
 

@@ -338,6 +338,11 @@ impl Opened {
             Content::Layer { layer, offset } => {
                 Self::Other(Box::new(RangeReader::new(layer.open()?, *offset, size)))
             }
+            Content::Sparse { layer, path } => Self::Other(Box::new(RangeReader::new(
+                layer.open_sparse(path)?,
+                0,
+                size,
+            ))),
             Content::Context { root, path, .. } if !item.entry.is_directory() => {
                 let file = root.open_file(path.as_path())?;
                 if item.xattrs_unread {

@@ -146,6 +146,7 @@ fn lift(from: BorrowedFd<'_>, name: &CStr, top: BorrowedFd<'_>, moved: &mut u64)
         let flags = fs::RenameFlags::NOREPLACE;
         match fs::renameat_with(from, name, top, target.as_str(), flags) {
             Err(Errno::EXIST) => {}
+            Err(Errno::NOENT) => return Ok(()),
             outcome => return outcome,
         }
     }

@@ -76,13 +76,15 @@ pub(crate) fn resolve(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<User> 
     })
 }
 
-/// Resolves the owner of `COPY --chown`: as [`resolve`], but without a group the group's number
-/// is the user's. Returns user and group.
+/// Resolves the owner of `COPY --chown`: as [`resolve`], but the group of a lone number is that
+/// number (a lone name has its own group, as buildah has it). Returns user and group.
 pub(crate) fn resolve_owner(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<(u32, u32)> {
     let identity = resolve(spec, passwd, group)?.identity;
-    Ok(match parts(spec).1 {
-        Some(_) => (identity.uid, identity.gid),
-        None => (identity.uid, identity.uid),
+    let (user, group) = parts(spec);
+    let is_number = user.iter().all(u8::is_ascii_digit);
+    Ok(match group {
+        None if is_number => (identity.uid, identity.uid),
+        _ => (identity.uid, identity.gid),
     })
 }
 
@@ -239,9 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_without_a_group_has_the_group_of_its_number() {
+    fn a_lone_number_is_its_own_group_and_a_lone_name_has_its_users() {
         let cases = [
-            ("app", (1000, 1000)),
+            ("app", (1000, 1001)),
             ("55", (55, 55)),
             ("55:wheel", (55, 10)),
             ("app:app", (1000, 1001)),

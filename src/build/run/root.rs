@@ -201,14 +201,17 @@ impl<'a> Tree<'a> {
         for (name, content) in files {
             let Some(content) = content else { continue };
             let source = self.keep(name, &content.0, 0o644)?;
-            self.bind_file(&source, format!("/etc/{name}").as_bytes())?;
+            self.bind_file(&source, format!("/etc/{name}").as_bytes(), false)?;
         }
         Ok(())
     }
 
-    fn bind_file(&mut self, source: &OwnedFd, target: &[u8]) -> Result<()> {
-        let flags =
-            MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    fn bind_file(&mut self, source: &OwnedFd, target: &[u8], runs: bool) -> Result<()> {
+        let mut flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+        // A heredoc with its own `#!` line is a program.
+        if !runs {
+            flags |= MountFlags::NOEXEC;
+        }
         let place = self.place(target, Want::File)?;
         self.bind(source, &place, flags)
             .doing(|| format!("cannot put a file at {}", String::from_utf8_lossy(target)))
@@ -271,7 +274,7 @@ impl<'a> Tree<'a> {
                     },
                 )?;
                 self.place_outside_kernel(target, Want::File)?;
-                self.bind_file(&source, target)
+                self.bind_file(&source, target, mode & 0o111 != 0)
             }
         }
     }
