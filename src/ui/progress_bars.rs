@@ -53,11 +53,13 @@ impl Reporter for Bars {
 fn style(unit: Unit, known: bool) -> ProgressStyle {
     let template = match (unit, known) {
         (Unit::Bytes, true) => {
-            "{spinner} {msg:40!} [{bar:24}] {bytes:>10}/{total_bytes} {bytes_per_sec}"
+            "{spinner} {wide_msg} [{bar:20}] {decimal_bytes:>9}/{decimal_total_bytes:9} {decimal_bytes_per_sec:>11}"
         }
-        (Unit::Bytes, false) => "{spinner} {msg:40!} {bytes:>10} {bytes_per_sec}",
-        (Unit::Items, true) => "{spinner} {msg:40!} [{bar:24}] {pos}/{len}",
-        (Unit::Items, false) => "{spinner} {msg:40!} {elapsed}",
+        (Unit::Bytes, false) => {
+            "{spinner} {wide_msg} {decimal_bytes:>9} {decimal_bytes_per_sec:>11}"
+        }
+        (Unit::Items, true) => "{spinner} {wide_msg} [{bar:20}] {pos}/{len}",
+        (Unit::Items, false) => "{spinner} {wide_msg} {elapsed}",
     };
     // The templates are constants, so this cannot fail; the default bar would do as well.
     ProgressStyle::with_template(template)

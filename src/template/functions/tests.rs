@@ -169,3 +169,35 @@ fn wrong_calls_are_errors_that_name_the_function() {
         assert!(error.to_string().contains(part), "{text}: {error}");
     }
 }
+
+/// Templates come out of images: whatever they hold, rendering ends, with a text or an error.
+#[test]
+fn fuzz_any_template_ends() {
+    bolero::check!()
+        .with_type::<String>()
+        .for_each(|text: &String| {
+            let wrapped = format!("{{{{ {text} }}}}");
+            for text in [text, &wrapped] {
+                if let Ok(rendered) = render(text, Dialect::ClusterImage) {
+                    assert!(text.contains("{{") || rendered == *text);
+                }
+            }
+        });
+}
+
+#[test]
+fn fuzz_versions_and_constraints_are_read_or_refused() {
+    use crate::template::semver::{Version, satisfies};
+    bolero::check!()
+        .with_type::<(String, u8, u8)>()
+        .for_each(|(text, major, minor)| {
+            let written = format!("{major}.{minor}.0");
+            let version = Version::parse(&written).unwrap();
+            satisfies(text, &version);
+            assert_eq!(satisfies(&format!("={written}"), &version), Some(true));
+            assert_eq!(
+                satisfies(&format!("<{written} || >{written}"), &version),
+                Some(false)
+            );
+        });
+}
