@@ -252,8 +252,8 @@ fn inspect_answers_the_templates_of_scripts() {
     );
     assert_eq!(inspect("{{index .OCIv1.Config.Labels \"absent\"}}"), "");
     assert_eq!(
-        inspect("{{json .OCIv1.Config.Env}}"),
-        r#"["registryPort=5000"]"#
+        inspect("{{json .OCIv1.Config.Cmd}}"),
+        r#"["kubectl apply -f manifests"]"#
     );
     assert_eq!(
         inspect("{{.OCIv1.Architecture}}/{{.OCIv1.OS}}"),
