@@ -206,6 +206,8 @@ impl Unpacker {
         if !entry.is_directory() {
             return Err(Error::bad_content("the image's root is not a directory"));
         }
+        // It need not come first: the last layer's directory may still be open.
+        self.enter(b"")?;
         let inherited = self.parents.gid();
         self.attributes.reset(self.parents.top())?;
         self.attributes

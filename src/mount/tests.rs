@@ -52,6 +52,25 @@ fn all_back_ends_show_the_same_tree() {
 }
 
 #[test]
+fn a_root_listed_again_changes_the_root_alone() {
+    let fixture = Fixture::new();
+    let first = Layer::default()
+        .dir("kept", 0o2750)
+        .file("kept/one", "1")
+        .dir("", 0o711);
+    let second = Layer::default().dir("", 0o755).file("kept/.wh.one", "");
+    let image = fixture.image("x", ZSTD, vec![first, second]);
+    for backend in [Backend::Checkout, Backend::Overlay, Backend::Erofs] {
+        let record = mount(&fixture.store, &image, &with(backend), &Silent)
+            .unwrap()
+            .record;
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        assert_eq!(mode(&record.path), 0o755, "{backend:?}");
+        assert_eq!(mode(&record.path.join("kept")), 0o2750, "{backend:?}");
+    }
+}
+
+#[test]
 fn links_into_lower_layers_are_found_whatever_is_unpacked_first() {
     let fixture = Fixture::new();
     let big = "x".repeat(1 << 20);
