@@ -248,7 +248,7 @@ fn finish(
         [single] => single.descriptor.clone(),
         several => output::write_index(store, options, several)?,
     };
-    let names: Vec<_> = options.tags.iter().map(|name| name.qualified()).collect();
+    let names: Vec<_> = options.tags.iter().map(Reference::qualified).collect();
     store.tag(&names, &descriptor)?;
     Ok(Built {
         descriptor,

@@ -172,7 +172,7 @@ fn the_same_context_gives_the_same_bytes() {
     let one = first.build(kubefile);
     let two = second
         .build_with(kubefile, |options| {
-            (options.jobs, options.now) = (7, 5_000_000_000)
+            (options.jobs, options.now) = (7, 5_000_000_000);
         })
         .unwrap();
     assert_eq!(one.descriptor, two.descriptor);
@@ -297,7 +297,7 @@ fn errors_name_the_place_and_the_way_out() {
     let error = bench.error("FROM nosuchimage:v1\n");
     assert!(error.contains("nosuchimage:v1"), "{error}");
     let error = bench.build_with("FROM scratch\n", |options| {
-        options.target = Some("x".to_owned())
+        options.target = Some("x".to_owned());
     });
     assert_eq!(error.unwrap_err().kind(), Kind::Usage);
 }

@@ -62,7 +62,7 @@ impl Stage<'_> {
         } else {
             match &transfer.flags.from {
                 Some(name) => {
-                    gathered.add_sources(self.source(name)?.as_ref(), &words, &mut |_| Ok(None))?
+                    gathered.add_sources(self.source(name)?.as_ref(), &words, &mut |_| Ok(None))?;
                 }
                 None => gathered.add_sources(self.shared.context()?, &words, &mut |_| Ok(None))?,
             }

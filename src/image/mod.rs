@@ -11,7 +11,7 @@ pub(crate) mod platform;
 pub(crate) mod reference;
 pub(crate) mod time;
 
-pub(crate) use config::{ContainerConfig, Healthcheck, History, ImageConfig, RootFs};
+pub(crate) use config::{ContainerConfig, Healthcheck, History, ImageConfig};
 pub(crate) use descriptor::{Descriptor, LayerKind};
 pub(crate) use digest::{Algorithm, Digest, Hasher};
 pub(crate) use manifest::{Document, Index, Manifest};

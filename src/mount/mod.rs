@@ -27,8 +27,8 @@ mod umount;
 mod workspace;
 
 pub(crate) use build_mount::BuildMount;
-pub(crate) use create::{CreateOptions, Created, create};
-pub(crate) use mounts::{Listed, Mounted, Options, State, list, mount};
+pub(crate) use create::{CreateOptions, create};
+pub(crate) use mounts::{Listed, Options, State, list, mount};
 pub(crate) use overlay::{OverlaySpec, Upper, attach};
 pub(crate) use record::{Backend, Record};
 pub(crate) use umount::{umount, umount_all};

@@ -44,7 +44,6 @@ use std::ffi::OsStr;
 use std::process::ExitCode;
 
 pub(crate) use launch::run;
-pub(crate) use spec::{ExitOutcome, RunSpec, Security};
 
 /// First argument of the process that makes one sandbox.
 const SUPERVISOR: &str = "__sandbox";

@@ -25,7 +25,7 @@ use super::{Form, display};
 pub(super) fn marker(path: &LayerPath) -> Result<Marker> {
     let mut above = path.components();
     above.next_back();
-    for component in above.filter(|component| whiteout::is_reserved(component)) {
+    if let Some(component) = above.find(|component| whiteout::is_reserved(component)) {
         let component = LayerPath::root().join(component);
         if whiteout::marker(&component)? == Marker::Leftover {
             return Ok(Marker::Leftover);
