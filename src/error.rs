@@ -34,8 +34,6 @@ pub(crate) enum Kind {
     CommandFailed,
     /// A check found something wrong (`scrub`, `build --check`).
     CheckFailed,
-    /// A signal asked us to stop.
-    Interrupted,
 }
 
 /// An error with its kind, message, hints and source. The message never repeats its source.

@@ -98,11 +98,11 @@ impl ContextTree {
     fn is_hidden(&self, path: &[u8], is_directory: bool) -> bool {
         let parent = state_in(&self.rules, parent_of(path));
         // What is excluded may still be on the way to something that is not.
-        self.rules.excludes(&parent, path)
-            && !(is_directory
-                && !self
-                    .rules
-                    .may_prune_dir(&self.rules.enter(&parent, path), path))
+        let prunable = || {
+            self.rules
+                .may_prune_dir(&self.rules.enter(&parent, path), path)
+        };
+        self.rules.excludes(&parent, path) && (!is_directory || prunable())
     }
 
     /// A socket gives none: it cannot be in an image.

@@ -62,11 +62,6 @@ impl<'a> Destination<'a> {
         })
     }
 
-    /// The destination inside the image.
-    pub(crate) fn path(&self) -> &LayerPath {
-        &self.path
-    }
-
     fn file_path(&self, name: &[u8]) -> LayerPath {
         if self.is_directory {
             self.path.join(name)
@@ -150,7 +145,7 @@ impl<'a> Gathered<'a> {
                 self.add_archive(items)?;
                 continue;
             }
-            self.add_source(tree, source, &real, node)?;
+            self.add_source(tree, source, &real, node.as_ref())?;
         }
         Ok(())
     }
@@ -160,7 +155,7 @@ impl<'a> Gathered<'a> {
         tree: &dyn SourceTree,
         source: &Source,
         real: &LayerPath,
-        node: Option<Node>,
+        node: Option<&Node>,
     ) -> Result<()> {
         let into = match (&source.pivot, self.flags.parents) {
             (pivot, true) => {

@@ -251,7 +251,13 @@ impl LayerMaker<'_> {
                 self.remember(item)?;
             }
         }
-        task.done(&format!("{kind} layer {}", layer.digest.short()));
+        let megabytes = |bytes: u64| bytes as f64 / 1e6;
+        task.done(&format!(
+            "{kind} layer {}: {:.1} MB stored in {:.1} MB",
+            layer.digest.short(),
+            megabytes(layer.diff_size),
+            megabytes(layer.size)
+        ));
         let media_type = compression.media_type(self.docker)?;
         let mut descriptor = Descriptor::new(media_type, layer.digest, layer.size);
         descriptor

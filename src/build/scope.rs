@@ -115,11 +115,6 @@ impl Scope {
         }
     }
 
-    /// Takes a variable out of the environment.
-    pub(crate) fn unset_env(&mut self, name: &str) {
-        self.env.retain(|(known, _)| known != name);
-    }
-
     /// The value of `name`: ENV beats ARG.
     pub(crate) fn get(&self, name: &str) -> Option<String> {
         let env = self

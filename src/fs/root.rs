@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::{self, Errno};
@@ -90,36 +90,6 @@ impl Root {
             .and_then(|fd| fs::readlinkat(fd, "", Vec::new()))
             .map(|target| OsString::from_vec(target.into_bytes()))
             .path("read the link", self.shown(path))
-    }
-
-    /// Opens the directory `path`, making those of its components that are missing with `mode`
-    /// (less the umask). Symlinks are resolved inside the root; `..` is refused.
-    pub(crate) fn create_directories(&self, path: &Path, mode: u32) -> Result<OwnedFd> {
-        let shown = self.shown(path);
-        let mut done = PathBuf::new();
-        let mut current = self.open_directory(&done)?;
-        for component in path.components() {
-            let name = match component {
-                Component::Normal(name) => name,
-                Component::RootDir | Component::CurDir => continue,
-                Component::ParentDir | Component::Prefix(_) => {
-                    return Err(Error::failed(format!(
-                        "cannot create the directory {}: `..` is not allowed here",
-                        shown.display()
-                    )));
-                }
-            };
-            match fs::mkdirat(&current, name, Mode::from_raw_mode(mode)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(error).path("create the directory", &shown),
-            }
-            done.push(name);
-            // From the root again, so that a symlink on the way is resolved inside it.
-            current = self
-                .resolve(&done, OFlags::RDONLY | OFlags::DIRECTORY)
-                .path("create the directory", &shown)?;
-        }
-        Ok(current)
     }
 
     /// Opens `path` inside the root with `flags`.
@@ -296,22 +266,5 @@ mod tests {
         assert_eq!(root.symlink_metadata(link).unwrap().kind, FileKind::Symlink);
         assert!(root.metadata(link).unwrap().is_directory());
         assert!(root.read_link(Path::new("secret")).is_err());
-    }
-
-    #[test]
-    fn directories_are_made_inside() {
-        let (directory, root) = tree();
-        root.create_directories(Path::new("/top/n/m"), 0o755)
-            .unwrap();
-        root.create_directories(Path::new("a/to-b/x"), 0o755)
-            .unwrap();
-        assert!(root.path().join("n/m").is_dir() && root.path().join("a/b/x").is_dir());
-        for bad in ["../x", "dangling/x", "secret/x"] {
-            assert!(
-                root.create_directories(Path::new(bad), 0o755).is_err(),
-                "{bad}"
-            );
-        }
-        assert!(!directory.path().join("x").exists());
     }
 }

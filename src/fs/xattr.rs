@@ -43,16 +43,6 @@ pub(crate) fn get(fd: impl AsFd, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     absent_is_none(value(|buffer| fs::fgetxattr(fd, name, buffer)))
 }
 
-/// One attribute of `name` in `directory`, as [`get`]. Needs /proc.
-pub(crate) fn get_at(
-    directory: impl AsFd,
-    name: &[u8],
-    attribute: &[u8],
-) -> io::Result<Option<Vec<u8>>> {
-    let path = path_at(directory, name);
-    absent_is_none(value(|buffer| fs::lgetxattr(&path, attribute, buffer)))
-}
-
 /// Sets one attribute of an open file.
 pub(crate) fn set(fd: impl AsFd, name: &[u8], value: &[u8]) -> io::Result<()> {
     fs::fsetxattr(fd, name, value, XattrFlags::empty())
@@ -158,6 +148,6 @@ mod tests {
         assert_eq!(get(&file, b"user.long").unwrap(), Some(long));
         remove(&file, b"user.a").unwrap();
         remove(&file, b"user.a").unwrap();
-        assert_eq!(get_at(&open, b"a", b"user.a").unwrap(), None);
+        assert_eq!(get(&file, b"user.a").unwrap(), None);
     }
 }

@@ -86,6 +86,7 @@ impl Index {
 
 /// A parsed manifest document of either sort.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, never in numbers")]
 pub(crate) enum Document {
     Manifest(Manifest),
     Index(Index),

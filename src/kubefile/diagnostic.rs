@@ -22,8 +22,6 @@ pub(crate) struct Diagnostic {
     /// A sentence without a full stop.
     pub(crate) message: String,
     pub(crate) span: Span,
-    /// A few words beside the caret; may be empty.
-    pub(crate) label: String,
     /// What to do instead.
     pub(crate) hint: Option<String>,
     pub(crate) severity: Severity,
@@ -37,7 +35,6 @@ impl Diagnostic {
         Self {
             message: message.into(),
             span,
-            label: String::new(),
             hint: None,
             severity: Severity::Error,
             rule: None,
@@ -51,12 +48,6 @@ impl Diagnostic {
             rule: Some(rule),
             ..Self::error(message, span)
         }
-    }
-
-    /// Puts a few words beside the caret.
-    pub(crate) fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = label.into();
-        self
     }
 
     /// Says what to do instead.
@@ -111,12 +102,9 @@ fn render_one(renderer: &Renderer, diagnostic: &Diagnostic, name: &str, source: 
         None => diagnostic.message.clone(),
     };
     let excerpt = excerpt(source, diagnostic.span);
-    // The renderer makes titles and source lines harmless for terminals. Label, path and help
+    // The renderer makes titles and source lines harmless for terminals. Path and help
     // may quote the file as well; of those it does not.
-    let mut annotation = AnnotationKind::Primary.span(excerpt.mark);
-    if !diagnostic.label.is_empty() {
-        annotation = annotation.label(normalize_untrusted_str(&diagnostic.label));
-    }
+    let annotation = AnnotationKind::Primary.span(excerpt.mark);
     let mut group = Group::with_title(level.primary_title(title)).element(
         Snippet::source(excerpt.text)
             .path(normalize_untrusted_str(name))
@@ -193,7 +181,6 @@ mod tests {
     fn shows_file_line_column_and_caret() {
         let source = "FROM scratch\nCOYP a b\n";
         let diagnostic = Diagnostic::error("unknown instruction COYP", span(2, 1, 2, 5))
-            .label("not an instruction")
             .hint("did you mean COPY?");
         let shown = render(&[diagnostic], "Kubefile", source.as_bytes(), false);
         let expected = [
@@ -201,7 +188,7 @@ mod tests {
             " --> Kubefile:2:1",
             "  |",
             "2 | COYP a b",
-            "  | ^^^^ not an instruction",
+            "  | ^^^^",
             "  |",
             "  = help: did you mean COPY?",
         ];
@@ -225,7 +212,6 @@ mod tests {
     fn a_hostile_file_cannot_speak_to_the_terminal() {
         let source = "\u{1b}[31mX\u{7}";
         let diagnostic = Diagnostic::error(format!("unknown {source}"), span(1, 1, 1, 3))
-            .label(source)
             .hint(format!("not {source}"));
         let shown = render(&[diagnostic], source, source.as_bytes(), false);
         assert!(!shown.contains(['\u{1b}', '\u{7}']), "{shown:?}");

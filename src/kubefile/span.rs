@@ -13,16 +13,7 @@ pub(crate) struct Span {
     pub(crate) end_column: usize,
 }
 
-impl Span {
-    /// The range from the start of `self` to the end of `other`.
-    pub(crate) fn to(self, other: Span) -> Span {
-        Span {
-            end_line: other.end_line,
-            end_column: other.end_column,
-            ..self
-        }
-    }
-}
+impl Span {}
 
 /// One physical line's share of a folded line.
 #[derive(Clone, Debug, PartialEq, Eq)]

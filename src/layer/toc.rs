@@ -40,6 +40,7 @@ pub(crate) struct Toc {
 }
 
 impl Toc {
+    #[cfg(test)]
     /// The entry called `path` (the last one of that name). Looks at every entry: for many
     /// look-ups make a [`crate::layer::Tree`].
     pub(crate) fn find(&self, path: &LayerPath) -> Option<&TocEntry> {

@@ -152,11 +152,6 @@ impl Tree {
         Ok(())
     }
 
-    /// The layers applied so far, lowest first.
-    pub(crate) fn layers(&self) -> &[Arc<Toc>] {
-        &self.layers
-    }
-
     /// What `path` refers to; symlinks are not followed.
     pub(crate) fn lookup(&self, path: &LayerPath) -> Option<Found<'_>> {
         self.find(path).and_then(|node| self.found(node))

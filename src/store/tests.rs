@@ -376,7 +376,10 @@ fn what_is_no_image_says_so() {
     let mut wrong_size = manifest(config(media_type::OCI_CONFIG), vec![]);
     wrong_size.size += 1;
     for (descriptor, why) in [
-        (manifest(config(media_type::OCI_EMPTY), vec![]), "artifact"),
+        (
+            manifest(config("application/vnd.oci.empty.v1+json"), vec![]),
+            "artifact",
+        ),
         (
             manifest(config(media_type::OCI_CONFIG), vec![layer]),
             "1 layers but its config lists 0",

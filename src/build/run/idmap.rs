@@ -41,12 +41,6 @@ fn write_one(pid: u32, uid: u32, gid: u32) -> Result<()> {
     put(pid, "gid_map", &format!("0 {gid} 1"))
 }
 
-/// Whether this user has ranges and the programs to use them.
-pub(super) fn ranges_available() -> bool {
-    let uid = rustix::process::getuid().as_raw();
-    granted("/etc/subuid", uid).is_some() && granted("/etc/subgid", uid).is_some()
-}
-
 fn put(pid: u32, file: &str, text: &str) -> Result<()> {
     let path = format!("/proc/{pid}/{file}");
     std::fs::write(&path, text).path("write", &path)

@@ -21,9 +21,8 @@
 //! that the caller has described and that is attached in the sandbox's own mount namespace.
 
 pub(crate) mod passwd;
-pub(crate) mod probe;
 pub(crate) mod spec;
-pub(crate) mod userns;
+mod userns;
 
 mod caps;
 mod devices;
@@ -53,8 +52,6 @@ const OUTER: &str = "__sandbox-outer";
 const INIT: &str = "__sandbox-init";
 /// First argument of the process that maps ids for one that has entered a user namespace.
 const IDMAP: &str = "__sandbox-idmap";
-/// First argument of the process that tries what this machine allows.
-const PROBE: &str = "__sandbox-probe";
 
 /// Runs one of our own inner processes if `argument`, the command line's first, names one.
 ///
@@ -67,7 +64,6 @@ pub(crate) fn entry(argument: Option<&OsStr>) -> Option<ExitCode> {
         OUTER => namespaces::main(),
         INIT => init::main(),
         IDMAP => userns::main(),
-        PROBE => probe::main(),
         _ => return None,
     };
     Some(match outcome {

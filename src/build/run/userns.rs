@@ -11,18 +11,6 @@ use super::wire::{self, Failure};
 use super::{idmap, namespaces, process};
 use crate::error::{Error, IoContext, Result};
 
-/// Makes this process root of a new user namespace and gives it a mount namespace whose mounts
-/// nobody else sees, so that overlays can be mounted and [`super::run`] needs no further user
-/// namespace. Returns what the user should know, such as that only one id is mapped.
-///
-/// The process must have one thread only; with more, the kernel refuses (`Failed`). Where user
-/// namespaces are not allowed the error is `Denied` and says what to enable.
-pub(crate) fn become_root() -> Result<Option<String>> {
-    let note = enter()?;
-    namespaces::unshare_mounts()?;
-    Ok(note)
-}
-
 /// Enters a new user namespace with the ids that this user may have.
 ///
 /// The maps are written from outside, by a process that is started before we enter: newuidmap
