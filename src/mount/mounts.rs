@@ -281,11 +281,16 @@ pub(crate) struct Listed {
 
 /// All mounts of the store but those of running builds, oldest first.
 pub(crate) fn list(store: &Store) -> Result<Vec<Listed>> {
+    let ids = workspace::ids(store)?;
+    if ids.is_empty() {
+        // No need of /proc, which a bare container may not have.
+        return Ok(Vec::new());
+    }
     let mounts = mountinfo::read()?;
     let boot_id = mountinfo::boot_id()?;
     let namespace = mountinfo::namespace()?;
     let mut listed = Vec::new();
-    for id in workspace::ids(store)? {
+    for id in ids {
         if id.starts_with(workspace::BUILD) {
             continue;
         }

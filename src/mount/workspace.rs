@@ -168,8 +168,13 @@ pub(crate) fn sweep(store: &Store) -> Result<()> {
             Err(error) if error.kind() == Kind::NotFound => return Ok(()),
             lock => lock?,
         };
-        let boot_id = mountinfo::boot_id()?;
-        for id in ids(store)? {
+        let ids = ids(store)?;
+        // Without mounts there is no need of /proc, which a bare container may not have.
+        let boot_id = match ids.is_empty() {
+            true => String::new(),
+            false => mountinfo::boot_id()?,
+        };
+        for id in ids {
             let path = all.join(&id);
             if !is_garbage(&path, &boot_id) {
                 continue;

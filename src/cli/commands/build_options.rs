@@ -51,7 +51,8 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
             .map(|host| split(host, ':', "--add-host", "NAME:ADDRESS"))
             .collect::<Result<_>>()?,
         jobs: jobs(args.jobs)?,
-        executable: std::env::current_exe().doing(|| "cannot find imgctl's own file".to_owned())?,
+        // Only RUN needs it: without /proc, everything else must build all the same.
+        executable: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
         proxy_env: proxies(args.http_proxy, environment)?,
     })
 }
