@@ -7,10 +7,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::archive::{
-    CHARACTER_DEVICE, CONFIG, DIRECTORY, FIFO, INDEX, LAYER, Layout, MANIFEST, Tar, docker_archive,
-    gzip, plain_layer, sha256, zstd,
+    CHARACTER_DEVICE, CONFIG, DIRECTORY, FIFO, FILE, INDEX, LAYER, Layout, MANIFEST, Tar,
+    docker_archive, gzip, plain_layer, sha256, zstd,
 };
-use crate::common::{Ran, TestEnv};
+use crate::common::{Ran, TestEnv, long};
 use crate::support::{Canary, assert_no_garbage, assert_no_mounts, assert_scrubs_clean, noise};
 
 /// Foreign content that must be refused (docs/cli.md).
@@ -422,16 +422,11 @@ fn archives_that_are_cut_short_or_have_a_bit_flipped() {
 #[test]
 fn decompression_bombs() {
     let fixture = Fixture::new();
-    // 300 MB of zeros in a file of the layer: beyond the ratio of any real content.
-    let zeros = vec![0; 300 << 20];
-    let tar = Tar::new().file(b"zeros", &zeros).end();
-    drop(zeros);
-    let diff_id = sha256(&tar);
-    let bomb = zstd(&tar);
-    drop(tar);
-    let layout = Layout::with_diff_ids(std::slice::from_ref(&bomb), std::slice::from_ref(&diff_id));
+    // More of nothing than any real content has: its digests are never looked at.
+    let bomb = bomb(b"zeros");
+    let layout = Layout::with_diff_ids(std::slice::from_ref(&bomb), &[sha256(b"any")]);
     fixture.refuses("zstd bomb", &layout.archive(), "times its size");
-    // An entry that says it has a petabyte.
+    // An entry that says it has much more than there is.
     let huge = Tar::new()
         .lying(b'0', b"huge", b"", b"", 0o7777_7777_777)
         .end();
@@ -440,9 +435,25 @@ fn decompression_bombs() {
         &Layout::of(&[gzip(&huge)]).archive(),
         "",
     );
-    // The archive itself as a bomb.
-    let around = zstd(&Tar::new().file(b"big", &vec![0; 200 << 20]).end());
-    fixture.refuses("archive bomb", &around, "times its size");
+    if long() {
+        // The archive itself as a bomb; what it brings is on disk until it is refused.
+        fixture.refuses("archive bomb", &bomb, "times its size");
+    }
+}
+
+/// A compressed tar with a file of 4.5 GiB of zeros. Ratios are looked at beyond 4 GiB.
+fn bomb(name: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    const SIZE: u64 = 4608 << 20;
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    let header = Tar::new().lying(FILE, name, b"", b"", SIZE).end();
+    encoder.write_all(&header[..512]).unwrap();
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..SIZE >> 20 {
+        encoder.write_all(&zeros).unwrap();
+    }
+    encoder.write_all(&zeros[..1024]).unwrap();
+    encoder.finish().unwrap()
 }
 
 #[test]

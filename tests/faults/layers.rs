@@ -277,7 +277,7 @@ fn tars_that_are_built_from_cannot_reach_out() {
             done_or_refused(
                 what,
                 env.imgctl(["build", "-t", "context", "context.tar"]),
-                &[2],
+                &[2, 3],
             );
             canary.assert_untouched(what);
         }
