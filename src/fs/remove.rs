@@ -206,7 +206,9 @@ mod tests {
         }
         std::thread::scope(|scope| {
             let threads = [(); 4].map(|()| scope.spawn(|| remove_tree(&tree)));
-            threads.map(|thread| thread.join().unwrap().unwrap());
+            for thread in threads {
+                thread.join().unwrap().unwrap();
+            }
         });
         assert!(!tree.exists());
     }

@@ -94,12 +94,6 @@ impl Tar {
         self.entry(HARD_LINK, name, target, b"")
     }
 
-    /// Bytes as they are.
-    pub(crate) fn raw(mut self, bytes: &[u8]) -> Self {
-        self.bytes.extend_from_slice(bytes);
-        self
-    }
-
     /// The whole tar with its end.
     pub(crate) fn end(mut self) -> Vec<u8> {
         self.bytes.resize(self.bytes.len() + 1024, 0);
