@@ -22,7 +22,7 @@ class Tool:
     def reset(self):
         """Forgets everything."""
         self.unmount()
-        for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
+        for line in reversed(Path("/proc/self/mounts").read_text(errors="surrogateescape").splitlines()):
             mounted = line.split()[1]
             if mounted.startswith(str(self.directory)):
                 subprocess.run(["umount", "-l", mounted], check=False, capture_output=True)
