@@ -64,7 +64,7 @@ pub(crate) fn decompress<'a>(
 }
 
 /// Like [`decompress`], but reading fails once the output is beyond `limits.size`, or beyond
-/// `limits.ratio` times the input (looked at from 64 MiB on).
+/// `limits.ratio` times the input (looked at from 1 GiB on).
 pub(crate) fn decompress_within<'a>(
     reader: impl Read + Send + 'a,
     limits: Limits,

@@ -40,8 +40,6 @@ pub(crate) struct Scanned {
     pub(crate) size: u64,
     /// Digest of the uncompressed tar, by the algorithm of the expected one.
     pub(crate) diff_id: Digest,
-    /// Bytes of the uncompressed tar.
-    pub(crate) diff_size: u64,
     /// Every entry; with restart points if the blob has been made of independent zstd frames.
     pub(crate) toc: Toc,
 }
@@ -116,14 +114,13 @@ fn run(
             .map_err(|_| Error::failed("the thread that reads the layer has died"))?;
         // A blob that cannot be read looks cut off to the consumer: the cause comes first.
         let read = read?;
-        let (toc, (diff_id, diff_size)) = consumed?;
+        let (toc, (diff_id, _)) = consumed?;
         let read = read.ok_or_else(|| Error::failed("the layer was not read to its end"))?;
         let scanned = Scanned {
             // A plain tar of the same algorithm is hashed once.
             digest: read.digest.unwrap_or_else(|| diff_id.clone()),
             size: read.size,
             diff_id,
-            diff_size,
             toc: Toc {
                 restarts: read.restarts,
                 ..toc

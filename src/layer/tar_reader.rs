@@ -33,7 +33,7 @@ pub(crate) struct Limits {
     pub(crate) depth: usize,
     /// Bytes of one PAX header block or GNU long name.
     pub(crate) pax: u64,
-    /// Uncompressed over compressed size, looked at beyond the first 64 MiB.
+    /// Uncompressed over compressed size, looked at beyond the first GiB.
     pub(crate) ratio: u64,
 }
 
@@ -51,7 +51,7 @@ impl Default for Limits {
 }
 
 /// Ratios of small archives say nothing: they are looked at beyond these bytes of output.
-pub(super) const RATIO_FROM: u64 = 4 << 30;
+pub(super) const RATIO_FROM: u64 = 1 << 30;
 
 /// Bytes of names, link targets and extended attributes of all entries together: some, and as
 /// many for each entry as real layers hardly ever have.

@@ -4,7 +4,9 @@
 use std::io::{Read, Write};
 
 use crate::error::{Error, IoContext, Result};
-use crate::layer::{Entry, LayerPath};
+use crate::layer::Entry;
+#[cfg(test)]
+use crate::layer::LayerPath;
 
 mod codec;
 #[cfg(test)]
