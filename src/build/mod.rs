@@ -5,6 +5,7 @@
 
 mod archive;
 mod check;
+mod chmod;
 mod context;
 mod copy;
 mod download;

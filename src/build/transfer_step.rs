@@ -1,7 +1,8 @@
 //! COPY and ADD on a stage: words expanded, flags read, sources found, layers made.
 
 use crate::build::archive;
-use crate::build::copy::{Chmod, Destination, Flags, Gathered, inline_file};
+use crate::build::chmod::Chmod;
+use crate::build::copy::{Destination, Flags, Gathered, inline_file};
 use crate::build::download;
 use crate::build::run::passwd;
 use crate::build::stage::Stage;

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, IoContext, Result};
 use crate::layer::Limits;
-use crate::layer::tar_reader::RATIO_FROM;
 
 #[cfg(test)]
 mod tests;
@@ -121,7 +120,7 @@ pub(super) fn check_ratio(output: u64, input: u64, limits: Limits) -> Result<()>
             limits.size
         )));
     }
-    if output > RATIO_FROM && output / limits.ratio.max(1) > input {
+    if output > limits.ratio_from && output / limits.ratio.max(1) > input {
         return Err(Error::bad_content(format!(
             "it expands to more than {} times its size",
             limits.ratio

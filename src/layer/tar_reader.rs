@@ -35,6 +35,9 @@ pub(crate) struct Limits {
     pub(crate) pax: u64,
     /// Uncompressed over compressed size, looked at beyond the first GiB.
     pub(crate) ratio: u64,
+    /// Bytes of output from which on the ratio counts: small ones say nothing, and a large file of
+    /// zeros is nothing strange.
+    pub(crate) ratio_from: u64,
 }
 
 impl Default for Limits {
@@ -46,12 +49,10 @@ impl Default for Limits {
             depth: 512,
             pax: 1 << 20,
             ratio: 1024,
+            ratio_from: 1 << 30,
         }
     }
 }
-
-/// Ratios of small archives say nothing: they are looked at beyond these bytes of output.
-pub(super) const RATIO_FROM: u64 = 1 << 30;
 
 /// Bytes of names, link targets and extended attributes of all entries together: some, and as
 /// many for each entry as real layers hardly ever have.
@@ -387,7 +388,7 @@ impl<R: Read> TarReader<R> {
         let position = self.stream.position;
         self.holes = self.holes.saturating_add(map.size() - map.stored());
         let most = position.saturating_mul(self.limits.ratio);
-        if self.holes > most.max(RATIO_FROM) {
+        if self.holes > most.max(self.limits.ratio_from) {
             return Err(refuse(format!(
                 "the holes of sparse files are more than {} times the archive's size",
                 self.limits.ratio

@@ -112,41 +112,6 @@ fn with_ranges_there_are_other_ids() {
     assert_eq!(owner, (200_999, 201_000));
 }
 
-/// What `__sandbox-probe` says; it asks for nothing.
-fn probe(command: &mut Command) -> serde_json::Value {
-    run_as("__sandbox-probe", &json!(null), command).answer
-}
-
-#[test]
-fn the_probe_tells_what_works() {
-    let (_root, binary) = root();
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(&binary);
-    for (mut command, privileged) in [(imgctl(), true), (command, false)] {
-        let found = probe(&mut command);
-        assert_eq!(found["root"], json!(privileged), "{found}");
-        assert_eq!(found["namespaces"], json!({"Ok": null}), "{found}");
-        assert_eq!(found["overlay"], json!({"Ok": null}), "{found}");
-        assert_eq!(found["seccomp"], json!(true), "{found}");
-    }
-    // Without user namespaces: the limit of a user namespace around it is 0.
-    let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "sh", "-ec"]).arg(
-        "echo 0 >/proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all --inh-caps=-all \"$0\" __sandbox-probe",
-    );
-    command.arg(&binary);
-    let found = probe(&mut command);
-    assert_eq!(found["root"], json!(false), "{found}");
-    assert!(
-        found["namespaces"]["Err"]
-            .to_string()
-            .contains("user namespace"),
-        "{found}"
-    );
-}
-
 #[test]
 fn without_user_namespaces_the_error_says_what_to_enable() {
     let (root, binary) = root();

@@ -130,6 +130,7 @@ fn bombs_are_defused() {
     let blob = zstd(&zeros);
     let ratio = |ratio| Limits {
         ratio,
+        ratio_from: 64 << 20,
         ..Limits::default()
     };
     assert!(within(&blob, ratio(1000)).is_err());

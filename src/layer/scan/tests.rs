@@ -253,6 +253,7 @@ fn bombs_are_defused() {
     tar.resize(100 << 20, 0);
     let limits = Limits {
         ratio: 100,
+        ratio_from: 64 << 20,
         ..Limits::default()
     };
     let gzip = {
