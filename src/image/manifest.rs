@@ -213,4 +213,20 @@ mod tests {
                 .is_none()
         );
     }
+
+    #[test]
+    fn no_document_makes_the_parser_panic() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            for declared in [
+                None,
+                Some(media_type::OCI_MANIFEST),
+                Some(media_type::OCI_INDEX),
+            ] {
+                if let Ok(Document::Manifest(manifest)) = Document::parse(bytes, declared) {
+                    assert!(manifest.layers.len() <= MAX_LAYERS);
+                }
+            }
+            let _ = crate::image::ImageConfig::parse(bytes);
+        });
+    }
 }

@@ -317,4 +317,22 @@ mod tests {
             ]
         );
     }
+
+    #[test]
+    fn whatever_parses_prints_back_and_is_safe_in_a_path() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            let Ok(text) = std::str::from_utf8(bytes) else {
+                return;
+            };
+            if let Ok(reference) = Reference::parse(text) {
+                assert_eq!(Reference::parse(&reference.to_string()).unwrap(), reference);
+                assert!(
+                    reference
+                        .repository()
+                        .split('/')
+                        .all(|part| part != ".." && part != ".")
+                );
+            }
+        });
+    }
 }

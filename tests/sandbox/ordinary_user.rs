@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::harness::{Ran, Root, chmod, imgctl, run_as, run_by};
+use crate::harness::{Ran, Root, chmod, imgctl, run_by};
 
 const NOBODY: u32 = 65_534;
 
