@@ -251,12 +251,11 @@ impl LayerMaker<'_> {
                 self.remember(item)?;
             }
         }
-        let megabytes = |bytes: u64| bytes as f64 / 1e6;
         task.done(&format!(
-            "{kind} layer {}: {:.1} MB stored in {:.1} MB",
+            "{kind} layer {}: {} stored in {}",
             layer.digest.short(),
-            megabytes(layer.diff_size),
-            megabytes(layer.size)
+            shown(layer.diff_size),
+            shown(layer.size)
         ));
         let media_type = compression.media_type(self.docker)?;
         let mut descriptor = Descriptor::new(media_type, layer.digest, layer.size);
@@ -275,6 +274,17 @@ fn lock<T>(mutex: &Mutex<T>) -> Result<std::sync::MutexGuard<'_, T>> {
     mutex
         .lock()
         .map_err(|_| Error::failed("another thread of the build has failed"))
+}
+
+/// A size for people, in decimal units as docker has them.
+fn shown(bytes: u64) -> String {
+    let size = bytes as f64;
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", size / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", size / 1e6),
+        _ => format!("{:.2} GB", size / 1e9),
+    }
 }
 
 /// Everything of an entry that makes its bytes, but the time.

@@ -370,3 +370,42 @@ fn a_missing_context_is_named() {
     assert_eq!(error.kind(), Kind::NotFound);
     assert!(error.to_string().contains("/no/such/place"));
 }
+
+/// A server on this machine's loopback that answers every request with `body`.
+fn serve(body: &'static [u8]) -> String {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request);
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nlast-modified: Thu, 01 Jan 1998 00:00:00 GMT\r\nconnection: close\r\n\r\n",
+                body.len()
+            );
+            let _ = stream.write_all(head.as_bytes());
+            let _ = stream.write_all(body);
+        }
+    });
+    format!("http://{address}")
+}
+
+#[test]
+fn urls_are_downloaded_verified_and_dated() {
+    let bench = Bench::new();
+    let url = serve(b"from afar");
+    let digest = crate::image::Digest::of(b"from afar");
+    let built = bench.build(&format!(
+        "FROM scratch\nADD --checksum={digest} {url}/file /x/\n"
+    ));
+    assert_eq!(bench.listing(&built), ["755 0:0 x/", "600 0:0 x/file"]);
+    let tree = bench.tree(&built);
+    let file = tree.lookup(&LayerPath::parse(b"x/file").unwrap()).unwrap();
+    assert_eq!(file.entry().mtime.seconds, 883_612_800);
+    let other = crate::image::Digest::of(b"something else");
+    let kubefile = format!("FROM scratch\nADD --checksum={other} {url}/file /x/\n");
+    let error = bench.build_with(&kubefile, |_| {}).unwrap_err();
+    assert_eq!(error.kind(), Kind::BadContent);
+}
