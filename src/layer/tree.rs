@@ -129,6 +129,7 @@ impl Tree {
         self.layers.push(Arc::clone(&toc));
         // Markers concern the layers below only, wherever in the tar they stand: they go first.
         let mut is_marker = vec![false; toc.entries.len()];
+        let mut opaque = Vec::new();
         for (listed, is_marker) in toc.entries.iter().zip(&mut is_marker) {
             let marker = whiteout::marker(&listed.entry.path)?;
             *is_marker = marker != Marker::None;
@@ -138,9 +139,14 @@ impl Tree {
                     if let Some(node) = self.find(&directory) {
                         self.nodes[node as usize].children.clear();
                     }
+                    opaque.push(directory);
                 }
                 Marker::None | Marker::Leftover => {}
             }
+        }
+        // An opaque directory is a directory, listed or not.
+        for directory in opaque {
+            self.make_directories(&directory)?;
         }
         let mut parent_of_last = (LayerPath::root(), ROOT);
         for (index, listed) in toc.entries.iter().enumerate() {

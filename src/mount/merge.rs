@@ -20,7 +20,7 @@ use crate::mount::overlay::MAX_LOWERS;
 use crate::mount::privilege::Privileges;
 use crate::mount::snapshots::open_directory;
 use crate::mount::stack::Snapshot;
-use crate::mount::{implied, lower_files};
+use crate::mount::{lower_files, shapes};
 use crate::store::Store;
 
 /// Room for the corrections on top and an empty directory at the bottom.
@@ -33,14 +33,25 @@ pub(crate) fn reduce(
     snapshots: Vec<Snapshot>,
     privileges: Privileges,
 ) -> Result<(Vec<Snapshot>, Vec<Digest>)> {
-    if snapshots.len() <= MAX_SNAPSHOTS {
+    reduce_to(MAX_SNAPSHOTS, store, layers, snapshots, privileges)
+}
+
+/// The same for any number of snapshots but zero.
+pub(super) fn reduce_to(
+    most: usize,
+    store: &Store,
+    layers: &[LayerOf],
+    snapshots: Vec<Snapshot>,
+    privileges: Privileges,
+) -> Result<(Vec<Snapshot>, Vec<Digest>)> {
+    if snapshots.len() <= most {
         return Ok((snapshots, Vec::new()));
     }
     let sizes: Vec<u64> = layers.iter().map(|layer| layer.blob.size).collect();
     let mut reduced = Vec::new();
     let mut names = Vec::new();
     let mut snapshots = snapshots.into_iter();
-    for run in runs(&sizes, MAX_SNAPSHOTS) {
+    for run in runs(&sizes, most) {
         let parts: Vec<Snapshot> = snapshots.by_ref().take(run.len()).collect();
         if let [part] = parts.as_slice() {
             reduced.push(part.clone());
@@ -111,8 +122,8 @@ fn merged(
             fill(directory, &tocs, parts, privileges)
         })?,
     };
-    let implied = implied::read(&fs)?.unwrap_or_default();
-    Ok((Snapshot { fs, implied }, name))
+    let shapes = shapes::read(&fs)?.unwrap_or_default();
+    Ok((Snapshot { fs, shapes }, name))
 }
 
 /// The prefix keeps it apart from any tar's digest.
@@ -139,14 +150,19 @@ enum Item {
 #[derive(Debug, Default)]
 struct Union {
     items: BTreeMap<LayerPath, Item>,
+    /// Directories with an opaque marker.
     opaque: BTreeSet<LayerPath>,
+    /// Directories that took the place of something else.
+    replaced: BTreeSet<LayerPath>,
+    /// Directories that some layer has for their own sake, even if nothing is left in them.
+    existing: BTreeSet<LayerPath>,
 }
 
 impl Union {
     fn of(tocs: &[Toc]) -> Result<Self> {
         let mut union = Self::default();
         for (part, toc) in tocs.iter().enumerate() {
-            union.add_markers(toc)?;
+            union.add_markers(toc, tocs)?;
             for (number, listed) in toc.entries.iter().enumerate() {
                 if whiteout::marker(&listed.entry.path)? == Marker::None {
                     union.add_entry(&listed.entry, Item::Entry(part, number), tocs);
@@ -156,16 +172,27 @@ impl Union {
         Ok(union)
     }
 
-    /// Markers concern lower layers only, so they come before the layer's own entries.
-    fn add_markers(&mut self, toc: &Toc) -> Result<()> {
+    /// Markers concern lower layers only, so they come before the layer's own entries and do not
+    /// touch each other.
+    fn add_markers(&mut self, toc: &Toc, tocs: &[Toc]) -> Result<()> {
+        let mut markers = Vec::new();
         for listed in &toc.entries {
-            match whiteout::marker(&listed.entry.path)? {
+            let marker = whiteout::marker(&listed.entry.path)?;
+            if let Marker::Whiteout(path) | Marker::Opaque(path) = &marker {
+                self.remove_below(path);
+                if let Marker::Whiteout(path) = &marker {
+                    self.forget_directory(path);
+                }
+                markers.push(marker);
+            }
+        }
+        for marker in markers {
+            match marker {
                 Marker::Whiteout(path) => {
-                    self.remove_below(&path);
                     self.items.insert(path, Item::Whiteout);
                 }
                 Marker::Opaque(directory) => {
-                    self.remove_below(&directory);
+                    self.make_directories(Some(directory.clone()), tocs);
                     self.opaque.insert(directory);
                 }
                 Marker::None | Marker::Leftover => {}
@@ -175,18 +202,24 @@ impl Union {
     }
 
     fn add_entry(&mut self, entry: &Entry, item: Item, tocs: &[Toc]) {
-        let mut ancestor = entry.path.parent();
-        while let Some(path) = ancestor {
-            self.make_directory(&path, tocs);
-            ancestor = path.parent();
-        }
+        self.make_directories(entry.path.parent(), tocs);
         if entry.is_directory() {
             self.make_directory(&entry.path, tocs);
         } else {
             self.remove_below(&entry.path);
-            self.opaque.remove(&entry.path);
+            self.forget_directory(&entry.path);
         }
         self.items.insert(entry.path.clone(), item);
+    }
+
+    /// `path` and all above it are directories now.
+    fn make_directories(&mut self, path: Option<LayerPath>, tocs: &[Toc]) {
+        let mut next = path;
+        while let Some(path) = next {
+            self.make_directory(&path, tocs);
+            next = path.parent();
+            self.existing.insert(path);
+        }
     }
 
     /// A directory where something else was: what was there hid all below the run, so the
@@ -199,7 +232,13 @@ impl Union {
         };
         if replaces {
             self.items.remove(path);
-            self.opaque.insert(path.clone());
+            self.replaced.insert(path.clone());
+        }
+    }
+
+    fn forget_directory(&mut self, path: &LayerPath) {
+        for set in [&mut self.opaque, &mut self.replaced, &mut self.existing] {
+            set.remove(path);
         }
     }
 
@@ -213,11 +252,13 @@ impl Union {
             let below = below.clone();
             self.items.remove(&below);
         }
-        while let Some(below) = self.opaque.range(from.clone()..).next()
-            && is_below(below)
-        {
-            let below = below.clone();
-            self.opaque.remove(&below);
+        for set in [&mut self.opaque, &mut self.replaced, &mut self.existing] {
+            while let Some(below) = set.range(from.clone()..).next()
+                && is_below(below)
+            {
+                let below = below.clone();
+                set.remove(&below);
+            }
         }
     }
 }
@@ -233,11 +274,17 @@ fn fill(directory: &Path, tocs: &[Toc], parts: &[Snapshot], privileges: Privileg
         privileges.overlay_form(),
         privileges.unpacking(),
     )?;
-    let mut collector = implied::Collector::default();
+    let mut collector = shapes::Collector::default();
     let mut apply = |entry: &Entry, content: &mut dyn Read| {
         collector.add(entry);
         unpacker.apply(entry, content, &NoLowerFiles)
     };
+    // A whiteout with a new directory in its place hides all below, metadata too.
+    for path in &union.replaced {
+        apply(&whiteout_of(path), &mut io::empty())?;
+        let plain = Entry::new(path.clone(), EntryKind::Directory, 0o755);
+        apply(&plain, &mut io::empty())?;
+    }
     for path in &union.opaque {
         let marker = marker(path, b".wh..opq");
         apply(&marker, &mut io::empty())?;
@@ -247,9 +294,7 @@ fn fill(directory: &Path, tocs: &[Toc], parts: &[Snapshot], privileges: Privileg
     for (path, item) in &union.items {
         let (part, number) = match item {
             Item::Whiteout => {
-                let name = path.file_name().unwrap_or_default();
-                let parent = path.parent().unwrap_or_default();
-                apply(&marker(&parent, name), &mut io::empty())?;
+                apply(&whiteout_of(path), &mut io::empty())?;
                 continue;
             }
             Item::Entry(part, number) => (*part, *number),
@@ -291,7 +336,16 @@ fn fill(directory: &Path, tocs: &[Toc], parts: &[Snapshot], privileges: Privileg
         }
     }
     unpacker.finish()?;
-    implied::write(directory, &collector.finish())
+    let mut shapes = collector.finish();
+    for (path, shape) in &mut shapes {
+        shape.only_markers &= !union.existing.contains(path);
+    }
+    shapes::write(directory, &shapes)
+}
+
+fn whiteout_of(path: &LayerPath) -> Entry {
+    let parent = path.parent().unwrap_or_default();
+    marker(&parent, path.file_name().unwrap_or_default())
 }
 
 /// The file `.wh.<name>` in `directory`, as layers write it.

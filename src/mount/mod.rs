@@ -7,9 +7,10 @@ pub(crate) mod checkout;
 mod command_line;
 mod create;
 mod detach;
+mod dressing;
 pub(crate) mod erofs;
 pub(crate) mod fs_context;
-mod implied;
+
 pub(crate) mod layers;
 mod lower_files;
 mod merge;
@@ -20,6 +21,7 @@ mod overlay_compat;
 mod path_serde;
 pub(crate) mod privilege;
 mod record;
+mod shapes;
 mod snapshots;
 mod stack;
 pub(crate) mod tar_export;
@@ -34,6 +36,8 @@ pub(crate) use record::{Backend, Record};
 pub(crate) use umount::{umount, umount_all};
 pub(crate) use workspace::sweep;
 
+#[cfg(test)]
+mod property_tests;
 #[cfg(test)]
 mod test_images;
 #[cfg(test)]

@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Context, Error, IoContext, Kind, Result};
 use crate::image::{Digest, time};
-use crate::mount::implied::Implied;
 use crate::mount::privilege::Privileges;
 use crate::mount::record::{Backend, Record};
+use crate::mount::shapes::Shapes;
 use crate::mount::stack::{Snapshot, Stack};
 use crate::mount::workspace::{self, MERGED, UPPER, WORK, Workspace};
 use crate::mount::{OverlaySpec, Upper, attach, checkout, detach, erofs, mountinfo, snapshots};
@@ -157,7 +157,7 @@ impl Making<'_> {
             index.attach(&workspace.path(""), &lower)?;
             let snapshot = Snapshot {
                 fs: lower,
-                implied: Implied::new(),
+                shapes: Shapes::new(),
             };
             Stack::new(vec![snapshot], !self.privileges.trusted_xattrs)
         })

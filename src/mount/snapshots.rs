@@ -15,7 +15,7 @@ use crate::mount::layers::{self, LayerOf};
 use crate::mount::lower_files::LowerSnapshots;
 use crate::mount::privilege::Privileges;
 use crate::mount::stack::Snapshot;
-use crate::mount::{implied, merge};
+use crate::mount::{merge, shapes};
 use crate::progress::{Reporter, Task, Unit};
 use crate::store::Store;
 use crate::store::images::Image;
@@ -92,16 +92,16 @@ fn of_layer(store: &Store, layer: &LayerOf) -> Result<Snapshot> {
         ))
         .hint("was the store cleaned up meanwhile? try again")
     })?;
-    let implied = match implied::read(&fs)? {
-        Some(implied) => implied,
+    let shapes = match shapes::read(&fs)? {
+        Some(shapes) => shapes,
         None => {
             let toc = store.toc(&layer.blob.digest, &layer.diff_id)?;
-            let implied = implied::from_toc(&toc);
-            implied::write(&fs, &implied)?;
-            implied
+            let shapes = shapes::from_toc(&toc);
+            shapes::write(&fs, &shapes)?;
+            shapes
         }
     };
-    Ok(Snapshot { fs, implied })
+    Ok(Snapshot { fs, shapes })
 }
 
 struct Unpacking<'a> {
@@ -168,7 +168,7 @@ impl Unpacking<'_> {
         let layer = &self.layers[number];
         let lower = LowerSnapshots::new(self.store, &self.layers[..number]);
         let made = self.store.make_snapshot(&layer.diff_id, &mut |directory| {
-            let mut collector = implied::Collector::default();
+            let mut collector = shapes::Collector::default();
             let root = open_directory(directory)?;
             let mut unpacker = Unpacker::new(
                 root,
@@ -181,7 +181,7 @@ impl Unpacking<'_> {
             })?;
             let notes = unpacker.finish()?;
             with(&self.notes, |all| all.extend(notes));
-            implied::write(directory, &std::mem::take(&mut collector).finish())
+            shapes::write(directory, &std::mem::take(&mut collector).finish())
         });
         match made {
             Ok(_) => Ok(Outcome::Done),

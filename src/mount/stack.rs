@@ -1,30 +1,30 @@
 //! Snapshots stacked so that overlayfs shows exactly the image's merged tree.
 //!
-//! Two things overlayfs would show otherwise: an opaque marker at an image's root (it ignores
-//! that attribute on a lower's root), and directories that a layer implies (`implied.rs`). The
-//! first ends the stack; for the second the top of the stack gets the right metadata.
+//! Overlayfs alone would show otherwise: what lies below an opaque root (it ignores that attribute
+//! on a lower's root), directories that a layer implies, directories that only hold whiteouts,
+//! and whiteouts in a directory that one layer alone has. The first ends the stack; the others
+//! are put right by a further directory on top.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Mode};
 
 use crate::error::{Error, IoContext, Kind, Result};
-use crate::fs::metadata::Metadata;
+use crate::fs::metadata::{FileKind, Metadata};
 use crate::fs::root::Root;
-use crate::fs::xattr;
 use crate::layer::LayerPath;
-use crate::mount::implied::{Below, Implied};
+use crate::mount::dressing::Dressing;
+use crate::mount::shapes::Shapes;
 
-/// One snapshot and the directories that it made up.
+/// One snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     /// Its `fs` directory.
     pub(crate) fs: PathBuf,
-    pub(crate) implied: Implied,
+    pub(crate) shapes: Shapes,
 }
 
 /// Snapshots, lowest first, and what has to be corrected above them.
@@ -36,38 +36,47 @@ pub(crate) struct Stack {
     user_xattrs: bool,
 }
 
-/// A directory's metadata.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Dressing {
-    mode: u32,
-    /// `None`: as a new directory has it.
-    owner: Option<(u32, u32)>,
-    mtime: (i64, u32),
-    xattrs: xattr::Xattrs,
-}
-
-impl Default for Dressing {
-    /// A directory that no layer lists.
-    fn default() -> Self {
-        Self {
-            mode: 0o755,
-            owner: None,
-            mtime: (0, 0),
-            xattrs: xattr::Xattrs::new(),
-        }
-    }
-}
-
 /// What one snapshot says about a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     /// Nothing: the next lower one decides.
     Absent,
-    /// Something else lies here or on the way: nothing below is visible.
-    Hidden,
+    /// It is deleted, or cannot exist: nothing below is visible.
+    Deleted,
+    /// Something that is no directory.
+    Other,
     Directory {
-        /// A directory on the way is opaque.
+        /// It, or a directory on the way, is opaque: nothing in it comes from below.
+        opaque: bool,
+        /// That is so because of a directory on the way: it is not the lower one's namesake.
         in_opaque: bool,
     },
+}
+
+/// What all snapshots together say about a path of which one at least has a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct View {
+    /// A layer has the directory for its own sake, not just to put a whiteout into it.
+    exists: bool,
+    /// The uppermost snapshot that lists it.
+    ruling: Option<usize>,
+    /// One above that has made it up.
+    made_up: bool,
+    /// How many directories overlayfs merges, and whether there is a whiteout in one.
+    merged: usize,
+    whiteouts: bool,
+    /// What is there instead, in the uppermost snapshot that has something.
+    instead: Option<usize>,
+}
+
+/// What a directory on top of the stack has to hold.
+#[derive(Default)]
+struct Corrections {
+    directories: BTreeMap<LayerPath, Dressing>,
+    /// To be hidden.
+    gone: BTreeSet<LayerPath>,
+    /// Not directories, whatever a higher layer's whiteouts make of them; with their snapshots.
+    restored: BTreeMap<LayerPath, usize>,
 }
 
 impl Stack {
@@ -106,49 +115,107 @@ impl Stack {
     /// Gives the directory `path` (an upper directory) the metadata of the image's root.
     pub(crate) fn dress_root(&self, path: &Path) -> Result<()> {
         let roots = self.roots()?;
-        let dressing = self.dressing(&roots, &LayerPath::root())?;
+        let view = self.view(&roots, &LayerPath::root())?;
+        let dressing = dressing(&roots, &LayerPath::root(), view)?;
         dressing.put_on(&Root::open(path)?, &LayerPath::root())
     }
 
-    /// Fills the empty directory `top` with the directories that the snapshots show wrongly;
-    /// false if there are none (then `top` is not needed).
+    /// Fills the empty directory `top` with what the snapshots show wrongly; false if there is
+    /// nothing (then `top` is not needed).
     pub(crate) fn correct(&self, top: &Path) -> Result<bool> {
         let roots = self.roots()?;
-        let mut wrong: BTreeMap<LayerPath, Dressing> = BTreeMap::new();
-        let implied: BTreeSet<&LayerPath> = self
-            .snapshots
-            .iter()
-            .skip(self.first.max(1))
-            .flat_map(|snapshot| snapshot.implied.keys())
-            .collect();
-        for path in implied {
-            if let (Some(number), true) = self.ruling(&roots, path)? {
-                wrong.insert(path.clone(), Dressing::of(&roots[number], path)?);
-            }
-        }
-        if wrong.is_empty() {
+        let corrections = self.corrections(&roots)?;
+        if corrections.directories.is_empty() {
             return Ok(false);
         }
-        // A directory in `top` shows its own metadata, so the ancestors need theirs as well.
-        let paths: Vec<LayerPath> = wrong.keys().cloned().collect();
-        for path in paths {
-            let mut ancestor = path.parent();
-            while let Some(path) = ancestor {
-                if !wrong.contains_key(&path) {
-                    wrong.insert(path.clone(), self.dressing(&roots, &path)?);
-                }
-                ancestor = path.parent();
-            }
-        }
         let top = Root::open(top)?;
-        for path in wrong.keys().filter(|path| !path.is_root()) {
-            let name = top.path().join(path.as_path());
-            std::fs::create_dir(&name).path("create", &name)?;
+        let place = |path: &LayerPath| top.path().join(path.as_path());
+        for path in corrections
+            .directories
+            .keys()
+            .filter(|path| !path.is_root())
+        {
+            std::fs::create_dir(place(path)).path("create", place(path))?;
         }
-        for (path, dressing) in wrong.iter().rev() {
+        for path in &corrections.gone {
+            // Device 0/0: a whiteout. Everybody may make it (Linux 5.8).
+            rustix::fs::mknodat(
+                CWD,
+                place(path),
+                FileType::CharacterDevice,
+                Mode::empty(),
+                0,
+            )
+            .path("create the whiteout", place(path))?;
+        }
+        for (path, number) in &corrections.restored {
+            let from = roots[*number].path().join(path.as_path());
+            rustix::fs::linkat(CWD, &from, CWD, place(path), AtFlags::empty())
+                .path("create the link", place(path))?;
+        }
+        for (path, dressing) in corrections.directories.iter().rev() {
             dressing.put_on(&top, path)?;
         }
         Ok(true)
+    }
+
+    fn corrections(&self, roots: &[Root]) -> Result<Corrections> {
+        let mut corrections = Corrections::default();
+        let candidates: BTreeSet<&LayerPath> = self
+            .snapshots
+            .iter()
+            .skip(self.first)
+            .flat_map(|snapshot| snapshot.shapes.keys())
+            .collect();
+        for path in candidates {
+            if corrections.hides(path) {
+                continue;
+            }
+            let view = self.view(roots, path)?;
+            if view.merged == 0 {
+                continue;
+            }
+            let parent = path.parent().filter(|_| !view.exists);
+            if let Some(parent) = parent {
+                match view.instead {
+                    Some(number) => {
+                        corrections.restored.insert(path.clone(), number);
+                    }
+                    None => {
+                        corrections.gone.insert(path.clone());
+                    }
+                }
+                self.add_directory(&mut corrections, roots, &parent)?;
+                continue;
+            }
+            let is_wrong = view.made_up && view.ruling.is_some();
+            // In a directory that it does not merge with another, overlayfs lists whiteouts.
+            let shows_whiteouts = view.whiteouts && view.merged == 1 && !path.is_root();
+            if is_wrong || shows_whiteouts {
+                self.add_directory(&mut corrections, roots, path)?;
+            }
+        }
+        Ok(corrections)
+    }
+
+    /// A directory on top shows its own metadata, so its ancestors need theirs as well.
+    fn add_directory(
+        &self,
+        corrections: &mut Corrections,
+        roots: &[Root],
+        path: &LayerPath,
+    ) -> Result<()> {
+        let mut next = Some(path.clone());
+        while let Some(path) = next {
+            next = path.parent();
+            if corrections.directories.contains_key(&path) {
+                break;
+            }
+            let view = self.view(roots, &path)?;
+            let dressing = dressing(roots, &path, view)?;
+            corrections.directories.insert(path, dressing);
+        }
+        Ok(())
     }
 
     fn roots(&self) -> Result<Vec<Root>> {
@@ -158,67 +225,102 @@ impl Stack {
             .collect()
     }
 
-    fn dressing(&self, roots: &[Root], path: &LayerPath) -> Result<Dressing> {
-        match self.ruling(roots, path)?.0 {
-            Some(number) => Dressing::of(&roots[number], path),
-            None => Ok(Dressing::default()),
-        }
-    }
-
-    /// The uppermost snapshot that lists the directory `path`, and whether one above it made the
-    /// directory up. `None` if none lists it or `path` is not a visible directory.
-    fn ruling(&self, roots: &[Root], path: &LayerPath) -> Result<(Option<usize>, bool)> {
-        let mut made_up = false;
+    fn view(&self, roots: &[Root], path: &LayerPath) -> Result<View> {
+        let mut view = View::default();
+        // Whether directories further down still merge with the ones seen so far.
+        let mut merges = true;
         let last = if path.is_root() { 0 } else { self.first };
         for (number, root) in roots.iter().enumerate().skip(last).rev() {
             match self.see(root, path)? {
                 Seen::Absent => {}
-                Seen::Hidden => break,
-                Seen::Directory { in_opaque } => {
-                    match self.snapshots[number].implied.get(path) {
-                        None => return Ok((Some(number), made_up)),
-                        Some(Below::Deleted) => break,
-                        Some(Below::Shows) => made_up = true,
+                Seen::Deleted => break,
+                Seen::Other => {
+                    view.instead = Some(number);
+                    break;
+                }
+                Seen::Directory { opaque, in_opaque } => {
+                    let shapes = &self.snapshots[number].shapes;
+                    let shape = shapes.get(path).copied().unwrap_or_default();
+                    if merges {
+                        view.merged += 1;
+                        view.whiteouts |= shape.whiteouts;
                     }
-                    if in_opaque {
+                    merges &= !opaque;
+                    view.exists |= !shape.only_markers;
+                    if view.ruling.is_none() {
+                        if shape.implied {
+                            view.made_up = true;
+                        } else {
+                            view.ruling = Some(number);
+                        }
+                    }
+                    let is_settled = view.ruling.is_some() && !merges;
+                    let replaces = shape.replaces || opaque && !shape.marked_opaque;
+                    if replaces || in_opaque || is_settled {
                         break;
                     }
                 }
             }
         }
-        Ok((None, made_up))
+        Ok(view)
     }
 
     fn see(&self, root: &Root, path: &LayerPath) -> Result<Seen> {
         let mut walked = LayerPath::root();
         let mut in_opaque = false;
+        let mut opaque = self.is_opaque(root, &walked)?;
         for name in path.components() {
-            in_opaque |= self.is_opaque(root, &walked)?;
+            in_opaque |= opaque;
             walked = walked.join(name);
             match root.symlink_metadata(walked.as_path()) {
-                Ok(metadata) if metadata.is_directory() => {}
-                Ok(_) => return Ok(Seen::Hidden),
+                Ok(metadata) if metadata.is_directory() => {
+                    opaque = in_opaque || self.is_opaque(root, &walked)?;
+                }
+                Ok(metadata) if walked == *path => {
+                    return Ok(if self.is_whiteout(root, path, &metadata)? {
+                        Seen::Deleted
+                    } else {
+                        Seen::Other
+                    });
+                }
+                Ok(_) => return Ok(Seen::Deleted),
                 Err(error) if error.kind() == Kind::NotFound && in_opaque => {
-                    return Ok(Seen::Hidden);
+                    return Ok(Seen::Deleted);
                 }
                 Err(error) if error.kind() == Kind::NotFound => return Ok(Seen::Absent),
                 Err(error) => return Err(error),
             }
         }
-        Ok(Seen::Directory { in_opaque })
+        Ok(Seen::Directory { opaque, in_opaque })
     }
 
     fn is_opaque(&self, root: &Root, path: &LayerPath) -> Result<bool> {
-        let attribute: &[u8] = if self.user_xattrs {
-            b"user.overlay.opaque"
-        } else {
-            b"trusted.overlay.opaque"
-        };
+        Ok(self.mark(root, path, "opaque")?.as_deref() == Some(b"y"))
+    }
+
+    fn is_whiteout(&self, root: &Root, path: &LayerPath, metadata: &Metadata) -> Result<bool> {
+        match metadata.kind {
+            FileKind::CharDevice => Ok(metadata.device == (0, 0)),
+            FileKind::File if metadata.size == 0 => {
+                Ok(self.mark(root, path, "whiteout")?.is_some())
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// One of overlayfs's own attributes, as far as its first bytes.
+    fn mark(&self, root: &Root, path: &LayerPath, mark: &str) -> Result<Option<Vec<u8>>> {
+        let namespace = if self.user_xattrs { "user" } else { "trusted" };
+        let attribute = format!("{namespace}.overlay.{mark}");
         let name = root.path().join(path.as_path());
         let mut value = [0_u8; 8];
-        match rustix::fs::lgetxattr(&name, OsStr::from_bytes(attribute), &mut value[..]) {
-            Ok(length) => Ok(&value[..length] == b"y"),
-            Err(rustix::io::Errno::NODATA | rustix::io::Errno::NOTSUP) => Ok(false),
+        match rustix::fs::lgetxattr(
+            &name,
+            OsStr::from_bytes(attribute.as_bytes()),
+            &mut value[..],
+        ) {
+            Ok(length) => Ok(Some(value[..length].to_vec())),
+            Err(rustix::io::Errno::NODATA | rustix::io::Errno::NOTSUP) => Ok(None),
             Err(errno) => Err(Error::io(
                 format!("cannot examine {}", name.display()),
                 errno,
@@ -227,63 +329,25 @@ impl Stack {
     }
 }
 
-impl Dressing {
-    fn of(root: &Root, path: &LayerPath) -> Result<Self> {
-        let directory = root.open_directory(path.as_path())?;
-        let shown = || root.path().join(path.as_path());
-        let metadata = Metadata::of(&directory).path("examine", shown())?;
-        let mut xattrs = xattr::read(&directory).path("examine", shown())?;
-        xattrs.retain(|name, _| !is_overlay_internal(name));
-        Ok(Self {
-            mode: metadata.mode,
-            owner: Some((metadata.uid, metadata.gid)),
-            mtime: metadata.mtime,
-            xattrs,
-        })
-    }
-
-    fn put_on(&self, root: &Root, path: &LayerPath) -> Result<()> {
-        let shown = || root.path().join(path.as_path());
-        let directory = root.open_directory(path.as_path())?;
-        let current = Metadata::of(&directory).path("examine", shown())?;
-        if let Some((uid, gid)) = self.owner
-            && (uid, gid) != (current.uid, current.gid)
-        {
-            rustix::fs::fchown(
-                directory.as_fd(),
-                Some(Uid::from_raw(uid)),
-                Some(Gid::from_raw(gid)),
-            )
-            .path("set the owner of", shown())?;
+impl Corrections {
+    /// Whether `path` lies below something that is hidden or no directory.
+    fn hides(&self, path: &LayerPath) -> bool {
+        let mut ancestor = path.parent();
+        while let Some(path) = ancestor {
+            if self.gone.contains(&path) || self.restored.contains_key(&path) {
+                return true;
+            }
+            ancestor = path.parent();
         }
-        rustix::fs::fchmod(directory.as_fd(), Mode::from_raw_mode(self.mode))
-            .path("set the mode of", shown())?;
-        for (name, value) in &self.xattrs {
-            xattr::set(&directory, name, value).path("set the attributes of", shown())?;
-        }
-        let times = Timestamps {
-            last_access: Timespec {
-                tv_sec: 0,
-                tv_nsec: UTIME_OMIT,
-            },
-            last_modification: Timespec {
-                tv_sec: self.mtime.0,
-                tv_nsec: i64::from(self.mtime.1),
-            },
-        };
-        rustix::fs::futimens(&directory, &times).path("set the time of", shown())
+        false
     }
 }
 
-/// Attributes that overlayfs reads itself. An image's own of that name are escaped in snapshots
-/// (`trusted.overlay.overlay.*`) and are copied as they are.
-fn is_overlay_internal(name: &[u8]) -> bool {
-    [&b"trusted.overlay."[..], b"user.overlay."]
-        .iter()
-        .any(|prefix| {
-            name.strip_prefix(*prefix)
-                .is_some_and(|rest| !rest.starts_with(b"overlay."))
-        })
+fn dressing(roots: &[Root], path: &LayerPath, view: View) -> Result<Dressing> {
+    match view.ruling {
+        Some(number) => Dressing::of(&roots[number], path),
+        None => Ok(Dressing::default()),
+    }
 }
 
 #[cfg(test)]

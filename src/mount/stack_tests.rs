@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use super::*;
+use crate::fs::xattr;
 use crate::mount::overlay::tests::private_mounts;
+use crate::mount::shapes::Shape;
 use crate::mount::{OverlaySpec, attach};
 
 struct Fixture {
@@ -26,18 +28,22 @@ impl Fixture {
         let number = self.snapshots.len();
         let fs = self.directory.path().join(number.to_string()).join("fs");
         fs::create_dir_all(&fs).unwrap();
-        let mut implied = Implied::new();
+        let mut shapes = Shapes::new();
         for (path, mode) in directories {
             fs::create_dir_all(fs.join(path)).unwrap();
             if *mode == 0 {
-                implied.insert(LayerPath::parse(path.as_bytes()).unwrap(), Below::Shows);
+                let shape = Shape {
+                    implied: true,
+                    ..Shape::default()
+                };
+                shapes.insert(LayerPath::parse(path.as_bytes()).unwrap(), shape);
             }
             let mode = if *mode == 0 { 0o755 } else { *mode };
             fs::set_permissions(fs.join(path), fs::Permissions::from_mode(mode)).unwrap();
         }
         self.snapshots.push(Snapshot {
             fs: fs.clone(),
-            implied,
+            shapes,
         });
         fs
     }
@@ -80,8 +86,8 @@ fn implied_directories_show_what_lies_below() {
     rustix::fs::chownat(
         rustix::fs::CWD,
         lowest.join("a/b"),
-        Some(Uid::from_raw(12)),
-        Some(Gid::from_raw(34)),
+        Some(rustix::fs::Uid::from_raw(12)),
+        Some(rustix::fs::Gid::from_raw(34)),
         rustix::fs::AtFlags::empty(),
     )
     .unwrap();
@@ -109,6 +115,12 @@ fn what_is_hidden_does_not_shine_through() {
         ("gone/x", 0o700),
     ]);
     let middle = fixture.layer(&[("", 0), ("opaque", 0)]);
+    let opaque = LayerPath::parse(b"opaque").unwrap();
+    fixture.snapshots[1]
+        .shapes
+        .get_mut(&opaque)
+        .unwrap()
+        .marked_opaque = true;
     xattr::set(
         Root::open(&middle)
             .unwrap()

@@ -1,0 +1,94 @@
+//! A directory's metadata, taken from one directory and put on another.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid};
+
+use crate::error::{IoContext, Result};
+use crate::fs::metadata::Metadata;
+use crate::fs::root::Root;
+use crate::fs::xattr;
+use crate::layer::LayerPath;
+
+/// A directory's metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Dressing {
+    mode: u32,
+    /// `None`: as a new directory has it.
+    owner: Option<(u32, u32)>,
+    mtime: (i64, u32),
+    xattrs: xattr::Xattrs,
+}
+
+impl Default for Dressing {
+    /// A directory that no layer lists.
+    fn default() -> Self {
+        Self {
+            mode: 0o755,
+            owner: None,
+            mtime: (0, 0),
+            xattrs: xattr::Xattrs::new(),
+        }
+    }
+}
+
+impl Dressing {
+    /// What the directory `path` wears.
+    pub(super) fn of(root: &Root, path: &LayerPath) -> Result<Self> {
+        let directory = root.open_directory(path.as_path())?;
+        let shown = || root.path().join(path.as_path());
+        let metadata = Metadata::of(&directory).path("examine", shown())?;
+        let mut xattrs = xattr::read(&directory).path("examine", shown())?;
+        xattrs.retain(|name, _| !is_overlay_internal(name));
+        Ok(Self {
+            mode: metadata.mode,
+            owner: Some((metadata.uid, metadata.gid)),
+            mtime: metadata.mtime,
+            xattrs,
+        })
+    }
+
+    /// Gives the directory `path` this metadata; its time last, so nothing may be made in it later.
+    pub(super) fn put_on(&self, root: &Root, path: &LayerPath) -> Result<()> {
+        let shown = || root.path().join(path.as_path());
+        let directory = root.open_directory(path.as_path())?;
+        let current = Metadata::of(&directory).path("examine", shown())?;
+        if let Some((uid, gid)) = self.owner
+            && (uid, gid) != (current.uid, current.gid)
+        {
+            rustix::fs::fchown(
+                directory.as_fd(),
+                Some(Uid::from_raw(uid)),
+                Some(Gid::from_raw(gid)),
+            )
+            .path("set the owner of", shown())?;
+        }
+        rustix::fs::fchmod(directory.as_fd(), Mode::from_raw_mode(self.mode))
+            .path("set the mode of", shown())?;
+        for (name, value) in &self.xattrs {
+            xattr::set(&directory, name, value).path("set the attributes of", shown())?;
+        }
+        let times = Timestamps {
+            last_access: Timespec {
+                tv_sec: 0,
+                tv_nsec: UTIME_OMIT,
+            },
+            last_modification: Timespec {
+                tv_sec: self.mtime.0,
+                tv_nsec: i64::from(self.mtime.1),
+            },
+        };
+        rustix::fs::futimens(&directory, &times).path("set the time of", shown())
+    }
+}
+
+/// Attributes that overlayfs reads itself. An image's own of that name are escaped in snapshots
+/// (`trusted.overlay.overlay.*`) and are copied as they are.
+fn is_overlay_internal(name: &[u8]) -> bool {
+    [&b"trusted.overlay."[..], b"user.overlay."]
+        .iter()
+        .any(|prefix| {
+            name.strip_prefix(*prefix)
+                .is_some_and(|rest| !rest.starts_with(b"overlay."))
+        })
+}
