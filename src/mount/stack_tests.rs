@@ -84,11 +84,11 @@ fn implied_directories_show_what_lies_below() {
     let mut fixture = Fixture::new();
     let lowest = fixture.layer(&[("", 0o700), ("a", 0o711), ("a/b", 0o2750), ("c", 0o701)]);
     rustix::fs::chownat(
-        rustix::fs::CWD,
+        CWD,
         lowest.join("a/b"),
         Some(rustix::fs::Uid::from_raw(12)),
         Some(rustix::fs::Gid::from_raw(34)),
-        rustix::fs::AtFlags::empty(),
+        AtFlags::empty(),
     )
     .unwrap();
     fs::set_permissions(lowest.join("a/b"), fs::Permissions::from_mode(0o2750)).unwrap();
@@ -131,9 +131,9 @@ fn what_is_hidden_does_not_shine_through() {
     )
     .unwrap();
     rustix::fs::mknodat(
-        rustix::fs::CWD,
+        CWD,
         middle.join("gone"),
-        rustix::fs::FileType::CharacterDevice,
+        FileType::CharacterDevice,
         Mode::empty(),
         0,
     )
