@@ -55,7 +55,12 @@ pub(crate) fn load(
     // A lease of our own, so that what we bring in can be told from what others use.
     let store = store.separate();
     let mut imported = Vec::new();
-    let loaded = load_into(&store, input, options, reporter, &mut imported);
+    let name = match &input {
+        Input::Path(path) => path.display().to_string(),
+        Input::Stream(_) => "the archive on standard input".to_owned(),
+    };
+    let loaded = load_into(&store, input, options, reporter, &mut imported)
+        .context(|| format!("cannot load {name}"));
     if loaded.is_err()
         && !imported.is_empty()
         && let Err(error) = store.discard(&imported)
@@ -77,8 +82,7 @@ fn load_into(
             let task = reporter.start("loading from a stream", Unit::Bytes, None);
             read_archive(store, stream, None, options, imported, (reporter, &*task))?
         }
-        Input::Path(path) => read_path(store, path, options, imported, reporter)
-            .context(|| format!("cannot load {}", path.display()))?,
+        Input::Path(path) => read_path(store, path, options, imported, reporter)?,
     };
     if found.is_empty() {
         return Err(Error::bad_content("there is no image in it"));
