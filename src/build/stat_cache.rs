@@ -6,7 +6,6 @@
 //! without its times showing it (git calls this racy); such a file is never remembered.
 //! Losing the cache costs time, never correctness, so damage means an empty cache.
 
-use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -55,13 +54,16 @@ pub(crate) struct Known {
     pub(crate) has_xattrs: bool,
 }
 
+type Record = (FileState, Known);
+
 /// The remembered files of one context.
 #[derive(Debug)]
 pub(crate) struct StatCache {
     path: PathBuf,
-    known: HashMap<(u64, u64), (FileState, Known)>,
-    /// Seen in this build: what is saved.
-    seen: HashMap<(u64, u64), (FileState, Known)>,
+    /// As read, sorted by device and inode.
+    known: Vec<Record>,
+    /// Met in this build, in any order.
+    seen: Vec<Record>,
     now: i64,
     changed: bool,
 }
@@ -73,7 +75,7 @@ impl StatCache {
         Self {
             path,
             known,
-            seen: HashMap::new(),
+            seen: Vec::new(),
             now,
             changed: false,
         }
@@ -81,14 +83,15 @@ impl StatCache {
 
     /// What is known of a file in exactly this state.
     pub(crate) fn get(&mut self, state: &FileState) -> Option<Known> {
-        let key = (state.device, state.inode);
-        let (_, known) = *self
+        let place = self
             .known
-            .get(&key)
-            .or_else(|| self.seen.get(&key))
-            .filter(|(remembered, _)| remembered == state)?;
-        self.seen.insert(key, (*state, known));
-        Some(known)
+            .binary_search_by_key(&identity(state), |(state, _)| identity(state));
+        let record = *self.known.get(place.ok()?)?;
+        if record.0 != *state {
+            return None;
+        }
+        self.seen.push(record);
+        Some(record.1)
     }
 
     /// Remembers a file, unless it has changed so recently that it could change again unseen.
@@ -98,8 +101,7 @@ impl StatCache {
             return;
         }
         self.changed = true;
-        self.seen
-            .insert((state.device, state.inode), (*state, known));
+        self.seen.push((*state, known));
     }
 
     /// Writes the cache back if this build learnt anything; records not seen in this build stay,
@@ -108,16 +110,17 @@ impl StatCache {
         if !self.changed {
             return Ok(());
         }
-        if self.known.len() <= 4 * self.seen.len() + 1000 {
-            for (key, value) in self.known {
-                self.seen.entry(key).or_insert(value);
-            }
+        // What was met last wins, what was met now beats what was read: sorting is stable.
+        let mut records = self.seen;
+        records.reverse();
+        if self.known.len() <= 4 * records.len() + 1000 {
+            records.append(&mut self.known);
         }
-        let mut records: Vec<&(FileState, Known)> = self.seen.values().collect();
-        records.sort_by_key(|(state, _)| (state.device, state.inode));
+        records.sort_by_key(|(state, _)| identity(state));
+        records.dedup_by_key(|(state, _)| identity(state));
         let mut bytes = Vec::with_capacity(MAGIC.len() + records.len() * RECORD + 32);
         bytes.extend_from_slice(MAGIC);
-        for (state, known) in records {
+        for (state, known) in &records {
             encode(&mut bytes, state, known);
         }
         let checksum = blake3::hash(&bytes);
@@ -129,7 +132,12 @@ impl StatCache {
     }
 }
 
-fn read(path: &Path) -> Option<HashMap<(u64, u64), (FileState, Known)>> {
+/// What stays the same while a file changes.
+fn identity(state: &FileState) -> (u64, u64) {
+    (state.device, state.inode)
+}
+
+fn read(path: &Path) -> Option<Vec<Record>> {
     let mut file = std::fs::File::open(path).ok()?;
     let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
     if length > MAX_RECORDS * RECORD {
@@ -145,12 +153,7 @@ fn read(path: &Path) -> Option<HashMap<(u64, u64), (FileState, Known)>> {
     if records.len() % RECORD != 0 {
         return None;
     }
-    let mut known = HashMap::with_capacity(records.len() / RECORD);
-    for record in records.chunks_exact(RECORD) {
-        let (state, value) = decode(record)?;
-        known.insert((state.device, state.inode), (state, value));
-    }
-    Some(known)
+    records.chunks_exact(RECORD).map(decode).collect()
 }
 
 fn encode(bytes: &mut Vec<u8>, state: &FileState, known: &Known) {
