@@ -49,8 +49,7 @@ impl ContextTree {
         self.root.open_file(path.as_path())
     }
 
-    fn walk(&self, start: &LayerPath) -> Result<Vec<Item>> {
-        let mut items = Vec::new();
+    fn walk(&self, start: &LayerPath, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
         let on_the_way = |path: &[u8]| is_prefix(path, start.as_bytes());
         let wanted = |path: &[u8]| is_prefix(start.as_bytes(), path);
         let mut directory = (Vec::new(), ParentState::default());
@@ -87,11 +86,10 @@ impl ContextTree {
                 FileKind::Symlink => found.read_link()?,
                 _ => Vec::new(),
             };
-            items.extend(self.item(path, &found.metadata, target));
-            Ok(())
+            self.item(path, &found.metadata, target)
+                .map_or(Ok(()), &mut *each)
         };
-        walk::walk(&self.root, &mut visit, &mut emit)?;
-        Ok(items)
+        walk::walk(&self.root, &mut visit, &mut emit)
     }
 
     /// Whether nothing at or below `path` can be copied.
@@ -216,7 +214,16 @@ impl SourceTree for ContextTree {
     }
 
     fn below(&self, path: &LayerPath) -> Result<Vec<Item>> {
-        self.walk(path)
+        let mut items = Vec::new();
+        self.walk(path, &mut |item| {
+            items.push(item);
+            Ok(())
+        })?;
+        Ok(items)
+    }
+
+    fn each_below(&self, path: &LayerPath, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
+        self.walk(path, each)
     }
 
     fn is_ignored(&self, path: &LayerPath) -> bool {

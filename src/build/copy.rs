@@ -1,7 +1,7 @@
 //! COPY and ADD: from sources and a destination to the items of a layer. Nothing is read or
 //! written here; the rules are those of the Dockerfile reference as BuildKit and buildah apply them.
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 
 use crate::build::chmod::Chmod;
 use crate::build::items::{Content, Item, NO_TIME, Node, SourceTree, follow};
@@ -102,7 +102,10 @@ pub(crate) fn clamp(path: &[u8]) -> Result<LayerPath> {
 pub(crate) struct Gathered<'a> {
     destination: Destination<'a>,
     flags: Flags,
-    items: BTreeMap<LayerPath, Item>,
+    /// In the order in which they came; of one path the last counts.
+    items: Vec<Item>,
+    /// The directories among them.
+    directories: HashSet<LayerPath>,
     /// The directory of the last item: the next one is mostly in it too.
     last_parent: LayerPath,
 }
@@ -113,7 +116,8 @@ impl<'a> Gathered<'a> {
         Self {
             destination,
             flags,
-            items: BTreeMap::new(),
+            items: Vec::new(),
+            directories: HashSet::new(),
             last_parent: LayerPath::root(),
         }
     }
@@ -168,14 +172,14 @@ impl<'a> Gathered<'a> {
         };
         match node {
             Some(Node::Directory) => {
-                for item in tree.below(real)? {
+                tree.each_below(real, &mut |item| {
                     let below = relative(&item.entry.path, real);
                     // The directory itself is the destination: it is not touched if it exists.
                     if below.is_root() && !self.flags.parents || self.is_excluded(&below) {
-                        continue;
+                        return Ok(());
                     }
-                    self.put(join(&into, &below), item)?;
-                }
+                    self.put(join(&into, &below), item)
+                })?;
                 self.imply_directories(&into);
             }
             Some(_) => {
@@ -253,7 +257,7 @@ impl<'a> Gathered<'a> {
         let mut directory = Some(path.clone());
         while let Some(path) = directory.filter(|path| !path.is_root()) {
             // What is listed already has implied what is above it.
-            if self.items.contains_key(&path) {
+            if self.directories.contains(&path) {
                 break;
             }
             self.imply_directory(&path);
@@ -263,14 +267,15 @@ impl<'a> Gathered<'a> {
 
     fn imply_directory(&mut self, path: &LayerPath) {
         let exists = node_of(self.destination.tree, path) == Some(Node::Directory);
-        if path.is_root() || self.items.contains_key(path) || exists && !self.flags.link {
+        if path.is_root() || self.directories.contains(path) || exists && !self.flags.link {
             return;
         }
         let (uid, gid) = self.flags.owner.unwrap_or((0, 0));
         let mut entry = Entry::new(path.clone(), EntryKind::Directory, IMPLIED_DIRECTORY);
         (entry.uid, entry.gid) = (uid, gid);
         entry.mtime = NO_TIME;
-        self.items.insert(path.clone(), Item::bare(entry));
+        self.directories.insert(path.clone());
+        self.items.push(Item::bare(entry));
     }
 
     fn put(&mut self, path: LayerPath, item: Item) -> Result<()> {
@@ -285,21 +290,35 @@ impl<'a> Gathered<'a> {
             self.imply_directories(&parent);
             self.last_parent = parent;
         }
-        item.entry.path.clone_from(&path);
+        if item.entry.is_directory() {
+            self.directories.insert(path.clone());
+        }
+        item.entry.path = path;
         (item.entry.uid, item.entry.gid) = owner;
         if let Some(chmod) = &self.flags.chmod
             && !matches!(item.entry.kind, EntryKind::Symlink { .. })
         {
             item.entry.mode = chmod.apply(item.entry.mode, item.entry.is_directory());
         }
-        self.items.insert(path, item);
+        self.items.push(item);
         Ok(())
     }
 
     /// Everything gathered, in layer order. A file where a directory with content is needed is an error.
     pub(crate) fn finish(self) -> Result<Vec<Item>> {
+        let mut items = self.items;
+        items.sort_by(|a, b| a.entry.path.cmp(&b.entry.path));
+        items.dedup_by(|later, kept| {
+            let is_same = later.entry.path == kept.entry.path;
+            // A directory that was only implied replaces nothing.
+            if is_same && !is_implied(later) {
+                std::mem::swap(later, kept);
+            }
+            is_same
+        });
         let mut files: Vec<&LayerPath> = Vec::new();
-        for (path, item) in &self.items {
+        for item in &items {
+            let path = &item.entry.path;
             while files.last().is_some_and(|file| !path.starts_with(file)) {
                 files.pop();
             }
@@ -312,8 +331,12 @@ impl<'a> Gathered<'a> {
                 files.push(path);
             }
         }
-        Ok(self.items.into_values().collect())
+        Ok(items)
     }
+}
+
+fn is_implied(item: &Item) -> bool {
+    item.entry.is_directory() && item.entry.mtime == NO_TIME
 }
 
 /// A name that would delete something in a lower layer cannot be a file (image-spec, layer.md).

@@ -206,6 +206,11 @@ pub(crate) trait SourceTree {
     /// `path` and all below it, each directory before its content, paths as in this tree.
     fn below(&self, path: &LayerPath) -> Result<Vec<Item>>;
 
+    /// Hands out what [`SourceTree::below`] returns, one by one where that saves memory.
+    fn each_below(&self, path: &LayerPath, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
+        self.below(path)?.into_iter().try_for_each(each)
+    }
+
     /// Whether `path` exists but an ignore rule hides it.
     fn is_ignored(&self, _path: &LayerPath) -> bool {
         false

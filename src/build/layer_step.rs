@@ -5,7 +5,6 @@
 //! while the layer is being written; only when little is unknown is it read beforehand, because
 //! then the layer probably exists.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Cursor, Read};
 use std::os::fd::AsFd;
@@ -50,18 +49,17 @@ pub(crate) struct LayerMaker<'a> {
 impl LayerMaker<'_> {
     /// Stores `items` (in layer order) as up to one layer per kind.
     pub(crate) fn make(&self, items: Vec<Item>) -> Result<Vec<StageLayer>> {
-        let mut kinds: BTreeMap<LayerKind, Vec<Item>> = BTreeMap::new();
-        for item in items {
-            kinds
-                .entry(items::kind_of(&item.entry.path))
-                .or_default()
-                .push(item);
+        let kind_of = |item: &Item| items::kind_of(&item.entry.path);
+        let mut items = items;
+        items.sort_by_key(kind_of);
+        // Cut off from the end: nothing is copied where there is one kind only.
+        let mut parts = Vec::new();
+        while let Some(kind) = items.last().map(kind_of) {
+            let start = items.partition_point(|item| kind_of(item) < kind);
+            parts.push((kind, items.split_off(start)));
         }
-        let mut layers = Vec::new();
-        for (kind, items) in kinds {
-            layers.push(self.make_one(kind, items)?);
-        }
-        Ok(layers)
+        let make = |(kind, items)| self.make_one(kind, items);
+        parts.into_iter().rev().map(make).collect()
     }
 
     fn make_one(&self, kind: LayerKind, mut items: Vec<Item>) -> Result<StageLayer> {
