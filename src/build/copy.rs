@@ -316,20 +316,21 @@ impl<'a> Gathered<'a> {
             }
             is_same
         });
-        let mut files: Vec<&LayerPath> = Vec::new();
+        // What is above an item is listed or in the image, so its own directory is all to look at.
+        let mut checked = LayerPath::root();
         for item in &items {
-            let path = &item.entry.path;
-            while files.last().is_some_and(|file| !path.starts_with(file)) {
-                files.pop();
+            let parent = item.entry.path.parent().unwrap_or_default();
+            if parent == checked {
+                continue;
             }
-            if let Some(file) = files.last() {
+            let place = items.binary_search_by(|other| other.entry.path.cmp(&parent));
+            if place.is_ok_and(|place| !items[place].entry.is_directory()) {
                 return Err(Error::usage(format!(
-                    "{file} is both a file and the directory of {path}"
+                    "{parent} is both a file and the directory of {}",
+                    item.entry.path
                 )));
             }
-            if !item.entry.is_directory() {
-                files.push(path);
-            }
+            checked = parent;
         }
         Ok(items)
     }
@@ -511,5 +512,20 @@ mod tests {
     #[test]
     fn sources_are_clamped() {
         assert_eq!(clamp(b"/../../a/./b/../c").unwrap().as_bytes(), b"a/c");
+    }
+
+    #[test]
+    fn a_file_cannot_be_a_directory_too_whatever_sorts_between() {
+        let tree = Tree::new();
+        let destination = Destination::new(&tree, "/", "/", false).unwrap();
+        let mut gathered = Gathered::new(destination, Flags::default());
+        for path in ["a", "a-b", "a/x"] {
+            let path = LayerPath::parse(path.as_bytes()).unwrap();
+            gathered
+                .put(path, inline_file(b"content".to_vec()))
+                .unwrap();
+        }
+        let error = gathered.finish().unwrap_err();
+        assert!(error.to_string().contains("/a is both a file"), "{error}");
     }
 }

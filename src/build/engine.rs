@@ -7,7 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use crate::build::context::{self, ContextTree};
 use crate::build::file::{self, Source};
 use crate::build::items::SourceTree;
-use crate::build::options::{Built, NamedContext, Options};
+use crate::build::layer_step::LayerMaker;
+use crate::build::options::{Built, Format, NamedContext, Options};
 use crate::build::output::{self, Written};
 use crate::build::plan::{self, BuildPlan, StagePlan};
 use crate::build::scope::{self, PROXY_ARGS, Scope};
@@ -38,6 +39,24 @@ pub(crate) struct Shared<'a> {
     pub(crate) files: &'a Mutex<StatCache>,
     pub(crate) reporter: &'a dyn Reporter,
     pub(crate) results: &'a Results,
+}
+
+impl<'a> Shared<'a> {
+    /// The maker of layers with this build's options.
+    pub(crate) fn layer_maker(&self) -> LayerMaker<'a> {
+        let options = self.options;
+        LayerMaker {
+            store: self.store,
+            lease: self.lease,
+            cache: self.cache,
+            files: self.files,
+            compression: options.compression,
+            docker: options.format == Format::Docker,
+            threads: options.jobs,
+            timestamp: options.timestamp,
+            reporter: self.reporter,
+        }
+    }
 }
 
 impl Shared<'_> {

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use crate::build::engine::Shared;
 use crate::build::image_tree::ImageTree;
 use crate::build::items::{Item, LayerTar, SourceTree as _};
-use crate::build::layer_step::LayerMaker;
-use crate::build::options::Format;
 use crate::build::stage::{ImageLayer, StageImage};
 use crate::error::Result;
 use crate::image::History;
@@ -40,25 +38,13 @@ pub(crate) fn squash(shared: &Shared<'_>, image: &StageImage) -> Result<StageIma
         .collect();
     items.extend(deletions(&below, &tree)?);
     items.sort_by(|a, b| a.entry.path.cmp(&b.entry.path));
-    let options = shared.options;
-    let maker = LayerMaker {
-        store: shared.store,
-        lease: shared.lease,
-        cache: shared.cache,
-        files: shared.files,
-        compression: options.compression,
-        docker: options.format == Format::Docker,
-        threads: options.jobs,
-        timestamp: options.timestamp,
-        reporter: shared.reporter,
-    };
     let mut squashed = image.clone();
     squashed.layers = base.to_vec();
     let base_history = count_base_history(image);
     for history in squashed.config.history.iter_mut().skip(base_history) {
         history.empty_layer = true;
     }
-    for made in maker.make(items)? {
+    for made in shared.layer_maker().make(items)? {
         let kind = made
             .layer
             .descriptor

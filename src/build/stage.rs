@@ -152,18 +152,7 @@ impl<'a> Stage<'a> {
 
     /// The maker of layers with this build's options.
     pub(crate) fn layer_maker(&self) -> LayerMaker<'a> {
-        let options = self.shared.options;
-        LayerMaker {
-            store: self.shared.store,
-            lease: self.shared.lease,
-            cache: self.shared.cache,
-            files: self.shared.files,
-            compression: options.compression,
-            docker: options.format == crate::build::Format::Docker,
-            threads: options.jobs,
-            timestamp: options.timestamp,
-            reporter: self.shared.reporter,
-        }
+        self.shared.layer_maker()
     }
 
     /// Stores items as layers on top.
