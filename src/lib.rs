@@ -13,6 +13,7 @@
 
 mod build;
 mod cli;
+mod embed;
 mod error;
 mod fs;
 mod image;
@@ -20,6 +21,7 @@ mod kubefile;
 mod layer;
 mod mount;
 mod progress;
+mod registry;
 mod store;
 mod template;
 mod transfer;

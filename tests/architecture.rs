@@ -13,7 +13,12 @@ const FLOORS: [(usize, &[&str]); 7] = [
         &["image", "kubefile", "template", "fs", "error", "progress"],
     ),
     (1, &["store", "layer", "registry"]),
-    (2, &["build", "embed", "transfer", "mount", "render"]),
+    (
+        2,
+        &[
+            "build", "edit", "embed", "transfer", "trust", "mount", "render",
+        ],
+    ),
     (3, &["host", "agent"]),
     (4, &["cluster", "runtime", "kube", "sync"]),
     (5, &["pipeline"]),
@@ -22,12 +27,16 @@ const FLOORS: [(usize, &[&str]); 7] = [
 
 /// The arrows that are allowed between modules of one floor. `error` and `progress` are words that
 /// every module may use.
-const SAME_FLOOR: [(&str, &str); 10] = [
+const SAME_FLOOR: [(&str, &str); 14] = [
     ("template", "image"),
     ("store", "layer"),
     ("build", "mount"),
     ("build", "transfer"),
     ("build", "embed"),
+    ("embed", "transfer"),
+    ("edit", "transfer"),
+    ("trust", "transfer"),
+    ("transfer", "mount"),
     ("cli", "ui"),
     ("lib", "cli"),
     ("main", "lib"),

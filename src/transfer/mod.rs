@@ -9,6 +9,8 @@ mod names;
 mod oci_layout;
 mod output;
 pub(crate) mod save;
+pub(crate) mod sink;
+pub(crate) mod source;
 mod verify;
 
 pub(crate) use load::{Input, LoadOptions, load};

@@ -1,0 +1,9 @@
+//! The embedded registry: which container images a cluster image needs, resolved to digests, fetched
+//! and written as registry layers.
+//!
+//! Must not know the Kubefile language or the command line; the build gives the context's files.
+
+pub(crate) mod chart;
+pub(crate) mod found;
+
+pub(crate) use found::{ContextFiles, Found, FoundImage, How, Place, Skipped};

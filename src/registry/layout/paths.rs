@@ -1,0 +1,81 @@
+//! Where each thing lies in the tree, relative to its root (registry/storage/paths.go of
+//! distribution). A `link` file holds exactly `<algorithm>:<hex>`, without a newline.
+
+use crate::image::Digest;
+
+/// Directory below the root in which everything lies.
+pub(crate) const BASE: &str = "docker/registry/v2";
+
+/// The bytes of a blob: layer, config or manifest.
+pub(crate) fn blob_data(digest: &Digest) -> String {
+    let (algorithm, hex) = (digest.algorithm().as_str(), digest.hex());
+    format!("{BASE}/blobs/{algorithm}/{}/{hex}/data", &hex[..2])
+}
+
+/// A repository's directory.
+pub(crate) fn repository(name: &str) -> String {
+    format!("{BASE}/repositories/{name}")
+}
+
+/// Says that the repository may read a blob that is no manifest.
+pub(crate) fn layer_link(name: &str, digest: &Digest) -> String {
+    format!("{}/_layers/{}/link", repository(name), spread(digest))
+}
+
+/// Says that the repository has a manifest, also one that only an index names.
+pub(crate) fn revision_link(name: &str, digest: &Digest) -> String {
+    format!(
+        "{}/_manifests/revisions/{}/link",
+        repository(name),
+        spread(digest)
+    )
+}
+
+/// What a tag means.
+pub(crate) fn tag_link(name: &str, tag: &str) -> String {
+    format!("{}/_manifests/tags/{tag}/current/link", repository(name))
+}
+
+/// What a tag meant at some time.
+pub(crate) fn tag_history_link(name: &str, tag: &str, digest: &Digest) -> String {
+    format!(
+        "{}/_manifests/tags/{tag}/index/{}/link",
+        repository(name),
+        spread(digest)
+    )
+}
+
+fn spread(digest: &Digest) -> String {
+    format!("{}/{}", digest.algorithm().as_str(), digest.hex())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_distribution() {
+        let digest = Digest::of(b"");
+        let hex = digest.hex();
+        assert_eq!(
+            blob_data(&digest),
+            format!("docker/registry/v2/blobs/sha256/e3/{hex}/data")
+        );
+        assert_eq!(
+            layer_link("a/b", &digest),
+            format!("docker/registry/v2/repositories/a/b/_layers/sha256/{hex}/link")
+        );
+        assert_eq!(
+            revision_link("a/b", &digest),
+            format!("docker/registry/v2/repositories/a/b/_manifests/revisions/sha256/{hex}/link")
+        );
+        assert_eq!(
+            tag_link("a", "v1"),
+            "docker/registry/v2/repositories/a/_manifests/tags/v1/current/link"
+        );
+        assert_eq!(
+            tag_history_link("a", "v1", &digest),
+            format!("docker/registry/v2/repositories/a/_manifests/tags/v1/index/sha256/{hex}/link")
+        );
+    }
+}

@@ -1,0 +1,12 @@
+//! OCI distribution: the client of registries, the server, and the directory layout that
+//! docker-distribution keeps on disk.
+//!
+//! Speaks of repositories, manifests, blobs and tags. Must not know the store, images' insides or
+//! the command line; what the environment and configuration files say comes in as values.
+
+pub(crate) mod client;
+pub(crate) mod credentials;
+pub(crate) mod layout;
+pub(crate) mod registries;
+
+pub(crate) use client::{Client, ClientOptions, Repository, Target};

@@ -1,0 +1,30 @@
+//! Where images come from: a registry, the store, an archive, a directory; all alike to the engine.
+
+use std::io::Read;
+
+use crate::error::Result;
+use crate::image::{Descriptor, Digest};
+
+/// A document as it is kept, with the descriptor computed over its bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceDocument {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) descriptor: Descriptor,
+}
+
+/// One image (or index) that can be read.
+pub(crate) trait ImageSource: Sync {
+    /// For messages: `docker://quay.io/a/b:v1`.
+    fn describe(&self) -> String;
+    /// The manifest or index that the source's name means.
+    fn root(&self) -> Result<SourceDocument>;
+    /// A document below the root, digest checked.
+    fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>>;
+    /// A blob's bytes from `offset` on; exactly `descriptor.size` in all. The receiver hashes.
+    fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>>;
+    /// The repositories of `registry` that are known to have this blob, for mounting it from there.
+    fn mountable(&self, registry: &str, digest: &Digest) -> Vec<String> {
+        let _ = (registry, digest);
+        Vec::new()
+    }
+}
