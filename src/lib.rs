@@ -13,6 +13,7 @@
 
 mod build;
 mod cli;
+mod edit;
 mod embed;
 mod error;
 mod fs;

@@ -27,7 +27,7 @@ const FLOORS: [(usize, &[&str]); 7] = [
 
 /// The arrows that are allowed between modules of one floor. `error` and `progress` are words that
 /// every module may use.
-const SAME_FLOOR: [(&str, &str); 14] = [
+const SAME_FLOOR: [(&str, &str); 15] = [
     ("template", "image"),
     ("store", "layer"),
     ("build", "mount"),
@@ -35,6 +35,7 @@ const SAME_FLOOR: [(&str, &str); 14] = [
     ("build", "embed"),
     ("embed", "transfer"),
     ("edit", "transfer"),
+    ("edit", "mount"),
     ("trust", "transfer"),
     ("transfer", "mount"),
     ("cli", "ui"),

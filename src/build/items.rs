@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use crate::build::stat_cache::FileState;
 use crate::error::{Error, IoContext as _, Result};
 use crate::fs::root::Root;
-use crate::image::{Digest, LayerKind};
+use crate::image::Digest;
 use crate::layer::{Entry, EntryKind, LayerPath, Limits, Mtime, TarReader, decompress};
 use crate::store::Store;
 
@@ -256,15 +256,6 @@ pub(crate) fn follow(
     Ok(done)
 }
 
-/// The kind of layer that `path` of a cluster image belongs to (sealos' rootfs layout).
-pub(crate) fn kind_of(path: &LayerPath) -> LayerKind {
-    match path.components().next() {
-        Some(b"registry") => LayerKind::Registry,
-        Some(b"charts" | b"manifests" | b"addons" | b"applications") => LayerKind::Addons,
-        _ => LayerKind::Rootfs,
-    }
-}
-
 /// Turns further names of one file into hard links to its first name, within one layer.
 pub(crate) fn link_names(items: &mut [Item]) {
     let mut first: HashMap<(u64, u64), LayerPath> = HashMap::new();
@@ -322,13 +313,5 @@ mod tests {
             assert_eq!(follow(&path(from), &node).unwrap(), path(to), "{from}");
         }
         assert!(follow(&path("loop"), &node).is_err());
-    }
-
-    #[test]
-    fn paths_have_kinds() {
-        assert_eq!(kind_of(&path("registry/docker/x")), LayerKind::Registry);
-        assert_eq!(kind_of(&path("charts")), LayerKind::Addons);
-        assert_eq!(kind_of(&path("etc/registry")), LayerKind::Rootfs);
-        assert_eq!(kind_of(&path("registry2/x")), LayerKind::Rootfs);
     }
 }

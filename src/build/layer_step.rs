@@ -49,7 +49,7 @@ pub(crate) struct LayerMaker<'a> {
 impl LayerMaker<'_> {
     /// Stores `items` (in layer order) as up to one layer per kind.
     pub(crate) fn make(&self, items: Vec<Item>) -> Result<Vec<StageLayer>> {
-        let kind_of = |item: &Item| items::kind_of(&item.entry.path);
+        let kind_of = |item: &Item| item.entry.path.layer_kind();
         let mut items = items;
         items.sort_by_key(kind_of);
         // Cut off from the end: nothing is copied where there is one kind only.

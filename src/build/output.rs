@@ -41,7 +41,7 @@ pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) 
         .map(|layer| layer.descriptor.clone())
         .collect();
     for layer in &mut layers {
-        layer.media_type = in_family(&layer.media_type, is_docker)?;
+        layer.media_type = media_type::in_family(&layer.media_type, is_docker)?.to_owned();
     }
     let manifest = Manifest {
         schema_version: 2,
@@ -135,24 +135,6 @@ fn annotations(
         annotations.extend(options.annotations.clone());
     }
     annotations
-}
-
-/// The same layer's media type in the other family; base layers may come from there.
-fn in_family(media: &str, docker: bool) -> Result<String> {
-    let compressed = media.ends_with("gzip");
-    let is_zstd = media.ends_with("zstd");
-    let translated = match (docker, compressed, is_zstd) {
-        (true, _, true) => {
-            return Err(Error::usage("Docker's manifest format has no zstd layers")
-                .hint("build with --compression gzip or --format oci"));
-        }
-        (true, true, _) => media_type::DOCKER_LAYER_GZIP,
-        (true, false, _) => media_type::DOCKER_LAYER,
-        (false, true, _) => media_type::OCI_LAYER_GZIP,
-        (false, _, true) => media_type::OCI_LAYER_ZSTD,
-        (false, false, _) => media_type::OCI_LAYER,
-    };
-    Ok(translated.to_owned())
 }
 
 fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>> {

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::build::items::{Content, Item, kind_of};
+use crate::build::items::{Content, Item};
 use crate::build::layer_step::StageLayer;
 use crate::build::options::Network;
 use crate::build::run::idmap::Inside;
@@ -345,7 +345,7 @@ fn unlink_across_kinds(items: &mut [Item]) {
         let EntryKind::HardLink { target } = &items[index].entry.kind else {
             continue;
         };
-        if kind_of(target) == kind_of(&items[index].entry.path) {
+        if target.layer_kind() == items[index].entry.path.layer_kind() {
             continue;
         }
         let Ok(place) = items.binary_search_by(|item| item.entry.path.cmp(target)) else {

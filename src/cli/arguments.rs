@@ -4,8 +4,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
 use crate::cli::commands::{
-    build, cat, completion, create, df, diff, export, help_all, history, images, inspect, load, ls,
-    man, mount, mounts, prune, rmi, save, scrub, tag, tree, umount, version,
+    annotate, build, bundle, cat, completion, create, df, diff, export, help_all, history, images,
+    inspect, load, ls, man, merge, mount, mounts, prune, rebase, rmi, save, scrub, tag, tree,
+    umount, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -48,6 +49,10 @@ pub(crate) enum Verb {
     Mounts(mounts::MountsArgs),
     Create(create::CreateArgs),
     Export(export::ExportArgs),
+    Merge(merge::MergeArgs),
+    Rebase(rebase::RebaseArgs),
+    Annotate(annotate::AnnotateArgs),
+    Bundle(bundle::BundleArgs),
     Save(save::SaveArgs),
     Load(load::LoadArgs),
     Prune(prune::PruneArgs),
@@ -79,6 +84,10 @@ impl Verb {
             Self::Mounts(args) => mounts::run(&args, context),
             Self::Create(args) => create::run(&args, context),
             Self::Export(args) => export::run(&args, context),
+            Self::Merge(args) => merge::run(&args, context),
+            Self::Rebase(args) => rebase::run(&args, context),
+            Self::Annotate(args) => annotate::run(&args, context),
+            Self::Bundle(args) => bundle::run(&args, context),
             Self::Save(args) => save::run(&args, context),
             Self::Load(args) => load::run(&args, context),
             Self::Prune(args) => prune::run(&args, context),

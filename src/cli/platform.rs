@@ -16,10 +16,14 @@ pub(crate) struct PlatformArg {
 }
 
 impl PlatformArg {
+    /// The platform asked for.
+    pub(crate) fn wanted(&self) -> Result<Option<Platform>> {
+        self.platform.as_deref().map(Platform::parse).transpose()
+    }
+
     /// Reads `name` from the store for the platform asked for. Without one, an image of a single
     /// platform is taken whatever that is, and of several this machine's.
     pub(crate) fn image(&self, name: &str, context: &Context) -> Result<Image> {
-        let wanted = self.platform.as_deref().map(Platform::parse).transpose()?;
-        context.store()?.image(name, wanted.as_ref())
+        context.store()?.image(name, self.wanted()?.as_ref())
     }
 }

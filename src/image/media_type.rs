@@ -1,5 +1,7 @@
 //! Media types of manifests, configs and layers, OCI and Docker.
 
+use crate::error::{Error, Result};
+
 pub(crate) const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 pub(crate) const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
@@ -31,4 +33,22 @@ pub(crate) fn is_layer(media_type: &str) -> bool {
     ) || media_type.starts_with("application/vnd.oci.image.layer.nondistributable.v1.tar")
         || media_type == "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
         || media_type == "application/vnd.docker.image.rootfs.diff.tar.zstd"
+}
+
+/// The same layer's media type in Docker's family or in the OCI's; a zstd layer has none in
+/// Docker's, which is an error.
+pub(crate) fn in_family(media_type: &str, docker: bool) -> Result<&'static str> {
+    let compressed = media_type.ends_with("gzip");
+    let is_zstd = media_type.ends_with("zstd");
+    Ok(match (docker, compressed, is_zstd) {
+        (true, _, true) => {
+            return Err(Error::usage("Docker's manifest format has no zstd layers")
+                .hint("build with --compression gzip or --format oci"));
+        }
+        (true, true, _) => DOCKER_LAYER_GZIP,
+        (true, false, _) => DOCKER_LAYER,
+        (false, true, _) => OCI_LAYER_GZIP,
+        (false, _, true) => OCI_LAYER_ZSTD,
+        (false, false, _) => OCI_LAYER,
+    })
 }

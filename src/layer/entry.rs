@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::image::LayerKind;
 
 /// A path inside an image: relative to its root, `/`-parted, without empty, `.` or `..`
 /// components; the empty path is the root itself.
@@ -102,6 +103,15 @@ impl LayerPath {
                 .0
                 .strip_prefix(other.0.as_slice())
                 .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+    }
+
+    /// The kind of layer that this path of a cluster image belongs to (sealos' rootfs layout).
+    pub(crate) fn layer_kind(&self) -> LayerKind {
+        match self.components().next() {
+            Some(b"registry") => LayerKind::Registry,
+            Some(b"charts" | b"manifests" | b"addons" | b"applications") => LayerKind::Addons,
+            _ => LayerKind::Rootfs,
+        }
     }
 }
 
@@ -234,5 +244,14 @@ mod tests {
                 .unwrap()
                 .starts_with(&LayerPath::parse(b"a").unwrap())
         );
+    }
+
+    #[test]
+    fn paths_have_kinds() {
+        let kind = |text: &str| LayerPath::parse(text.as_bytes()).unwrap().layer_kind();
+        assert_eq!(kind("registry/docker/x"), LayerKind::Registry);
+        assert_eq!(kind("charts"), LayerKind::Addons);
+        assert_eq!(kind("etc/registry"), LayerKind::Rootfs);
+        assert_eq!(kind("registry2/x"), LayerKind::Rootfs);
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::error::{Context, Error, IoContext, Result};
 use crate::layer::random_access::ContentReader;
 use crate::layer::tree::{Found, Inode};
+use crate::layer::writer::Layer;
 use crate::layer::{Compression, EntryKind, LayerPath, LayerWriter, Toc, Tree};
 use crate::mount::erofs::tars;
 use crate::mount::layers::{self, LayerOf};
@@ -30,6 +31,18 @@ pub(crate) fn to_writer<W: Write + Send + 'static>(
     compression: Compression,
     reporter: &dyn Reporter,
 ) -> Result<W> {
+    merged_layer(store, image, &|_| true, sink, compression, reporter).map(|(sink, _)| sink)
+}
+
+/// The part of `image`'s merged tree that `select` chooses as one layer, written into `sink`.
+pub(crate) fn merged_layer<W: Write + Send + 'static>(
+    store: &Store,
+    image: &Image,
+    select: &dyn Fn(&LayerPath) -> bool,
+    sink: W,
+    compression: Compression,
+    reporter: &dyn Reporter,
+) -> Result<(W, Layer)> {
     let layers = layers::distinct(image);
     let mut tocs = Vec::new();
     for layer in &layers {
@@ -39,12 +52,14 @@ pub(crate) fn to_writer<W: Write + Send + 'static>(
     let mut contents = Contents::open(store, &layers, &tocs, &tree, reporter)?;
     let total = tree
         .walk(&LayerPath::root())
+        .filter(|(path, _)| select(path))
         .map(|(_, found)| found.entry().size())
         .sum();
     let task = reporter.start("exporting", Unit::Bytes, Some(total));
     let mut writer = LayerWriter::start(sink, compression, THREADS)?;
     let mut first_names: HashMap<Inode, LayerPath> = HashMap::new();
-    for (path, found) in tree.walk(&LayerPath::root()) {
+    let chosen = tree.walk(&LayerPath::root());
+    for (path, found) in chosen.filter(|(path, _)| select(path)) {
         let mut entry = found.entry().clone();
         entry.path = path.clone();
         if !entry.is_directory()
@@ -64,10 +79,10 @@ pub(crate) fn to_writer<W: Write + Send + 'static>(
         }
         task.advance(found.entry().size());
     }
-    let (mut sink, _) = writer.finish()?;
+    let (mut sink, layer) = writer.finish()?;
     sink.flush().doing(|| "cannot write the tar".to_owned())?;
     task.done("exported");
-    Ok(sink)
+    Ok((sink, layer))
 }
 
 /// The same into a file, which appears when it is complete.

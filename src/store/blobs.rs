@@ -253,7 +253,7 @@ impl Store {
     }
 
     /// Whether the blob's content is what its name says.
-    pub(super) fn verify_blob(&self, digest: &Digest) -> Result<bool> {
+    pub(crate) fn verify_blob(&self, digest: &Digest) -> Result<bool> {
         let mut file = self.open_blob(digest)?;
         let mut hasher = Hasher::with(digest.algorithm());
         copy_hashed(&mut file, &mut hasher, &mut io::sink())?;

@@ -53,6 +53,17 @@ pub(crate) struct SaveOptions {
     /// Only this platform of images that have several. The docker formats cannot hold several:
     /// without a choice they get the host's.
     pub(crate) platform: Option<Platform>,
+    /// What the receiver has already (OCI formats only).
+    pub(crate) leaving: Option<Leaving>,
+}
+
+/// Blobs left out of an archive, and a file that tells of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leaving {
+    pub(crate) blobs: BTreeSet<Digest>,
+    /// Its name at the archive's top.
+    pub(crate) file: &'static str,
+    pub(crate) content: Vec<u8>,
 }
 
 /// Where to save to.
@@ -108,6 +119,7 @@ fn save_into(
         // Nothing that is being saved may be collected meanwhile.
         lease: store.lease()?,
         platform: options.platform.as_ref(),
+        leaving: options.leaving.as_ref(),
         task: &*reporter.start("saving", Unit::Bytes, None),
     };
     match options.format {
@@ -124,6 +136,7 @@ struct Saver<'a> {
     store: &'a Store,
     lease: Lease,
     platform: Option<&'a Platform>,
+    leaving: Option<&'a Leaving>,
     task: &'a dyn Task,
 }
 
@@ -169,6 +182,10 @@ impl Saver<'_> {
             "oci-layout",
             Content::Bytes(br#"{"imageLayoutVersion":"1.0.0"}"#),
         )?;
+        if let Some(leaving) = self.leaving {
+            blobs.retain(|digest, _| !leaving.blobs.contains(digest));
+            target.file(leaving.file, Content::Bytes(&leaving.content))?;
+        }
         target.file("index.json", Content::Bytes(&json(&Index::new(entries))?))?;
         target.directory("blobs")?;
         let algorithms: BTreeSet<&str> = blobs

@@ -288,7 +288,8 @@ fn proxies(wanted: bool, environment: &Environment) -> Result<BTreeMap<String, S
     Ok(proxies)
 }
 
-fn pairs(specs: &[String], flag: &str) -> Result<BTreeMap<String, String>> {
+/// `NAME=VALUE` flags as a map; a name alone has the empty value.
+pub(crate) fn pairs(specs: &[String], flag: &str) -> Result<BTreeMap<String, String>> {
     specs
         .iter()
         .map(|spec| match spec.split_once('=') {

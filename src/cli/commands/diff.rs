@@ -1,13 +1,18 @@
 //! `imgctl diff`.
 
-use clap::{Args, ValueEnum};
+use std::path::Path;
+
+use clap::Args;
 use serde_json::json;
 
+use crate::cli::commands::bundle;
+use crate::cli::commands::save::compression;
 use crate::cli::context::Context;
 use crate::cli::image_tree::{tree_of, whole_tree};
 use crate::cli::names::printable;
 use crate::cli::platform::PlatformArg;
-use crate::error::Result;
+use crate::edit::bundle::CreateOptions;
+use crate::error::{Error, Result};
 use crate::layer::compare::{Change, compare};
 
 /// Show which files two images differ in
@@ -17,7 +22,8 @@ A is added, C changed (content, type, mode, owner or attributes, not times), D d
 
 Examples:
   imgctl diff etcd:v1 etcd:v2
-  imgctl diff --json etcd:v2")]
+  imgctl diff --json etcd:v2
+  imgctl diff --patch etcd:v1 etcd:v2 -o update.tar   (same as bundle create)")]
 pub(crate) struct DiffArgs {
     /// The older image, or the only one
     #[arg(value_name = "A")]
@@ -27,22 +33,38 @@ pub(crate) struct DiffArgs {
     #[arg(value_name = "B")]
     new: Option<String>,
 
-    /// Format of the output
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Output>,
+    /// Write what B has beyond A to an archive that `imgctl bundle apply` takes
+    #[arg(long, requires = "new", requires = "output")]
+    patch: bool,
+
+    /// `table` or `json`; with --patch the file to write
+    #[arg(short, long, value_name = "FORMAT|FILE")]
+    output: Option<String>,
 
     #[command(flatten)]
     platform: PlatformArg,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Table,
-    Json,
-}
-
 /// Compares the images' files.
 pub(crate) fn run(args: &DiffArgs, context: &Context) -> Result<()> {
+    if let (true, Some(new), Some(file)) = (args.patch, &args.new, &args.output) {
+        let file = Path::new(file);
+        let options = CreateOptions {
+            compression: compression(None, Some(file)),
+            platform: args.platform.wanted()?,
+            ..CreateOptions::default()
+        };
+        return bundle::create(&args.old, new, Some(file), &options, context);
+    }
+    let as_json = match args.output.as_deref() {
+        None => context.ui.is_json(),
+        Some("json") => true,
+        Some("table") => false,
+        Some(other) => {
+            return Err(Error::usage(format!("there is no output format `{other}`"))
+                .hint("use table or json; to write a file, add --patch"));
+        }
+    };
     let store = context.store()?;
     let first = args.platform.image(&args.old, context)?;
     let (old, new) = match &args.new {
@@ -56,7 +78,7 @@ pub(crate) fn run(args: &DiffArgs, context: &Context) -> Result<()> {
         }
     };
     let changes = compare(&old, &new);
-    if args.output == Some(Output::Json) || (args.output.is_none() && context.ui.is_json()) {
+    if as_json {
         let of = |wanted: Change| -> Vec<String> {
             let chosen = changes.iter().filter(|(change, _)| *change == wanted);
             chosen.map(|(_, path)| path.to_string()).collect()

@@ -1,7 +1,9 @@
 //! One file per verb: its arguments (the doc comments are the help), one call, presentation.
 
+pub(crate) mod annotate;
 pub(crate) mod build;
 pub(crate) mod build_options;
+pub(crate) mod bundle;
 pub(crate) mod cat;
 pub(crate) mod completion;
 pub(crate) mod create;
@@ -16,9 +18,11 @@ pub(crate) mod inspect_view;
 pub(crate) mod load;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod merge;
 pub(crate) mod mount;
 pub(crate) mod mounts;
 pub(crate) mod prune;
+pub(crate) mod rebase;
 pub(crate) mod rmi;
 pub(crate) mod save;
 pub(crate) mod scrub;

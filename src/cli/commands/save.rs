@@ -54,8 +54,9 @@ enum Format {
     DockerDir,
 }
 
+/// Compression of an archive as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Compression {
+pub(crate) enum Compression {
     None,
     Gzip,
     Zstd,
@@ -82,6 +83,7 @@ pub(crate) fn run(args: &SaveArgs, context: &Context) -> Result<()> {
         },
         compression: compression(args.compression, path),
         platform: args.platform.as_deref().map(Platform::parse).transpose()?,
+        leaving: None,
     };
     let output = match path {
         Some(path) => Output::Path(path),
@@ -97,7 +99,8 @@ pub(crate) fn run(args: &SaveArgs, context: &Context) -> Result<()> {
     transfer::save(store, &images, &options, output, context.ui.reporter())
 }
 
-fn compression(given: Option<Compression>, path: Option<&Path>) -> OuterCompression {
+/// As given, else by the end of the file's name.
+pub(crate) fn compression(given: Option<Compression>, path: Option<&Path>) -> OuterCompression {
     let extension = path
         .and_then(Path::extension)
         .and_then(|extension| extension.to_str());

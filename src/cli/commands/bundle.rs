@@ -1,0 +1,181 @@
+//! `imgctl bundle`: create, apply, inspect.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::cli::commands::save::{Compression, compression};
+use crate::cli::context::Context;
+use crate::edit::bundle::{self, Bundle, CreateOptions};
+use crate::error::{Error, Result};
+use crate::image::Platform;
+use crate::transfer::Output;
+use crate::ui::output::Stdout;
+use crate::ui::size::human;
+
+/// Carry an update: only what an image has beyond an older one
+#[derive(Args, Debug)]
+pub(crate) struct BundleArgs {
+    #[command(subcommand)]
+    verb: BundleVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum BundleVerb {
+    Create(CreateArgs),
+    Apply(ApplyArgs),
+    Inspect(InspectArgs),
+}
+
+/// Write what NEW has beyond OLD to an archive
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The archive is an OCI archive with blobs left out; it is applied where OLD is.
+
+Examples:
+  imgctl bundle create cluster:v1 cluster:v2 -o update.tar
+  imgctl bundle create cluster:v1 cluster:v2 -o update.tar.zst && imgctl bundle inspect update.tar.zst"
+)]
+struct CreateArgs {
+    /// The image that the receiver has
+    old: String,
+
+    /// The image that it is to have
+    new: String,
+
+    /// File or directory; `-` or nothing is stdout
+    #[arg(short, long, value_name = "FILE|DIR")]
+    output: Option<PathBuf>,
+
+    /// What to write
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "oci-archive")]
+    format: Format,
+
+    /// Compression of the archive as a whole
+    #[arg(long, value_enum, value_name = "none|gzip|zstd")]
+    compression: Option<Compression>,
+
+    /// Only this platform of images for several
+    #[arg(long, value_name = "OS/ARCH")]
+    platform: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A tar of an OCI image layout
+    OciArchive,
+    /// An OCI image layout
+    OciDir,
+}
+
+/// Load a bundle on top of the image it was made against
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The base is checked first: nothing is loaded when a blob of it is missing.
+
+Examples:
+  imgctl bundle apply update.tar
+  imgctl bundle apply --verify update.tar"
+)]
+struct ApplyArgs {
+    /// Bundle: archive or directory
+    file: PathBuf,
+
+    /// Read and check the content of the base too
+    #[arg(long)]
+    verify: bool,
+}
+
+/// Show what a bundle needs and brings
+#[derive(Args, Debug)]
+struct InspectArgs {
+    /// Bundle: archive or directory
+    file: PathBuf,
+}
+
+/// Runs one of the verbs.
+pub(crate) fn run(args: &BundleArgs, context: &Context) -> Result<()> {
+    match &args.verb {
+        BundleVerb::Create(args) => {
+            let options = CreateOptions {
+                directory: args.format == Format::OciDir,
+                compression: compression(args.compression, args.output.as_deref()),
+                platform: args.platform.as_deref().map(Platform::parse).transpose()?,
+            };
+            create(
+                &args.old,
+                &args.new,
+                args.output.as_deref(),
+                &options,
+                context,
+            )
+        }
+        BundleVerb::Apply(args) => {
+            let reporter = context.ui.reporter();
+            let bundle = bundle::apply(context.store()?, &args.file, args.verify, reporter)?;
+            if context.ui.is_json() {
+                return context.ui.json(&bundle);
+            }
+            let image = &bundle.image;
+            let name = image
+                .name
+                .clone()
+                .unwrap_or_else(|| image.digest.to_string());
+            context.ui.line(&format!("Loaded image: {name}"))
+        }
+        BundleVerb::Inspect(args) => show(&bundle::inspect(&args.file)?, context),
+    }
+}
+
+/// Writes a bundle; also for `diff --patch`.
+pub(crate) fn create(
+    old: &str,
+    new: &str,
+    output: Option<&Path>,
+    options: &CreateOptions,
+    context: &Context,
+) -> Result<()> {
+    let store = context.store()?;
+    let (old, new) = (store.resolve(old)?, store.resolve(new)?);
+    let target = match output.filter(|path| *path != Path::new("-")) {
+        Some(path) => Output::Path(path),
+        None if options.directory => {
+            return Err(Error::usage("a directory cannot be written to stdout").hint("give -o DIR"));
+        }
+        None if context.ui.stdout_is_terminal() => {
+            return Err(Error::usage("an archive is not written to a terminal")
+                .hint("redirect stdout, or give -o FILE"));
+        }
+        None => Output::Stream(Box::new(Stdout::new())),
+    };
+    let bundle = bundle::create(store, &old, &new, options, target, context.ui.reporter())?;
+    let (carried, spared) = bundle.sizes();
+    context.ui.note(&format!(
+        "{} blobs, {}; {} blobs, {} are left out",
+        bundle.included.len(),
+        human(carried),
+        bundle.assumed.len(),
+        human(spared)
+    ));
+    Ok(())
+}
+
+fn show(bundle: &Bundle, context: &Context) -> Result<()> {
+    if context.ui.is_json() {
+        return context.ui.json(bundle);
+    }
+    let (carried, spared) = bundle.sizes();
+    let name = |subject: &bundle::Subject| match &subject.name {
+        Some(name) => format!("{name} ({})", subject.digest),
+        None => subject.digest.to_string(),
+    };
+    context.ui.print(&format!(
+        "Needs:     {}\nBrings:    {}\nIncluded:  {} blobs, {}\nLeft out:  {} blobs, {}\n",
+        name(&bundle.base),
+        name(&bundle.image),
+        bundle.included.len(),
+        human(carried),
+        bundle.assumed.len(),
+        human(spared)
+    ))
+}

@@ -1,0 +1,112 @@
+//! `imgctl merge`.
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::commands::build_options::pairs;
+use crate::cli::context::Context;
+use crate::edit::merge::{self, MergeOptions};
+use crate::edit::{Edited, write_index};
+use crate::error::Result;
+use crate::image::{Platform, Reference};
+use crate::layer::Compression;
+
+/// Merge images into one
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Files come together as if each image was copied over those before it, but layers are
+re-used, not copied. Labels and variables: later images win. ENTRYPOINT and CMD: one after another.
+With a rootfs image among them, the result is one.
+
+Examples:
+  imgctl merge -t cluster:v1 kubernetes:v1.34 helm:v3 calico:v3.30
+  imgctl merge -t all:v1 --platform linux/amd64,linux/arm64 kubernetes:v1.34 helm:v3"
+)]
+pub(crate) struct MergeArgs {
+    /// Images, lowest first
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<String>,
+
+    /// Name of the result (may be repeated)
+    #[arg(short, long = "tag", required = true, value_name = "NAME")]
+    tags: Vec<String>,
+
+    /// Platforms to merge; several make an index
+    #[arg(long = "platform", value_name = "OS/ARCH", value_delimiter = ',')]
+    platforms: Vec<String>,
+
+    /// Add a label (may be repeated)
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    labels: Vec<String>,
+
+    /// Add a variable (may be repeated)
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+
+    /// Add an annotation to the manifest (may be repeated)
+    #[arg(long = "annotation", value_name = "NAME=VALUE")]
+    annotations: Vec<String>,
+
+    /// Time of the image, in seconds since 1970 [default: the newest image's]
+    #[arg(long, value_name = "SECONDS")]
+    timestamp: Option<i64>,
+
+    /// Compression of layers that have to be made: zstd, gzip or none, with a level (zstd:9)
+    #[arg(long, value_name = "CODEC[:LEVEL]", default_value = "zstd")]
+    compression: String,
+}
+
+/// Merges and prints the new image's ID.
+pub(crate) fn run(args: &MergeArgs, context: &Context) -> Result<()> {
+    merge::check_inputs(&args.images)?;
+    let store = context.store()?;
+    let options = MergeOptions {
+        labels: pairs(&args.labels, "--label")?,
+        env: args.env.clone(),
+        annotations: pairs(&args.annotations, "--annotation")?,
+        timestamp: args.timestamp,
+        compression: Compression::parse(&args.compression, None)?,
+    };
+    let tags = references(&args.tags)?;
+    let platforms = match args.platforms.is_empty() {
+        true => vec![None],
+        false => args
+            .platforms
+            .iter()
+            .map(|text| Platform::parse(text).map(Some))
+            .collect::<Result<_>>()?,
+    };
+    let mut merged = Vec::new();
+    for platform in &platforms {
+        let mut inputs = Vec::new();
+        for name in &args.images {
+            inputs.push((name.clone(), store.image(name, platform.as_ref())?));
+        }
+        let reporter = context.ui.reporter();
+        merged.push(merge::merge(store, &inputs, &options, reporter)?);
+    }
+    finish(&write_index(store, merged)?, &tags, context)
+}
+
+/// Full names out of `-t` flags.
+pub(crate) fn references(tags: &[String]) -> Result<Vec<Reference>> {
+    tags.iter()
+        .map(|tag| Ok(Reference::parse(tag)?.qualified()))
+        .collect()
+}
+
+/// Names the result of an edit and prints its ID.
+pub(crate) fn finish(edited: &Edited, tags: &[Reference], context: &Context) -> Result<()> {
+    context.store()?.tag(tags, &edited.descriptor)?;
+    for note in &edited.notes {
+        context.ui.note(note);
+    }
+    if context.ui.is_json() {
+        return context.ui.json(&json!({
+            "id": edited.id,
+            "digest": edited.descriptor.digest,
+            "names": tags.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        }));
+    }
+    context.ui.line(&edited.id.to_string())
+}

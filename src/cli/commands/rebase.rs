@@ -1,0 +1,75 @@
+//! `imgctl rebase`.
+
+use clap::Args;
+
+use crate::cli::commands::merge::{finish, references};
+use crate::cli::context::Context;
+use crate::cli::platform::PlatformArg;
+use crate::edit::rebase::{self, BASE_DIGEST, BASE_NAME, Called};
+use crate::error::{Error, Result};
+use crate::store::Image;
+
+/// Put an image on another base without building
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The image must start with the old base's layers. Settings that it took over from the old
+base unchanged come from the new one. Without --old-base, the image's annotations say what it was
+built on.
+
+Examples:
+  imgctl rebase app:v1 --new-base debian:12.9 -t app:v1-r2
+  imgctl rebase app:v1 --old-base base:1 --new-base base:2 -t app:v2"
+)]
+pub(crate) struct RebaseArgs {
+    /// Name, ID or digest of the image
+    image: String,
+
+    /// The image it was built on
+    #[arg(long, value_name = "IMAGE")]
+    old_base: Option<String>,
+
+    /// The image it is to be on
+    #[arg(long, value_name = "IMAGE")]
+    new_base: String,
+
+    /// Name of the result (may be repeated)
+    #[arg(short, long = "tag", required = true, value_name = "NAME")]
+    tags: Vec<String>,
+
+    #[command(flatten)]
+    platform: PlatformArg,
+}
+
+/// Rebases and prints the new image's ID.
+pub(crate) fn run(args: &RebaseArgs, context: &Context) -> Result<()> {
+    let store = context.store()?;
+    let tags = references(&args.tags)?;
+    let image = args.platform.image(&args.image, context)?;
+    let old_name = match &args.old_base {
+        Some(name) => name.clone(),
+        None => recorded_base(&args.image, &image)?,
+    };
+    let old = args.platform.image(&old_name, context)?;
+    let new = args.platform.image(&args.new_base, context)?;
+    let called = |name, image| Called { name, image };
+    let edited = rebase::rebase(
+        store,
+        called(&args.image, &image),
+        called(&old_name, &old),
+        called(&args.new_base, &new),
+    )?;
+    finish(&edited, &tags, context)
+}
+
+/// The base that the image's annotations name; by digest, because its name may have moved.
+fn recorded_base(name: &str, image: &Image) -> Result<String> {
+    let annotations = &image.manifest.annotations;
+    annotations
+        .get(BASE_DIGEST)
+        .or_else(|| annotations.get(BASE_NAME))
+        .cloned()
+        .ok_or_else(|| {
+            Error::usage(format!("{name} does not say what it is based on"))
+                .hint("name the old base with --old-base")
+        })
+}
