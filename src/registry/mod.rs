@@ -5,6 +5,7 @@
 //! the command line; what the environment and configuration files say comes in as values.
 
 pub(crate) mod client;
+pub(crate) mod config_file;
 pub(crate) mod credentials;
 pub(crate) mod layout;
 pub(crate) mod registries;

@@ -3,9 +3,13 @@
 //! Order and format of containers-auth.json(5) and docker's config.json. Must not know HTTP; which
 //! files to read is given by cli/.
 
+mod file;
+mod lookup;
+
 use std::path::PathBuf;
 
 use crate::error::Result;
+use crate::registry::credentials::file::AuthFile;
 
 /// A password or token. `Debug` shows none of it.
 #[derive(Clone, PartialEq, Eq)]
@@ -55,12 +59,38 @@ pub(crate) struct Credentials {
     pub(crate) explicit: Option<Login>,
     /// Files in the order in which they are asked; one that is missing is passed over.
     pub(crate) files: Vec<PathBuf>,
+    /// `credential-helpers` of registries.conf: asked in this order, where
+    /// `containers-auth.json` stands for `files`. None = the files.
+    pub(crate) helpers: Vec<String>,
+    /// Directories in which `docker-credential-NAME` is looked for (`PATH`).
+    pub(crate) search_path: Vec<PathBuf>,
 }
+
+/// The name that stands for the files among `credential-helpers`.
+const FILES: &str = "containers-auth.json";
 
 impl Credentials {
     /// The credential for `repository` of `registry`: the most specific key (host/namespace/repo
     /// before host) of the first file that has one; helpers are run. `None` = anonymous.
     pub(crate) fn find(&self, registry: &str, repository: &str) -> Result<Option<Credential>> {
-        todo!()
+        if let Some(login) = &self.explicit {
+            return Ok(Some(Credential {
+                login: login.clone(),
+                source: "--creds".to_owned(),
+            }));
+        }
+        let keys = lookup::keys(registry, repository);
+        for path in &self.files {
+            let Some(file) = AuthFile::read(path)? else {
+                continue;
+            };
+            if let Some(found) = file.find(&keys)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Certificates by registry: the `certs.d` trees of containers and docker, and `--cert-dir`.
+//! containers-certs.d(5).
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, IoContext as _, Kind, Result};
+use crate::registry::config_file;
+
+/// PEM files for one host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Certificates {
+    pub(crate) authorities: Vec<PathBuf>,
+    /// Certificate and key; one file that holds both is both.
+    pub(crate) client: Option<(PathBuf, PathBuf)>,
+}
+
+impl Certificates {
+    /// What the first of `trees` that has a directory for `host[:port]` has in it.
+    pub(super) fn for_host(trees: &[PathBuf], host: &str) -> Result<Self> {
+        // A reference's host is checked; this keeps the path inside the tree whoever calls.
+        if host.contains('/') || host.starts_with('.') {
+            return Ok(Self::default());
+        }
+        for tree in trees {
+            if let Some(found) = Self::in_directory(&tree.join(host))? {
+                return Ok(found);
+            }
+        }
+        Ok(Self::default())
+    }
+
+    /// The `*.crt` (authorities), `*.cert` and `*.key` (client, by the same stem) in `directory`;
+    /// `None` when there is no such directory, or it is not ours to read.
+    pub(super) fn in_directory(directory: &Path) -> Result<Option<Self>> {
+        let entries = match std::fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(error) if config_file::is_missing(&error) => return Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                tracing::debug!("no permission to read {}", directory.display());
+                return Ok(None);
+            }
+            Err(error) => return Err(error).path("read", directory),
+        };
+        let mut paths = Vec::new();
+        for entry in entries {
+            paths.push(entry.path("read", directory)?.path());
+        }
+        paths.sort();
+        let with_end = |end: &str| {
+            let end = end.to_owned();
+            paths
+                .iter()
+                .filter(move |path| path.extension().is_some_and(|found| *found == *end))
+        };
+        let partner = |path: &Path, end: &str, what: &str| {
+            let partner = path.with_extension(end);
+            if paths.contains(&partner) {
+                Ok(partner)
+            } else {
+                Err(Error::new(
+                    Kind::Usage,
+                    format!("{} has no {what} {}", path.display(), partner.display()),
+                )
+                .hint("client certificate and key are two files, NAME.cert and NAME.key"))
+            }
+        };
+        for key in with_end("key") {
+            partner(key, "cert", "client certificate")?;
+        }
+        let mut client = None;
+        for certificate in with_end("cert") {
+            let key = partner(certificate, "key", "key")?;
+            client.get_or_insert((certificate.clone(), key));
+        }
+        Ok(Some(Self {
+            authorities: with_end("crt").cloned().collect(),
+            client,
+        }))
+    }
+}

@@ -1,0 +1,214 @@
+//! Where a registry's content is to be had: `registries.conf` with its mirrors, insecure and blocked
+//! registries and short names, `certs.d` and `hosts.toml`, docker's `daemon.json`.
+//!
+//! containers-registries.conf(5), containers-certs.d(5). Must not know HTTP or credentials; which
+//! files to read is given by cli/.
+
+mod certificates;
+mod conf;
+mod names;
+
+use std::path::PathBuf;
+
+use crate::error::{Error, Kind, Result};
+use crate::image::Reference;
+use crate::image::reference::DOCKER_HUB;
+use crate::registry::registries::conf::{Conf, Rule, ShortNames};
+use crate::registry::registries::names::{Name, api_host, is_loopback};
+
+pub(crate) use crate::registry::registries::certificates::Certificates;
+pub(crate) use crate::registry::registries::names::configured_host;
+
+/// What the configuration files say. The default value says nothing: every registry by https, plain
+/// http for none but as [`Registries::route`] says of loopback.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Registries {
+    conf: Conf,
+    certificate_trees: Vec<PathBuf>,
+    certificate_directory: Option<PathBuf>,
+}
+
+/// The files that say where registries are. Those that are missing say nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConfigurationFiles {
+    /// The main `registries.conf`: the only one that may be of version 1.
+    pub(crate) main: Option<PathBuf>,
+    /// Files read after it, in order; later ones win.
+    pub(crate) drop_ins: Vec<PathBuf>,
+    /// `certs.d` trees in order.
+    pub(crate) certificate_trees: Vec<PathBuf>,
+    /// `--cert-dir`: instead of the trees, for every host.
+    pub(crate) certificate_directory: Option<PathBuf>,
+}
+
+/// One place to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    /// `host[:port]`.
+    pub(crate) host: String,
+    /// The repository as this place calls it.
+    pub(crate) repository: String,
+    /// TLS without verification, and plain HTTP when TLS is not spoken there.
+    pub(crate) insecure: bool,
+    /// Ask it for digests only, for tags only, or for both (`pull-from-mirror`).
+    pub(crate) by_digest: bool,
+    pub(crate) by_tag: bool,
+    /// CA, client certificate and key files for it.
+    pub(crate) certificates: Certificates,
+}
+
+/// Where a repository is read and written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// Mirrors in order, the origin last: for reading.
+    pub(crate) read: Vec<Endpoint>,
+    /// Never a mirror.
+    pub(crate) write: Endpoint,
+}
+
+impl Registries {
+    /// Reads the files. One that does not parse is an error with its line.
+    pub(crate) fn read(files: ConfigurationFiles) -> Result<Self> {
+        let mut conf = Conf::default();
+        if let Some(main) = &files.main {
+            conf.add(main, false)?;
+        }
+        for path in &files.drop_ins {
+            conf.add(path, true)?;
+        }
+        Ok(Self {
+            conf,
+            certificate_trees: files.certificate_trees,
+            certificate_directory: files.certificate_directory,
+        })
+    }
+
+    /// `credential-helpers` of registries.conf, if it has any.
+    pub(crate) fn credential_helpers(&self) -> &[String] {
+        self.conf.credential_helpers.as_deref().unwrap_or_default()
+    }
+
+    /// The places for the repository of `reference`. `docker.io` becomes `registry-1.docker.io`,
+    /// `library/` is added there. A host that is `localhost`, 127.0.0.0/8 or ::1 is insecure unless
+    /// configured otherwise. A blocked registry is an error of kind Denied.
+    pub(crate) fn route(&self, reference: &Reference) -> Result<Route> {
+        let name = Name::of(reference)?;
+        let rule = self.conf.rule_for(&name.text());
+        if let Some(Rule {
+            blocked: true,
+            prefix,
+            ..
+        }) = rule
+        {
+            return Err(Error::new(
+                Kind::Denied,
+                format!("{}/{} is blocked", name.host, name.repository),
+            )
+            .hint(format!("registries.conf has `blocked` for {prefix}")));
+        }
+        let mut read = Vec::new();
+        let mut origin = name.clone();
+        if let Some(rule) = rule {
+            for mirror in &rule.mirrors {
+                let there = name.rewritten(&rule.prefix, &mirror.location)?;
+                read.push(Endpoint {
+                    by_digest: mirror.by_digest,
+                    by_tag: mirror.by_tag,
+                    ..self.endpoint(&there, mirror.insecure)?
+                });
+            }
+            if let Some(location) = &rule.location {
+                origin = name.rewritten(&rule.prefix, location)?;
+            }
+        }
+        let insecure = rule.and_then(|rule| rule.insecure);
+        read.push(self.endpoint(&origin, insecure)?);
+        Ok(Route {
+            read,
+            write: self.endpoint(&name, insecure)?,
+        })
+    }
+
+    fn endpoint(&self, name: &Name, insecure: Option<bool>) -> Result<Endpoint> {
+        Ok(Endpoint {
+            host: api_host(&name.host).to_owned(),
+            repository: name.repository.clone(),
+            insecure: insecure.unwrap_or_else(|| is_loopback(&name.host)),
+            by_digest: true,
+            by_tag: true,
+            certificates: self.certificates(&name.host)?,
+        })
+    }
+
+    fn certificates(&self, host: &str) -> Result<Certificates> {
+        match &self.certificate_directory {
+            Some(directory) => Certificates::in_directory(directory)?.ok_or_else(|| {
+                Error::not_found(format!(
+                    "the certificate directory {} does not exist or cannot be read",
+                    directory.display()
+                ))
+            }),
+            None => Certificates::for_host(&self.certificate_trees, host),
+        }
+    }
+
+    /// The full names a short name may mean, in order: an alias, else each of
+    /// `unqualified-search-registries` (else docker.io). A full name comes back alone. Nobody is
+    /// asked: where `short-name-mode` is `enforcing`, several registries are an error.
+    pub(crate) fn candidates(&self, reference: &Reference) -> Result<Vec<Reference>> {
+        if reference.registry().is_some() {
+            return Ok(vec![reference.clone()]);
+        }
+        let short = reference.name();
+        let end = &reference.to_string()[short.len()..];
+        if let Some(full) = self.conf.aliases.get(&short) {
+            return Ok(vec![full_name(&format!("{full}{end}"), || {
+                format!("the alias `{short}` of registries.conf is `{full}`")
+            })?]);
+        }
+        let default = [DOCKER_HUB.to_owned()];
+        let search = match self.conf.search.as_deref() {
+            None | Some([]) => &default[..],
+            Some(search) => search,
+        };
+        if search.len() > 1 && self.conf.short_names == Some(ShortNames::Enforcing) {
+            return Err(Error::usage(format!(
+                "`{reference}` may be an image of {}, and short-name-mode is `enforcing`",
+                search.join(", ")
+            ))
+            .hint(format!(
+                "write the whole name, {}/{reference} for example, or give `{short}` an alias in \
+                 registries.conf",
+                search[0]
+            )));
+        }
+        search
+            .iter()
+            .map(|host| {
+                let host = host.trim_end_matches('/');
+                let library = if host == DOCKER_HUB && !short.contains('/') {
+                    "library/"
+                } else {
+                    ""
+                };
+                full_name(&format!("{host}/{library}{reference}"), || {
+                    format!("unqualified-search-registries of registries.conf has `{host}`")
+                })
+            })
+            .collect()
+    }
+}
+
+/// A name that has to have a registry because configuration says so.
+fn full_name(text: &str, said: impl Fn() -> String) -> Result<Reference> {
+    match Reference::parse(text) {
+        Ok(reference) if reference.registry().is_some() => Ok(reference),
+        _ => Err(Error::usage(format!(
+            "{}, which makes no image name: `{text}`",
+            said()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests;
