@@ -6,6 +6,8 @@
 
 mod certificates;
 mod conf;
+mod docker_daemon;
+mod hosts_toml;
 mod names;
 
 use std::path::PathBuf;
@@ -14,6 +16,8 @@ use crate::error::{Error, Kind, Result};
 use crate::image::Reference;
 use crate::image::reference::DOCKER_HUB;
 use crate::registry::registries::conf::{Conf, Rule, ShortNames};
+use crate::registry::registries::docker_daemon::DockerDaemon;
+use crate::registry::registries::hosts_toml::{Hosts, Place};
 use crate::registry::registries::names::{Name, api_host, is_loopback};
 
 pub(crate) use crate::registry::registries::certificates::Certificates;
@@ -24,6 +28,8 @@ pub(crate) use crate::registry::registries::names::configured_host;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registries {
     conf: Conf,
+    docker: DockerDaemon,
+    containerd_trees: Vec<PathBuf>,
     certificate_trees: Vec<PathBuf>,
     certificate_directory: Option<PathBuf>,
 }
@@ -35,6 +41,10 @@ pub(crate) struct ConfigurationFiles {
     pub(crate) main: Option<PathBuf>,
     /// Files read after it, in order; later ones win.
     pub(crate) drop_ins: Vec<PathBuf>,
+    /// docker's `daemon.json` files.
+    pub(crate) docker_daemons: Vec<PathBuf>,
+    /// containerd's `certs.d` trees in order: `HOST/hosts.toml` is read there.
+    pub(crate) containerd_trees: Vec<PathBuf>,
     /// `certs.d` trees in order.
     pub(crate) certificate_trees: Vec<PathBuf>,
     /// `--cert-dir`: instead of the trees, for every host.
@@ -76,8 +86,14 @@ impl Registries {
         for path in &files.drop_ins {
             conf.add(path, true)?;
         }
+        let mut docker = DockerDaemon::default();
+        for path in &files.docker_daemons {
+            docker.add(path)?;
+        }
         Ok(Self {
             conf,
+            docker,
+            containerd_trees: files.containerd_trees,
             certificate_trees: files.certificate_trees,
             certificate_directory: files.certificate_directory,
         })
@@ -122,18 +138,51 @@ impl Registries {
             }
         }
         let insecure = rule.and_then(|rule| rule.insecure);
-        read.push(self.endpoint(&origin, insecure)?);
-        Ok(Route {
-            read,
-            write: self.endpoint(&name, insecure)?,
-        })
+        let hosts = Hosts::find(&self.containerd_trees, &origin.host)?.unwrap_or_default();
+        for mirror in &hosts.mirrors {
+            read.push(self.at(mirror, &origin)?);
+        }
+        if origin.host == DOCKER_HUB {
+            for (host, insecure) in self.docker.mirrors() {
+                read.push(self.endpoint(&origin.on(host), insecure)?);
+            }
+        }
+        let mut last = self.at(&hosts.server, &origin)?;
+        (last.by_digest, last.by_tag) = (true, true);
+        last.insecure = insecure.unwrap_or(last.insecure);
+        read.push(last);
+        let mut write = self.endpoint(&name, insecure)?;
+        if let Some(known) = read.last().filter(|known| known.host == write.host) {
+            write.insecure = known.insecure;
+            write.certificates = known.certificates.clone();
+        }
+        Ok(Route { read, write })
+    }
+
+    /// A place that `hosts.toml` names for `name`.
+    fn at(&self, place: &Place, name: &Name) -> Result<Endpoint> {
+        let mut there = if place.host.is_empty() {
+            name.clone()
+        } else {
+            name.on(&place.host)
+        };
+        there.repository = format!("{}{}", place.prefix, there.repository);
+        let mut endpoint = self.endpoint(&there, place.insecure)?;
+        endpoint.by_digest = place.by_digest;
+        endpoint.by_tag = place.by_tag;
+        if self.certificate_directory.is_none() && place.certificates != Certificates::default() {
+            endpoint.certificates = place.certificates.clone();
+        }
+        Ok(endpoint)
     }
 
     fn endpoint(&self, name: &Name, insecure: Option<bool>) -> Result<Endpoint> {
         Ok(Endpoint {
             host: api_host(&name.host).to_owned(),
             repository: name.repository.clone(),
-            insecure: insecure.unwrap_or_else(|| is_loopback(&name.host)),
+            insecure: insecure
+                .or_else(|| self.docker.insecure(&name.host))
+                .unwrap_or_else(|| is_loopback(&name.host)),
             by_digest: true,
             by_tag: true,
             certificates: self.certificates(&name.host)?,

@@ -61,6 +61,14 @@ impl Name {
         }
     }
 
+    /// The same repository on another host.
+    pub(super) fn on(&self, host: &str) -> Self {
+        Self {
+            host: host.to_owned(),
+            ..self.clone()
+        }
+    }
+
     /// `host/repository:tag@digest`.
     pub(super) fn text(&self) -> String {
         format!("{}/{}{}", self.host, self.repository, self.end)
