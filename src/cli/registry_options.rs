@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::context::Context;
-use crate::error::Result;
-use crate::registry::Client;
+use crate::cli::registry_files;
+use crate::error::{Error, Result};
+use crate::registry::credentials::{Credentials, Login, Secret};
+use crate::registry::registries::Registries;
+use crate::registry::{Client, ClientOptions};
 
 /// How registries are reached.
 #[derive(Args, Clone, Debug, Default)]
@@ -17,9 +20,9 @@ pub(crate) struct RegistryArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) authfile: Option<PathBuf>,
 
-    /// User and password for the registry, as USER[:PASSWORD]
+    /// User and password for the registry, as USER[:PASSWORD]; without PASSWORD it is asked for
     #[arg(long, value_name = "USER[:PASSWORD]")]
-    pub(crate) creds: Option<String>,
+    pub(crate) creds: Option<Concealed>,
 
     /// Directory with certificates (*.crt, *.cert, *.key) for the registry
     #[arg(long, value_name = "DIR")]
@@ -28,11 +31,158 @@ pub(crate) struct RegistryArgs {
     /// Verify the registry's certificate, and refuse plain HTTP
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) tls_verify: Option<bool>,
+
+    /// How often a request is repeated that failed for a reason which may pass
+    #[arg(long, visible_alias = "retry-times", value_name = "N")]
+    pub(crate) retry: Option<u32>,
+
+    /// Taken for the sake of existing scripts
+    #[arg(long, value_name = "DURATION", hide = true)]
+    pub(crate) retry_delay: Option<String>,
+}
+
+/// An argument that `Debug` does not show.
+#[derive(Clone)]
+pub(crate) struct Concealed(String);
+
+impl Concealed {
+    /// The argument as it was given.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Concealed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl From<&str> for Concealed {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
 }
 
 impl RegistryArgs {
     /// The client that these flags, the environment and the configuration files make.
     pub(crate) fn client(&self, context: &Context) -> Result<Client> {
-        todo!()
+        if let Some(file) = self.authfile.as_deref().filter(|file| !file.exists()) {
+            return Err(
+                Error::not_found(format!("the file {} does not exist", file.display()))
+                    .hint("`imgctl login --authfile FILE REGISTRY` makes one"),
+            );
+        }
+        if self.retry_delay.is_some() {
+            context
+                .ui
+                .note("--retry-delay has no effect: each wait is longer than the one before");
+        }
+        Client::new(self.options(context, self.explicit_login(context)?)?)
+    }
+
+    /// What the client is made of, with `explicit` as the login for every registry.
+    pub(crate) fn options(
+        &self,
+        context: &Context,
+        explicit: Option<Login>,
+    ) -> Result<ClientOptions> {
+        let environment = &context.environment;
+        let files = registry_files::configuration_files(self.cert_dir.clone(), environment)?;
+        let registries = Registries::read(files)?;
+        Ok(ClientOptions {
+            credentials: Credentials {
+                explicit,
+                files: registry_files::credential_files(self.authfile.as_deref(), environment),
+                helpers: registries.credential_helpers().to_vec(),
+                search_path: registry_files::search_path(environment),
+            },
+            registries,
+            tls_verify: self.tls_verify,
+            proxies: registry_files::proxies(environment)?,
+            retries: self.retry,
+        })
+    }
+
+    /// What `--creds` says; the password is asked for where it is missing.
+    fn explicit_login(&self, context: &Context) -> Result<Option<Login>> {
+        let Some(creds) = &self.creds else {
+            return Ok(None);
+        };
+        let (user, password) = match creds.expose().split_once(':') {
+            Some((user, password)) => (user, Some(Secret::new(password))),
+            None => (creds.expose(), None),
+        };
+        if user.is_empty() {
+            return Err(Error::usage("--creds has no user name")
+                .hint("it looks like --creds USER:PASSWORD"));
+        }
+        let password = match password {
+            Some(password) => password,
+            None => ask_password(context)?,
+        };
+        Ok(Some(Login::Password {
+            user: user.to_owned(),
+            password,
+        }))
+    }
+}
+
+/// Asks for a password at the terminal, which must be there.
+pub(crate) fn ask_password(context: &Context) -> Result<Secret> {
+    match context.ui.ask_secret("Password: ")? {
+        Some(password) => Ok(Secret::new(password)),
+        None => Err(
+            Error::usage("there is no password, and no terminal to ask for one").hint(
+                "pipe it in (imgctl login --password-stdin), or log in first and leave --creds out",
+            ),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Verb {
+        #[command(flatten)]
+        registry: RegistryArgs,
+        rest: Vec<String>,
+    }
+
+    fn parse(words: &[&str]) -> Verb {
+        let words = std::iter::once("verb").chain(words.iter().copied());
+        Verb::try_parse_from(words).unwrap()
+    }
+
+    #[test]
+    fn flags_are_spelt_as_in_podman_and_skopeo() {
+        for (words, verify, retry) in [
+            (&["--tls-verify=false", "x"][..], Some(false), None),
+            // As in Go, the value of a switch never stands apart.
+            (&["--tls-verify", "x"], Some(true), None),
+            (&["--retry", "3", "x"], None, Some(3)),
+            (
+                &["--retry-times", "3", "--retry-delay", "2s", "x"],
+                None,
+                Some(3),
+            ),
+        ] {
+            let verb = parse(words);
+            assert_eq!(verb.registry.tls_verify, verify, "{words:?}");
+            assert_eq!(verb.registry.retry, retry, "{words:?}");
+            assert_eq!(verb.rest, ["x"], "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_a_flag_is_not_shown() {
+        let verb = parse(&["--creds", "me:sEcret"]);
+        let told = format!("{:?}", verb.registry);
+        assert!(!told.contains("sEcret"), "{told}");
+        assert_eq!(verb.registry.creds.unwrap().expose(), "me:sEcret");
     }
 }

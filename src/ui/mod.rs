@@ -170,4 +170,21 @@ impl Ui {
         }
         prompt::confirm(question)
     }
+
+    /// Asks for a line of text; `None` where there is nobody to ask.
+    pub(crate) fn ask(&self, question: &str) -> Result<Option<String>> {
+        if self.options.json || !prompt::can_ask() {
+            return Ok(None);
+        }
+        prompt::line(question).map(Some)
+    }
+
+    /// Asks for a line of text that is not shown while it is typed; `None` where there is nobody
+    /// to ask.
+    pub(crate) fn ask_secret(&self, question: &str) -> Result<Option<String>> {
+        if self.options.json || !prompt::can_ask() {
+            return Ok(None);
+        }
+        prompt::secret(question).map(Some)
+    }
 }

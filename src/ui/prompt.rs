@@ -1,8 +1,10 @@
-//! Yes-or-no questions.
+//! Questions to whoever sits at the terminal.
 
-use std::io::{self, BufRead, IsTerminal as _};
+use std::io::{self, BufRead, IsTerminal as _, Read as _};
 
-use crate::error::{IoContext, Result};
+use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
+
+use crate::error::{Error, IoContext, Result};
 use crate::ui::output;
 use crate::ui::terminal::{Stream, is_terminal};
 
@@ -22,6 +24,88 @@ pub(crate) fn confirm(question: &str) -> Result<bool> {
     Ok(is_yes(&answer))
 }
 
+/// Asks on stderr, reads a line from stdin; spaces around it are cut off.
+pub(crate) fn line(question: &str) -> Result<String> {
+    output::stderr(question);
+    let mut answer = String::new();
+    io::stdin()
+        .lock()
+        .read_line(&mut answer)
+        .doing(|| "cannot read the answer".to_owned())?;
+    Ok(answer.trim().to_owned())
+}
+
+/// Asks on stderr, reads a line from stdin without showing it.
+pub(crate) fn secret(question: &str) -> Result<String> {
+    output::stderr(question);
+    let typed = {
+        let _silent = Silent::start()?;
+        read_secret(io::stdin().lock().bytes())
+    };
+    output::stderr("\n");
+    match typed.doing(|| "cannot read the answer".to_owned())? {
+        Typed::Text(bytes) => {
+            String::from_utf8(bytes).map_err(|_| Error::usage("the answer is not UTF-8"))
+        }
+        Typed::Interrupted => {
+            // The terminal is itself again: now the key may do what it does everywhere.
+            let _ = rustix::process::kill_process(
+                rustix::process::getpid(),
+                rustix::process::Signal::INT,
+            );
+            Err(Error::failed("interrupted"))
+        }
+    }
+}
+
+/// A terminal that neither shows what is typed nor acts on it: Ctrl-C must not leave it silent.
+struct Silent(Termios);
+
+impl Silent {
+    fn start() -> Result<Self> {
+        let before = termios::tcgetattr(io::stdin())
+            .doing(|| "cannot read the terminal's settings".to_owned())?;
+        let mut silent = before.clone();
+        silent
+            .local_flags
+            .remove(LocalFlags::ECHO | LocalFlags::ICANON | LocalFlags::ISIG);
+        termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, &silent)
+            .doing(|| "cannot silence the terminal".to_owned())?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        let _ = termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.0);
+    }
+}
+
+/// What came of it.
+#[derive(Debug, PartialEq, Eq)]
+enum Typed {
+    Text(Vec<u8>),
+    Interrupted,
+}
+
+/// A line as a terminal edits it: backspace, Ctrl-U, Ctrl-C, Ctrl-D.
+fn read_secret(bytes: impl Iterator<Item = io::Result<u8>>) -> io::Result<Typed> {
+    let mut text = Vec::new();
+    for byte in bytes {
+        match byte? {
+            b'\n' | b'\r' | 0x04 => break,
+            0x03 => return Ok(Typed::Interrupted),
+            0x15 => text.clear(),
+            0x08 | 0x7f => {
+                // A character is its first byte and the ones that follow it (10xxxxxx).
+                while text.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
+            }
+            byte => text.push(byte),
+        }
+    }
+    Ok(Typed::Text(text))
+}
+
 fn is_yes(answer: &str) -> bool {
     matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }
@@ -29,6 +113,22 @@ fn is_yes(answer: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn secrets_are_edited_as_on_a_terminal() {
+        for (keys, expected) in [
+            ("geheim\n", "geheim"),
+            ("geheim\rrest", "geheim"),
+            ("x\u{15}ge\u{7f}eim\u{4}", "geim"),
+            ("gä\u{8}e\n", "ge"),
+            ("\u{7f}a", "a"),
+        ] {
+            let typed = read_secret(keys.bytes().map(Ok)).unwrap();
+            assert_eq!(typed, Typed::Text(expected.into()), "{keys:?}");
+        }
+        let typed = read_secret("ab\u{3}".bytes().map(Ok)).unwrap();
+        assert_eq!(typed, Typed::Interrupted);
+    }
 
     #[test]
     fn only_a_clear_yes_is_one() {
