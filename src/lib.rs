@@ -26,6 +26,7 @@ mod registry;
 mod store;
 mod template;
 mod transfer;
+mod trust;
 mod ui;
 
 use std::ffi::OsString;

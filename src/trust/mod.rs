@@ -1,0 +1,12 @@
+//! Trust: keys, signatures of images, the policy that asks for them, and the documents that say
+//! what an image is made of (SBOM) and how (provenance).
+//!
+//! Signatures are those of cosign and of containers' simple signing, so that other tools accept
+//! ours and we theirs (docs/trust.md). Must not know the command line: passwords and files come in
+//! as values.
+
+pub(crate) mod keys;
+mod pem;
+mod sealed;
+
+pub(crate) use keys::{PrivateKey, PublicKey};
