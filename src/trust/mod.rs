@@ -5,8 +5,13 @@
 //! ours and we theirs (docs/trust.md). Must not know the command line: passwords and files come in
 //! as values.
 
+pub(crate) mod attachment;
+mod gpg;
 pub(crate) mod keys;
+pub(crate) mod payload;
 mod pem;
+pub(crate) mod policy;
 mod sealed;
 
 pub(crate) use keys::{PrivateKey, PublicKey};
+pub(crate) use policy::Policy;

@@ -1,0 +1,201 @@
+//! What is signed: simple signing's JSON, as cosign and containers write it (cosign
+//! SIGNATURE_SPEC; containers-signature(5)).
+//!
+//! The text is a function of what it says, so the same claim has the same digest everywhere. Must
+//! not know who signed it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+use crate::image::{Digest, Reference};
+
+/// Media type of the payload as a blob.
+pub(crate) const MEDIA_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+/// A payload is never longer than this, in bytes.
+pub(crate) const MAX_PAYLOAD: u64 = 1 << 20;
+
+const COSIGN: &str = "cosign container image signature";
+const ATOMIC: &str = "atomic container signature";
+
+/// Which of the two formats a payload is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Signed with a bare key; sigstore's.
+    Cosign,
+    /// Inside an OpenPGP message; containers' own.
+    Atomic,
+}
+
+/// What a signature claims.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Claim {
+    /// The image's name as the signer called it, with or without a tag.
+    pub(crate) identity: String,
+    /// Digest of the manifest or index.
+    pub(crate) digest: Digest,
+    /// Further members, of which annotations are strings.
+    pub(crate) optional: BTreeMap<String, Value>,
+}
+
+impl Claim {
+    /// The payload that is signed.
+    pub(crate) fn to_payload(&self) -> Vec<u8> {
+        // cosign, written in Go, has null for an empty map.
+        let optional = match self.optional.is_empty() {
+            true => Value::Null,
+            false => json!(self.optional),
+        };
+        json!({
+            "critical": {
+                "identity": { "docker-reference": self.identity },
+                "image": { "docker-manifest-digest": self.digest },
+                "type": COSIGN,
+            },
+            "optional": optional,
+        })
+        .to_string()
+        .into_bytes()
+    }
+
+    /// Reads a payload whose signature holds. What stands under `critical` must all be understood.
+    pub(crate) fn parse(payload: &[u8], form: Form) -> Result<Self> {
+        let malformed = |why: &str| Error::bad_content(format!("the signed payload {why}"));
+        let value: Value = serde_json::from_slice(payload)
+            .map_err(|error| malformed("is not JSON").caused_by(error))?;
+        let critical = exactly(&value["critical"], &["identity", "image", "type"])
+            .ok_or_else(|| malformed("has critical members that are not understood"))?;
+        let identity = exactly(&critical["identity"], &["docker-reference"])
+            .and_then(|identity| identity["docker-reference"].as_str())
+            .ok_or_else(|| malformed("names no image"))?;
+        let digest = exactly(&critical["image"], &["docker-manifest-digest"])
+            .and_then(|image| image["docker-manifest-digest"].as_str())
+            .ok_or_else(|| malformed("has no manifest digest"))?;
+        let expected = match form {
+            Form::Cosign => COSIGN,
+            Form::Atomic => ATOMIC,
+        };
+        if critical["type"] != expected {
+            return Err(malformed(&format!("is not a {expected}")));
+        }
+        let optional = match &value["optional"] {
+            Value::Null => BTreeMap::new(),
+            Value::Object(members) => members
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+            _ => return Err(malformed("has `optional` as something else than an object")),
+        };
+        Ok(Self {
+            identity: identity.to_owned(),
+            digest: Digest::parse(digest)?,
+            optional,
+        })
+    }
+
+    /// The identity as an image name: a bare repository stays without a tag, and docker's other
+    /// names for its hub become `docker.io`.
+    pub(crate) fn reference(&self) -> Result<Reference> {
+        let name = match self.identity.strip_prefix("index.docker.io/") {
+            Some(rest) => format!("docker.io/{rest}"),
+            None => self.identity.clone(),
+        };
+        Reference::parse(&name)
+            .map(|reference| expanded(&reference))
+            .map_err(|error| Error::bad_content(format!("the signature is for `{}`", clip(&self.identity))).caused_by(error))
+    }
+}
+
+/// The name in full: short names are docker.io's, one-word repositories of it `library/`'s. No tag
+/// is added.
+pub(crate) fn expanded(reference: &Reference) -> Reference {
+    let suffix = match (reference.tag(), reference.digest()) {
+        (Some(tag), _) => format!(":{tag}"),
+        (None, Some(digest)) => format!("@{digest}"),
+        (None, None) => String::new(),
+    };
+    let registry = reference.registry().unwrap_or("docker.io");
+    let library = registry == "docker.io" && !reference.repository().contains('/');
+    let library = if library { "library/" } else { "" };
+    let full = format!("{registry}/{library}{}{suffix}", reference.repository());
+    Reference::parse(&full).unwrap_or_else(|_| reference.clone())
+}
+
+/// The members of an object that has these and no others.
+fn exactly<'a>(value: &'a Value, names: &[&str]) -> Option<&'a Value> {
+    let object = value.as_object()?;
+    let is_exact = object.len() == names.len() && names.iter().all(|name| object.contains_key(*name));
+    is_exact.then_some(value)
+}
+
+fn clip(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim() -> Claim {
+        Claim {
+            identity: "quay.io/a/b".to_owned(),
+            digest: Digest::of(b"x"),
+            optional: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn the_text_is_that_of_cosign_and_reads_back() {
+        let mut claim = claim();
+        let text = String::from_utf8(claim.to_payload()).unwrap();
+        let digest = &claim.digest;
+        assert_eq!(
+            text,
+            format!(
+                r#"{{"critical":{{"identity":{{"docker-reference":"quay.io/a/b"}},"image":{{"docker-manifest-digest":"{digest}"}},"type":"cosign container image signature"}},"optional":null}}"#
+            )
+        );
+        claim.optional.insert("z".to_owned(), json!("1"));
+        claim.optional.insert("a".to_owned(), json!("2"));
+        let text = claim.to_payload();
+        assert!(String::from_utf8_lossy(&text).ends_with(r#""optional":{"a":"2","z":"1"}}"#));
+        assert_eq!(Claim::parse(&text, Form::Cosign).unwrap(), claim);
+        assert!(Claim::parse(&text, Form::Atomic).is_err());
+    }
+
+    #[test]
+    fn critical_members_must_all_be_known() {
+        let good = String::from_utf8(claim().to_payload()).unwrap();
+        for (from, to) in [
+            (r#""type":"#, r#""expires":1,"type":"#),
+            ("docker-reference", "reference"),
+            ("sha256:", "md5:"),
+            (r#""optional":null"#, r#""optional":[]"#),
+            (r#"{"critical""#, r#"["critical""#),
+        ] {
+            let bad = good.replacen(from, to, 1);
+            assert_ne!(good, bad);
+            assert!(Claim::parse(bad.as_bytes(), Form::Cosign).is_err(), "{bad}");
+        }
+        bolero::check!().for_each(|bytes: &[u8]| {
+            let _ = Claim::parse(bytes, Form::Cosign);
+        });
+    }
+
+    #[test]
+    fn names_of_docker_hub_are_one() {
+        for (text, full) in [
+            ("index.docker.io/library/busybox", "docker.io/library/busybox"),
+            ("busybox:1", "docker.io/library/busybox:1"),
+            ("docker.io/a/b", "docker.io/a/b"),
+            ("localhost:5000/x", "localhost:5000/x"),
+        ] {
+            let claim = Claim {
+                identity: text.to_owned(),
+                ..claim()
+            };
+            assert_eq!(claim.reference().unwrap().to_string(), full);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The policy of containers-policy.json(5): which images may be used, and who has to have signed
+//! them.
+//!
+//! [`Policy`] is the file, [`Requirements`] what it asks of one image; [`Requirements::check`]
+//! judges signatures that others have fetched. Must not know registries.
+
+mod check;
+mod identity;
+mod parse;
+mod scope;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Context as _, Error, IoContext as _, Kind, Result};
+use crate::image::Reference;
+
+pub(crate) use check::{Signature, Signatures, Subject};
+pub(crate) use identity::SignedIdentity;
+
+/// A policy file is never longer than this, in bytes.
+const MAX_POLICY: u64 = 4 << 20;
+
+/// Which images may be used.
+#[derive(Clone, Debug)]
+pub(crate) struct Policy {
+    /// Where it was read, for messages.
+    source: String,
+    default: Vec<Requirement>,
+    /// By transport (`docker`), then by scope; the scope `""` is the transport's default.
+    transports: BTreeMap<String, BTreeMap<String, Vec<Requirement>>>,
+}
+
+/// What is asked of one image: all of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Requirements<'a> {
+    source: &'a str,
+    /// The scope that decided, for messages.
+    scope: &'a str,
+    list: &'a [Requirement],
+}
+
+/// One thing that is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Requirement {
+    /// Nothing.
+    AcceptAnything,
+    /// The impossible.
+    Reject,
+    /// A signature by one of these keys, for this identity.
+    Signed {
+        by: Scheme,
+        keys: KeySource,
+        identity: SignedIdentity,
+    },
+    /// Something that the format knows and we do not: never met. The text says what.
+    Unsupported(String),
+}
+
+/// Which signatures count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// sigstore's, attached to the image in its registry.
+    Sigstore,
+    /// Simple signing: OpenPGP messages in a lookaside.
+    Gpg,
+}
+
+/// Where keys are kept.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum KeySource {
+    Files(Vec<PathBuf>),
+    Data(Vec<Vec<u8>>),
+}
+
+impl Policy {
+    /// Reads the first of `files` that exists. `None` if there is none: everything is accepted, as
+    /// before there were policies. A file that is not understood entirely is an error.
+    pub(crate) fn read_first(files: &[PathBuf]) -> Result<Option<Self>> {
+        for file in files {
+            match Self::read(file) {
+                Err(error) if error.kind() == Kind::NotFound => {}
+                read => return read.map(Some),
+            }
+        }
+        tracing::debug!("there is no signature policy: every image is accepted");
+        Ok(None)
+    }
+
+    /// Reads a policy file.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let mut bytes = Vec::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(MAX_POLICY + 1).read_to_end(&mut bytes))
+            .path("read the signature policy", path)?;
+        let source = path.display().to_string();
+        if bytes.len() as u64 > MAX_POLICY {
+            return Err(Error::bad_content(format!("{source} is too long for a policy")));
+        }
+        Self::parse(&bytes, source)
+    }
+
+    /// Reads a policy's text; `source` names it in messages.
+    pub(crate) fn parse(text: &[u8], source: String) -> Result<Self> {
+        let parsed = parse::policy(text)
+            .context(|| format!("{source} is not a signature policy that is understood"))?;
+        Ok(Self {
+            source,
+            default: parsed.0,
+            transports: parsed.1,
+        })
+    }
+
+    /// What is asked of the image `reference` of a registry.
+    pub(crate) fn for_registry(&self, reference: &Reference) -> Requirements<'_> {
+        self.most_specific("docker", &scope::of(reference))
+    }
+
+    /// What is asked of an image at `path` (absolute) of another transport (`oci`, `dir`,
+    /// `docker-archive`, `oci-archive`).
+    pub(crate) fn for_path(&self, transport: &str, path: &Path) -> Requirements<'_> {
+        let scopes: Vec<String> = path
+            .ancestors()
+            .filter(|ancestor| ancestor.parent().is_some())
+            .map(|ancestor| ancestor.display().to_string())
+            .collect();
+        self.most_specific(transport, &scopes)
+    }
+
+    fn most_specific(&self, transport: &str, scopes: &[String]) -> Requirements<'_> {
+        let found = self.transports.get(transport).and_then(|table| {
+            scopes
+                .iter()
+                .map(String::as_str)
+                .chain([""])
+                .find_map(|scope| table.get_key_value(scope))
+        });
+        match found {
+            Some((scope, list)) => Requirements {
+                source: &self.source,
+                scope,
+                list,
+            },
+            None => Requirements {
+                source: &self.source,
+                scope: "default",
+                list: &self.default,
+            },
+        }
+    }
+}
+
+impl Requirements<'_> {
+    /// Whether signatures of this scheme have to be fetched.
+    pub(crate) fn needs(&self, scheme: Scheme) -> bool {
+        self.list
+            .iter()
+            .any(|requirement| matches!(requirement, Requirement::Signed { by, .. } if *by == scheme))
+    }
+}
