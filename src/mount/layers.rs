@@ -46,29 +46,45 @@ pub(crate) fn distinct(image: &Image) -> Vec<LayerOf> {
     layers
 }
 
-/// Reads a layer's blob from the store and hands out its entries with their contents. Ok means
-/// that both digests hold; entries handed out before an error are not to be trusted.
+/// Where the bytes of layers come from.
+pub(crate) trait LayerBlobs: Sync {
+    /// Hands the blob of `layer` to `consume`, from its beginning. `consume` returns Ok only if it
+    /// has read all of it and found both digests right.
+    fn read(&self, layer: &LayerOf, consume: &mut Consume<'_>) -> Result<()>;
+}
+
+/// Takes a blob.
+pub(crate) type Consume<'a> = dyn FnMut(&mut (dyn Read + Send)) -> Result<()> + 'a;
+
+/// The blobs of the store.
+impl LayerBlobs for Store {
+    fn read(&self, layer: &LayerOf, consume: &mut Consume<'_>) -> Result<()> {
+        consume(&mut self.open_blob(&layer.blob.digest)?)
+    }
+}
+
+/// Reads a layer's blob and hands out its entries with their contents. Ok means that both digests
+/// hold; entries handed out before an error are not to be trusted.
 pub(crate) fn stream(
-    store: &Store,
+    blobs: &dyn LayerBlobs,
     layer: &LayerOf,
     task: &dyn Task,
     on_entry: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<()>,
 ) -> Result<()> {
-    let blob = Counted {
-        inner: store.open_blob(&layer.blob.digest)?,
-        task,
-    };
     let expected = Expected {
         digest: Some(&layer.blob.digest),
         size: Some(layer.blob.size),
         diff_id: Some(&layer.diff_id),
     };
-    scan_entries(
-        blob,
-        expected,
-        Limits::default(),
-        &mut |entry, content, _| on_entry(entry, content),
-    )
+    blobs.read(layer, &mut |blob| {
+        let blob = Counted { inner: blob, task };
+        scan_entries(
+            blob,
+            expected,
+            Limits::default(),
+            &mut |entry, content, _| on_entry(entry, content),
+        )
+    })
 }
 
 /// Tells the progress of a blob that is being read.

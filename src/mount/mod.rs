@@ -22,7 +22,7 @@ mod path_serde;
 pub(crate) mod privilege;
 mod record;
 mod shapes;
-mod snapshots;
+pub(crate) mod snapshots;
 mod stack;
 pub(crate) mod tar_export;
 mod umount;

@@ -1,5 +1,6 @@
 //! Makes sure that every layer of an image is unpacked: the missing ones in parallel, large ones
-//! first, each verified by both its digests before it becomes visible.
+//! first, each verified by both its digests before it becomes visible. The blobs come out of the
+//! store, or from wherever they are being downloaded.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
@@ -11,12 +12,12 @@ use rustix::fs::{Mode, OFlags};
 use crate::error::{Error, IoContext, Result};
 use crate::image::Digest;
 use crate::layer::unpack::Unpacker;
-use crate::mount::layers::{self, LayerOf};
+use crate::mount::layers::{self, LayerBlobs, LayerOf};
 use crate::mount::lower_files::LowerSnapshots;
 use crate::mount::privilege::Privileges;
 use crate::mount::stack::Snapshot;
 use crate::mount::{merge, shapes};
-use crate::progress::{Reporter, Task, Unit};
+use crate::progress::{Reporter, Silent, Task, Unit};
 use crate::store::Store;
 use crate::store::images::Image;
 
@@ -62,12 +63,13 @@ pub(crate) fn ensure_layers(
         let task = reporter.start("unpacking layers", Unit::Bytes, Some(total));
         let unpacking = Unpacking {
             store,
+            blobs: store,
             layers,
             privileges,
             task: &*task,
             notes: Mutex::new(BTreeSet::new()),
         };
-        unpacking.all(missing)?;
+        unpacking.all(missing, WORKERS)?;
         notes.extend(into_inner(unpacking.notes));
         task.done("unpacked layers");
     }
@@ -81,6 +83,29 @@ pub(crate) fn ensure_layers(
         merged,
         notes,
     })
+}
+
+/// Unpacks those of `layers` (lowest first) that are not yet, `workers` at a time, out of `blobs`.
+/// Returns what could not be kept of their metadata.
+pub(crate) fn unpack_from(
+    store: &Store,
+    layers: &[LayerOf],
+    blobs: &dyn LayerBlobs,
+    workers: usize,
+) -> Result<Vec<String>> {
+    let missing: Vec<usize> = (0..layers.len())
+        .filter(|&number| store.snapshot(&layers[number].diff_id).is_none())
+        .collect();
+    let unpacking = Unpacking {
+        store,
+        blobs,
+        layers,
+        privileges: Privileges::current(),
+        task: &Silent,
+        notes: Mutex::new(BTreeSet::new()),
+    };
+    unpacking.all(missing, workers)?;
+    Ok(into_inner(unpacking.notes).into_iter().collect())
 }
 
 /// The snapshot of a layer that has been unpacked.
@@ -106,6 +131,7 @@ fn of_layer(store: &Store, layer: &LayerOf) -> Result<Snapshot> {
 
 struct Unpacking<'a> {
     store: &'a Store,
+    blobs: &'a dyn LayerBlobs,
     layers: &'a [LayerOf],
     privileges: Privileges,
     task: &'a dyn Task,
@@ -120,9 +146,9 @@ enum Outcome {
 }
 
 impl Unpacking<'_> {
-    fn all(&self, mut missing: Vec<usize>) -> Result<()> {
+    fn all(&self, mut missing: Vec<usize>, workers: usize) -> Result<()> {
         missing.sort_by_key(|&number| std::cmp::Reverse(self.layers[number].blob.size));
-        let workers = WORKERS.min(missing.len());
+        let workers = workers.min(missing.len());
         let queue = Mutex::new(VecDeque::from(missing));
         let too_early = Mutex::new(Vec::new());
         let failed = AtomicBool::new(false);
@@ -175,7 +201,7 @@ impl Unpacking<'_> {
                 self.privileges.overlay_form(),
                 self.privileges.unpacking(),
             )?;
-            layers::stream(self.store, layer, self.task, &mut |entry, content| {
+            layers::stream(self.blobs, layer, self.task, &mut |entry, content| {
                 collector.add(entry);
                 unpacker.apply(entry, content, &lower)
             })?;

@@ -24,8 +24,7 @@ pub(crate) struct Ingest {
     file: File,
     path: PathBuf,
     written: u64,
-    /// Bytes whose write-back has been started; `None` when nothing is synced.
-    flushed: Option<u64>,
+    write_back: WriteBack,
     /// Says that we are alive.
     _alive: Lock,
 }
@@ -35,17 +34,34 @@ impl Ingest {
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
+}
 
-    fn start_write_back(&mut self) {
+/// Starts the write-back of a file that is being written, so that its sync finds little to do.
+#[derive(Debug)]
+pub(super) struct WriteBack {
+    /// Bytes whose write-back has been started; `None` when nothing is synced.
+    flushed: Option<u64>,
+}
+
+impl WriteBack {
+    /// For a new file; does nothing unless it is going to be synced.
+    pub(super) fn new(is_synced: bool) -> Self {
+        Self {
+            flushed: is_synced.then_some(0),
+        }
+    }
+
+    /// The file's first `written` bytes have been written.
+    pub(super) fn wrote(&mut self, file: &File, written: u64) {
         let Some(flushed) = self.flushed else { return };
-        let length = self.written - flushed;
+        let length = written.saturating_sub(flushed);
         if let Some(range) = std::num::NonZeroU64::new(length)
             && length >= WRITE_BACK
         {
             // Linux answers "not needed any more" by writing dirty pages out without waiting.
             let advice = rustix::fs::Advice::DontNeed;
-            let _ = rustix::fs::fadvise(&self.file, flushed, Some(range), advice);
-            self.flushed = Some(self.written);
+            let _ = rustix::fs::fadvise(file, flushed, Some(range), advice);
+            self.flushed = Some(written);
         }
     }
 }
@@ -54,7 +70,7 @@ impl Write for Ingest {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let count = self.file.write(buffer)?;
         self.written += count as u64;
-        self.start_write_back();
+        self.write_back.wrote(&self.file, self.written);
         Ok(count)
     }
 
@@ -138,7 +154,7 @@ impl Store {
             file,
             path,
             written: 0,
-            flushed: self.is_synced().then_some(0),
+            write_back: WriteBack::new(self.is_synced()),
             _alive: alive,
         })
     }
@@ -214,16 +230,25 @@ impl Store {
         reason = "the file is no longer to be written to"
     )]
     pub(super) fn publish(&self, ingest: Ingest, path: &Path, mode: u32) -> Result<()> {
-        ingest
-            .file
-            .set_permissions(Permissions::from_mode(mode))
-            .path("set the mode of", &ingest.path)?;
+        self.publish_file(&ingest.file, &ingest.path, path, mode)
+    }
+
+    /// The same for a file that lies under `from`.
+    pub(super) fn publish_file(
+        &self,
+        file: &File,
+        from: &Path,
+        to: &Path,
+        mode: u32,
+    ) -> Result<()> {
+        file.set_permissions(Permissions::from_mode(mode))
+            .path("set the mode of", from)?;
         if self.is_synced() {
-            ingest.file.sync_data().path("sync", &ingest.path)?;
+            file.sync_data().path("sync", from)?;
         } else {
             self.mark_unsynced()?;
         }
-        std::fs::rename(&ingest.path, path).path("create", path)
+        std::fs::rename(from, to).path("create", to)
     }
 
     /// Makes a file visible that can be made again if a power cut takes it.
@@ -235,6 +260,17 @@ impl Store {
         std::fs::rename(&ingest.path, path).path("create", path)
     }
 
+    /// Claims a blob and says whether it is here, whole and durable. An image that is made of it
+    /// can rely on that while this store value lives.
+    pub(crate) fn claim_blob(&self, digest: &Digest, size: u64) -> Result<bool> {
+        self.hold([digest])?;
+        let is_here = self.blob_size(digest)? == Some(size);
+        if is_here {
+            self.reuse_blob(digest)?;
+        }
+        Ok(is_here)
+    }
+
     /// Relies on a blob that another process may have written just now: it may not be on disk yet.
     fn reuse_blob(&self, digest: &Digest) -> Result<()> {
         if self.is_synced() {
@@ -244,7 +280,7 @@ impl Store {
         Ok(())
     }
 
-    fn make_algorithm_directory(&self, algorithm: Algorithm) -> Result<()> {
+    pub(super) fn make_algorithm_directory(&self, algorithm: Algorithm) -> Result<()> {
         let path = self.path("blobs").join(algorithm.as_str());
         match std::fs::create_dir(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

@@ -10,6 +10,7 @@ mod index;
 mod layout;
 mod lease;
 pub(crate) mod list;
+pub(crate) mod partial;
 pub(crate) mod prune;
 mod reachable;
 mod resolve;

@@ -12,6 +12,7 @@ use crate::fs::atomic::remove_tree;
 use crate::fs::lock::{Lock, Mode};
 use crate::store::Store;
 use crate::store::layout::unique_name;
+use crate::store::partial::is_worth_keeping;
 
 /// Ends the name of a directory's lock.
 const LOCK: &str = "lock";
@@ -82,6 +83,9 @@ impl Store {
             // A directory's lock must outlive it.
             let is_lock = path.extension().is_some_and(|ending| ending == LOCK);
             if is_lock && path.with_extension("").is_dir() {
+                continue;
+            }
+            if !is_directory && is_worth_keeping(&path) {
                 continue;
             }
             if let Ok(Some(_free)) = Lock::try_acquire(&lock, Mode::Exclusive) {
