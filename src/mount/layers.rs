@@ -32,13 +32,16 @@ pub(crate) fn all(image: &Image) -> Vec<LayerOf> {
         .collect()
 }
 
-/// The layers, lowest first, each only where it appears last: what the same layer did further
-/// down it does again, so the earlier one shows nowhere (and overlayfs refuses a lower directory
-/// that is used twice).
+/// The layers, lowest first, each only where it appears last: see [`distinct_layers`].
 pub(crate) fn distinct(image: &Image) -> Vec<LayerOf> {
+    distinct_layers(all(image).into_iter())
+}
+
+/// Each layer only where it appears last: what the same layer did further down it does again, so
+/// the earlier one shows nowhere (and overlayfs refuses a lower directory that is used twice).
+pub(crate) fn distinct_layers(layers: impl DoubleEndedIterator<Item = LayerOf>) -> Vec<LayerOf> {
     let mut seen = BTreeSet::new();
-    let mut layers: Vec<LayerOf> = all(image)
-        .into_iter()
+    let mut layers: Vec<LayerOf> = layers
         .rev()
         .filter(|layer| seen.insert(layer.diff_id.clone()))
         .collect();

@@ -16,7 +16,7 @@ use crate::store::Store;
 use crate::store::index::{MAX_TABLE, NameTable};
 
 /// Indexes in indexes deeper than this are refused.
-pub(super) const MAX_NESTING: usize = 4;
+pub(crate) const MAX_NESTING: usize = 4;
 
 /// One name of the store.
 #[derive(Clone, Debug, PartialEq)]
@@ -330,7 +330,7 @@ impl Store {
 }
 
 /// Whether an index entry is a manifest or index we can read (foreign indexes list other things).
-pub(super) fn is_document(entry: &Descriptor) -> bool {
+pub(crate) fn is_document(entry: &Descriptor) -> bool {
     media_type::is_index(&entry.media_type) || media_type::is_manifest(&entry.media_type)
 }
 
@@ -341,7 +341,7 @@ pub(crate) fn is_platform(entry: &Descriptor) -> bool {
 }
 
 /// The entry of an index for `platform`; without one, the host's, else the only one there is.
-fn select<'a>(index: &'a Index, platform: Option<&Platform>) -> Result<&'a Descriptor> {
+pub(crate) fn select<'a>(index: &'a Index, platform: Option<&Platform>) -> Result<&'a Descriptor> {
     let host = Platform::host();
     if let Some(entry) = index.select(platform.unwrap_or(&host)) {
         return Ok(entry);
@@ -368,7 +368,8 @@ fn select<'a>(index: &'a Index, platform: Option<&Platform>) -> Result<&'a Descr
     .hint("choose one of them with --platform"))
 }
 
-fn check_platform(config: &ImageConfig, wanted: Option<&Platform>) -> Result<()> {
+/// Fails unless an image with that config serves the platform.
+pub(crate) fn check_platform(config: &ImageConfig, wanted: Option<&Platform>) -> Result<()> {
     let Some(wanted) = wanted else { return Ok(()) };
     // Images without a platform are made by simple tools and run anywhere they can.
     let unknown = config.os.is_empty() && config.architecture.is_empty();

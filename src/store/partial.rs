@@ -38,7 +38,7 @@ pub(crate) struct Partial {
 }
 
 /// Opens the rest of a blob, from an offset on.
-pub(crate) type OpenRest<'a> = dyn Fn(u64) -> Result<Box<dyn Read + Send + 'static>> + Sync + 'a;
+pub(crate) type OpenRest<'a> = dyn Fn(u64) -> Result<Box<dyn Read + Send + 'a>> + Sync + 'a;
 
 impl Store {
     /// Claims the download of a blob of `size` bytes; waits while another process is at it.
@@ -147,7 +147,7 @@ impl Partial {
     /// The whole blob from its beginning: what is here, then what `rest` gives, which is kept
     /// while it is handed out. More or fewer bytes than the blob's size are an error. Does not
     /// hash.
-    pub(crate) fn reader<'a>(&'a mut self, rest: &'a OpenRest<'a>) -> PartialReader<'a> {
+    pub(crate) fn reader<'a, 's>(&'a mut self, rest: &'a OpenRest<'s>) -> PartialReader<'a, 's> {
         PartialReader {
             partial: self,
             position: 0,
@@ -166,14 +166,14 @@ impl Drop for Partial {
 }
 
 /// See [`Partial::reader`].
-pub(crate) struct PartialReader<'a> {
+pub(crate) struct PartialReader<'a, 's> {
     partial: &'a mut Partial,
     position: u64,
-    open: &'a OpenRest<'a>,
-    rest: Option<Box<dyn Read + Send + 'static>>,
+    open: &'a OpenRest<'s>,
+    rest: Option<Box<dyn Read + Send + 's>>,
 }
 
-impl PartialReader<'_> {
+impl PartialReader<'_, '_> {
     fn read_here(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.partial.length - self.position).unwrap_or(usize::MAX);
         let wanted = buffer.len().min(left);
@@ -215,7 +215,7 @@ impl PartialReader<'_> {
     }
 }
 
-impl Read for PartialReader<'_> {
+impl Read for PartialReader<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);

@@ -1,17 +1,24 @@
-//! Images in and out of the store: archives now, registries with them later. Must not know the
-//! command line.
+//! Images from one place to another: registries, the store, archives, directories. Must not know
+//! the command line.
 
 pub(crate) mod convert;
 mod docker_archive;
+pub(crate) mod engine;
 pub(crate) mod load;
 mod members;
 mod names;
 mod oci_layout;
 mod output;
+pub(crate) mod plan;
+pub(crate) mod registry_sink;
+pub(crate) mod registry_source;
 pub(crate) mod save;
 pub(crate) mod sink;
 pub(crate) mod source;
+pub(crate) mod store_sink;
+pub(crate) mod store_source;
 mod verify;
+pub(crate) mod workers;
 
 pub(crate) use load::{Input, LoadOptions, load};
 pub(crate) use save::{ArchiveFormat, OuterCompression, Output, SaveOptions, save};

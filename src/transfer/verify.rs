@@ -6,7 +6,7 @@ use std::io::Read;
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Context, Error, IoContext, Kind, Result};
-use crate::image::{Descriptor, Digest, Document, Manifest};
+use crate::image::{Descriptor, Digest, Document, Hasher, Manifest};
 use crate::layer::Limits;
 use crate::layer::decompress::Format;
 use crate::progress::Task;
@@ -17,6 +17,19 @@ use crate::store::images::is_platform;
 const WORKERS: usize = 2;
 /// Indexes in indexes deeper than this are refused.
 const MAX_NESTING: usize = 4;
+
+/// Fails unless `bytes` have that digest.
+pub(super) fn check_digest(bytes: &[u8], digest: &Digest) -> Result<()> {
+    let mut hasher = Hasher::with(digest.algorithm());
+    hasher.update(bytes);
+    let computed = hasher.finish();
+    if computed == *digest {
+        return Ok(());
+    }
+    Err(Error::bad_content(format!(
+        "blob {digest} has other content: its digest is {computed}"
+    )))
+}
 
 /// A layer with the diff-id that a config gives it.
 type Pair = (Descriptor, Digest);

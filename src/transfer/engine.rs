@@ -1,0 +1,224 @@
+//! The one way an image gets from one place to another: read its documents, bring in the blobs
+//! that are missing (the largest first, several at a time), then the documents, children first,
+//! then the name.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::image::{Descriptor, Digest};
+use crate::progress::{Reporter, Unit};
+use crate::transfer::plan::{Plan, Selection};
+use crate::transfer::sink::{ImageSink, Put};
+use crate::transfer::source::{ImageSource, SourceDocument};
+use crate::transfer::workers;
+
+/// Blobs that are moved at the same time unless told otherwise.
+pub(crate) const JOBS: usize = 6;
+
+/// How to copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CopyOptions {
+    pub(crate) selection: Selection,
+    /// Blobs moved at the same time.
+    pub(crate) jobs: usize,
+}
+
+impl Default for CopyOptions {
+    fn default() -> Self {
+        Self {
+            selection: Selection::default(),
+            jobs: JOBS,
+        }
+    }
+}
+
+/// What a copy did.
+#[derive(Clone, Debug)]
+pub(crate) struct Copied {
+    /// What the name means now.
+    pub(crate) root: Descriptor,
+    /// The digest of the config, if the root is one image's manifest.
+    pub(crate) config: Option<Digest>,
+    pub(crate) moved: Moved,
+}
+
+/// Blobs and bytes of a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// Blobs that came from the source.
+    pub(crate) copied: u64,
+    /// Blobs that the receiver took from another of its repositories.
+    pub(crate) mounted: u64,
+    /// Blobs that were there.
+    pub(crate) existed: u64,
+    /// Bytes that came from the source.
+    pub(crate) bytes: u64,
+    /// Bytes of all blobs.
+    pub(crate) total: u64,
+}
+
+impl std::ops::AddAssign for Moved {
+    fn add_assign(&mut self, other: Self) {
+        self.copied += other.copied;
+        self.mounted += other.mounted;
+        self.existed += other.existed;
+        self.bytes += other.bytes;
+        self.total += other.total;
+    }
+}
+
+/// Copies what is wanted of the image at `source` to `sink`.
+pub(crate) fn copy(
+    source: &dyn ImageSource,
+    sink: &dyn ImageSink,
+    options: &CopyOptions,
+    reporter: &dyn Reporter,
+) -> Result<Copied> {
+    let plan = Plan::read(source, &options.selection, options.jobs)
+        .context(|| format!("cannot read {}", source.describe()))?;
+    copy_plan(source, sink, &plan, options.jobs, reporter)
+}
+
+/// Copies what has been planned.
+pub(crate) fn copy_plan(
+    source: &dyn ImageSource,
+    sink: &dyn ImageSink,
+    plan: &Plan,
+    jobs: usize,
+    reporter: &dyn Reporter,
+) -> Result<Copied> {
+    let title = format!("copying {}", source.describe());
+    let task = reporter.start(&title, Unit::Bytes, Some(plan.total()));
+    let moved = run(source, sink, plan, jobs, &|bytes| task.advance(bytes))
+        .context(|| format!("cannot copy {} to {}", source.describe(), sink.describe()))?;
+    task.done(&format!("copied {}", source.describe()));
+    let config = plan
+        .manifests
+        .iter()
+        .find(|(descriptor, _)| descriptor.digest == plan.root.descriptor.digest);
+    Ok(Copied {
+        root: plan.root.descriptor.clone(),
+        config: config.map(|(_, manifest)| manifest.config.digest.clone()),
+        moved,
+    })
+}
+
+fn run(
+    source: &dyn ImageSource,
+    sink: &dyn ImageSink,
+    plan: &Plan,
+    jobs: usize,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Moved> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let source = &Stoppable {
+        source,
+        stop: Arc::clone(&stop),
+    };
+    let bytes = AtomicU64::new(0);
+    let moved = |count| {
+        bytes.fetch_add(count, Ordering::Relaxed);
+        progress(count);
+    };
+    let prepared = sink.prepare(plan, source, &moved)?;
+    let counts = [const { AtomicU64::new(0) }; 3];
+    workers::for_each(&plan.blobs, jobs, &stop, |blob| {
+        let put = put_blob(sink, blob, source, &moved)?;
+        let was_prepared = prepared.contains(&blob.digest);
+        if !was_prepared && put != Put::Copied {
+            progress(blob.size);
+        }
+        let which = match put {
+            _ if was_prepared => 0,
+            Put::Copied => 0,
+            Put::Mounted => 1,
+            Put::Existed => 2,
+        };
+        counts[which].fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    })?;
+    for document in &plan.documents {
+        let SourceDocument { bytes, descriptor } = document;
+        sink.put_document(descriptor, bytes)
+            .context(|| format!("cannot write manifest {}", descriptor.digest))?;
+    }
+    sink.finish(&plan.root.descriptor, &plan.root.bytes)?;
+    let [copied, mounted, existed] = counts.map(AtomicU64::into_inner);
+    Ok(Moved {
+        copied,
+        mounted,
+        existed,
+        bytes: bytes.into_inner(),
+        total: plan.total(),
+    })
+}
+
+fn put_blob(
+    sink: &dyn ImageSink,
+    blob: &Descriptor,
+    source: &dyn ImageSource,
+    moved: &(dyn Fn(u64) + Sync),
+) -> Result<Put> {
+    // Layers that must not be distributed stay where their URLs say, unless they are kept here.
+    let is_foreign = !blob.urls.is_empty();
+    if is_foreign && !sink.takes_foreign_layers() {
+        return Ok(Put::Existed);
+    }
+    match sink.put_blob(blob, source, moved) {
+        Err(error) if is_foreign && matches!(error.kind(), Kind::NotFound | Kind::Network) => {
+            tracing::warn!("layer {} stays where its URLs say: {error}", blob.digest);
+            Ok(Put::Existed)
+        }
+        put => put.context(|| format!("cannot copy blob {}", blob.digest)),
+    }
+}
+
+/// A source whose readers fail once the copy has failed elsewhere.
+struct Stoppable<'a> {
+    source: &'a dyn ImageSource,
+    stop: Arc<AtomicBool>,
+}
+
+impl ImageSource for Stoppable<'_> {
+    fn describe(&self) -> String {
+        self.source.describe()
+    }
+
+    fn root(&self) -> Result<SourceDocument> {
+        self.source.root()
+    }
+
+    fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
+        self.source.document(descriptor)
+    }
+
+    fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
+        Ok(Box::new(StoppableRead {
+            reader: self.source.open(descriptor, offset)?,
+            stop: Arc::clone(&self.stop),
+        }))
+    }
+
+    fn mountable(&self, registry: &str, digest: &Digest) -> Vec<String> {
+        self.source.mountable(registry, digest)
+    }
+}
+
+struct StoppableRead {
+    reader: Box<dyn Read + Send + 'static>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Read for StoppableRead {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::failed("stopped, as another part has failed").into());
+        }
+        self.reader.read(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,362 @@
+//! What a transfer has to move: all documents below an image's name, read and checked, and the
+//! blobs they list. Must not know where either goes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io::Read;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use crate::error::{Context, Error, IoContext, Result};
+use crate::image::config::MAX_CONFIG;
+use crate::image::{
+    Descriptor, Digest, Document, ImageConfig, Index, Manifest, Platform, media_type,
+};
+use crate::store::images::{MAX_NESTING, check_platform, is_document, select};
+use crate::transfer::source::{ImageSource, SourceDocument};
+use crate::transfer::workers::{self, lock};
+
+/// More manifests and indexes than this are no image.
+const MAX_DOCUMENTS: usize = 10_000;
+/// More bytes of manifests and indexes than this are refused: they are held in memory.
+const MAX_BYTES: u64 = 256 << 20;
+/// More blobs than this are refused.
+const MAX_BLOBS: usize = 1_000_000;
+
+/// Which platforms of an image with several are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Platforms {
+    /// This machine's, or the only one there is.
+    #[default]
+    Host,
+    /// These; never empty.
+    Only(Vec<Platform>),
+    /// All of them, with attestations and whatever else the index lists.
+    All,
+}
+
+/// What of an image is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Selection {
+    pub(crate) platforms: Platforms,
+    /// An index stays as it is, with its digest, even if only some of what it lists comes along.
+    /// Otherwise one platform is that platform's manifest, and several are a smaller index.
+    pub(crate) keep_index: bool,
+}
+
+/// Everything that belongs to one image, as far as it is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// What the name is going to mean.
+    pub(crate) root: SourceDocument,
+    /// The documents below the root: each once, and before whatever lists it.
+    pub(crate) documents: Vec<SourceDocument>,
+    /// The manifests among root and documents.
+    pub(crate) manifests: Vec<(Descriptor, Manifest)>,
+    /// Each once, the largest first. Blobs with `urls` (layers that must not be distributed) are
+    /// among them.
+    pub(crate) blobs: Vec<Descriptor>,
+}
+
+impl Plan {
+    /// Reads what is wanted of the image that `source` means.
+    pub(crate) fn read(
+        source: &dyn ImageSource,
+        selection: &Selection,
+        jobs: usize,
+    ) -> Result<Self> {
+        let mut reading = Reading {
+            source,
+            selection,
+            jobs,
+            known: HashMap::new(),
+            bytes: 0,
+        };
+        let root = reading.root()?;
+        reading.below(root)
+    }
+
+    /// Bytes of all blobs.
+    pub(crate) fn total(&self) -> u64 {
+        self.blobs.iter().map(|blob| blob.size).sum()
+    }
+}
+
+struct Reading<'a> {
+    source: &'a dyn ImageSource,
+    selection: &'a Selection,
+    jobs: usize,
+    known: HashMap<Digest, (SourceDocument, Document)>,
+    bytes: u64,
+}
+
+impl Reading<'_> {
+    /// The document that the name is going to mean.
+    fn root(&mut self) -> Result<(SourceDocument, Document)> {
+        let root = self.source.root()?;
+        let mut document = parse(&root)?;
+        let mut root = root;
+        if self.selection.keep_index {
+            return Ok((root, document));
+        }
+        let wanted = match &self.selection.platforms {
+            Platforms::All => return Ok((root, document)),
+            Platforms::Host => None,
+            Platforms::Only(several) if several.len() > 1 => {
+                return self.reduced(root, document, several);
+            }
+            Platforms::Only(one) => one.first(),
+        };
+        let mut chosen = false;
+        for _ in 0..=MAX_NESTING {
+            let Document::Index(index) = &document else {
+                if let (Some(wanted), false, Document::Manifest(manifest)) =
+                    (wanted, chosen, &document)
+                {
+                    self.check_platform(manifest, std::slice::from_ref(wanted))?;
+                }
+                return Ok((root, document));
+            };
+            let child = select(index, wanted)?.clone();
+            chosen |= child.platform.is_some();
+            (root, document) = self.fetch(&child)?;
+            // The platform and annotations of the index entry are worth keeping.
+            root.descriptor = child;
+        }
+        Err(too_deep())
+    }
+
+    /// An index of only the wanted platforms.
+    fn reduced(
+        &self,
+        root: SourceDocument,
+        document: Document,
+        wanted: &[Platform],
+    ) -> Result<(SourceDocument, Document)> {
+        let index = match document {
+            Document::Index(index) => index,
+            Document::Manifest(manifest) => {
+                self.check_platform(&manifest, wanted)?;
+                return Ok((root, Document::Manifest(manifest)));
+            }
+        };
+        let entries = chosen_entries(&index, wanted)?;
+        if entries.len() == index.manifests.len() {
+            return Ok((root, Document::Index(index)));
+        }
+        let media = root.descriptor.media_type;
+        let index = Index {
+            manifests: entries,
+            media_type: Some(media.clone()),
+            ..index
+        };
+        let bytes = serde_json::to_vec(&index)
+            .map_err(|error| Error::failed("cannot encode the index").caused_by(error))?;
+        let descriptor = Descriptor::new(&media, Digest::of(&bytes), bytes.len() as u64);
+        Ok((SourceDocument { bytes, descriptor }, Document::Index(index)))
+    }
+
+    /// Fails unless the image serves one of the platforms.
+    fn check_platform(&self, manifest: &Manifest, wanted: &[Platform]) -> Result<()> {
+        if !matches!(
+            &*manifest.config.media_type,
+            media_type::OCI_CONFIG | media_type::DOCKER_CONFIG
+        ) {
+            return Ok(());
+        }
+        let config = read_config(self.source, &manifest.config)?;
+        let mut checked = Ok(());
+        for platform in wanted {
+            checked = check_platform(&config, Some(platform));
+            if checked.is_ok() {
+                break;
+            }
+        }
+        checked
+    }
+
+    /// Reads everything below the root, level by level.
+    fn below(&mut self, root: (SourceDocument, Document)) -> Result<Plan> {
+        let mut levels: Vec<Vec<Digest>> = Vec::new();
+        let mut others = Vec::new();
+        let mut indexes: Vec<Index> = index_of(&root.1).into_iter().collect();
+        while !indexes.is_empty() {
+            if levels.len() >= MAX_NESTING {
+                return Err(too_deep());
+            }
+            let mut children = Vec::new();
+            for index in &indexes {
+                children.extend(self.wanted(index, &mut others)?);
+            }
+            let mut seen = HashSet::new();
+            children.retain(|child| seen.insert(child.digest.clone()));
+            self.fetch_all(&children)?;
+            levels.push(children.iter().map(|child| child.digest.clone()).collect());
+            indexes = children
+                .iter()
+                .filter_map(|child| index_of(&self.known.get(&child.digest)?.1))
+                .collect();
+        }
+        // The deepest level first: what is on several levels comes before all that list it.
+        let mut documents = Vec::new();
+        let mut manifests = Vec::new();
+        for digest in levels.into_iter().rev().flatten() {
+            if let Some((document, parsed)) = self.known.remove(&digest) {
+                if let Document::Manifest(manifest) = parsed {
+                    manifests.push((document.descriptor.clone(), manifest));
+                }
+                documents.push(document);
+            }
+        }
+        let (root, parsed) = root;
+        if let Document::Manifest(manifest) = parsed {
+            manifests.push((root.descriptor.clone(), manifest));
+        }
+        Ok(Plan {
+            blobs: blobs(&manifests, others)?,
+            root,
+            documents,
+            manifests,
+        })
+    }
+
+    /// What of an index is wanted. Entries that are no documents go to `others`.
+    fn wanted(&self, index: &Index, others: &mut Vec<Descriptor>) -> Result<Vec<Descriptor>> {
+        match &self.selection.platforms {
+            Platforms::All => {
+                let (documents, rest) = index.manifests.iter().cloned().partition(is_document);
+                others.extend::<Vec<Descriptor>>(rest);
+                Ok(documents)
+            }
+            Platforms::Host => Ok(vec![select(index, None)?.clone()]),
+            Platforms::Only(wanted) => chosen_entries(index, wanted),
+        }
+    }
+
+    fn fetch_all(&mut self, wanted: &[Descriptor]) -> Result<()> {
+        let missing: Vec<&Descriptor> = wanted
+            .iter()
+            .filter(|child| !self.known.contains_key(&child.digest))
+            .collect();
+        self.bytes += missing.iter().map(|child| child.size).sum::<u64>();
+        if self.known.len() + missing.len() > MAX_DOCUMENTS || self.bytes > MAX_BYTES {
+            return Err(Error::bad_content(format!(
+                "the image leads to more than {MAX_DOCUMENTS} manifests or {MAX_BYTES} bytes of them"
+            )));
+        }
+        let fetched = Mutex::new(Vec::new());
+        workers::for_each(missing, self.jobs, &AtomicBool::new(false), |child| {
+            let document = self.fetch(child)?;
+            lock(&fetched).push((child.digest.clone(), document));
+            Ok(())
+        })?;
+        let fetched = fetched
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.known.extend(fetched);
+        Ok(())
+    }
+
+    fn fetch(&self, descriptor: &Descriptor) -> Result<(SourceDocument, Document)> {
+        let digest = &descriptor.digest;
+        let document = SourceDocument {
+            bytes: self
+                .source
+                .document(descriptor)
+                .context(|| format!("cannot read manifest {digest}"))?,
+            descriptor: descriptor.clone(),
+        };
+        let found = document.bytes.len() as u64;
+        if found != descriptor.size {
+            return Err(Error::bad_content(format!(
+                "manifest {digest} has {found} bytes; its descriptor says {}",
+                descriptor.size
+            )));
+        }
+        let parsed = parse(&document)?;
+        Ok((document, parsed))
+    }
+}
+
+fn parse(document: &SourceDocument) -> Result<Document> {
+    let Descriptor {
+        digest, media_type, ..
+    } = &document.descriptor;
+    crate::transfer::verify::check_digest(&document.bytes, digest)?;
+    Document::parse(&document.bytes, Some(media_type)).context(|| format!("cannot use {digest}"))
+}
+
+fn index_of(document: &Document) -> Option<Index> {
+    match document {
+        Document::Index(index) => Some(index.clone()),
+        Document::Manifest(_) => None,
+    }
+}
+
+fn too_deep() -> Error {
+    Error::bad_content(format!(
+        "the image has more than {MAX_NESTING} indexes inside each other"
+    ))
+}
+
+/// The entries that serve the platforms, each once, in the index's order.
+fn chosen_entries(index: &Index, wanted: &[Platform]) -> Result<Vec<Descriptor>> {
+    let mut chosen = BTreeSet::new();
+    for platform in wanted {
+        chosen.insert(&select(index, Some(platform))?.digest);
+    }
+    let mut entries = index.manifests.clone();
+    entries.retain(|entry| chosen.remove(&entry.digest));
+    Ok(entries)
+}
+
+/// The blobs of manifests, each once, the largest first.
+fn blobs(manifests: &[(Descriptor, Manifest)], others: Vec<Descriptor>) -> Result<Vec<Descriptor>> {
+    let mut all: BTreeMap<Digest, Descriptor> = BTreeMap::new();
+    let parts = manifests
+        .iter()
+        .flat_map(|(_, manifest)| std::iter::once(&manifest.config).chain(&manifest.layers));
+    for blob in parts.cloned().chain(others) {
+        if let Some(other) = all.get(&blob.digest)
+            && other.size != blob.size
+        {
+            return Err(Error::bad_content(format!(
+                "blob {} is said to have {} bytes and also {}",
+                blob.digest, other.size, blob.size
+            )));
+        }
+        all.entry(blob.digest.clone()).or_insert(blob);
+        if all.len() > MAX_BLOBS {
+            return Err(Error::bad_content(format!(
+                "the image leads to more than {MAX_BLOBS} blobs"
+            )));
+        }
+    }
+    let mut all: Vec<Descriptor> = all.into_values().collect();
+    all.sort_by_key(|blob| std::cmp::Reverse(blob.size));
+    Ok(all)
+}
+
+/// Reads and checks an image's config.
+pub(crate) fn read_config(source: &dyn ImageSource, config: &Descriptor) -> Result<ImageConfig> {
+    ImageConfig::parse(&read_small(source, config)?)
+        .context(|| format!("cannot use config {}", config.digest))
+}
+
+/// Reads a small blob, at most [`MAX_CONFIG`] bytes, and checks size and digest.
+pub(crate) fn read_small(source: &dyn ImageSource, blob: &Descriptor) -> Result<Vec<u8>> {
+    let digest = &blob.digest;
+    if blob.size > MAX_CONFIG {
+        return Err(Error::bad_content(format!(
+            "blob {digest} has {} bytes; at most {MAX_CONFIG} are allowed for a blob of its sort",
+            blob.size
+        )));
+    }
+    let mut bytes = Vec::new();
+    source
+        .open(blob, 0)?
+        .take(blob.size + 1)
+        .read_to_end(&mut bytes)
+        .doing(|| format!("cannot read blob {digest}"))?;
+    crate::transfer::verify::check_digest(&bytes, digest)?;
+    Ok(bytes)
+}

@@ -1,0 +1,66 @@
+//! An image in the store, to be read.
+
+use std::io::{Read, Seek, SeekFrom};
+
+use crate::error::{IoContext, Result};
+use crate::image::manifest::MAX_DOCUMENT;
+use crate::image::{Descriptor, Digest};
+use crate::store::{Lease, Named, Store};
+use crate::transfer::source::{ImageSource, SourceDocument};
+
+/// One image of the store.
+pub(crate) struct StoreSource {
+    store: Store,
+    name: String,
+    descriptor: Descriptor,
+    lease: Lease,
+}
+
+impl StoreSource {
+    /// The image `named`. Everything of it is safe from `prune` while this value lives.
+    pub(crate) fn new(store: &Store, named: &Named) -> Result<Self> {
+        let descriptor = Descriptor {
+            annotations: std::collections::BTreeMap::new(),
+            ..named.descriptor.clone()
+        };
+        let source = Self {
+            store: store.clone(),
+            name: match &named.reference {
+                Some(reference) => reference.to_string(),
+                None => descriptor.digest.to_string(),
+            },
+            descriptor,
+            lease: store.lease()?,
+        };
+        let parts = store.parts(&source.descriptor)?;
+        source.lease.hold_all(parts.keys())?;
+        Ok(source)
+    }
+}
+
+impl ImageSource for StoreSource {
+    fn describe(&self) -> String {
+        self.name.clone()
+    }
+
+    fn root(&self) -> Result<SourceDocument> {
+        Ok(SourceDocument {
+            bytes: self.document(&self.descriptor)?,
+            descriptor: self.descriptor.clone(),
+        })
+    }
+
+    fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
+        self.store.read_blob(&descriptor.digest, MAX_DOCUMENT)
+    }
+
+    fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
+        let digest: &Digest = &descriptor.digest;
+        let mut file = self.store.open_blob(digest)?;
+        if offset > 0 {
+            file.seek(SeekFrom::Start(offset))
+                .doing(|| format!("cannot read blob {digest}"))?;
+        }
+        Ok(Box::new(file))
+    }
+}
