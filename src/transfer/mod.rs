@@ -5,6 +5,7 @@ pub(crate) mod convert;
 mod docker_archive;
 pub(crate) mod engine;
 pub(crate) mod load;
+pub(crate) mod location;
 mod members;
 mod names;
 mod oci_layout;
