@@ -204,6 +204,16 @@ impl Store {
         })
     }
 
+    /// Points `reference` at a manifest list whose members may be elsewhere: none of them need be
+    /// here. The list itself has to be.
+    pub(crate) fn tag_list(&self, reference: &Reference, list: &Descriptor) -> Result<()> {
+        self.document(list)?;
+        if self.is_synced() {
+            self.sync_objects()?;
+        }
+        self.change_names(&[], |table| table.set(&reference.qualified(), list))
+    }
+
     /// Removes names; returns the descriptors that no name points at any more.
     pub(crate) fn untag(&self, names: &[Named]) -> Result<Vec<Descriptor>> {
         let mut gone: Vec<Descriptor> = Vec::new();

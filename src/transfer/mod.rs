@@ -6,6 +6,7 @@ mod docker_archive;
 pub(crate) mod engine;
 pub(crate) mod load;
 pub(crate) mod location;
+pub(crate) mod manifest_list;
 mod members;
 mod names;
 mod oci_layout;
