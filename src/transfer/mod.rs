@@ -4,6 +4,7 @@
 pub(crate) mod convert;
 mod docker_archive;
 pub(crate) mod engine;
+mod known_blobs;
 pub(crate) mod load;
 pub(crate) mod location;
 pub(crate) mod manifest_list;
@@ -12,6 +13,7 @@ mod names;
 mod oci_layout;
 mod output;
 pub(crate) mod plan;
+pub(crate) mod recompress_image;
 pub(crate) mod registry_sink;
 pub(crate) mod registry_source;
 pub(crate) mod save;

@@ -1,0 +1,589 @@
+//! Images in another compression or another format: new layers, manifests and indexes of the same
+//! content, for registries that need them.
+//!
+//! What a layer becomes is remembered, so that a push repeated does not compress it again; not even
+//! when the result has been pruned, unless somebody wants its bytes. Must not know where the image
+//! goes.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::fs::atomic::{self, Durability};
+use crate::image::{Descriptor, Digest, Document, Index, Manifest, media_type};
+use crate::layer::Compression;
+use crate::layer::recompress::recompress;
+use crate::progress::{Reporter, Task, Unit};
+use crate::store::{Image, Lease, Store};
+use crate::transfer::manifest_list;
+
+/// Level of gzip where a format needs it and nobody has said a level.
+const GZIP_LEVEL: u32 = 6;
+/// Indexes inside each other deeper than this are refused.
+const MAX_NESTING: usize = 4;
+/// Layers that are compressed at the same time; each is compressed by several threads.
+const PARALLEL: usize = 2;
+/// So many results are remembered; then the older half is forgotten.
+const MAX_RECORDS: usize = 4096;
+/// Annotations that speak of a layer's compressed bytes begin so.
+const OF_THE_BYTES: [&str; 2] = [
+    "io.github.containers.zstd-chunked.",
+    "containerd.io/snapshot/",
+];
+
+/// The two families of manifests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Oci,
+    /// Docker schema 2.
+    Docker,
+}
+
+/// What is to be changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Change {
+    /// Of every layer.
+    pub(crate) compression: Option<Compression>,
+    /// Compress again what has that compression already (for another level).
+    pub(crate) force: bool,
+    pub(crate) format: Option<Format>,
+}
+
+impl Change {
+    /// Whether nothing is to be changed.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.compression.is_none() && self.format.is_none()
+    }
+}
+
+/// A layer's blob and how it is made.
+#[derive(Clone, Debug)]
+struct Recipe {
+    from: Descriptor,
+    diff_id: Digest,
+    compression: Compression,
+}
+
+/// The changed image. What it is made of stays in the store while this value lives.
+pub(crate) struct Changed {
+    store: Store,
+    /// The manifest or index that stands for the image now.
+    pub(crate) root: Descriptor,
+    recipes: HashMap<Digest, Recipe>,
+    lease: Lease,
+    /// One maker at a time.
+    making: Mutex<()>,
+}
+
+impl Changed {
+    /// Opens a blob: one of the image's, made anew if need be.
+    pub(crate) fn open(&self, digest: &Digest) -> Result<File> {
+        match (self.store.open_blob(digest), self.recipes.get(digest)) {
+            (Err(error), Some(recipe)) if error.kind() == Kind::NotFound => {
+                let _guard = self.making.lock();
+                let made = make(&self.store, recipe, &crate::progress::Silent)?;
+                if made.digest != *digest {
+                    return Err(Error::failed(format!(
+                        "layer {} compressed again gave {}, not {digest} as before",
+                        recipe.from.digest, made.digest
+                    )));
+                }
+                self.store.open_blob(digest)
+            }
+            (opened, _) => opened,
+        }
+    }
+}
+
+/// Changes an image, or all images of an index that are here. A member that is not in the store
+/// cannot be changed, which is an error.
+pub(crate) fn change(
+    store: &Store,
+    root: &Descriptor,
+    change: &Change,
+    reporter: &dyn Reporter,
+) -> Result<Changed> {
+    let mut changer = Changer {
+        store,
+        change,
+        reporter,
+        recipes: HashMap::new(),
+        lease: store.lease()?,
+    };
+    let root = changer.document(root, MAX_NESTING)?;
+    Ok(Changed {
+        store: store.clone(),
+        root,
+        recipes: changer.recipes,
+        lease: changer.lease,
+        making: Mutex::new(()),
+    })
+}
+
+struct Changer<'a> {
+    store: &'a Store,
+    change: &'a Change,
+    reporter: &'a dyn Reporter,
+    recipes: HashMap<Digest, Recipe>,
+    lease: Lease,
+}
+
+impl Changer<'_> {
+    fn document(&mut self, descriptor: &Descriptor, nesting: usize) -> Result<Descriptor> {
+        match self.store.document(descriptor)? {
+            Document::Index(_) if nesting == 0 => Err(Error::bad_content(format!(
+                "index {} is nested too deeply",
+                descriptor.digest
+            ))),
+            Document::Index(index) => self.index(descriptor, index, nesting - 1),
+            Document::Manifest(manifest) => {
+                let is_image = matches!(
+                    manifest.config.media_type.as_str(),
+                    media_type::OCI_CONFIG | media_type::DOCKER_CONFIG
+                );
+                // Attestations and other artifacts have no layers to compress.
+                if !is_image {
+                    return Ok(descriptor.clone());
+                }
+                let image = self.store.image_at(descriptor, None)?;
+                self.image(&image)
+                    .context(|| format!("cannot change image {}", descriptor.digest))
+            }
+        }
+    }
+
+    fn index(
+        &mut self,
+        descriptor: &Descriptor,
+        mut index: Index,
+        nesting: usize,
+    ) -> Result<Descriptor> {
+        let before = index.clone();
+        for entry in &mut index.manifests {
+            let known = media_type::is_index(&entry.media_type)
+                || media_type::is_manifest(&entry.media_type);
+            if !known {
+                continue;
+            }
+            if self.store.blob_size(&entry.digest)?.is_none() {
+                let platform = entry.platform.as_ref().map(ToString::to_string);
+                return Err(Error::not_found(format!(
+                    "{} ({}) cannot be changed: it is not in the store",
+                    platform.as_deref().unwrap_or("a member"),
+                    entry.digest
+                ))
+                .hint("pull it first, or push without --compression and --format"));
+            }
+            let changed = self.document(entry, nesting)?;
+            entry.media_type = changed.media_type;
+            entry.digest = changed.digest;
+            entry.size = changed.size;
+        }
+        let media = match self.change.format {
+            Some(Format::Oci) => media_type::OCI_INDEX.to_owned(),
+            Some(Format::Docker) => {
+                index.annotations.clear();
+                index.artifact_type = None;
+                index.subject = None;
+                for entry in &mut index.manifests {
+                    entry.annotations.clear();
+                }
+                media_type::DOCKER_LIST.to_owned()
+            }
+            None => descriptor.media_type.clone(),
+        };
+        if index == before && media == descriptor.media_type {
+            return Ok(descriptor.clone());
+        }
+        index.media_type = Some(media.clone());
+        let bytes = manifest_list::encode(&index)?;
+        let digest = self.store.put_blob(&bytes)?;
+        Ok(Descriptor::new(&media, digest, bytes.len() as u64))
+    }
+
+    fn image(&mut self, image: &Image) -> Result<Descriptor> {
+        let mut manifest = image.manifest.clone();
+        let was_docker = image.descriptor.media_type == media_type::DOCKER_MANIFEST;
+        let docker = self
+            .change
+            .format
+            .map_or(was_docker, |format| format == Format::Docker);
+        let diff_ids = image.layers().map(|(_, diff_id)| diff_id.clone());
+        let diff_ids: Vec<Digest> = diff_ids.collect();
+        self.layers(&mut manifest, &diff_ids, docker)?;
+        let (media, config) = match docker {
+            true => (media_type::DOCKER_MANIFEST, media_type::DOCKER_CONFIG),
+            false => (media_type::OCI_MANIFEST, media_type::OCI_CONFIG),
+        };
+        if docker && !was_docker {
+            // Docker's schema has neither (its parsers refuse or drop them).
+            manifest.annotations.clear();
+            manifest.artifact_type = None;
+            manifest.subject = None;
+            for layer in &mut manifest.layers {
+                layer.annotations.clear();
+            }
+        }
+        if manifest == image.manifest && docker == was_docker {
+            return Ok(image.descriptor.clone());
+        }
+        manifest.media_type = Some(media.to_owned());
+        config.clone_into(&mut manifest.config.media_type);
+        let bytes = serde_json::to_vec(&manifest)
+            .map_err(|error| Error::failed("cannot encode the manifest").caused_by(error))?;
+        let mut descriptor =
+            Descriptor::new(media, self.store.put_blob(&bytes)?, bytes.len() as u64);
+        descriptor.platform.clone_from(&image.descriptor.platform);
+        Ok(descriptor)
+    }
+
+    /// Gives every layer its new blob and type.
+    fn layers(&mut self, manifest: &mut Manifest, diff_ids: &[Digest], docker: bool) -> Result<()> {
+        let mut jobs: Vec<(usize, Recipe)> = Vec::new();
+        for (number, (layer, diff_id)) in manifest.layers.iter_mut().zip(diff_ids).enumerate() {
+            let now = family(&layer.media_type);
+            let wanted = match self.change.compression {
+                Some(wanted) => Some(wanted),
+                // Docker's family has no zstd.
+                None if docker && now == Some("zstd") => {
+                    Some(Compression::Gzip { level: GZIP_LEVEL })
+                }
+                None => None,
+            };
+            let Some(now) = now else {
+                // Layers that must not be distributed stay where they are.
+                continue;
+            };
+            match wanted {
+                Some(wanted) if name(wanted) != now || self.change.force => {
+                    wanted.media_type(docker)?;
+                    let recipe = Recipe {
+                        from: layer.clone(),
+                        diff_id: diff_id.clone(),
+                        compression: wanted,
+                    };
+                    jobs.push((number, recipe));
+                }
+                _ => typed(now, docker)?.clone_into(&mut layer.media_type),
+            }
+        }
+        for (number, recipe, made) in self.make_all(jobs)? {
+            let layer = &mut manifest.layers[number];
+            recipe
+                .compression
+                .media_type(docker)?
+                .clone_into(&mut layer.media_type);
+            layer.digest = made.digest.clone();
+            layer.size = made.size;
+            layer
+                .annotations
+                .retain(|key, _| !OF_THE_BYTES.iter().any(|start| key.starts_with(start)));
+            if made.digest != recipe.from.digest {
+                self.recipes.insert(made.digest, recipe);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what is not remembered, the largest first.
+    fn make_all(&self, jobs: Vec<(usize, Recipe)>) -> Result<Vec<(usize, Recipe, Made)>> {
+        let mut done = Vec::with_capacity(jobs.len());
+        let mut pending = Vec::new();
+        for (number, recipe) in jobs {
+            match remembered(self.store, &recipe) {
+                Some(made) => {
+                    self.lease.hold(&made.digest)?;
+                    done.push((number, recipe, made));
+                }
+                None => pending.push((number, recipe)),
+            }
+        }
+        if pending.is_empty() {
+            return Ok(done);
+        }
+        pending.sort_by_key(|(_, recipe)| std::cmp::Reverse(recipe.from.size));
+        let total = pending.iter().map(|(_, recipe)| recipe.from.size).sum();
+        let task = self.reporter.start("compressing", Unit::Bytes, Some(total));
+        let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..PARALLEL.min(pending.len()) {
+                scope.spawn(|| {
+                    while let Some((number, recipe)) =
+                        pending.get(next.fetch_add(1, Ordering::Relaxed))
+                    {
+                        let made = make(self.store, recipe, &*task);
+                        if made.is_err() {
+                            next.store(pending.len(), Ordering::Relaxed);
+                        }
+                        if let Ok(mut results) = results.lock() {
+                            results.push((*number, recipe.clone(), made));
+                        }
+                    }
+                });
+            }
+        });
+        let results = results.into_inner().unwrap_or_default();
+        for (number, recipe, made) in results {
+            done.push((number, recipe, made?));
+        }
+        forget_old(self.store);
+        Ok(done)
+    }
+}
+
+/// What a layer has become; also the form of the record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Made {
+    digest: Digest,
+    size: u64,
+}
+
+fn make(store: &Store, recipe: &Recipe, task: &dyn Task) -> Result<Made> {
+    let digest = &recipe.from.digest;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let blob = store.open_blob(digest)?;
+    let done = recompress(blob, store.ingest()?, recipe.compression, threads)
+        .context(|| format!("cannot compress layer {digest}"))?;
+    if done.diff_id != recipe.diff_id {
+        return Err(Error::bad_content(format!(
+            "layer {digest} has the diff-id {}, its config says {}",
+            done.diff_id, recipe.diff_id
+        )));
+    }
+    store.commit(done.sink, &done.digest)?;
+    task.advance(recipe.from.size);
+    let made = Made {
+        digest: done.digest,
+        size: done.size,
+    };
+    if let Err(error) = remember(store, recipe, &made) {
+        tracing::debug!("cannot remember a compressed layer: {error}");
+    }
+    Ok(made)
+}
+
+fn directory(store: &Store) -> PathBuf {
+    store.cache_directory().join("recompressed")
+}
+
+/// The bytes that come out depend on the tar and the compressor alone.
+fn record(store: &Store, recipe: &Recipe) -> PathBuf {
+    let diff_id = &recipe.diff_id;
+    let codec = match recipe.compression {
+        Compression::None => "none".to_owned(),
+        Compression::Gzip { level } => format!("gzip-{level}"),
+        Compression::Zstd { level } => format!("zstd-{level}"),
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    let name = format!("{}.{codec}.{version}", diff_id.hex());
+    directory(store).join(name)
+}
+
+fn remembered(store: &Store, recipe: &Recipe) -> Option<Made> {
+    serde_json::from_slice(&std::fs::read(record(store, recipe)).ok()?).ok()
+}
+
+fn remember(store: &Store, recipe: &Recipe, made: &Made) -> Result<()> {
+    let path = record(store, recipe);
+    let _ = std::fs::create_dir(directory(store));
+    let bytes = serde_json::to_vec(made)
+        .map_err(|error| Error::failed("cannot encode a record").caused_by(error))?;
+    atomic::write(&path, &bytes, 0o644, Durability::Atomic)
+}
+
+fn forget_old(store: &Store) {
+    let Ok(entries) = std::fs::read_dir(directory(store)) else {
+        return;
+    };
+    let mut records: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    if records.len() <= MAX_RECORDS {
+        return;
+    }
+    records.sort();
+    for (_, path) in &records[..records.len() - MAX_RECORDS / 2] {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn name(compression: Compression) -> &'static str {
+    match compression {
+        Compression::None => "none",
+        Compression::Gzip { .. } => "gzip",
+        Compression::Zstd { .. } => "zstd",
+    }
+}
+
+/// The compression that a layer's type tells; `None` for layers that must not be distributed.
+fn family(media: &str) -> Option<&'static str> {
+    if media.contains("nondistributable") || media.contains("foreign") {
+        return None;
+    }
+    Some(match media {
+        _ if media.ends_with("gzip") => "gzip",
+        _ if media.ends_with("zstd") => "zstd",
+        _ => "none",
+    })
+}
+
+/// The type of a layer that keeps its bytes.
+fn typed(compression: &str, docker: bool) -> Result<&'static str> {
+    let compression = match compression {
+        "gzip" => Compression::Gzip { level: GZIP_LEVEL },
+        "zstd" => Compression::default(),
+        _ => Compression::None,
+    };
+    compression.media_type(docker)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::Silent;
+    use crate::transfer::test_archives::{self, Fixture, fixture, gzip, layer, load_bytes, tar};
+
+    /// A store with an image for two platforms, of a zstd layer, a gzip layer and a plain tar.
+    fn filled() -> Fixture {
+        let fixture = fixture();
+        let mut layout = test_archives::Layout::default();
+        let tars = ["one", "two", "three"].map(|text| layer(&text.repeat(1000)));
+        let layers = [
+            (
+                media_type::OCI_LAYER_ZSTD,
+                test_archives::zstd(&tars[0]),
+                tars[0].clone(),
+            ),
+            (media_type::OCI_LAYER_GZIP, gzip(&tars[1]), tars[1].clone()),
+            (media_type::OCI_LAYER, tars[2].clone(), tars[2].clone()),
+        ];
+        let amd = layout.image(&layers, "linux/amd64");
+        let arm = layout.image(&layers[..1], "linux/arm64");
+        let index = layout.index(vec![amd, arm]);
+        layout.name(index, Some("reg.io/x:1"));
+        load_bytes(&fixture.store, &tar(&layout.members())).unwrap();
+        fixture
+    }
+
+    fn changed(store: &Store, what: Change) -> Result<Changed> {
+        let named = store.resolve("reg.io/x:1")?;
+        change(store, &named.descriptor, &what, &Silent)
+    }
+
+    fn types(store: &Store, root: &Descriptor) -> Vec<Vec<String>> {
+        let images = store.platform_images(root).unwrap();
+        let types = |image: &Image| {
+            let layers = image.manifest.layers.iter();
+            layers.map(|layer| layer.media_type.clone()).collect()
+        };
+        images.iter().map(types).collect()
+    }
+
+    #[test]
+    fn every_layer_gets_the_compression_and_the_content_stays() {
+        let fixture = filled();
+        let store = &fixture.store;
+        let original = store.resolve("reg.io/x:1").unwrap().descriptor;
+        for (compression, media) in [
+            (Compression::Gzip { level: 1 }, media_type::OCI_LAYER_GZIP),
+            (Compression::Zstd { level: 1 }, media_type::OCI_LAYER_ZSTD),
+            (Compression::None, media_type::OCI_LAYER),
+        ] {
+            let what = Change {
+                compression: Some(compression),
+                ..Change::default()
+            };
+            let root = changed(store, what).unwrap().root;
+            let all = types(store, &root);
+            assert_eq!(all, [vec![media; 3], vec![media; 1]]);
+            let old = store.platform_images(&original).unwrap();
+            for (new, old) in store.platform_images(&root).unwrap().iter().zip(&old) {
+                assert_eq!(new.id(), old.id());
+                for (layer, diff_id) in new.layers() {
+                    store
+                        .scan_layer(&layer.digest, diff_id, crate::layer::Limits::default())
+                        .unwrap();
+                }
+            }
+            let again = changed(store, what).unwrap().root;
+            assert_eq!(again, root);
+        }
+    }
+
+    #[test]
+    fn what_has_it_already_stays_as_it_is_unless_forced() {
+        let fixture = filled();
+        let store = &fixture.store;
+        let gzip = Change {
+            compression: Some(Compression::Gzip { level: 9 }),
+            ..Change::default()
+        };
+        let kept = changed(store, gzip).unwrap().root;
+        let forced = Change {
+            force: true,
+            ..gzip
+        };
+        let forced = changed(store, forced).unwrap().root;
+        let layer = |root: &Descriptor| {
+            let images = store.platform_images(root).unwrap();
+            images[0].manifest.layers[1].digest.clone()
+        };
+        let original = store.resolve("reg.io/x:1").unwrap().descriptor;
+        assert_eq!(layer(&kept), layer(&original));
+        assert_ne!(layer(&forced), layer(&original));
+    }
+
+    #[test]
+    fn a_result_that_was_pruned_is_known_and_made_when_it_is_read() {
+        let fixture = filled();
+        let store = &fixture.store;
+        let gzip = Change {
+            compression: Some(Compression::Gzip { level: 1 }),
+            ..Change::default()
+        };
+        let root = changed(store, gzip).unwrap().root;
+        let image = store.platform_images(&root).unwrap().remove(0);
+        let layer = &image.manifest.layers[0].digest;
+        std::fs::remove_file(store.blob_path(layer)).unwrap();
+        let again = changed(store, gzip).unwrap();
+        assert_eq!(again.root, root);
+        assert!(store.open_blob(layer).is_err());
+        again.open(layer).unwrap();
+        let diff_id = &image.config.rootfs.diff_ids[0];
+        let limits = crate::layer::Limits::default();
+        store.scan_layer(layer, diff_id, limits).unwrap();
+        assert!(again.open(&Digest::of(b"none")).is_err());
+    }
+
+    #[test]
+    fn docker_has_no_zstd_and_no_annotations() {
+        let fixture = filled();
+        let store = &fixture.store;
+        let docker = Change {
+            format: Some(Format::Docker),
+            ..Change::default()
+        };
+        let root = changed(store, docker).unwrap().root;
+        assert_eq!(root.media_type, media_type::DOCKER_LIST);
+        let gzip = media_type::DOCKER_LAYER_GZIP;
+        let amd = vec![gzip, gzip, media_type::DOCKER_LAYER];
+        assert_eq!(types(store, &root), [amd, vec![gzip]]);
+        let images = store.platform_images(&root).unwrap();
+        assert_eq!(
+            images[0].manifest.config.media_type,
+            media_type::DOCKER_CONFIG
+        );
+        assert_eq!(images[0].descriptor.media_type, media_type::DOCKER_MANIFEST);
+        let zstd = Change {
+            compression: Some(Compression::default()),
+            ..docker
+        };
+        assert_eq!(changed(store, zstd).err().unwrap().kind(), Kind::Usage);
+    }
+}
