@@ -1,0 +1,170 @@
+//! What is added to a manifest list: an image of the store, or one of a registry, of which nothing
+//! but its documents are read. Must not know how lists are kept.
+
+use std::io::Read;
+
+use crate::error::{Context, Error, Result};
+use crate::image::config::MAX_CONFIG;
+use crate::image::{
+    Descriptor, Digest, Document, Hasher, ImageConfig, Index, Manifest, Platform, Reference,
+    media_type,
+};
+use crate::registry::{Client, Repository, Target};
+use crate::store::{Named, Store};
+use crate::transfer::manifest_list::{Member, origins};
+
+/// Which images of one that is itself for several platforms.
+#[derive(Clone, Debug)]
+pub(crate) enum Choice {
+    /// Every member, attestations too.
+    All,
+    /// The one for this platform.
+    One(Platform),
+}
+
+/// The members that an image of the store comes to.
+pub(crate) fn in_store(store: &Store, named: &Named, choice: &Choice) -> Result<Vec<Member>> {
+    let from = origins(&named.descriptor);
+    match store.document(&named.descriptor)? {
+        Document::Index(index) => {
+            let chosen = choose(index, choice)?;
+            let member = |descriptor: Descriptor| Member {
+                origin: from.get(&descriptor.digest).cloned(),
+                descriptor,
+            };
+            Ok(chosen.into_iter().map(member).collect())
+        }
+        Document::Manifest(manifest) => {
+            let mut descriptor = named.descriptor.clone();
+            if is_image(&manifest) {
+                let config = store.read_blob(&manifest.config.digest, MAX_CONFIG)?;
+                descriptor.platform = platform(&config)?;
+            }
+            Ok(vec![Member {
+                descriptor,
+                origin: None,
+            }])
+        }
+    }
+}
+
+/// The members that an image of a registry comes to; they stay there.
+pub(crate) fn in_registry(
+    client: &Client,
+    reference: &Reference,
+    choice: &Choice,
+) -> Result<Vec<Member>> {
+    let repository = client.repository(reference)?;
+    let target = match (reference.digest(), reference.tag()) {
+        (Some(digest), _) => Target::Digest(digest.clone()),
+        (None, tag) => Target::Tag(tag.unwrap_or("latest").to_owned()),
+    };
+    let origin = Some(reference.name());
+    let root = repository.document(&target)?;
+    let declared = &root.descriptor.media_type;
+    let document = Document::parse(&root.bytes, Some(declared))
+        .context(|| format!("cannot use image {reference}"))?;
+    let descriptors = match document {
+        Document::Index(index) => choose(index, choice)?,
+        Document::Manifest(manifest) => {
+            let mut descriptor = root.descriptor;
+            if is_image(&manifest) {
+                let config = read_config(&repository, &manifest.config)?;
+                descriptor.platform = platform(&config)?;
+            }
+            vec![descriptor]
+        }
+    };
+    let member = |descriptor| Member {
+        descriptor,
+        origin: origin.clone(),
+    };
+    Ok(descriptors.into_iter().map(member).collect())
+}
+
+fn is_image(manifest: &Manifest) -> bool {
+    let media = manifest.config.media_type.as_str();
+    matches!(media, media_type::OCI_CONFIG | media_type::DOCKER_CONFIG)
+}
+
+/// The platform that a config tells, if it tells one.
+fn platform(config: &[u8]) -> Result<Option<Platform>> {
+    let config = ImageConfig::parse(config)?;
+    let unknown = config.os.is_empty() && config.architecture.is_empty();
+    Ok((!unknown).then(|| config.platform()))
+}
+
+fn choose(index: Index, choice: &Choice) -> Result<Vec<Descriptor>> {
+    match choice {
+        Choice::All => Ok(index.manifests),
+        Choice::One(platform) => match index.select(platform) {
+            Some(entry) => Ok(vec![entry.clone()]),
+            None => Err(
+                Error::not_found(format!("the image is not there for {platform}")).hint(
+                    "add all of its platforms with --all, or choose one with --os and --arch",
+                ),
+            ),
+        },
+    }
+}
+
+fn read_config(repository: &Repository, config: &Descriptor) -> Result<Vec<u8>> {
+    let refuse = |why: String| {
+        Error::bad_content(format!(
+            "config {} of {} {why}",
+            config.digest,
+            repository.name()
+        ))
+    };
+    if config.size > MAX_CONFIG {
+        return Err(refuse(format!("has {} bytes, too many", config.size)));
+    }
+    let mut bytes = Vec::new();
+    repository
+        .blob(config, 0)?
+        .take(config.size.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(|error| Error::io(format!("cannot read config {}", config.digest), error))?;
+    let mut hasher = Hasher::with(config.digest.algorithm());
+    hasher.update(&bytes);
+    let found: Digest = hasher.finish();
+    if found != config.digest {
+        return Err(refuse(format!("has other content: its digest is {found}")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transfer::test_archives::{self, fixture, layer, load_bytes, tar};
+
+    #[test]
+    fn an_image_of_the_store_is_one_member_and_an_index_is_one_or_all() {
+        let fixture = fixture();
+        let mut layout = test_archives::Layout::default();
+        let bytes = layer("x");
+        let layers = [(media_type::OCI_LAYER, bytes.clone(), bytes)];
+        let amd = layout.image(&layers, "linux/amd64");
+        let arm = layout.image(&layers, "linux/arm64");
+        let index = layout.index(vec![amd.clone(), arm.clone()]);
+        layout.name(index, Some("reg.io/multi:1"));
+        layout.name(arm.clone(), Some("reg.io/one:1"));
+        load_bytes(&fixture.store, &tar(&layout.members())).unwrap();
+        let store = &fixture.store;
+        let members = |name: &str, choice: &Choice| {
+            let named = store.resolve(name).unwrap();
+            in_store(store, &named, choice)
+        };
+        let platform = |text: &str| Choice::One(Platform::parse(text).unwrap());
+        let one = members("reg.io/one:1", &platform("linux/amd64")).unwrap();
+        assert_eq!(one[0].descriptor.digest, arm.digest);
+        let shown = one[0].descriptor.platform.as_ref().unwrap().to_string();
+        assert_eq!(shown, "linux/arm64");
+        let one = members("reg.io/multi:1", &platform("linux/amd64")).unwrap();
+        assert_eq!(one.len(), 1);
+        assert_eq!(one[0].descriptor.digest, amd.digest);
+        assert_eq!(members("reg.io/multi:1", &Choice::All).unwrap().len(), 2);
+        assert!(members("reg.io/multi:1", &platform("linux/s390x")).is_err());
+    }
+}
