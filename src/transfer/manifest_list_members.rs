@@ -1,17 +1,17 @@
 //! What is added to a manifest list: an image of the store, or one of a registry, of which nothing
 //! but its documents are read. Must not know how lists are kept.
 
-use std::io::Read;
-
 use crate::error::{Context, Error, Result};
 use crate::image::config::MAX_CONFIG;
 use crate::image::{
-    Descriptor, Digest, Document, Hasher, ImageConfig, Index, Manifest, Platform, Reference,
-    media_type,
+    Descriptor, Document, ImageConfig, Index, Manifest, Platform, Reference, media_type,
 };
-use crate::registry::{Client, Repository, Target};
+use crate::registry::Client;
 use crate::store::{Named, Store};
 use crate::transfer::manifest_list::{Member, origins};
+use crate::transfer::plan::read_config;
+use crate::transfer::registry_source::RegistrySource;
+use crate::transfer::source::ImageSource;
 
 /// Which images of one that is itself for several platforms.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub(crate) fn in_store(store: &Store, named: &Named, choice: &Choice) -> Result<
             let mut descriptor = named.descriptor.clone();
             if is_image(&manifest) {
                 let config = store.read_blob(&manifest.config.digest, MAX_CONFIG)?;
-                descriptor.platform = platform(&config)?;
+                descriptor.platform = platform(&ImageConfig::parse(&config)?);
             }
             Ok(vec![Member {
                 descriptor,
@@ -54,13 +54,8 @@ pub(crate) fn in_registry(
     reference: &Reference,
     choice: &Choice,
 ) -> Result<Vec<Member>> {
-    let repository = client.repository(reference)?;
-    let target = match (reference.digest(), reference.tag()) {
-        (Some(digest), _) => Target::Digest(digest.clone()),
-        (None, tag) => Target::Tag(tag.unwrap_or("latest").to_owned()),
-    };
-    let origin = Some(reference.name());
-    let root = repository.document(&target)?;
+    let source = RegistrySource::new(client, reference)?;
+    let root = source.root()?;
     let declared = &root.descriptor.media_type;
     let document = Document::parse(&root.bytes, Some(declared))
         .context(|| format!("cannot use image {reference}"))?;
@@ -69,12 +64,12 @@ pub(crate) fn in_registry(
         Document::Manifest(manifest) => {
             let mut descriptor = root.descriptor;
             if is_image(&manifest) {
-                let config = read_config(&repository, &manifest.config)?;
-                descriptor.platform = platform(&config)?;
+                descriptor.platform = platform(&read_config(&source, &manifest.config)?);
             }
             vec![descriptor]
         }
     };
+    let origin = Some(reference.name());
     let member = |descriptor| Member {
         descriptor,
         origin: origin.clone(),
@@ -88,10 +83,9 @@ fn is_image(manifest: &Manifest) -> bool {
 }
 
 /// The platform that a config tells, if it tells one.
-fn platform(config: &[u8]) -> Result<Option<Platform>> {
-    let config = ImageConfig::parse(config)?;
+fn platform(config: &ImageConfig) -> Option<Platform> {
     let unknown = config.os.is_empty() && config.architecture.is_empty();
-    Ok((!unknown).then(|| config.platform()))
+    (!unknown).then(|| config.platform())
 }
 
 fn choose(index: Index, choice: &Choice) -> Result<Vec<Descriptor>> {
@@ -106,32 +100,6 @@ fn choose(index: Index, choice: &Choice) -> Result<Vec<Descriptor>> {
             ),
         },
     }
-}
-
-fn read_config(repository: &Repository, config: &Descriptor) -> Result<Vec<u8>> {
-    let refuse = |why: String| {
-        Error::bad_content(format!(
-            "config {} of {} {why}",
-            config.digest,
-            repository.name()
-        ))
-    };
-    if config.size > MAX_CONFIG {
-        return Err(refuse(format!("has {} bytes, too many", config.size)));
-    }
-    let mut bytes = Vec::new();
-    repository
-        .blob(config, 0)?
-        .take(config.size.saturating_add(1))
-        .read_to_end(&mut bytes)
-        .map_err(|error| Error::io(format!("cannot read config {}", config.digest), error))?;
-    let mut hasher = Hasher::with(config.digest.algorithm());
-    hasher.update(&bytes);
-    let found: Digest = hasher.finish();
-    if found != config.digest {
-        return Err(refuse(format!("has other content: its digest is {found}")));
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]

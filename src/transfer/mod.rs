@@ -14,6 +14,7 @@ mod names;
 mod oci_layout;
 mod output;
 pub(crate) mod plan;
+pub(crate) mod push;
 mod push_source;
 pub(crate) mod recompress_image;
 pub(crate) mod registry_sink;

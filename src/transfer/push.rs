@@ -1,0 +1,216 @@
+//! `imgctl push`, `imgctl manifest push`: an image or a manifest list of the store to somewhere
+//! else, in another compression or format if asked for. Must not know the command line.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::{Context, Error, Result};
+use crate::image::{Descriptor, Digest, Reference, media_type};
+use crate::progress::Reporter;
+use crate::registry::Client;
+use crate::store::{Named, Store};
+use crate::transfer::engine::{self, Moved};
+use crate::transfer::known_blobs::KnownBlobs;
+use crate::transfer::manifest_list;
+use crate::transfer::plan::{Plan, Platforms, Selection};
+use crate::transfer::push_source::PushSource;
+use crate::transfer::recompress_image::{self, Change, Changed};
+use crate::transfer::registry_sink::RegistrySink;
+use crate::transfer::registry_source::target;
+use crate::transfer::sink::ImageSink;
+use crate::transfer::source::ImageSource;
+
+/// How to push.
+#[derive(Clone, Debug)]
+pub(crate) struct PushOptions {
+    pub(crate) platforms: Platforms,
+    pub(crate) change: Change,
+    /// A list goes alone; its members are at the destination already.
+    pub(crate) list_only: bool,
+    /// Blobs moved at the same time.
+    pub(crate) jobs: usize,
+}
+
+impl Default for PushOptions {
+    fn default() -> Self {
+        Self {
+            platforms: Platforms::All,
+            change: Change::default(),
+            list_only: false,
+            jobs: engine::JOBS,
+        }
+    }
+}
+
+/// What a push did.
+#[derive(Clone, Debug)]
+pub(crate) struct PushReport {
+    /// What the destination means now.
+    pub(crate) root: Descriptor,
+    /// Nothing had to be moved, not even asked for.
+    pub(crate) up_to_date: bool,
+    pub(crate) moved: Moved,
+}
+
+/// Where to push to.
+pub(crate) enum Destination<'a> {
+    /// A name of a registry, with tag or digest.
+    Registry(&'a Reference),
+    /// Any other place.
+    Sink(&'a dyn ImageSink),
+}
+
+/// Pushes what `image` names in the store.
+pub(crate) fn push(
+    store: &Store,
+    client: &Client,
+    image: &Named,
+    destination: &Destination<'_>,
+    options: &PushOptions,
+    reporter: &dyn Reporter,
+) -> Result<PushReport> {
+    let shown = match &image.reference {
+        Some(reference) => reference.to_string(),
+        None => image.descriptor.digest.to_string(),
+    };
+    let doing = || format!("cannot push {shown}");
+    let lease = store.lease()?;
+    lease.hold_all(store.parts(&image.descriptor)?.keys())?;
+    let root = chosen(store, &image.descriptor, &options.platforms).context(doing)?;
+    let changed = match options.change.is_nothing() {
+        true => None,
+        false => {
+            Some(recompress_image::change(store, &root, &options.change, reporter).context(doing)?)
+        }
+    };
+    let root = changed.as_ref().map_or(&root, |changed| &changed.root);
+    let origins = manifest_list::origins(&image.descriptor);
+    let job = Job {
+        store,
+        client,
+        name: shown.clone(),
+        root,
+        changed: changed.as_ref(),
+        origins: &origins,
+        options,
+        reporter,
+    };
+    match destination {
+        Destination::Registry(reference) => job.to_registry(reference),
+        Destination::Sink(sink) => job.to_sink(*sink),
+    }
+    .context(doing)
+}
+
+/// The manifest of one platform, if one is asked for: it is what is changed and pushed.
+fn chosen(store: &Store, root: &Descriptor, platforms: &Platforms) -> Result<Descriptor> {
+    match platforms {
+        Platforms::Only(only) if only.len() == 1 && media_type::is_index(&root.media_type) => {
+            Ok(store.image_at(root, only.first())?.descriptor)
+        }
+        Platforms::Host if media_type::is_index(&root.media_type) => {
+            Ok(store.image_at(root, None)?.descriptor)
+        }
+        _ => Ok(root.clone()),
+    }
+}
+
+struct Job<'a> {
+    store: &'a Store,
+    client: &'a Client,
+    name: String,
+    root: &'a Descriptor,
+    changed: Option<&'a Changed>,
+    origins: &'a BTreeMap<Digest, String>,
+    options: &'a PushOptions,
+    reporter: &'a dyn Reporter,
+}
+
+impl Job<'_> {
+    fn to_registry(&self, reference: &Reference) -> Result<PushReport> {
+        let sink = RegistrySink::new(self.client, reference)?;
+        // One request tells that there is nothing to do. A registry has all of what it has a
+        // manifest of.
+        let there = sink.repository().head(&target(reference)?)?;
+        if there.is_some_and(|there| there.digest == self.root.digest) {
+            return Ok(PushReport {
+                root: self.root.clone(),
+                up_to_date: true,
+                moved: Moved::default(),
+            });
+        }
+        let known = KnownBlobs::of(self.store);
+        let source = self.source(&known)?;
+        if self.options.list_only {
+            return self.list_only(&source, &sink);
+        }
+        let plan = self.plan(&source)?;
+        let moved = self.copy(&source, &sink, &plan)?;
+        let layers = plan.blobs.iter().filter(|blob| blob.urls.is_empty());
+        let digests: BTreeSet<&Digest> = layers.map(|blob| &blob.digest).collect();
+        // Worth nothing but speed.
+        if let Err(error) = known.remember(reference, digests) {
+            tracing::debug!("cannot remember what {reference} has: {error}");
+        }
+        Ok(moved)
+    }
+
+    fn to_sink(&self, sink: &dyn ImageSink) -> Result<PushReport> {
+        let known = KnownBlobs::of(self.store);
+        let source = self.source(&known)?;
+        if self.options.list_only {
+            return Err(Error::usage(
+                "only a registry takes a list without its members",
+            ));
+        }
+        let plan = self.plan(&source)?;
+        self.copy(&source, sink, &plan)
+    }
+
+    fn source<'a>(&'a self, known: &'a KnownBlobs) -> Result<PushSource<'a>> {
+        let (name, root) = (self.name.clone(), self.root.clone());
+        PushSource::new(self.store, name, root, self.changed, known)
+            .with_origins(self.origins, self.client)
+    }
+
+    fn plan(&self, source: &PushSource<'_>) -> Result<Plan> {
+        let selection = Selection {
+            platforms: match &self.options.platforms {
+                Platforms::Only(several) if several.len() > 1 => Platforms::Only(several.clone()),
+                // One was chosen before; then there is nothing left to choose from.
+                _ => Platforms::All,
+            },
+            keep_index: false,
+        };
+        Plan::read(source, &selection, self.options.jobs)
+    }
+
+    fn copy(
+        &self,
+        source: &PushSource<'_>,
+        sink: &dyn ImageSink,
+        plan: &Plan,
+    ) -> Result<PushReport> {
+        let jobs = self.options.jobs;
+        let copied = engine::copy_plan(source, sink, plan, jobs, self.reporter)?;
+        Ok(PushReport {
+            root: copied.root,
+            up_to_date: false,
+            moved: copied.moved,
+        })
+    }
+
+    fn list_only(&self, source: &PushSource<'_>, sink: &dyn ImageSink) -> Result<PushReport> {
+        if !media_type::is_index(&self.root.media_type) {
+            return Err(Error::usage(
+                "only a manifest list can go without its members",
+            ));
+        }
+        let root = source.root()?;
+        sink.finish(&root.descriptor, &root.bytes)?;
+        Ok(PushReport {
+            root: root.descriptor,
+            up_to_date: false,
+            moved: Moved::default(),
+        })
+    }
+}
