@@ -7,6 +7,8 @@ use crate::cli::commands::{
     annotate, build, bundle, cat, completion, create, df, diff, export, help_all, history, images,
     inspect, load, ls, man, merge, mount, mounts, prune, rebase, rmi, save, scrub, tag, tree,
     umount, version,
+    build, cat, completion, create, df, diff, export, help_all, history, images, inspect, load, ls,
+    man, manifest, mount, mounts, prune, push, rmi, save, scrub, tag, tree, umount, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -55,6 +57,8 @@ pub(crate) enum Verb {
     Bundle(bundle::BundleArgs),
     Save(save::SaveArgs),
     Load(load::LoadArgs),
+    Push(Box<push::PushArgs>),
+    Manifest(manifest::ManifestArgs),
     Prune(prune::PruneArgs),
     Df(df::DfArgs),
     Scrub(scrub::ScrubArgs),
@@ -90,6 +94,8 @@ impl Verb {
             Self::Bundle(args) => bundle::run(&args, context),
             Self::Save(args) => save::run(&args, context),
             Self::Load(args) => load::run(&args, context),
+            Self::Push(args) => push::run(&args, context),
+            Self::Manifest(args) => manifest::run(&args, context),
             Self::Prune(args) => prune::run(&args, context),
             Self::Df(args) => df::run(&args, context),
             Self::Scrub(args) => scrub::run(&args, context),

@@ -1,0 +1,58 @@
+//! `imgctl manifest create`.
+
+use clap::Args;
+
+use crate::cli::commands::manifest::details::members;
+use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
+use crate::error::Result;
+use crate::image::{Platform, Reference};
+use crate::transfer::manifest_list::{Details, ManifestList};
+use crate::transfer::manifest_list_members::Choice;
+
+/// Make a manifest list
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Images are looked up in the store, then in registries, where they stay.
+
+Examples:
+  imgctl manifest create etcd:v1
+  imgctl manifest create --amend etcd:v1 etcd:v1-amd64 docker://registry.example.com/etcd:v1-arm64"
+)]
+pub(super) struct CreateArgs {
+    /// Name of the list
+    list: String,
+
+    /// Images to put in
+    #[arg(value_name = "IMAGE")]
+    images: Vec<String>,
+
+    /// Put in all platforms of an image that is itself for several
+    #[arg(long)]
+    all: bool,
+
+    /// Add to the list if it exists
+    #[arg(short, long)]
+    amend: bool,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Makes the list and prints its digest.
+pub(super) fn run(args: &CreateArgs, context: &Context) -> Result<()> {
+    let name = Reference::parse(&args.list)?;
+    let choice = match args.all {
+        true => Choice::All,
+        false => Choice::One(Platform::host()),
+    };
+    let mut found = Vec::new();
+    for image in &args.images {
+        found.extend(members(image, &choice, &args.registry, context)?);
+    }
+    let mut list = ManifestList::create(context.store()?, &name, args.amend)?;
+    for member in found {
+        list.add(member, &Details::default())?;
+    }
+    super::show(&list.save()?, context)
+}

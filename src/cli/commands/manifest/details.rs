@@ -1,0 +1,115 @@
+//! Flags that say something about a member of a list, and members found by name.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+
+use clap::Args;
+
+use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
+use crate::error::{Error, Kind, Result};
+use crate::image::{Platform, Reference};
+use crate::transfer::location::Location;
+use crate::transfer::manifest_list::{Details, Member};
+use crate::transfer::manifest_list_members::{Choice, in_registry, in_store};
+
+/// What a list is to say about a member.
+#[derive(Args, Clone, Debug)]
+pub(super) struct DetailArgs {
+    /// Operating system, instead of what the image says
+    #[arg(long, value_name = "OS")]
+    pub(super) os: Option<String>,
+
+    /// Architecture, instead of what the image says
+    #[arg(long, value_name = "ARCH")]
+    pub(super) arch: Option<String>,
+
+    /// Variant of the architecture
+    #[arg(long, value_name = "VARIANT")]
+    pub(super) variant: Option<String>,
+
+    /// Version of the operating system
+    #[arg(long, value_name = "VERSION")]
+    pub(super) os_version: Option<String>,
+
+    /// Features of the operating system that the image needs
+    #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
+    pub(super) os_features: Vec<String>,
+
+    /// Features of the processor; not part of the OCI's lists any more
+    #[arg(long, value_name = "FEATURE", hide = true)]
+    pub(super) features: Vec<String>,
+
+    /// Annotation of the member, or of the list with --index
+    #[arg(long = "annotation", value_name = "KEY=VALUE")]
+    pub(super) annotations: Vec<String>,
+}
+
+impl DetailArgs {
+    /// The flags as a value.
+    pub(super) fn details(&self, context: &Context) -> Result<Details> {
+        if !self.features.is_empty() {
+            context
+                .ui
+                .note("--features has no effect: OCI indexes have no such member");
+        }
+        let mut annotations = BTreeMap::new();
+        for text in &self.annotations {
+            let (key, value) = text
+                .split_once('=')
+                .filter(|(key, _)| !key.is_empty())
+                .ok_or_else(|| Error::usage(format!("the annotation `{text}` is not KEY=VALUE")))?;
+            annotations.insert(key.to_owned(), value.to_owned());
+        }
+        Ok(Details {
+            os: self.os.clone(),
+            architecture: self.arch.clone(),
+            variant: self.variant.clone(),
+            os_version: self.os_version.clone(),
+            os_features: self.os_features.clone(),
+            annotations,
+        })
+    }
+
+    /// Which of an image's own platforms is meant.
+    pub(super) fn choice(&self, all: bool) -> Choice {
+        if all {
+            return Choice::All;
+        }
+        let host = Platform::host();
+        let variant = self.variant.as_deref();
+        let os = self.os.as_deref().unwrap_or(&host.os);
+        let architecture = self.arch.as_deref().unwrap_or(&host.architecture);
+        Choice::One(Platform::new(os, architecture, variant))
+    }
+}
+
+/// The members that `name` comes to: an image of the store, else of a registry.
+pub(super) fn members(
+    name: &str,
+    choice: &Choice,
+    registry: &RegistryArgs,
+    context: &Context,
+) -> Result<Vec<Member>> {
+    let store = context.store()?;
+    let missing = match Location::parse(OsStr::new(name))? {
+        Location::Registry(reference) => {
+            return in_registry(&registry.client(context)?, &reference.qualified(), choice);
+        }
+        Location::Name(name) => match store.resolve(&name) {
+            Ok(named) => return in_store(store, &named, choice),
+            Err(error) if error.kind() == Kind::NotFound => error,
+            Err(error) => return Err(error),
+        },
+        other => {
+            return Err(Error::usage(format!("{other} cannot be added to a list"))
+                .hint("load it first (`imgctl load`), then add it by its name"));
+        }
+    };
+    match Reference::parse(name) {
+        Ok(reference) if reference.registry().is_some() => {
+            in_registry(&registry.client(context)?, &reference.qualified(), choice)
+        }
+        _ => Err(missing),
+    }
+}

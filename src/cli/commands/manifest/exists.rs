@@ -1,0 +1,25 @@
+//! `imgctl manifest exists`.
+
+use clap::Args;
+
+use crate::cli::context::Context;
+use crate::error::Result;
+use crate::transfer::manifest_list;
+
+/// Say by the exit code whether a manifest list exists
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The exit code is 0 if it does, 3 if there is no such name, 2 if it is an image.
+
+Examples:
+  imgctl manifest exists etcd:v1 || imgctl manifest create etcd:v1"
+)]
+pub(super) struct ExistsArgs {
+    /// Name of the list
+    list: String,
+}
+
+/// Fails unless the list exists.
+pub(super) fn run(args: &ExistsArgs, context: &Context) -> Result<()> {
+    manifest_list::find(context.store()?, &args.list).map(drop)
+}

@@ -1,0 +1,179 @@
+//! `imgctl push`.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::cli::context::Context;
+use crate::cli::push_options::{PushArgs as Shared, write_digest};
+use crate::error::{Error, Result};
+use crate::image::reference::LOCAL_REGISTRY;
+use crate::image::{Platform, Reference};
+use crate::store::Named;
+use crate::transfer::location::Location;
+use crate::transfer::plan::Platforms;
+use crate::transfer::push::{Destination, PushOptions, PushReport, push};
+
+/// Push an image to a registry, an archive or a directory
+#[derive(Args, Debug)]
+#[command(
+    after_help = "An image for several platforms goes whole, with all that are in the store, unless --platform
+chooses. What the destination has is not sent; a registry is asked to take blobs from its other
+repositories first. Layers go as they are, unless --compression or --format asks for a change.
+
+Destinations: [docker://]NAME, oci:PATH[:NAME], oci-archive:PATH[:NAME], docker-archive:PATH[:NAME],
+dir:PATH, registry-dir:PATH:REPOSITORY:TAG
+
+Examples:
+  imgctl push registry.example.com/team/etcd:v1
+  imgctl push etcd:v1 registry.example.com/team/etcd:v1
+  imgctl push --compression gzip --format v2s2 etcd:v1 docker://old.example.com/etcd:v1
+  imgctl push etcd:v1 oci-archive:etcd.tar"
+)]
+pub(crate) struct PushArgs {
+    /// Name, ID or digest of an image in the store
+    #[arg(value_name = "IMAGE")]
+    image: String,
+
+    /// Where to; without it, the registry in the image's name
+    #[arg(value_name = "DESTINATION")]
+    destination: Option<OsString>,
+
+    /// Push all platforms of an image (the default)
+    #[arg(long, conflicts_with = "platform")]
+    all: bool,
+
+    /// Only these platforms of an image for several
+    #[arg(long, value_name = "OS/ARCH", value_delimiter = ',')]
+    platform: Vec<String>,
+
+    /// Remove the image from the store once it is pushed
+    #[arg(long)]
+    rm: bool,
+
+    #[command(flatten)]
+    shared: Shared,
+}
+
+/// Pushes the image and prints its digest.
+pub(crate) fn run(args: &PushArgs, context: &Context) -> Result<()> {
+    let store = context.store()?;
+    let image = store.resolve(&args.image)?;
+    let platforms = match args.platform.is_empty() {
+        true => Platforms::All,
+        false => Platforms::Only(
+            args.platform
+                .iter()
+                .map(|platform| Platform::parse(platform))
+                .collect::<Result<_>>()?,
+        ),
+    };
+    let options = PushOptions {
+        platforms,
+        ..args.shared.options()?
+    };
+    let location = match &args.destination {
+        Some(text) => Location::parse(text)?,
+        None => Location::Registry(own_name(&image)?),
+    };
+    let report = to(&location, &image, &options, &args.shared, context)?;
+    write_digest(args.shared.digestfile.as_deref(), &report.root.digest)?;
+    if args.rm {
+        store.untag(&[image])?;
+    }
+    show(&location, &report, context)
+}
+
+/// Pushes to a location; also for `manifest push`.
+pub(crate) fn to(
+    location: &Location,
+    image: &Named,
+    options: &PushOptions,
+    shared: &Shared,
+    context: &Context,
+) -> Result<PushReport> {
+    let store = context.store()?;
+    let client = shared.registry.client(context)?;
+    let reporter = context.ui.reporter();
+    let name;
+    let reference = match location {
+        Location::Registry(reference) => Some(reference),
+        Location::Name(text) => {
+            name = Reference::parse(text)?;
+            Some(&name)
+        }
+        _ => None,
+    };
+    if let Some(reference) = reference {
+        let reference = addressed(reference)?;
+        let destination = Destination::Registry(&reference);
+        return push(store, &client, image, &destination, options, reporter);
+    }
+    Err(Error::usage(format!("{location} cannot be pushed to")))
+}
+
+/// The name with a registry and a tag, as a push needs it.
+fn addressed(reference: &Reference) -> Result<Reference> {
+    if reference.registry().is_none() {
+        return Err(Error::usage(format!(
+            "`{reference}` does not say which registry to push to"
+        ))
+        .hint(format!(
+            "write it out, for example docker.io/{reference} or localhost:5000/{reference}"
+        )));
+    }
+    Ok(reference.qualified())
+}
+
+/// The image's own name as the destination.
+pub(crate) fn own_name(image: &Named) -> Result<Reference> {
+    match &image.reference {
+        Some(name) if name.registry() != Some(LOCAL_REGISTRY) => Ok(name.clone()),
+        Some(name) => Err(Error::usage(format!(
+            "the name {name} does not say which registry to push to"
+        ))
+        .hint("give a destination: imgctl push IMAGE REGISTRY/NAME:TAG")),
+        None => Err(Error::usage("an image without a name needs a destination")
+            .hint("imgctl push IMAGE REGISTRY/NAME:TAG")),
+    }
+}
+
+/// Shows what a push did.
+pub(crate) fn show(location: &Location, report: &PushReport, context: &Context) -> Result<()> {
+    if context.ui.is_json() {
+        return context.ui.json(&json_of(location, report));
+    }
+    let moved = &report.moved;
+    context.ui.say(&match report.up_to_date {
+        true => format!("{location} is up to date"),
+        false => format!(
+            "pushed {location}: {} sent, {} mounted, {} there already",
+            blobs(moved.copied),
+            moved.mounted,
+            moved.existed
+        ),
+    });
+    context.ui.line(&report.root.digest.to_string())
+}
+
+fn blobs(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "blob" } else { "blobs" })
+}
+
+fn json_of(location: &Location, report: &PushReport) -> Value {
+    let moved = &report.moved;
+    json!({
+        "destination": location.to_string(),
+        "digest": report.root.digest,
+        "mediaType": report.root.media_type,
+        "upToDate": report.up_to_date,
+        "blobs": {
+            "sent": moved.copied,
+            "mounted": moved.mounted,
+            "existed": moved.existed,
+        },
+        "bytesSent": moved.bytes,
+        "bytesTotal": moved.total,
+    })
+}
