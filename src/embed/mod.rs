@@ -5,5 +5,6 @@
 
 pub(crate) mod chart;
 pub(crate) mod found;
+pub(crate) mod search;
 
 pub(crate) use found::{ContextFiles, Found, FoundImage, How, Place, Skipped};

@@ -1,0 +1,87 @@
+//! The search for container images in a build context: lists, archives, manifests, charts and what
+//! the command line names.
+//!
+//! Reads files, connects to nothing. Must not know what becomes of the images.
+
+mod charts;
+mod collector;
+mod lines;
+mod lists;
+mod manifest;
+pub(crate) mod names;
+mod yaml;
+
+use serde_json::Value;
+
+use crate::embed::found::{ContextFiles, Found, How, Place};
+use crate::embed::search::collector::Collector;
+use crate::error::{Context, Error, Result};
+
+/// File of references that are left out, one on each line.
+const IGNORE_FILE: &str = ".sealignore";
+/// Largest list, manifest or values file that is read, in bytes.
+const MAX_FILE: u64 = 64 << 20;
+/// Endings of files in `manifests/` that are looked at.
+const ENDINGS: [&str; 4] = [".yaml", ".yml", ".json", ".tmpl"];
+
+/// What else a search is told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SearchOptions {
+    /// `--image`, as typed.
+    pub(crate) images: Vec<String>,
+    /// `--values`, in order: for one chart by its name, or for every chart.
+    pub(crate) values: Vec<(Option<String>, Value)>,
+    /// The version of Kubernetes that charts are rendered for (`v1.34.0`).
+    pub(crate) kubernetes: String,
+}
+
+/// Finds all container images that a context names. A chart that cannot be rendered, and a list
+/// with something else than image names, are errors that name file and line.
+pub(crate) fn search(files: &dyn ContextFiles, options: &SearchOptions) -> Result<Found> {
+    let mut found = Collector::new(&text_of_ignore_file(files)?);
+    for file in files.list("images/shim")? {
+        lists::images(&text(files, &file)?, &file, &mut found)?;
+    }
+    for file in files.list("images/skopeo")? {
+        if file == "images/skopeo/tar.txt" {
+            lists::archives(&text(files, &file)?, &file, &mut found)?;
+        }
+    }
+    for file in files.list("manifests")? {
+        if ENDINGS.iter().any(|end| file.ends_with(end)) {
+            manifest::scan(&lossy(files, &file)?, &file, &mut found);
+        }
+    }
+    charts::search(files, options, &mut found)?;
+    for name in &options.images {
+        let reference = names::normalise(name).context(|| "cannot use --image".to_owned())?;
+        let place = Place {
+            file: "--image".to_owned(),
+            line: 0,
+            how: How::Flag,
+        };
+        found.wanted(reference, place);
+    }
+    Ok(found.finish())
+}
+
+fn text_of_ignore_file(files: &dyn ContextFiles) -> Result<String> {
+    match files.read(IGNORE_FILE, MAX_FILE) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) if error.kind() == crate::error::Kind::NotFound => Ok(String::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn text(files: &dyn ContextFiles, file: &str) -> Result<String> {
+    String::from_utf8(files.read(file, MAX_FILE)?)
+        .map_err(|_| Error::usage(format!("{file} is not a text in UTF-8")))
+}
+
+/// A manifest's text; bytes that are no UTF-8 cannot be in an image's name.
+fn lossy(files: &dyn ContextFiles, file: &str) -> Result<String> {
+    Ok(String::from_utf8_lossy(&files.read(file, MAX_FILE)?).into_owned())
+}
+
+#[cfg(test)]
+pub(super) mod tests;
