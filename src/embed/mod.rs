@@ -5,6 +5,9 @@
 
 pub(crate) mod chart;
 pub(crate) mod found;
+pub(crate) mod lock;
+pub(crate) mod plan;
+pub(crate) mod resolve;
 pub(crate) mod search;
 
 pub(crate) use found::{ContextFiles, Found, FoundImage, How, Place, Skipped};
