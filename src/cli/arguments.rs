@@ -5,10 +5,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::cli::accepted;
 use crate::cli::commands::{
     annotate, build, bundle, cat, completion, create, df, diff, export, help_all, history, images,
-    inspect, load, ls, man, merge, mount, mounts, prune, rebase, rmi, save, scrub, tag, tree,
-    umount, version,
-    build, cat, completion, create, df, diff, export, help_all, history, images, inspect, load, ls,
-    man, manifest, mount, mounts, prune, push, rmi, save, scrub, tag, tree, umount, version,
+    inspect, load, ls, man, manifest, merge, mount, mounts, prune, push, rebase, rmi, save, scrub,
+    tag, tree, umount, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;

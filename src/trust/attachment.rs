@@ -165,7 +165,9 @@ mod tests {
         other.media_type = media_type::OCI_LAYER.to_owned();
         long.size = u64::MAX;
         bare.annotations.clear();
-        broken.annotations.insert(SIGNATURE.to_owned(), "%".to_owned());
+        broken
+            .annotations
+            .insert(SIGNATURE.to_owned(), "%".to_owned());
         for (bad, why) in [
             (other, "payload"),
             (long, "too long"),

@@ -50,8 +50,11 @@ pub(crate) fn open(message: &[u8], keyrings: &[Vec<u8>]) -> Result<Vec<u8>> {
         command.arg("--keyring").arg(path);
     }
     let child = command.arg("-").spawn().map_err(|error| {
-        Error::io(format!("cannot run {PROGRAM}, which verifies GPG signatures"), error)
-            .hint("install gpgv (Debian: gpgv, Fedora: gnupg2)")
+        Error::io(
+            format!("cannot run {PROGRAM}, which verifies GPG signatures"),
+            error,
+        )
+        .hint("install gpgv (Debian: gpgv, Fedora: gnupg2)")
     })?;
     let status = run(child, message)?;
     verdict(&status)?;
@@ -108,8 +111,14 @@ fn verdict(status: &str) -> Result<()> {
         ("NO_PUBKEY", "a GPG signature was made by another key"),
         ("BADSIG", "a GPG signature does not fit what it signs"),
         ("EXPSIG", "a GPG signature has expired"),
-        ("EXPKEYSIG", "a GPG signature was made by a key that has expired"),
-        ("REVKEYSIG", "a GPG signature was made by a key that was revoked"),
+        (
+            "EXPKEYSIG",
+            "a GPG signature was made by a key that has expired",
+        ),
+        (
+            "REVKEYSIG",
+            "a GPG signature was made by a key that was revoked",
+        ),
         ("ERRSIG", "a GPG signature cannot be checked"),
         ("NODATA", "what should be a GPG signature is none"),
     ] {
@@ -118,7 +127,10 @@ fn verdict(status: &str) -> Result<()> {
         }
     }
     let is_one = |word| count(word) == 1;
-    if ["NEWSIG", "PLAINTEXT", "GOODSIG", "VALIDSIG"].into_iter().all(is_one) {
+    if ["NEWSIG", "PLAINTEXT", "GOODSIG", "VALIDSIG"]
+        .into_iter()
+        .all(is_one)
+    {
         return Ok(());
     }
     denied("what should be a GPG signature is not one text with one signature")
@@ -128,7 +140,10 @@ fn verdict(status: &str) -> Result<()> {
 fn binary(keyring: &[u8]) -> Result<Vec<u8>> {
     const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
     const END: &str = "-----END PGP PUBLIC KEY BLOCK-----";
-    let Some(text) = std::str::from_utf8(keyring).ok().filter(|t| t.contains(BEGIN)) else {
+    let Some(text) = std::str::from_utf8(keyring)
+        .ok()
+        .filter(|t| t.contains(BEGIN))
+    else {
         return Ok(keyring.to_vec());
     };
     let wrong = || Error::bad_content("the policy's GPG keyring has a malformed armour");
@@ -138,7 +153,11 @@ fn binary(keyring: &[u8]) -> Result<Vec<u8>> {
         // Headers end at an empty line; a line that starts with `=` is the checksum.
         let mut body = String::new();
         let mut in_body = false;
-        for line in block.trim_start_matches(['\r', '\n']).lines().map(str::trim) {
+        for line in block
+            .trim_start_matches(['\r', '\n'])
+            .lines()
+            .map(str::trim)
+        {
             match in_body {
                 false if line.is_empty() => in_body = true,
                 false if line.contains(": ") => {}
@@ -204,14 +223,30 @@ mod tests {
     impl Signer {
         fn new() -> Self {
             let signer = Self(tempfile::tempdir().unwrap());
-            signer.gpg(&["--quick-gen-key", "Test <test@example.com>", "ed25519", "sign", "never"], b"");
+            signer.gpg(
+                &[
+                    "--quick-gen-key",
+                    "Test <test@example.com>",
+                    "ed25519",
+                    "sign",
+                    "never",
+                ],
+                b"",
+            );
             signer
         }
 
         fn gpg(&self, arguments: &[&str], input: &[u8]) -> Vec<u8> {
             let mut child = Command::new("gpg")
                 .env("GNUPGHOME", self.0.path())
-                .args(["--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""])
+                .args([
+                    "--batch",
+                    "--quiet",
+                    "--pinentry-mode",
+                    "loopback",
+                    "--passphrase",
+                    "",
+                ])
                 .args(arguments)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -255,10 +290,7 @@ mod tests {
         // Two good messages in a row are not one.
         let twice = [message.clone(), message.clone()].concat();
         open(&twice, &[key.clone()]).unwrap_err();
-        let bomb = signer.gpg(
-            &["--sign", "--compress-algo", "bzip2"],
-            &vec![0; 8 << 20],
-        );
+        let bomb = signer.gpg(&["--sign", "--compress-algo", "bzip2"], &vec![0; 8 << 20]);
         assert!(bomb.len() < 10_000);
         open(&bomb, &[key]).unwrap_err();
     }

@@ -103,7 +103,10 @@ impl Claim {
         };
         Reference::parse(&name)
             .map(|reference| expanded(&reference))
-            .map_err(|error| Error::bad_content(format!("the signature is for `{}`", clip(&self.identity))).caused_by(error))
+            .map_err(|error| {
+                Error::bad_content(format!("the signature is for `{}`", clip(&self.identity)))
+                    .caused_by(error)
+            })
     }
 }
 
@@ -125,7 +128,8 @@ pub(crate) fn expanded(reference: &Reference) -> Reference {
 /// The members of an object that has these and no others.
 fn exactly<'a>(value: &'a Value, names: &[&str]) -> Option<&'a Value> {
     let object = value.as_object()?;
-    let is_exact = object.len() == names.len() && names.iter().all(|name| object.contains_key(*name));
+    let is_exact =
+        object.len() == names.len() && names.iter().all(|name| object.contains_key(*name));
     is_exact.then_some(value)
 }
 
@@ -186,7 +190,10 @@ mod tests {
     #[test]
     fn names_of_docker_hub_are_one() {
         for (text, full) in [
-            ("index.docker.io/library/busybox", "docker.io/library/busybox"),
+            (
+                "index.docker.io/library/busybox",
+                "docker.io/library/busybox",
+            ),
             ("busybox:1", "docker.io/library/busybox:1"),
             ("docker.io/a/b", "docker.io/a/b"),
             ("localhost:5000/x", "localhost:5000/x"),

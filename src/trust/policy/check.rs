@@ -69,9 +69,9 @@ fn meets(requirement: &Requirement, subject: &Subject, signatures: &Signatures) 
     match requirement {
         Requirement::AcceptAnything => Ok(()),
         Requirement::Reject => Err(denied("it rejects all images there".to_owned())),
-        Requirement::Unsupported(what) => {
-            Err(denied(format!("it asks for {what}, which is not supported")))
-        }
+        Requirement::Unsupported(what) => Err(denied(format!(
+            "it asks for {what}, which is not supported"
+        ))),
         Requirement::Signed { by, keys, identity } => {
             let keys = read_keys(keys)?;
             let outcomes: Vec<Result<()>> = match by {
@@ -150,7 +150,10 @@ pub(crate) fn open_sigstore(signature: &Signature, keys: &[PublicKey]) -> Result
 fn fits(claim: &Claim, subject: &Subject, identity: &SignedIdentity) -> Result<()> {
     let denied = |why: String| Err(Error::new(Kind::Denied, why));
     if !subject.digests.contains(&claim.digest) {
-        return denied(format!("a signature is for another image, {}", claim.digest));
+        return denied(format!(
+            "a signature is for another image, {}",
+            claim.digest
+        ));
     }
     let signed = claim.reference()?;
     let asked = subject.reference.as_ref().map(expanded);

@@ -72,8 +72,9 @@ impl SignedIdentity {
         match (self, asked) {
             (Self::ExactReference { docker_reference }, _) => named(docker_reference)
                 .is_some_and(|expected| has_tag(signed) && expected == *signed),
-            (Self::ExactRepository { docker_repository }, _) => named(docker_repository)
-                .is_some_and(|expected| expected.name() == signed.name()),
+            (Self::ExactRepository { docker_repository }, _) => {
+                named(docker_repository).is_some_and(|expected| expected.name() == signed.name())
+            }
             (_, None) => false,
             (Self::Exact {}, Some(asked)) => has_tag(asked) && asked == signed,
             (Self::RepoDigestOrExact {}, Some(asked)) => repo_digest_or_exact(asked, signed),
@@ -183,7 +184,10 @@ mod tests {
             r#"{"type":"exactReference"}"#,
             r#"{}"#,
         ] {
-            assert!(serde_json::from_str::<SignedIdentity>(bad).is_err(), "{bad}");
+            assert!(
+                serde_json::from_str::<SignedIdentity>(bad).is_err(),
+                "{bad}"
+            );
         }
         let untagged = r#"{"type":"exactReference","dockerReference":"q.io/a"}"#;
         assert!(rule(untagged).check().is_err());

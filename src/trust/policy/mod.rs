@@ -98,7 +98,9 @@ impl Policy {
             .path("read the signature policy", path)?;
         let source = path.display().to_string();
         if bytes.len() as u64 > MAX_POLICY {
-            return Err(Error::bad_content(format!("{source} is too long for a policy")));
+            return Err(Error::bad_content(format!(
+                "{source} is too long for a policy"
+            )));
         }
         Self::parse(&bytes, source)
     }
@@ -156,8 +158,8 @@ impl Policy {
 impl Requirements<'_> {
     /// Whether signatures of this scheme have to be fetched.
     pub(crate) fn needs(&self, scheme: Scheme) -> bool {
-        self.list
-            .iter()
-            .any(|requirement| matches!(requirement, Requirement::Signed { by, .. } if *by == scheme))
+        self.list.iter().any(
+            |requirement| matches!(requirement, Requirement::Signed { by, .. } if *by == scheme),
+        )
     }
 }

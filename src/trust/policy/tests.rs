@@ -77,7 +77,10 @@ fn the_most_specific_scope_decides() {
 
 #[test]
 fn a_signature_must_be_by_the_key_for_the_image_and_for_the_name() {
-    let (key, other) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
+    let (key, other) = (
+        PrivateKey::generate().unwrap(),
+        PrivateKey::generate().unwrap(),
+    );
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("key.pub");
     std::fs::write(&path, key.public().unwrap().to_pem()).unwrap();
