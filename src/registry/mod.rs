@@ -9,5 +9,6 @@ pub(crate) mod config_file;
 pub(crate) mod credentials;
 pub(crate) mod layout;
 pub(crate) mod registries;
+pub(crate) mod tls;
 
 pub(crate) use client::{Client, ClientOptions, Repository, Target};

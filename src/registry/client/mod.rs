@@ -4,12 +4,38 @@
 //! when it is asked to, goes through mirrors for reading, and reports errors that name registry,
 //! repository and the source of the credentials. Must not know what manifests mean.
 
-use std::io::Read;
+mod auth;
+mod blob_reader;
+mod blob_stream;
+mod challenge;
+mod documents;
+mod failure;
+mod hosts;
+mod http;
+mod pages;
+mod ranges;
+mod referrers;
+mod retry;
+mod tokens;
+mod upload;
+mod upload_body;
 
-use crate::error::Result;
+use std::io::Read;
+use std::sync::Arc;
+
+use ::http::Method;
+use reqwest::Url;
+
+use crate::error::{Error, Kind, Result};
 use crate::image::{Descriptor, Digest, Reference};
+use crate::registry::client::blob_reader::BlobReader;
+use crate::registry::client::blob_stream::{BlobStream, Source};
+use crate::registry::client::challenge::Scopes;
+use crate::registry::client::hosts::{Pace, Shared};
+use crate::registry::client::http::{Ask, Place};
+use crate::registry::client::upload::Upload;
 use crate::registry::credentials::Credentials;
-use crate::registry::registries::Registries;
+use crate::registry::registries::{Endpoint, Registries, Route};
 
 /// What a client is made of.
 #[derive(Clone, Debug, Default)]
@@ -28,11 +54,24 @@ pub(crate) struct ClientOptions {
 
 /// Connections to any number of registries. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Client {}
+pub(crate) struct Client {
+    shared: Arc<Shared>,
+}
 
 /// One repository. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Repository {}
+pub(crate) struct Repository {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    /// `registry/repository` as people say it.
+    name: String,
+    /// Mirrors in order, the origin last.
+    read: Vec<Place>,
+    write: Place,
+}
 
 /// What is asked for in a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,41 +105,168 @@ pub(crate) type BlobOpener<'a> = dyn Fn(u64) -> Result<Box<dyn Read + Send + 'st
 impl Client {
     /// Makes a client. Connects to nothing.
     pub(crate) fn new(options: ClientOptions) -> Result<Self> {
-        todo!()
+        Ok(Self::with_pace(options, Pace::default()))
+    }
+
+    fn with_pace(options: ClientOptions, pace: Pace) -> Self {
+        Self {
+            shared: Arc::new(Shared::new(options, pace)),
+        }
     }
 
     /// The repository of `reference` (which has a registry). A registry that the configuration
     /// blocks is an error.
     pub(crate) fn repository(&self, reference: &Reference) -> Result<Repository> {
-        todo!()
+        let route = self.shared.options.registries.route(reference)?;
+        self.routed(reference.name(), &route)
+    }
+
+    fn routed(&self, name: String, route: &Route) -> Result<Repository> {
+        let write = self.place(&route.write, false)?;
+        let last = route.read.len().saturating_sub(1);
+        let places = route.read.iter().enumerate();
+        let read: Result<Vec<Place>> = places
+            .map(|(at, endpoint)| self.place(endpoint, at < last))
+            .collect();
+        let mut read = read?;
+        if read.is_empty() {
+            read.push(write.clone());
+        }
+        Ok(Repository {
+            inner: Arc::new(Inner {
+                shared: Arc::clone(&self.shared),
+                name,
+                read,
+                write,
+            }),
+        })
+    }
+
+    fn place(&self, endpoint: &Endpoint, mirror: bool) -> Result<Place> {
+        Ok(Place {
+            shared: Arc::clone(&self.shared),
+            host: self.shared.host(endpoint)?,
+            repository: endpoint.repository.clone(),
+            by_digest: endpoint.by_digest,
+            by_tag: endpoint.by_tag,
+            mirror,
+        })
+    }
+
+    /// A place for what is asked of `registry` as a whole.
+    fn whole(&self, registry: &str) -> Result<Place> {
+        let any = Reference::parse(&format!("{registry}/any"))
+            .ok()
+            .filter(|reference| reference.registry() == Some(registry))
+            .ok_or_else(|| {
+                Error::usage(format!("`{registry}` is not a registry's name"))
+                    .hint("a registry is HOST or HOST:PORT")
+            })?;
+        let route = self.shared.options.registries.route(&any)?;
+        let mut endpoint = route.write;
+        endpoint.repository = String::new();
+        self.place(&endpoint, false)
     }
 
     /// Asks `registry` whether it takes our credentials (`GET /v2/`).
     pub(crate) fn check_login(&self, registry: &str) -> Result<()> {
-        todo!()
+        check_login(&self.whole(registry)?)
     }
 
     /// All repositories of `registry`, through every page (`GET /v2/_catalog`).
     pub(crate) fn catalog(&self, registry: &str) -> Result<Vec<String>> {
-        todo!()
+        self.shared.run(self.whole(registry)?.catalog())
     }
+}
+
+fn check_login(place: &Place) -> Result<()> {
+    let doing = format!("cannot log in to {}", place.name());
+    place.shared.run(async {
+        let url = place.url("").await;
+        let url = url.map_err(|failure| failure.error.context(doing.clone()))?;
+        place
+            .ask(&Ask::new(doing, Method::GET, url, Scopes::default()))
+            .await
+    })?;
+    Ok(())
 }
 
 impl Repository {
     /// `registry/repository`, for messages.
     pub(crate) fn name(&self) -> String {
-        todo!()
+        self.inner.name.clone()
+    }
+
+    /// The places to read from: those that could not be reached lately go last.
+    fn places(&self, serves: impl Fn(&Place) -> bool) -> Vec<Place> {
+        let mut places: Vec<Place> = self
+            .inner
+            .read
+            .iter()
+            .filter(|place| serves(place))
+            .cloned()
+            .collect();
+        if places.is_empty() {
+            places.push(self.inner.write.clone());
+        }
+        places.sort_by_key(|place| place.host.is_down());
+        if let Some((last, others)) = places.split_last_mut() {
+            last.mirror = false;
+            for other in others {
+                other.mirror = true;
+            }
+        }
+        places
+    }
+
+    /// Asks one place after another; the error is the last one's.
+    fn read<T>(
+        &self,
+        serves: impl Fn(&Place) -> bool,
+        ask: impl AsyncFn(&Place) -> Result<T>,
+    ) -> Result<T> {
+        self.inner.shared.run(async {
+            let mut last = None;
+            for place in self.places(serves) {
+                let answer = ask(&place).await;
+                place.host.note(answer.as_ref().err());
+                match answer {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => {
+                        tracing::debug!("{error}");
+                        last = Some(error);
+                    }
+                }
+            }
+            Err(last.unwrap_or_else(|| Error::failed("there is no place to read from")))
+        })
+    }
+
+    fn read_target<T>(&self, target: &Target, ask: impl AsyncFn(&Place) -> Result<T>) -> Result<T> {
+        let by_digest = matches!(target, Target::Digest(_));
+        let serves = |place: &Place| {
+            if by_digest {
+                place.by_digest
+            } else {
+                place.by_tag
+            }
+        };
+        self.read(serves, ask)
     }
 
     /// Reads a manifest or index, at most [`crate::image::manifest::MAX_DOCUMENT`] bytes; asked for
     /// by digest, its digest is checked. Docker schema 1 is refused by name.
     pub(crate) fn document(&self, target: &Target) -> Result<RemoteDocument> {
-        todo!()
+        self.read_target(target, async |place| place.document(target).await)
     }
 
     /// The descriptor behind `target` without its content (HEAD); `None` when it is not there.
     pub(crate) fn head(&self, target: &Target) -> Result<Option<Descriptor>> {
-        todo!()
+        match self.read_target(target, async |place| place.head(target).await) {
+            Ok(descriptor) => Ok(Some(descriptor)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The bytes of a blob from `offset` on. Goes on by itself after cuts and through mirrors, reads
@@ -111,12 +277,51 @@ impl Repository {
         descriptor: &Descriptor,
         offset: u64,
     ) -> Result<Box<dyn Read + Send + 'static>> {
-        todo!()
+        let doing = format!(
+            "cannot read blob {} of {}",
+            descriptor.digest, self.inner.name
+        );
+        let left = descriptor.size.checked_sub(offset).ok_or_else(|| {
+            Error::failed("there are not so many bytes in it").context(doing.clone())
+        })?;
+        let places = self.places(|_| true);
+        // Foreign servers are told nothing and asked by https only (CVE-2020-15157).
+        let foreign = descriptor.urls.iter().filter_map(|url| {
+            let url = Url::parse(url).ok().filter(|url| url.scheme() == "https")?;
+            Some(Source::Foreign(self.inner.write.clone(), url))
+        });
+        let sources = places.iter().cloned().map(Source::Registry).chain(foreign);
+        let digest = descriptor.digest.clone();
+        let stream = BlobStream::new(
+            doing.clone(),
+            sources.collect(),
+            digest,
+            descriptor.size,
+            offset,
+        );
+        let mut stream = stream.ok_or_else(|| Error::failed(doing))?;
+        self.inner.shared.run(stream.start())?;
+        let reader = BlobReader::new(stream, left, Arc::clone(&self.inner.shared))?;
+        Ok(Box::new(reader))
     }
 
     /// The size of a blob that is there (HEAD).
     pub(crate) fn blob_size(&self, digest: &Digest) -> Result<Option<u64>> {
-        todo!()
+        let found = self.read(
+            |_| true,
+            async |place| {
+                let scopes = Scopes::repository(&place.repository, "pull");
+                let size = place.blob_size(digest, &scopes).await?;
+                size.ok_or_else(|| {
+                    Error::not_found(format!("{} has no blob {digest}", place.name()))
+                })
+            },
+        );
+        match found {
+            Ok(size) => Ok(Some(size)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Brings a blob in: asks whether it is there, then tries to mount it from the repositories
@@ -128,7 +333,7 @@ impl Repository {
         open: &BlobOpener<'_>,
         sent: &(dyn Fn(u64) + Sync),
     ) -> Result<Pushed> {
-        todo!()
+        Upload::run(&self.inner.write, descriptor, mount_from, open, sent)
     }
 
     /// Puts a manifest or index under a tag or its digest. Returns whether the registry indexed its
@@ -139,12 +344,13 @@ impl Repository {
         media_type: &str,
         bytes: &[u8],
     ) -> Result<bool> {
-        todo!()
+        let put = self.inner.write.put_document(target, media_type, bytes);
+        self.inner.shared.run(put)
     }
 
     /// All tags, through every page, as the registry orders them.
     pub(crate) fn tags(&self) -> Result<Vec<String>> {
-        todo!()
+        self.read(|place| place.by_tag, async |place| place.tags().await)
     }
 
     /// What refers to `subject`, by the referrers API or the tag that stands for it.
@@ -153,7 +359,9 @@ impl Repository {
         subject: &Digest,
         artifact_type: Option<&str>,
     ) -> Result<Vec<Descriptor>> {
-        todo!()
+        // A mirror may not have all of them: the origin is asked.
+        let found = self.inner.write.referrers(subject, artifact_type);
+        self.inner.shared.run(found)
     }
 
     /// Puts a manifest that has a subject, and adds it to the tag that stands for the referrers API
@@ -164,11 +372,15 @@ impl Repository {
         media_type: &str,
         bytes: &[u8],
     ) -> Result<Digest> {
-        todo!()
+        let put = self.inner.write.put_referrer(subject, media_type, bytes);
+        self.inner.shared.run(put)
     }
 
     /// Removes a tag, or a manifest by its digest.
     pub(crate) fn delete(&self, target: &Target) -> Result<()> {
-        todo!()
+        self.inner.shared.run(self.inner.write.delete(target))
     }
 }
+
+#[cfg(test)]
+mod tests;

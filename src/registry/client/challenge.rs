@@ -1,0 +1,234 @@
+//! `WWW-Authenticate` (RFC 9110 §11.6.1) and the scopes of registry tokens: text to values and back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use http::{HeaderMap, header};
+
+/// A longer header is not read.
+const LONGEST: usize = 8 << 10;
+
+/// What a registry asks of somebody who wants in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Challenge {
+    Basic,
+    /// A token from `realm`.
+    Bearer {
+        realm: String,
+        service: Option<String>,
+        scopes: Scopes,
+    },
+}
+
+/// Permissions, `type:name` to actions, as `repository:team/app` to `pull` and `push`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Scopes(BTreeMap<String, BTreeSet<String>>);
+
+impl Scopes {
+    /// `actions` (parted by commas) on a repository.
+    pub(super) fn repository(name: &str, actions: &str) -> Self {
+        let mut scopes = Self::default();
+        scopes.add(&format!("repository:{name}"), actions);
+        scopes
+    }
+
+    /// Reads scopes parted by spaces. The name may hold colons (a port).
+    pub(super) fn parse(text: &str) -> Self {
+        let mut scopes = Self::default();
+        for scope in text.split_ascii_whitespace() {
+            if let Some((resource, actions)) = scope.rsplit_once(':') {
+                scopes.add(resource, actions);
+            }
+        }
+        scopes
+    }
+
+    fn add(&mut self, resource: &str, actions: &str) {
+        let known = self.0.entry(resource.to_owned()).or_default();
+        known.extend(
+            actions
+                .split(',')
+                .filter(|action| !action.is_empty())
+                .map(str::to_owned),
+        );
+    }
+
+    /// What either permits.
+    pub(super) fn union(mut self, other: &Self) -> Self {
+        for (resource, actions) in &other.0 {
+            let known = self.0.entry(resource.clone()).or_default();
+            known.extend(actions.iter().cloned());
+        }
+        self
+    }
+
+    /// One text per resource: `repository:team/app:pull,push`.
+    pub(super) fn texts(&self) -> Vec<String> {
+        self.0
+            .iter()
+            .map(|(resource, actions)| {
+                let actions: Vec<&str> = actions.iter().map(String::as_str).collect();
+                format!("{resource}:{}", actions.join(","))
+            })
+            .collect()
+    }
+}
+
+/// The challenge of an answer that we can meet best: a token goes before a password.
+pub(super) fn of_headers(headers: &HeaderMap) -> Option<Challenge> {
+    let mut basic = None;
+    for value in headers.get_all(header::WWW_AUTHENTICATE) {
+        let text = value.to_str().ok().filter(|text| text.len() <= LONGEST);
+        for (scheme, parameters) in parse(text.unwrap_or_default()) {
+            if scheme.eq_ignore_ascii_case("basic") {
+                basic = Some(Challenge::Basic);
+            } else if scheme.eq_ignore_ascii_case("bearer")
+                && let Some(realm) = parameters.get("realm")
+            {
+                return Some(Challenge::Bearer {
+                    realm: realm.clone(),
+                    service: parameters.get("service").cloned(),
+                    scopes: Scopes::parse(parameters.get("scope").map_or("", String::as_str)),
+                });
+            }
+        }
+    }
+    basic
+}
+
+/// The schemes with their parameters, names in small letters. What follows a mistake is not read.
+fn parse(text: &str) -> Vec<(String, BTreeMap<String, String>)> {
+    let mut found: Vec<(String, BTreeMap<String, String>)> = Vec::new();
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start_matches([' ', '\t', ',']);
+        let (word, after) = token(rest);
+        if word.is_empty() {
+            return found;
+        }
+        let Some(value) = after.trim_start().strip_prefix('=') else {
+            found.push((word.to_owned(), BTreeMap::new()));
+            rest = after;
+            continue;
+        };
+        let (Some((_, parameters)), Some((value, after))) =
+            (found.last_mut(), parameter_value(value.trim_start()))
+        else {
+            return found;
+        };
+        // Given twice, the first counts: a proxy may append, it must not replace.
+        parameters.entry(word.to_ascii_lowercase()).or_insert(value);
+        rest = after;
+    }
+}
+
+fn token(text: &str) -> (&str, &str) {
+    let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    text.split_at(text.find(|c| !is_token(c)).unwrap_or(text.len()))
+}
+
+/// A token or quoted string, and what follows it.
+fn parameter_value(text: &str) -> Option<(String, &str)> {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let (word, rest) = token(text);
+        return (!word.is_empty()).then(|| (word.to_owned(), rest));
+    };
+    let mut value = String::new();
+    let mut characters = quoted.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((value, &quoted[at + 1..])),
+            '\\' => value.push(characters.next()?.1),
+            _ => value.push(character),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn challenge(values: &[&str]) -> Option<Challenge> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(header::WWW_AUTHENTICATE, value.parse().unwrap());
+        }
+        of_headers(&headers)
+    }
+
+    fn bearer(realm: &str, service: Option<&str>, scopes: &str) -> Option<Challenge> {
+        Some(Challenge::Bearer {
+            realm: realm.to_owned(),
+            service: service.map(str::to_owned),
+            scopes: Scopes::parse(scopes),
+        })
+    }
+
+    #[test]
+    fn challenges_are_read() {
+        let hub = r#"Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="repository:library/nginx:pull""#;
+        let expected = bearer(
+            "https://auth.docker.io/token",
+            Some("registry.docker.io"),
+            "repository:library/nginx:pull",
+        );
+        assert_eq!(challenge(&[hub]), expected);
+        assert_eq!(challenge(&["Basic realm=\"x\"", hub]), expected);
+        assert_eq!(challenge(&[&format!("Basic realm=x, {hub}")]), expected);
+        assert_eq!(
+            challenge(&["basic realm=\"a \\\" b, Bearer\""]),
+            Some(Challenge::Basic)
+        );
+        assert_eq!(
+            challenge(&["bearer  REALM = \"https://a/t\" , error=\"insufficient_scope\""]),
+            bearer("https://a/t", None, "")
+        );
+        assert_eq!(
+            challenge(&["Bearer realm=\"https://a\",realm=\"https://b\""]),
+            bearer("https://a", None, "")
+        );
+    }
+
+    #[test]
+    fn what_is_no_challenge_for_us_is_none() {
+        for text in [
+            "",
+            "Negotiate",
+            "Negotiate YII=, x",
+            "Bearer",
+            "Bearer realm=\"https://a",
+            "=,=",
+            "Bearer service=x",
+        ] {
+            assert_eq!(challenge(&[text]), None, "{text}");
+        }
+        assert_eq!(challenge(&[]), None);
+        let long = format!("Bearer realm=\"https://a/{}\"", "x".repeat(LONGEST));
+        assert_eq!(challenge(&[&long]), None);
+    }
+
+    #[test]
+    fn no_header_makes_the_parser_panic() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            if let Ok(value) = http::HeaderValue::from_bytes(bytes) {
+                let mut headers = HeaderMap::new();
+                headers.insert(header::WWW_AUTHENTICATE, value);
+                let _ = of_headers(&headers);
+            }
+        });
+    }
+
+    #[test]
+    fn scopes_are_joined() {
+        let scopes = Scopes::repository("a/b", "push,pull").union(&Scopes::parse(
+            "repository:a/b:delete repository:h:5000/c:pull junk",
+        ));
+        assert_eq!(
+            scopes.texts(),
+            [
+                "repository:a/b:delete,pull,push",
+                "repository:h:5000/c:pull"
+            ]
+        );
+    }
+}

@@ -1,0 +1,316 @@
+//! What all requests of one client share: the runtime, connections, and what is known of each host.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::{Method, StatusCode};
+use reqwest::Url;
+use tokio::runtime::Runtime;
+
+use crate::error::{Error, IoContext as _, Kind, Result};
+use crate::registry::client::ClientOptions;
+use crate::registry::client::auth::Auth;
+use crate::registry::client::failure::Failure;
+use crate::registry::registries::{Certificates, Endpoint};
+use crate::registry::tls;
+
+/// The name by which people and credential files know [`HUB_ENDPOINT`].
+const HUB: &str = "docker.io";
+const HUB_ENDPOINT: &str = "registry-1.docker.io";
+/// A host that could not be reached is asked last for so long.
+const DOWN: Duration = Duration::from_secs(60);
+
+/// How long to wait for what.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    pub(super) connect: Duration,
+    /// To the head of an answer.
+    pub(super) answer: Duration,
+    /// To the head of the answer to a write: a registry may move gigabytes before it gives it.
+    pub(super) write_answer: Duration,
+    /// Within a body, either way.
+    pub(super) silence: Duration,
+    /// Bytes that have to come within the time of `silence`, lest they only keep us waiting.
+    pub(super) least: u64,
+    /// Before the second try.
+    pub(super) first_pause: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(20),
+            answer: Duration::from_secs(60),
+            write_answer: Duration::from_secs(300),
+            silence: Duration::from_secs(60),
+            least: 16 << 10,
+            first_pause: Duration::from_millis(250),
+        }
+    }
+}
+
+/// What all repositories of one client share.
+pub(super) struct Shared {
+    pub(super) options: ClientOptions,
+    pub(super) pace: Pace,
+    runtime: OnceLock<Runtime>,
+    starting: Mutex<()>,
+    connections: Mutex<HashMap<(bool, Certificates), reqwest::Client>>,
+    hosts: Mutex<HashMap<(String, bool, Certificates), Arc<Host>>>,
+    /// Pieces of large blobs that may be held in memory at once, by all readers together.
+    pub(super) pieces: Arc<tokio::sync::Semaphore>,
+}
+
+impl Drop for Shared {
+    /// The last owner may be one of the runtime's own tasks, or somebody else's: never wait.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(options: ClientOptions, pace: Pace) -> Self {
+        Self {
+            options,
+            pace,
+            runtime: OnceLock::new(),
+            starting: Mutex::new(()),
+            connections: Mutex::default(),
+            hosts: Mutex::default(),
+            pieces: Arc::new(tokio::sync::Semaphore::new(
+                crate::registry::client::ranges::PIECES,
+            )),
+        }
+    }
+
+    /// The runtime, started when it is first needed.
+    pub(super) fn runtime(&self) -> Result<&Runtime> {
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(runtime) = self.runtime.get() {
+            return Ok(runtime);
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("registry")
+            .enable_all()
+            .build()
+            .doing(|| "cannot start the network runtime".to_owned())?;
+        Ok(self.runtime.get_or_init(|| runtime))
+    }
+
+    /// Runs a request to its end in the calling thread, which must not be one of a runtime's.
+    pub(super) fn run<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+        self.runtime()?.block_on(future)
+    }
+
+    /// A pool of connections with these certificates.
+    pub(super) fn connection(
+        &self,
+        insecure: bool,
+        certificates: &Certificates,
+    ) -> Result<reqwest::Client> {
+        let key = (insecure, certificates.clone());
+        let mut connections = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = connections.get(&key) {
+            return Ok(connection.clone());
+        }
+        let builder = tls::with_certificates(tls::builder()?, certificates)?;
+        let connection = tls::with_proxies(builder, &self.options.proxies)?
+            .tls_danger_accept_invalid_certs(insecure)
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .referer(false)
+            // The flow control of HTTP/2 makes one stream of many bytes slow.
+            .http1_only()
+            .tcp_nodelay(true)
+            .connect_timeout(self.pace.connect)
+            .build()
+            .map_err(|error| Error::failed("cannot make an HTTP client").caused_by(error))?;
+        connections.insert(key, connection.clone());
+        Ok(connection)
+    }
+
+    /// What is known of an endpoint's host.
+    pub(super) fn host(&self, endpoint: &Endpoint) -> Result<Arc<Host>> {
+        let insecure = match self.options.tls_verify {
+            Some(verify) => !verify,
+            None => endpoint.insecure,
+        };
+        let key = (
+            endpoint.host.clone(),
+            insecure,
+            endpoint.certificates.clone(),
+        );
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(host) = hosts.get(&key) {
+            return Ok(Arc::clone(host));
+        }
+        let host = Arc::new(Host {
+            name: endpoint.host.clone(),
+            insecure,
+            certificates: endpoint.certificates.clone(),
+            connection: self.connection(insecure, &endpoint.certificates)?,
+            base: tokio::sync::OnceCell::new(),
+            auth: Auth::default(),
+            down: Mutex::new(None),
+            private: AtomicBool::new(false),
+        });
+        hosts.insert(key, Arc::clone(&host));
+        Ok(host)
+    }
+}
+
+/// One host that speaks the protocol.
+pub(super) struct Host {
+    /// `host[:port]`.
+    pub(super) name: String,
+    pub(super) insecure: bool,
+    pub(super) certificates: Certificates,
+    pub(super) connection: reqwest::Client,
+    base: tokio::sync::OnceCell<Url>,
+    pub(super) auth: Auth,
+    down: Mutex<Option<Instant>>,
+    /// Whether it was seen at a private address.
+    private: AtomicBool,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Host {
+    /// The name under which its credentials are filed.
+    pub(super) fn registry(&self) -> &str {
+        if self.name == HUB_ENDPOINT {
+            HUB
+        } else {
+            &self.name
+        }
+    }
+
+    /// `scheme://host/`. An insecure host is asked once which scheme it speaks.
+    pub(super) async fn base(&self, pace: &Pace) -> Result<&Url, Failure> {
+        self.base
+            .get_or_try_init(async || {
+                let secure = self.url("https")?;
+                if !self.insecure {
+                    return Ok(secure);
+                }
+                let plain = self.url("http")?;
+                if is_loopback(&secure) {
+                    // A server of TLS says 400 to plain HTTP, if it says anything.
+                    match self.probe(&plain, pace).await {
+                        Ok(status) if status != StatusCode::BAD_REQUEST => Ok(plain),
+                        other => match self.probe(&secure, pace).await {
+                            Ok(_) => Ok(secure),
+                            Err(_) if other.is_ok() => Ok(plain),
+                            Err(_) => Err(other
+                                .err()
+                                .unwrap_or_else(|| Error::failed("no scheme is spoken").into())),
+                        },
+                    }
+                } else {
+                    match self.probe(&secure, pace).await {
+                        Ok(_) => Ok(secure),
+                        Err(failure) => match self.probe(&plain, pace).await {
+                            Ok(_) => Ok(plain),
+                            Err(_) => Err(failure),
+                        },
+                    }
+                }
+            })
+            .await
+    }
+
+    fn url(&self, scheme: &str) -> Result<Url> {
+        let url = Url::parse(&format!("{scheme}://{}/", self.name)).ok();
+        // Whatever else an URL can hold is not part of a host's name.
+        url.filter(|url| url.path() == "/" && url.username().is_empty() && url.query().is_none())
+            .ok_or_else(|| Error::usage(format!("`{}` is not a registry's address", self.name)))
+    }
+
+    async fn probe(&self, base: &Url, pace: &Pace) -> Result<StatusCode, Failure> {
+        let url = base
+            .join("v2/")
+            .map_err(|_| Error::usage(format!("`{}` is not a registry's address", self.name)))?;
+        let asked = self.connection.request(Method::GET, url).send();
+        match tokio::time::timeout(pace.answer, asked).await {
+            Ok(Ok(response)) => Ok(response.status()),
+            Ok(Err(error)) => Err(Failure::transport(&self.name, error)),
+            Err(_) => Err(Failure::silence(&self.name, pace.answer)),
+        }
+    }
+
+    /// Whether it is one that only this machine or its network can reach.
+    pub(super) fn is_private(&self, base: &Url) -> bool {
+        looks_private(base) || self.private.load(Ordering::Relaxed)
+    }
+
+    /// Remembers the address from which it answered.
+    pub(super) fn saw(&self, peer: Option<SocketAddr>) {
+        if peer.is_some_and(|peer| is_private(peer.ip())) {
+            self.private.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it could not be reached lately.
+    pub(super) fn is_down(&self) -> bool {
+        let down = *self.down.lock().unwrap_or_else(PoisonError::into_inner);
+        down.is_some_and(|since| since.elapsed() < DOWN)
+    }
+
+    /// Remembers whether it can be reached.
+    pub(super) fn note(&self, error: Option<&Error>) {
+        let down = error.is_some_and(|error| error.kind() == Kind::Network);
+        *self.down.lock().unwrap_or_else(PoisonError::into_inner) = down.then(Instant::now);
+    }
+}
+
+/// Whether an URL is of this machine.
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    host == "localhost"
+        || host
+            .trim_matches(['[', ']'])
+            .parse()
+            .is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+}
+
+/// Whether an address is one that only this machine or its network can reach.
+pub(super) fn is_private(address: std::net::IpAddr) -> bool {
+    match address {
+        std::net::IpAddr::V4(address) => {
+            address.is_loopback()
+                || address.is_private()
+                || address.is_link_local()
+                || address.is_unspecified()
+        }
+        std::net::IpAddr::V6(address) => match address.to_ipv4_mapped() {
+            Some(mapped) => is_private(mapped.into()),
+            None => {
+                address.is_loopback()
+                    || address.is_unique_local()
+                    || address.is_unicast_link_local()
+                    || address.is_unspecified()
+            }
+        },
+    }
+}
+
+/// Whether an URL names, by its looks, a place that only this machine or its network can reach.
+pub(super) fn looks_private(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let host = host.trim_matches(['[', ']']).trim_end_matches('.');
+    host == "localhost" || host.ends_with(".localhost") || host.parse().is_ok_and(is_private)
+}

@@ -1,0 +1,187 @@
+//! A large blob by several connections: pieces ahead of the reader, few and bounded.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use http::StatusCode;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinHandle;
+
+use crate::error::Error;
+use crate::image::Digest;
+use crate::registry::client::blob_stream::{Source, content_range};
+use crate::registry::client::failure::Failure;
+use crate::registry::client::http::Place;
+
+/// Bytes of one piece.
+pub(super) const PIECE: u64 = 8 << 20;
+/// Pieces of one client that are in memory or on their way.
+pub(super) const PIECES: usize = 8;
+/// Pieces of one blob that are.
+const OF_ONE_BLOB: usize = 4;
+
+/// Pieces that are on their way, in order.
+pub(super) struct Ahead {
+    source: Source,
+    place: Place,
+    doing: String,
+    digest: Digest,
+    size: u64,
+    /// First byte that has not been given out.
+    position: u64,
+    /// First byte that nobody fetches yet.
+    frontier: u64,
+    pending: VecDeque<Pending>,
+    ready: VecDeque<Bytes>,
+    /// The place in memory of what is in `ready`.
+    held: Option<OwnedSemaphorePermit>,
+}
+
+struct Pending {
+    task: JoinHandle<Result<VecDeque<Bytes>, Failure>>,
+    permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        for pending in &self.pending {
+            pending.task.abort();
+        }
+    }
+}
+
+impl Ahead {
+    /// Starts fetching from `from` on; `None` when others use all the memory there is for this.
+    pub(super) fn start(
+        source: &Source,
+        place: &Place,
+        doing: &str,
+        digest: &Digest,
+        from: u64,
+        size: u64,
+    ) -> Option<Self> {
+        let mut ahead = Self {
+            source: source.clone(),
+            place: place.clone(),
+            doing: doing.to_owned(),
+            digest: digest.clone(),
+            size,
+            position: from,
+            frontier: from,
+            pending: VecDeque::new(),
+            ready: VecDeque::new(),
+            held: None,
+        };
+        ahead.refill();
+        (!ahead.pending.is_empty()).then_some(ahead)
+    }
+
+    /// The first byte that [`Ahead::next`] gives.
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn refill(&mut self) {
+        while self.pending.len() < OF_ONE_BLOB && self.frontier < self.size {
+            let Ok(permit) = self.place.shared.pieces.clone().try_acquire_owned() else {
+                return;
+            };
+            let (from, to) = (self.frontier, (self.frontier + PIECE).min(self.size));
+            let (source, place) = (self.source.clone(), self.place.clone());
+            let (doing, digest, size) = (self.doing.clone(), self.digest.clone(), self.size);
+            let task = tokio::spawn(async move {
+                piece(&source, &place, &doing, &digest, from, to, size).await
+            });
+            self.pending.push_back(Pending { task, permit });
+            self.frontier = to;
+        }
+    }
+
+    /// The next bytes; `None` when there are none on their way.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            if let Some(bytes) = self.ready.pop_front() {
+                self.position += bytes.len() as u64;
+                return Ok(Some(bytes));
+            }
+            self.held = None;
+            self.refill();
+            let Some(pending) = self.pending.pop_front() else {
+                return Ok(None);
+            };
+            self.ready = pending
+                .task
+                .await
+                .map_err(|error| Error::failed("a download broke").caused_by(error))??;
+            self.held = Some(pending.permit);
+            self.refill();
+        }
+    }
+}
+
+/// Fetches bytes `from..to`.
+async fn piece(
+    source: &Source,
+    place: &Place,
+    doing: &str,
+    digest: &Digest,
+    from: u64,
+    to: u64,
+    size: u64,
+) -> Result<VecDeque<Bytes>, Failure> {
+    let mut chunks = VecDeque::new();
+    let mut position = from;
+    let mut tries = place.tries();
+    while position < to {
+        let before = position;
+        let fetched = fetch(
+            source,
+            place,
+            doing,
+            digest,
+            (&mut position, to, size),
+            &mut chunks,
+        );
+        if let Err(failure) = fetched.await {
+            if position > before {
+                tries.progressed();
+            }
+            place.pause(failure, &mut tries).await?;
+        }
+    }
+    Ok(chunks)
+}
+
+async fn fetch(
+    source: &Source,
+    place: &Place,
+    doing: &str,
+    digest: &Digest,
+    (position, to, size): (&mut u64, u64, u64),
+    chunks: &mut VecDeque<Bytes>,
+) -> Result<(), Failure> {
+    let mut response = source.get(doing, digest, *position, Some(to - 1)).await?;
+    let range = content_range(&response);
+    let fits = range.is_some_and(|(start, total)| {
+        start == *position && total.is_none_or(|total| total == size)
+    });
+    if response.status != StatusCode::PARTIAL_CONTENT || !fits {
+        return Err(Error::bad_content("other bytes came than were asked for").into());
+    }
+    while *position < to {
+        let Some(bytes) = response.chunk(place.shared.pace.silence).await? else {
+            return Err(Failure::passing(Error::bad_content(
+                "a range ended too early",
+            )));
+        };
+        let length = bytes.len() as u64;
+        if length > to - *position {
+            return Err(Error::bad_content("a range is longer than was asked for").into());
+        }
+        *position += length;
+        if length > 0 {
+            chunks.push_back(bytes);
+        }
+    }
+    Ok(())
+}

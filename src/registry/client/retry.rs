@@ -1,0 +1,120 @@
+//! How long to wait before a request is repeated, and how often it is.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode, header};
+
+/// Tries of one request, if the options do not say.
+pub(super) const DEFAULT_TRIES: u32 = 5;
+/// Tries at a mirror: behind it there is another place.
+pub(super) const MIRROR_TRIES: u32 = 2;
+/// No back-off is longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// A registry that wants us to wait longer is not obeyed.
+const LONGEST_WISH: Duration = Duration::from_secs(60);
+
+/// Counts the tries of one undertaking.
+#[derive(Debug)]
+pub(super) struct Tries {
+    made: u32,
+    limit: u32,
+    /// The pause after the first try.
+    first_pause: Duration,
+}
+
+impl Tries {
+    pub(super) fn new(limit: u32, first_pause: Duration) -> Self {
+        Self {
+            made: 0,
+            limit: limit.max(1),
+            first_pause,
+        }
+    }
+
+    /// Counts a try that failed. Returns how long to wait before the next, `None` if it was the
+    /// last. `wish` is what the registry asked for.
+    pub(super) fn failed(&mut self, wish: Option<Duration>) -> Option<Duration> {
+        self.made += 1;
+        if self.made >= self.limit {
+            return None;
+        }
+        let doubled = self.first_pause * (1 << (self.made - 1).min(10));
+        let pause = jittered(doubled.min(LONGEST_PAUSE));
+        Some(wish.map_or(pause, |wish| wish.min(LONGEST_WISH)))
+    }
+
+    /// Forgets the failures: something came through in between.
+    pub(super) fn progressed(&mut self) {
+        self.made = 0;
+    }
+
+    /// How many tries failed.
+    pub(super) fn made(&self) -> u32 {
+        self.made
+    }
+}
+
+/// Between a half and the whole of `pause`, so that many clients do not come back at once.
+fn jittered(pause: Duration) -> Duration {
+    let random = RandomState::new().build_hasher().finish() % 1000;
+    pause / 2 + pause / 2 * u32::try_from(random).unwrap_or(0) / 1000
+}
+
+/// Whether a request that got this answer is worth repeating.
+pub(super) fn may_pass(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504)
+}
+
+/// `Retry-After` (RFC 9110 §10.2.3): seconds or a date.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let then = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+    let seconds = then.as_second() - jiff::Timestamp::now().as_second();
+    u64::try_from(seconds).ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_end_and_start_again_after_progress() {
+        let mut tries = Tries::new(4, Duration::from_millis(100));
+        let pauses: Vec<_> = (0..3).map(|_| tries.failed(None).unwrap()).collect();
+        for (pause, most) in pauses.iter().zip([100, 200, 400]) {
+            let pause = pause.as_millis();
+            assert!(pause <= most && pause >= most / 2, "{pause} of {most}");
+        }
+        assert_eq!(tries.failed(None), None);
+        tries.progressed();
+        assert!(tries.failed(None).is_some());
+        let mut long = Tries::new(40, Duration::from_secs(1));
+        for _ in 0..39 {
+            assert!(long.failed(None).unwrap() <= LONGEST_PAUSE);
+        }
+    }
+
+    #[test]
+    fn the_registrys_wish_is_granted_up_to_a_minute() {
+        let mut tries = Tries::new(9, Duration::from_millis(1));
+        for (header, least, most) in [
+            ("7", 7, 7),
+            ("999999", 60, 60),
+            ("Fri, 31 Dec 2100 23:59:59 GMT", 60, 60),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::RETRY_AFTER, header.parse().unwrap());
+            let pause = tries.failed(retry_after(&headers)).unwrap().as_secs();
+            assert!((least..=most).contains(&pause), "{header}: {pause}");
+        }
+        for nonsense in ["-1", "soon", "Fri, 31 Dec 1999 23:59:59 GMT"] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::RETRY_AFTER, nonsense.parse().unwrap());
+            assert_eq!(retry_after(&headers), None, "{nonsense}");
+        }
+    }
+}

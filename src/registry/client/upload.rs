@@ -1,0 +1,396 @@
+//! Brings one blob in: looks, mounts, uploads, goes on after cuts (distribution-spec, "Pushing
+//! Blobs").
+//!
+//! The calling thread opens the source, a thread of the runtime reads it, a task sends it.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use reqwest::Url;
+
+use crate::error::{Error, Kind, Result};
+use crate::image::{Descriptor, Digest};
+use crate::registry::client::challenge::Scopes;
+use crate::registry::client::failure::Failure;
+use crate::registry::client::http::{Ask, Place, Response};
+use crate::registry::client::retry::Tries;
+use crate::registry::client::upload_body::{self, block};
+use crate::registry::client::{BlobOpener, Pushed};
+
+/// Up to so many bytes a blob goes in one request, and again from the start when that fails.
+const SMALL: u64 = 256 << 10;
+/// Repositories that are tried for a mount: each costs a request, and a scope in the token.
+const MOUNTS: usize = 4;
+/// The first size of chunks when the whole is too much for a registry or a proxy before it.
+const FIRST_CHUNK: u64 = 64 << 20;
+/// Smaller chunks are not tried.
+const LEAST_CHUNK: u64 = 1 << 20;
+/// After so many failures without a byte kept, the whole may be too much.
+const FAILURES_OF_THE_WHOLE: u32 = 2;
+/// How often progress is told.
+const TELL: Duration = Duration::from_millis(100);
+const MIN_CHUNK_HEADER: &str = "oci-chunk-min-length";
+
+/// What is uploaded, and by whom it is watched.
+pub(super) struct Upload<'a> {
+    place: &'a Place,
+    descriptor: &'a Descriptor,
+    open: &'a BlobOpener<'a>,
+    sent: &'a (dyn Fn(u64) + Sync),
+    doing: String,
+    scopes: Scopes,
+    /// The furthest byte that `sent` was told of.
+    told: u64,
+    /// Bytes per request; `None` is the whole.
+    chunk: Option<u64>,
+    /// What the registry wants at least in a request but the last.
+    least: u64,
+}
+
+/// An upload that the registry knows of.
+struct Session {
+    url: Url,
+    /// Bytes that it has.
+    offset: u64,
+}
+
+impl<'a> Upload<'a> {
+    /// Brings `descriptor` in; see [`crate::registry::client::Repository::push_blob`].
+    pub(super) fn run(
+        place: &'a Place,
+        descriptor: &'a Descriptor,
+        mount_from: &[String],
+        open: &'a BlobOpener<'a>,
+        sent: &'a (dyn Fn(u64) + Sync),
+    ) -> Result<Pushed> {
+        let donors: Vec<&str> = mount_from
+            .iter()
+            .map(String::as_str)
+            .filter(|name| !name.is_empty() && *name != place.repository)
+            .take(MOUNTS)
+            .collect();
+        let mut scopes = Scopes::repository(&place.repository, "pull,push");
+        for donor in &donors {
+            scopes = scopes.union(&Scopes::repository(donor, "pull"));
+        }
+        let digest = &descriptor.digest;
+        let mut upload = Self {
+            place,
+            descriptor,
+            open,
+            sent,
+            doing: format!("cannot push blob {digest} to {}", place.name()),
+            scopes,
+            told: 0,
+            chunk: None,
+            least: 0,
+        };
+        if place
+            .shared
+            .run(place.blob_size(digest, &upload.scopes))?
+            .is_some()
+        {
+            return Ok(Pushed::Existed);
+        }
+        let mut session = None;
+        for donor in &donors {
+            if let Some(abandoned) = session.take() {
+                upload.cancel(&abandoned);
+            }
+            match place.shared.run(upload.mount(donor))? {
+                Mount::Done => return Ok(Pushed::Mounted),
+                Mount::Session(begun) => session = Some(begun),
+                Mount::Refused => {}
+            }
+        }
+        let result = upload.upload(&mut session);
+        if let (Err(_), Some(session)) = (&result, &session) {
+            upload.cancel(session);
+        }
+        result.map(|()| Pushed::Uploaded)
+    }
+
+    fn ask(&self, method: Method, url: Url) -> Ask {
+        let mut ask = Ask::new(self.doing.clone(), method, url, self.scopes.clone());
+        ask.headers
+            .insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+        ask
+    }
+
+    async fn begin_at(&self, query: &[(&str, &str)]) -> Result<Response> {
+        let url = self.place.url("blobs/uploads/").await;
+        let mut url = url.map_err(|failure| failure.error.context(self.doing.clone()))?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        self.place.ask(&self.ask(Method::POST, url)).await
+    }
+
+    async fn mount(&mut self, donor: &str) -> Result<Mount> {
+        let digest = self.descriptor.digest.to_string();
+        let answer = self.begin_at(&[("mount", &digest), ("from", donor)]).await;
+        match answer {
+            Ok(response) if response.status == StatusCode::CREATED => Ok(Mount::Done),
+            Ok(response) => Ok(Mount::Session(self.session(&response).await?)),
+            // Registries without mounts say so in many ways; the upload will tell what is wrong.
+            Err(error) if error.kind() == Kind::Network => Err(error),
+            Err(_) => Ok(Mount::Refused),
+        }
+    }
+
+    async fn begin(&mut self) -> Result<Session> {
+        let response = self.begin_at(&[]).await?;
+        self.session(&response).await
+    }
+
+    /// The session that an answer tells of.
+    async fn session(&mut self, response: &Response) -> Result<Session> {
+        if let Some(least) = response
+            .text(MIN_CHUNK_HEADER)
+            .and_then(|text| text.parse().ok())
+        {
+            self.least = least;
+        }
+        let url = self.next_url(response).await;
+        let url = url.map_err(|failure| failure.error.context(self.doing.clone()))?;
+        Ok(Session { url, offset: 0 })
+    }
+
+    async fn next_url(&self, response: &Response) -> Result<Url, Failure> {
+        let home = self.place.base().await?;
+        let location = response.text(header::LOCATION.as_str()).unwrap_or_default();
+        self.place.location(&response.url, location, home)
+    }
+
+    fn upload(&mut self, session: &mut Option<Session>) -> Result<()> {
+        let mut tries = self.place.tries();
+        loop {
+            let current = match session.take() {
+                Some(current) => current,
+                None => self.place.shared.run(self.begin())?,
+            };
+            let current = session.insert(current);
+            let before = current.offset;
+            let failure = match self.send_all(current) {
+                Ok(()) => return Ok(()),
+                Err(failure) => failure,
+            };
+            let refound = self.refind(current, &failure)?;
+            if refound.is_some_and(|offset| offset > before) {
+                tries.progressed();
+            }
+            self.wait(failure, &mut tries)?;
+            match refound {
+                Some(offset) => current.offset = offset,
+                None => {
+                    *session = None;
+                    if self.is_there() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits before the next try; makes the chunks smaller if that may be the trouble.
+    fn wait(&mut self, mut failure: Failure, tries: &mut Tries) -> Result<()> {
+        let too_much = failure.status == Some(StatusCode::PAYLOAD_TOO_LARGE);
+        if too_much || (failure.again && tries.made() + 1 >= FAILURES_OF_THE_WHOLE) {
+            let smaller = match self.chunk {
+                None => FIRST_CHUNK.min(self.descriptor.size / 2),
+                Some(chunk) => chunk / 4,
+            };
+            if smaller >= LEAST_CHUNK.max(self.least) {
+                self.chunk = Some(smaller);
+                if too_much {
+                    return Ok(());
+                }
+            }
+        }
+        // The session is lost; a new one may go well.
+        failure.again |= matches!(
+            failure.status,
+            Some(StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE)
+        );
+        let waited = self.place.shared.run(self.place.pause(failure, tries));
+        waited.map_err(|error| error.context(self.doing.clone()))
+    }
+
+    fn send_all(&mut self, session: &mut Session) -> Result<(), Failure> {
+        let size = self.descriptor.size;
+        if size <= SMALL && session.offset == 0 {
+            return self.send_small(session);
+        }
+        while session.offset < size {
+            let chunk = self.chunk.map_or(u64::MAX, |chunk| chunk.max(self.least));
+            let length = chunk.min(size - session.offset);
+            self.send_chunk(session, length)?;
+        }
+        self.close(session, Vec::new().into())
+    }
+
+    fn send_small(&mut self, session: &Session) -> Result<(), Failure> {
+        let mut bytes = bytes::Bytes::new();
+        if self.descriptor.size > 0 {
+            bytes = block(&mut *(self.open)(0)?, self.descriptor.size)?;
+        }
+        self.close(session, bytes)?;
+        self.tell(self.descriptor.size);
+        Ok(())
+    }
+
+    /// PUTs the last bytes with the digest of all.
+    fn close(&self, session: &Session, body: bytes::Bytes) -> Result<(), Failure> {
+        let mut url = session.url.clone();
+        url.query_pairs_mut()
+            .append_pair("digest", &self.descriptor.digest.to_string());
+        let mut ask = self.ask(Method::PUT, url);
+        ask.headers
+            .insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        ask.headers.insert(header::CONTENT_TYPE, octets());
+        ask.body = body;
+        let runtime = self.place.shared.runtime()?;
+        runtime.block_on(self.place.attempt(&ask, None))?;
+        Ok(())
+    }
+
+    fn send_chunk(&mut self, session: &mut Session, length: u64) -> Result<(), Failure> {
+        let (size, start) = (self.descriptor.size, session.offset);
+        let mut ask = self.ask(Method::PATCH, session.url.clone());
+        ask.headers
+            .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        ask.headers.insert(header::CONTENT_TYPE, octets());
+        if length < size {
+            let range = format!("{start}-{}", start + length - 1);
+            let range = HeaderValue::try_from(range)
+                .map_err(|error| Error::failed("no range").caused_by(error))?;
+            ask.headers.insert(header::CONTENT_RANGE, range);
+        }
+        let reader = (self.open)(start)?;
+        let shared = &self.place.shared;
+        let (stream, local) = upload_body::stream(shared, reader, length)?;
+        let activity = std::sync::Arc::clone(&stream.activity);
+        let answer = shared.runtime()?.block_on(async {
+            let mut answer = std::pin::pin!(self.place.attempt(&ask, Some(stream)));
+            let mut told = self.told;
+            loop {
+                let answered = tokio::time::timeout(TELL, &mut answer).await;
+                let reached = start + activity.sent.load(Ordering::Relaxed);
+                if reached > told {
+                    (self.sent)(reached - told);
+                    told = reached;
+                }
+                if let Ok(answer) = answered {
+                    return (answer, told);
+                }
+            }
+        });
+        self.told = answer.1;
+        let response = answer.0.map_err(|failure| {
+            match local.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                Some(ours) => ours.into(),
+                None => failure,
+            }
+        })?;
+        let offset = kept(&response.headers).unwrap_or(start + length);
+        if offset <= start || offset > start + length {
+            return Err(Failure::passing(Error::bad_content(format!(
+                "the registry says that it has {offset} bytes after {} were sent",
+                start + length
+            ))));
+        }
+        session.offset = offset;
+        session.url = shared.runtime()?.block_on(self.next_url(&response))?;
+        Ok(())
+    }
+
+    fn tell(&mut self, reached: u64) {
+        if reached > self.told {
+            (self.sent)(reached - self.told);
+            self.told = reached;
+        }
+    }
+
+    /// Asks how much of a broken upload the registry kept; `None` when it knows nothing of it.
+    fn refind(&self, session: &mut Session, failure: &Failure) -> Result<Option<u64>> {
+        let worth = failure.again || failure.status == Some(StatusCode::PAYLOAD_TOO_LARGE);
+        if !worth || self.descriptor.size <= SMALL {
+            return Ok(None);
+        }
+        let mut ask = self.ask(Method::GET, session.url.clone());
+        ask.headers = HeaderMap::new();
+        let Ok(response) = self.place.shared.run(self.place.ask(&ask)) else {
+            return Ok(None);
+        };
+        let Some(offset) = kept(&response.headers).filter(|offset| *offset <= self.descriptor.size)
+        else {
+            return Ok(None);
+        };
+        if response.headers.contains_key(header::LOCATION) {
+            let url = self
+                .place
+                .shared
+                .runtime()?
+                .block_on(self.next_url(&response));
+            session.url = url.map_err(|failure| failure.error.context(self.doing.clone()))?;
+        }
+        Ok(Some(offset))
+    }
+
+    /// Whether the blob came in although its answer did not come out.
+    fn is_there(&self) -> bool {
+        let there = self.place.blob_size(&self.descriptor.digest, &self.scopes);
+        matches!(self.place.shared.run(there), Ok(Some(size)) if size == self.descriptor.size)
+    }
+
+    /// Tells the registry that nothing more will come; it would find out by itself some day.
+    fn cancel(&self, session: &Session) {
+        let ask = self.ask(Method::DELETE, session.url.clone());
+        let _ = self.place.shared.run(async {
+            self.place
+                .attempt(&ask, None)
+                .await
+                .map_err(|failure| failure.error)
+        });
+    }
+}
+
+enum Mount {
+    Done,
+    /// Not mounted; what the registry began instead.
+    Session(Session),
+    Refused,
+}
+
+fn octets() -> HeaderValue {
+    HeaderValue::from_static("application/octet-stream")
+}
+
+/// Bytes that the registry has, from `Range: 0-<last>`. docker-registry says `0-0` for none.
+fn kept(headers: &HeaderMap) -> Option<u64> {
+    let range = headers.get(header::RANGE)?.to_str().ok()?;
+    let range = range.strip_prefix("bytes=").unwrap_or(range);
+    let last: u64 = range.strip_prefix("0-")?.parse().ok()?;
+    Some(if last == 0 { 0 } else { last.checked_add(1)? })
+}
+
+impl Place {
+    /// The size of a blob that is there.
+    pub(super) async fn blob_size(&self, digest: &Digest, scopes: &Scopes) -> Result<Option<u64>> {
+        let doing = format!("cannot look for blob {digest} in {}", self.name());
+        let url = self.url(&format!("blobs/{digest}")).await;
+        let url = url.map_err(|failure| failure.error.context(doing.clone()))?;
+        let mut ask = Ask::new(doing.clone(), Method::HEAD, url, scopes.clone());
+        ask.understood = &[StatusCode::NOT_FOUND];
+        let response = self.ask(&ask).await?;
+        if response.status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        let size = response.length().ok_or_else(|| {
+            Error::bad_content("the registry does not tell its size").context(doing)
+        })?;
+        Ok(Some(size))
+    }
+}

@@ -1,0 +1,116 @@
+//! The body of an upload: read by a thread that may block, sent as it comes, watched as it goes.
+
+use std::io::Read;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::sync::mpsc;
+
+use crate::error::{Error, Result};
+use crate::registry::client::hosts::Shared;
+use crate::registry::client::http::{Activity, Stream};
+
+/// Bytes that are read at once.
+const BLOCK: u64 = 256 << 10;
+/// Blocks between the reading thread and the connection.
+const BLOCKS: usize = 8;
+
+/// What went wrong on our side, if anything did.
+pub(super) type LocalError = Arc<Mutex<Option<Error>>>;
+
+struct UploadBody {
+    blocks: mpsc::Receiver<Bytes>,
+    left: u64,
+    activity: Arc<Activity>,
+}
+
+/// A body of the next `length` bytes of `reader`.
+pub(super) fn stream(
+    shared: &Shared,
+    mut reader: Box<dyn Read + Send + 'static>,
+    length: u64,
+) -> Result<(Stream, LocalError)> {
+    let (sender, blocks) = mpsc::channel(BLOCKS);
+    let activity = Arc::new(Activity::default());
+    let local = LocalError::default();
+    let body = UploadBody {
+        blocks,
+        left: length,
+        activity: Arc::clone(&activity),
+    };
+    let told = Arc::clone(&local);
+    shared.runtime()?.spawn_blocking(move || {
+        let mut left = length;
+        while left > 0 {
+            match block(&mut reader, left) {
+                Ok(bytes) => {
+                    left -= bytes.len() as u64;
+                    if sender.blocking_send(bytes).is_err() {
+                        return;
+                    }
+                }
+                // The channel closes with bytes missing, which ends the request.
+                Err(error) => {
+                    *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    return;
+                }
+            }
+        }
+    });
+    let body = reqwest::Body::wrap(body);
+    Ok((Stream { body, activity }, local))
+}
+
+/// The next block, full unless it is the last of `left` bytes.
+pub(super) fn block(reader: &mut dyn Read, left: u64) -> Result<Bytes> {
+    let wanted = left.min(BLOCK);
+    let mut bytes = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
+    let read = reader
+        .take(wanted)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Error::io("cannot read what is to be uploaded", error))?;
+    if (read as u64) < wanted {
+        return Err(Error::bad_content(format!(
+            "what is to be uploaded ended {} bytes too early",
+            left - read as u64
+        )));
+    }
+    Ok(Bytes::from(bytes))
+}
+
+impl http_body::Body for UploadBody {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(Some(
+            match std::task::ready!(self.blocks.poll_recv(context)) {
+                Some(bytes) => {
+                    let length = bytes.len() as u64;
+                    self.left -= length;
+                    self.activity.sent.fetch_add(length, Ordering::Relaxed);
+                    Ok(Frame::data(bytes))
+                }
+                None => Err(std::io::ErrorKind::UnexpectedEof.into()),
+            },
+        ))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
