@@ -1,25 +1,35 @@
 //! A file of credentials: containers' `auth.json`, docker's `config.json`, and its ancestor
 //! `.dockercfg`. containers-auth.json(5).
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize as _;
+use serde_json::{Map, Value, json};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoContext as _, Result};
+use crate::fs::atomic::{self, Durability};
+use crate::fs::lock::{Lock, Mode};
+use crate::image::reference::DOCKER_HUB;
 use crate::registry::config_file;
-use crate::registry::credentials::lookup::{self, Malformed};
-use crate::registry::credentials::{Credential, Login};
+use crate::registry::credentials::helper::Helper;
+use crate::registry::credentials::lookup::{self, DOCKER_HUB_KEY, Malformed};
+use crate::registry::credentials::{Credential, Key, Secret};
 
 /// A file's whole content; members we do not know are kept.
-pub(super) struct AuthFile {
+pub(super) struct AuthFile<'a> {
     path: PathBuf,
     root: Map<String, Value>,
     legacy: bool,
+    search_path: &'a [PathBuf],
 }
 
-impl AuthFile {
-    /// Reads `path`; `None` when there is no such file. The error never shows the content.
-    pub(super) fn read(path: &Path) -> Result<Option<Self>> {
+impl<'a> AuthFile<'a> {
+    /// Reads `path`; `None` when there is no such file. Helpers are looked for in `search_path`.
+    /// The error never shows the content.
+    pub(super) fn read(path: &Path, search_path: &'a [PathBuf]) -> Result<Option<Self>> {
         let Some(text) = config_file::text(path)? else {
             return Ok(None);
         };
@@ -35,33 +45,145 @@ impl AuthFile {
                 .hint("it has to be JSON as containers-auth.json(5) describes it")
             })?;
         }
-        let legacy = path.file_name().is_some_and(|name| name == ".dockercfg");
         Ok(Some(Self {
-            path: path.to_owned(),
             root,
-            legacy,
+            ..Self::empty(path, search_path)
         }))
     }
 
-    /// The login under the first of `keys` that has one.
+    fn empty(path: &Path, search_path: &'a [PathBuf]) -> Self {
+        Self {
+            path: path.to_owned(),
+            root: Map::new(),
+            legacy: path.file_name().is_some_and(|name| name == ".dockercfg"),
+            search_path,
+        }
+    }
+
+    /// Changes the file at `path`, made if need be, while no other imgctl does.
+    pub(super) fn change<T>(
+        path: &Path,
+        search_path: &'a [PathBuf],
+        change: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        // A link to the file in somebody's dotfiles stays one.
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Error::usage(format!("{} is no file", path.display())));
+        };
+        if !directory.as_os_str().is_empty() {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(directory)
+                .path("create the directory", directory)?;
+        }
+        let mut lock_name = std::ffi::OsString::from(".");
+        lock_name.push(name);
+        lock_name.push(".lock");
+        let lock_path = directory.join(lock_name);
+        let lock = Lock::acquire(&lock_path, Mode::Exclusive, &mut || {
+            tracing::info!("waiting for another login to {}", path.display());
+        })?;
+        let changed = Self::read(&path, search_path).and_then(|file| {
+            let mut file = file.unwrap_or_else(|| Self::empty(&path, search_path));
+            let before = file.root.clone();
+            let result = change(&mut file)?;
+            if file.root != before {
+                file.write()?;
+            }
+            Ok(result)
+        });
+        // Removed while it is held: whoever waits for it sees that and makes a new one.
+        let _ = std::fs::remove_file(&lock_path);
+        drop(lock);
+        changed
+    }
+
+    fn write(&self) -> Result<()> {
+        let mut text = Vec::new();
+        let tabs = serde_json::ser::PrettyFormatter::with_indent(b"\t");
+        let mut serializer = serde_json::Serializer::with_formatter(&mut text, tabs);
+        self.root
+            .serialize(&mut serializer)
+            .map_err(|_| Error::failed(format!("cannot write {}", self.path.display())))?;
+        text.push(b'\n');
+        atomic::write(&self.path, &text, 0o600, Durability::Durable)
+    }
+
+    /// The login under the first of `keys` (the last is the host) that has one, from the helper that
+    /// is named for the host, from the one for all, or from the file itself.
     pub(super) fn find(&self, keys: &[String]) -> Result<Option<Credential>> {
-        Ok(self.login(keys)?.map(|login| Credential {
-            login,
-            source: self.path.display().to_string(),
-        }))
-    }
-
-    fn login(&self, keys: &[String]) -> Result<Option<Login>> {
+        let Some(host) = keys.last() else {
+            return Ok(None);
+        };
+        if let Some(name) = self.helper_of(host)? {
+            // containers-auth.json(5): what the file itself has for this host does not count.
+            return self.ask(name, host);
+        }
+        if let Some(name) = self.helper_for_all()?
+            && let Some(found) = self.ask(name, host)?
+        {
+            return Ok(Some(found));
+        }
         let Some(auths) = self.auths()? else {
             return Ok(None);
         };
-        lookup::find(auths, keys, self.legacy).map_err(|Malformed(key)| {
+        let login = lookup::find(auths, keys, self.legacy).map_err(|Malformed(key)| {
             Error::usage(format!(
                 "{}: the entry `{key}` is not a login",
                 self.path.display()
             ))
             .hint(format!("log in again: imgctl login {key}"))
-        })
+        })?;
+        Ok(login.map(|login| Credential {
+            login,
+            source: self.path.display().to_string(),
+        }))
+    }
+
+    fn ask(&self, name: &str, host: &str) -> Result<Option<Credential>> {
+        let helper = self.helper(name)?;
+        for server in servers(host) {
+            if let Some(login) = helper.get(server)? {
+                return Ok(Some(Credential {
+                    login,
+                    source: format!("{} (named in {})", helper.program(), self.path.display()),
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn helper(&self, name: &str) -> Result<Helper> {
+        Helper::new(name, self.search_path)
+            .map_err(|error| error.context(format!("cannot use {}", self.path.display())))
+    }
+
+    /// `credHelpers`.
+    fn helper_of(&self, host: &str) -> Result<Option<&str>> {
+        match self.root.get("credHelpers") {
+            _ if self.legacy => Ok(None),
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Object(helpers)) => helpers
+                .iter()
+                .find(|(key, _)| lookup::host_of(key, false) == Some(host))
+                .map(|(key, name)| name.as_str().ok_or_else(|| self.wrong(key)))
+                .transpose(),
+            Some(_) => Err(self.wrong("credHelpers")),
+        }
+    }
+
+    /// `credsStore`.
+    fn helper_for_all(&self) -> Result<Option<&str>> {
+        match self.root.get("credsStore") {
+            _ if self.legacy => Ok(None),
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(name)) => {
+                Ok(Some(name).filter(|name| !name.is_empty())).map(|name| name.map(String::as_str))
+            }
+            Some(_) => Err(self.wrong("credsStore")),
+        }
     }
 
     fn auths(&self) -> Result<Option<&Map<String, Value>>> {
@@ -71,10 +193,127 @@ impl AuthFile {
         match self.root.get("auths") {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Object(auths)) => Ok(Some(auths)),
-            Some(_) => Err(Error::usage(format!(
-                "{}: `auths` is not an object",
-                self.path.display()
-            ))),
+            Some(_) => Err(self.wrong("auths")),
         }
+    }
+
+    fn auths_mut(&mut self) -> Result<&mut Map<String, Value>> {
+        self.auths()?;
+        if self.legacy {
+            return Ok(&mut self.root);
+        }
+        let auths = self.root.entry("auths").or_insert(Value::Null);
+        if auths.is_null() {
+            *auths = json!({});
+        }
+        auths
+            .as_object_mut()
+            .ok_or_else(|| Error::failed("auths is no object"))
+    }
+
+    fn wrong(&self, member: &str) -> Error {
+        Error::usage(format!(
+            "{}: `{member}` is not what containers-auth.json(5) says",
+            self.path.display()
+        ))
+    }
+
+    /// Keeps a login, where the file says that it belongs. Returns where that is.
+    pub(super) fn store(&mut self, key: &Key, user: &str, password: &Secret) -> Result<String> {
+        let helper = match self.helper_of(key.registry())? {
+            Some(name) => Some(name),
+            None => self.helper_for_all()?,
+        };
+        let mut kept = self.path.display().to_string();
+        let mut entry = json!({"auth": STANDARD.encode(format!("{user}:{}", password.expose()))});
+        if let Some(name) = helper {
+            let helper = self.helper(name)?;
+            let server = match key.registry() {
+                DOCKER_HUB => DOCKER_HUB_KEY.to_owned(),
+                _ => key.to_string(),
+            };
+            helper.store(&server, user, password)?;
+            kept = format!("{} (named in {kept})", helper.program());
+            // As docker does, so that a list of registries can be had from the file alone.
+            entry = json!({});
+        }
+        self.take_out(key)?;
+        let is_docker = self
+            .path
+            .file_name()
+            .is_some_and(|name| name == "config.json");
+        let name = if (is_docker || self.legacy) && key.to_string() == DOCKER_HUB {
+            DOCKER_HUB_KEY.to_owned()
+        } else {
+            key.to_string()
+        };
+        self.auths_mut()?.insert(name, entry);
+        Ok(kept)
+    }
+
+    /// Forgets the login for `key`. Returns whether there was one.
+    pub(super) fn remove(&mut self, key: &Key) -> Result<bool> {
+        let mut removed = false;
+        let helpers = [self.helper_of(key.registry())?, self.helper_for_all()?];
+        for name in helpers.into_iter().flatten() {
+            let helper = self.helper(name)?;
+            for server in servers(&key.to_string()) {
+                removed |= helper.erase(server)?;
+            }
+        }
+        Ok(self.take_out(key)? || removed)
+    }
+
+    /// Forgets every login in the file or in a helper it names. Returns for what.
+    pub(super) fn remove_all(&mut self) -> Result<Vec<String>> {
+        let mut names: Vec<String> = Vec::new();
+        if let Some(auths) = self.auths()? {
+            names.extend(auths.keys().cloned());
+        }
+        if let Some(Value::Object(helpers)) = self.root.get("credHelpers") {
+            names.extend(helpers.keys().cloned());
+        }
+        let mut removed: Vec<String> = Vec::new();
+        for name in names {
+            let Ok(key) = Key::parse(&name) else {
+                continue;
+            };
+            if self.remove(&key)? && !removed.contains(&key.to_string()) {
+                removed.push(key.to_string());
+            }
+        }
+        self.auths_mut()?.clear();
+        Ok(removed)
+    }
+
+    /// Takes the entry for `key` out of `auths`, however its host is written.
+    fn take_out(&mut self, key: &Key) -> Result<bool> {
+        let legacy = self.legacy;
+        let wanted = key.to_string();
+        let Some(auths) = self.auths()? else {
+            return Ok(false);
+        };
+        let names: Vec<String> = auths
+            .keys()
+            .filter(|name| {
+                **name == wanted
+                    || (key.namespace().is_empty()
+                        && lookup::host_of(name, legacy) == Some(key.registry()))
+            })
+            .cloned()
+            .collect();
+        let auths = self.auths_mut()?;
+        for name in &names {
+            auths.shift_remove(name);
+        }
+        Ok(!names.is_empty())
+    }
+}
+
+/// The names under which helpers may have a host.
+fn servers(host: &str) -> Vec<&str> {
+    match host {
+        DOCKER_HUB => vec![DOCKER_HUB_KEY, DOCKER_HUB],
+        other => vec![other],
     }
 }

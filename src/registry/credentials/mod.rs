@@ -4,12 +4,17 @@
 //! files to read is given by cli/.
 
 mod file;
+mod helper;
+mod key;
 mod lookup;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::registry::credentials::file::AuthFile;
+use crate::registry::credentials::helper::Helper;
+
+pub(crate) use crate::registry::credentials::key::Key;
 
 /// A password or token. `Debug` shows none of it.
 #[derive(Clone, PartialEq, Eq)]
@@ -80,16 +85,115 @@ impl Credentials {
             }));
         }
         let keys = lookup::keys(registry, repository);
-        for path in &self.files {
-            let Some(file) = AuthFile::read(path)? else {
-                continue;
-            };
-            if let Some(found) = file.find(&keys)? {
-                return Ok(Some(found));
+        let mut first_error = None;
+        for place in self.places() {
+            match self.find_in(place, &keys) {
+                Ok(Some(found)) => return Ok(Some(found)),
+                Ok(None) => {}
+                // Another place may know. If none does, this is why.
+                Err(error) => {
+                    tracing::debug!("no credentials for {registry}: {error}");
+                    first_error.get_or_insert(error);
+                }
             }
         }
-        Ok(None)
+        first_error.map_or(Ok(None), Err)
     }
+
+    /// Files and helpers, in order.
+    fn places(&self) -> Vec<Place<'_>> {
+        let files = || self.files.iter().map(|file| Place::File(file));
+        if self.helpers.is_empty() {
+            return files().collect();
+        }
+        let mut places = Vec::new();
+        for name in &self.helpers {
+            if name == FILES {
+                places.extend(files());
+            } else {
+                places.push(Place::Helper(name));
+            }
+        }
+        places
+    }
+
+    fn find_in(&self, place: Place<'_>, keys: &[String]) -> Result<Option<Credential>> {
+        match place {
+            Place::File(path) => match AuthFile::read(path, &self.search_path)? {
+                Some(file) => file.find(keys),
+                None => Ok(None),
+            },
+            Place::Helper(name) => {
+                let helper = Helper::new(name, &self.search_path)?;
+                // What was stored for a namespace is kept under its own name.
+                for key in keys {
+                    if let Some(login) = helper.get(key)? {
+                        return Ok(Some(Credential {
+                            login,
+                            source: helper.program().to_owned(),
+                        }));
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Where logins are written: the first helper of registries.conf, else the first file.
+    fn written(&self) -> Result<Place<'_>> {
+        self.places()
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::usage("there is no file to keep credentials in"))
+    }
+
+    /// Keeps a login: in the first file, mode 0600, or in the helper that is configured. Returns
+    /// where, for messages.
+    pub(crate) fn store(&self, key: &Key, user: &str, password: &Secret) -> Result<String> {
+        if user.contains(':') {
+            return Err(Error::usage(format!(
+                "the user name `{user}` has a colon, which ends a user name in HTTP"
+            )));
+        }
+        match self.written()? {
+            Place::File(path) => AuthFile::change(path, &self.search_path, |file| {
+                file.store(key, user, password)
+            }),
+            Place::Helper(name) => {
+                let helper = Helper::new(name, &self.search_path)?;
+                helper.store(&key.to_string(), user, password)?;
+                Ok(helper.program().to_owned())
+            }
+        }
+    }
+
+    /// Forgets the login for `key` where logins are written. Returns whether there was one.
+    pub(crate) fn remove(&self, key: &Key) -> Result<bool> {
+        match self.written()? {
+            Place::File(path) if !path.exists() => Ok(false),
+            Place::File(path) => AuthFile::change(path, &self.search_path, |file| file.remove(key)),
+            Place::Helper(name) => Helper::new(name, &self.search_path)?.erase(&key.to_string()),
+        }
+    }
+
+    /// Forgets every login in the file that is written. Returns for what.
+    pub(crate) fn remove_all(&self) -> Result<Vec<String>> {
+        match self.written()? {
+            Place::File(path) if !path.exists() => Ok(Vec::new()),
+            Place::File(path) => AuthFile::change(path, &self.search_path, AuthFile::remove_all),
+            Place::Helper(name) => Err(Error::usage(format!(
+                "credentials are kept by docker-credential-{name}, which does not forget all at once"
+            ))
+            .hint("log out of one registry after the other: imgctl logout REGISTRY")),
+        }
+    }
+}
+
+/// Where logins are kept.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    File(&'a Path),
+    Helper(&'a str),
 }
 
 #[cfg(test)]

@@ -129,3 +129,229 @@ fn empty_and_missing_files_hold_nothing() {
     credentials.files.push("/nonexistent/auth.json".into());
     assert_eq!(credentials.find("r.io", "x").unwrap(), None);
 }
+
+#[test]
+fn a_broken_place_does_not_hide_a_good_one() {
+    let good = format!(r#"{{"auths":{{"r.io":{}}}}}"#, auth("u", "p"));
+    let (credentials, _kept) = credentials(&[("broken", "{"), ("good", &good)]);
+    assert_eq!(told(credentials.find("r.io", "x").unwrap().as_ref()), "u:p");
+    assert!(credentials.find("other.io", "x").is_err());
+}
+
+fn key(text: &str) -> Key {
+    Key::parse(text).unwrap()
+}
+
+/// Credentials kept in a file of this name with this content.
+fn kept_in(name: &str, text: &str) -> (Credentials, tempfile::TempDir, PathBuf) {
+    let (mut credentials, directory) = credentials(&[]);
+    let path = directory.path().join("containers").join(name);
+    credentials.files.push(path.clone());
+    if !text.is_empty() {
+        fs::create_dir(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+    }
+    (credentials, directory, path)
+}
+
+fn json(path: &Path) -> serde_json::Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn what_is_stored_is_found_and_what_is_removed_is_not() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (credentials, _directory, path) = kept_in("auth.json", "");
+    let me = Secret::new("pä:ss");
+    for name in ["r.io:5000", "r.io:5000/team", "docker.io"] {
+        let place = credentials.store(&key(name), "me", &me).unwrap();
+        assert_eq!(place, path.display().to_string());
+    }
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o600);
+    assert_eq!(mode(path.parent().unwrap()), 0o700);
+    let names: Vec<_> = fs::read_dir(path.parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(names, ["auth.json"]);
+
+    let find = |registry: &str| told(credentials.find(registry, "team/x").unwrap().as_ref());
+    assert_eq!(find("r.io:5000"), "me:pä:ss");
+    assert_eq!(find("registry-1.docker.io"), "me:pä:ss");
+    assert!(credentials.remove(&key("r.io:5000/team")).unwrap());
+    assert_eq!(find("r.io:5000"), "me:pä:ss");
+    assert!(credentials.remove(&key("r.io:5000")).unwrap());
+    assert_eq!(find("r.io:5000"), "-");
+    assert!(!credentials.remove(&key("r.io:5000")).unwrap());
+    assert_eq!(credentials.remove_all().unwrap(), ["docker.io"]);
+    assert_eq!(find("docker.io"), "-");
+
+    let error = credentials.store(&key("r.io"), "a:b", &me).unwrap_err();
+    assert!(error.to_string().contains("a:b"));
+}
+
+#[test]
+fn what_others_wrote_in_the_file_stays() {
+    let text = r#"{"HttpHeaders":{"X":"y"},"auths":{"a.io":{"auth":"eDp5"},
+        "docker.io":{"auth":"b2xkOjE="},"http://b.io/v1/":{"auth":"b2xkOjE="}},"psFormat":"t"}"#;
+    let (credentials, directory, path) = kept_in("config.json", text);
+    // Somebody keeps the file elsewhere.
+    let elsewhere = directory.path().join("dotfiles.json");
+    fs::rename(&path, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+    for name in ["docker.io", "b.io", "c.io"] {
+        credentials
+            .store(&key(name), "u", &Secret::new(""))
+            .unwrap();
+    }
+    assert!(fs::symlink_metadata(&path).unwrap().is_symlink());
+    let kept = json(&path);
+    assert_eq!(kept["HttpHeaders"]["X"], "y");
+    assert_eq!(kept["psFormat"], "t");
+    let names: Vec<_> = kept["auths"].as_object().unwrap().keys().collect();
+    // The link's target is no config.json, so docker.io goes by its plain name.
+    assert_eq!(names, ["a.io", "docker.io", "b.io", "c.io"]);
+    assert_eq!(kept["auths"]["a.io"]["auth"], "eDp5");
+    assert_eq!(kept["auths"]["b.io"]["auth"], "dTo=");
+}
+
+#[test]
+fn dockers_own_file_has_docker_io_under_dockers_key() {
+    let (credentials, _directory, path) = kept_in("config.json", "{}");
+    credentials
+        .store(&key("docker.io"), "u", &Secret::new("p"))
+        .unwrap();
+    assert_eq!(
+        json(&path)["auths"]["https://index.docker.io/v1/"]["auth"],
+        "dTpw"
+    );
+    assert_eq!(
+        told(credentials.find("docker.io", "x").unwrap().as_ref()),
+        "u:p"
+    );
+    assert!(credentials.remove(&key("docker.io")).unwrap());
+    assert_eq!(json(&path), serde_json::json!({"auths": {}}));
+}
+
+#[test]
+fn a_file_that_does_not_parse_is_not_overwritten() {
+    let (credentials, _directory, path) = kept_in("auth.json", "{ sEcret");
+    assert!(
+        credentials
+            .store(&key("a.io"), "u", &Secret::new("p"))
+            .is_err()
+    );
+    assert!(credentials.remove(&key("a.io")).is_err());
+    assert_eq!(fs::read_to_string(path).unwrap(), "{ sEcret");
+}
+
+#[test]
+fn concurrent_logins_do_not_lose_each_other() {
+    let (credentials, _directory, path) = kept_in("auth.json", "");
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let credentials = &credentials;
+            scope.spawn(move || {
+                let key = key(&format!("r{number}.io"));
+                credentials.store(&key, "u", &Secret::new("p")).unwrap();
+            });
+        }
+    });
+    assert_eq!(json(&path)["auths"].as_object().unwrap().len(), 8);
+}
+
+/// A helper that keeps what it is told in files beside itself.
+const HELPER: &str = r#"#!/bin/sh
+dir=$(dirname "$0")/kept; mkdir -p "$dir"
+input=$(cat)
+case $1 in
+store) name=$(printf %s "$input" | sed 's/.*"ServerURL":"\([^"]*\)".*/\1/' | tr / _)
+       printf %s "$input" >"$dir/$name";;
+*) file=$dir/$(printf %s "$input" | tr / _)
+   [ -f "$file" ] || { echo credentials not found in native keychain; exit 1; }
+   case $1 in get) cat "$file";; erase) rm "$file";; esac;;
+esac
+"#;
+
+fn install_helper(directory: &Path) {
+    // By a child, or a fork beside us could make it ETXTBSY.
+    let status = std::process::Command::new("sh")
+        .args(["-c", r#"printf %s "$1" >"$0" && chmod 755 "$0""#])
+        .arg(directory.join("docker-credential-shelf"))
+        .arg(HELPER)
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn helpers_are_used_where_files_name_them() {
+    let text = format!(
+        r#"{{"credHelpers":{{"h.io":"shelf","https://index.docker.io/v1/":"shelf"}},
+            "auths":{{"h.io":{plain},"p.io":{plain}}}}}"#,
+        plain = auth("plain", "1")
+    );
+    let (mut credentials, directory, path) = kept_in("auth.json", &text);
+    credentials.search_path = vec![directory.path().to_owned()];
+    assert!(
+        credentials.find("h.io", "x").is_err(),
+        "the helper is not there yet"
+    );
+    install_helper(directory.path());
+    let find = |registry: &str| {
+        let found = credentials.find(registry, "x").unwrap();
+        told(found.as_ref())
+    };
+    assert_eq!(
+        find("h.io"),
+        "-",
+        "the file does not count where there is a helper"
+    );
+    assert_eq!(find("p.io"), "plain:1");
+    for name in ["h.io", "docker.io"] {
+        let place = credentials
+            .store(&key(name), "u", &Secret::new("p"))
+            .unwrap();
+        assert!(
+            place.starts_with("docker-credential-shelf (named in "),
+            "{place}"
+        );
+        assert_eq!(find(name), "u:p");
+    }
+    assert_eq!(json(&path)["auths"]["h.io"], serde_json::json!({}));
+    assert!(!fs::read_to_string(&path).unwrap().contains("dTpw"));
+    let removed = credentials.remove_all().unwrap();
+    assert_eq!(removed, ["p.io", "h.io", "docker.io"]);
+    assert_eq!(
+        fs::read_dir(directory.path().join("kept")).unwrap().count(),
+        0
+    );
+    assert_eq!(find("h.io"), "-");
+}
+
+#[test]
+fn a_store_for_all_comes_before_the_file_and_registries_conf_before_both() {
+    let text = format!(
+        r#"{{"credsStore":"shelf","auths":{{"p.io":{}}}}}"#,
+        auth("plain", "1")
+    );
+    let (mut credentials, directory, _path) = kept_in("config.json", &text);
+    install_helper(directory.path());
+    credentials.search_path = vec![directory.path().to_owned()];
+    let find = |credentials: &Credentials| told(credentials.find("p.io", "a/b").unwrap().as_ref());
+    assert_eq!(find(&credentials), "plain:1");
+    credentials
+        .store(&key("p.io"), "u", &Secret::new("2"))
+        .unwrap();
+    assert_eq!(find(&credentials), "u:2");
+
+    credentials.helpers = vec!["shelf".to_owned(), "containers-auth.json".to_owned()];
+    credentials
+        .store(&key("p.io/a"), "v", &Secret::new("3"))
+        .unwrap();
+    assert_eq!(find(&credentials), "v:3");
+    assert!(credentials.remove(&key("p.io/a")).unwrap());
+    assert_eq!(find(&credentials), "u:2");
+    assert!(credentials.remove_all().is_err());
+}
