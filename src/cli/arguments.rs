@@ -7,6 +7,8 @@ use crate::cli::commands::{
     annotate, build, bundle, cat, completion, create, df, diff, export, help_all, history, images,
     inspect, load, ls, man, manifest, merge, mount, mounts, prune, push, rebase, rmi, save, scrub,
     tag, tree, umount, version,
+    build, cat, completion, create, df, diff, export, help_all, history, images, inspect, load,
+    login, logout, ls, man, mount, mounts, prune, rmi, save, scrub, tag, tree, umount, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -57,6 +59,8 @@ pub(crate) enum Verb {
     Load(load::LoadArgs),
     Push(Box<push::PushArgs>),
     Manifest(manifest::ManifestArgs),
+    Login(Box<login::LoginArgs>),
+    Logout(logout::LogoutArgs),
     Prune(prune::PruneArgs),
     Df(df::DfArgs),
     Scrub(scrub::ScrubArgs),
@@ -94,6 +98,8 @@ impl Verb {
             Self::Load(args) => load::run(&args, context),
             Self::Push(args) => push::run(&args, context),
             Self::Manifest(args) => manifest::run(&args, context),
+            Self::Login(args) => login::run(&args, context),
+            Self::Logout(args) => logout::run(&args, context),
             Self::Prune(args) => prune::run(&args, context),
             Self::Df(args) => df::run(&args, context),
             Self::Scrub(args) => scrub::run(&args, context),

@@ -16,6 +16,8 @@ pub(crate) mod images;
 pub(crate) mod inspect;
 pub(crate) mod inspect_view;
 pub(crate) mod load;
+pub(crate) mod login;
+pub(crate) mod logout;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod manifest;

@@ -50,7 +50,7 @@ pub(crate) enum Login {
     Bearer(Secret),
 }
 
-/// A login and where it was found, for messages (`~/.docker/config.json`, `--creds`).
+/// A login and where it was found, for messages (`~/.docker/config.json`, the command line).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Credential {
     pub(crate) login: Login,
@@ -81,7 +81,7 @@ impl Credentials {
         if let Some(login) = &self.explicit {
             return Ok(Some(Credential {
                 login: login.clone(),
-                source: "--creds".to_owned(),
+                source: "the command line".to_owned(),
             }));
         }
         let keys = lookup::keys(registry, repository);

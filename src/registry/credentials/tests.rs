@@ -100,7 +100,7 @@ fn what_is_given_on_the_command_line_counts_for_every_registry() {
     let (mut credentials, _kept) = credentials(&[("auth.json", "broken")]);
     credentials.explicit = Some(Login::Bearer(Secret::new("x")));
     let found = credentials.find("any.io", "x").unwrap();
-    assert_eq!(found.unwrap().source, "--creds");
+    assert_eq!(found.unwrap().source, "the command line");
 }
 
 #[test]

@@ -1,0 +1,218 @@
+//! `imgctl login`.
+
+use std::io::{self, Read as _};
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::context::Context;
+use crate::cli::registry_options::{Concealed, RegistryArgs, ask_password};
+use crate::error::{Context as _, Error, IoContext as _, Kind, Result};
+use crate::registry::Client;
+use crate::registry::credentials::{Credentials, Key, Login, Secret};
+use crate::ui::log::Level;
+
+/// No password is longer; some tokens come near.
+const LONGEST_PASSWORD: u64 = 64 << 10;
+
+/// Log in to a registry
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The registry is asked before anything is kept. The login is kept in --authfile, else
+REGISTRY_AUTH_FILE, else containers' auth.json in XDG_RUNTIME_DIR; or in the credential
+helper that this file or registries.conf names. podman, buildah, skopeo and sealos read the
+same file. Without -u, a login that is kept already is tried first.
+
+A password in -p can be seen by others on this machine: --password-stdin is better.
+
+Examples:
+  imgctl login quay.io
+  imgctl login -u robot --password-stdin registry.example.com:5000 < token
+  imgctl login -u me quay.io/team
+  imgctl login --get-login quay.io"
+)]
+pub(crate) struct LoginArgs {
+    /// Registry, or a namespace of it
+    #[arg(value_name = "REGISTRY[/NAMESPACE]")]
+    registry: String,
+
+    /// User name
+    #[arg(short, long, value_name = "USER")]
+    username: Option<String>,
+
+    /// Password
+    #[arg(short, long, value_name = "PASSWORD")]
+    password: Option<Concealed>,
+
+    /// Read the password from stdin
+    #[arg(long, conflicts_with = "password", requires = "username")]
+    password_stdin: bool,
+
+    /// Print the user who is logged in, and do no more
+    #[arg(long, conflicts_with_all = ["username", "password", "password_stdin"])]
+    get_login: bool,
+
+    #[command(flatten)]
+    options: RegistryArgs,
+}
+
+/// Logs in.
+pub(crate) fn run(args: &LoginArgs, context: &Context) -> Result<()> {
+    let key = Key::parse(&args.registry)?;
+    let kept = args.options.options(context, None)?.credentials;
+    if args.get_login {
+        return print_user(&key, &kept, context);
+    }
+    let given = given(args)?;
+    if given.user.is_none() && given.password.is_none() && already(args, &key, &kept, context)? {
+        return Ok(());
+    }
+    let user = match given.user {
+        Some(user) => user,
+        None => ask_user(context)?,
+    };
+    if user.is_empty() {
+        return Err(Error::usage("the user name is empty"));
+    }
+    let password = match given.password {
+        Some(password) => password,
+        None if args.password_stdin => read_password()?,
+        None => ask_password(context)?,
+    };
+    let login = Login::Password {
+        user: user.clone(),
+        password: password.clone(),
+    };
+    check(args, &key, login, context).context(|| format!("cannot log in to {key} as {user}"))?;
+    let place = kept
+        .store(&key, &user, &password)
+        .context(|| format!("{key} accepts the login, which cannot be kept"))?;
+    if context.ui.is_json() {
+        return context.ui.json(&json!({
+            "registry": key.to_string(),
+            "username": user,
+            "kept": place,
+        }));
+    }
+    if !matches!(context.settings.level, Level::Error | Level::Warn) {
+        context.ui.line(&format!("Used: {place}"))?;
+    }
+    context.ui.line("Login Succeeded!")
+}
+
+/// What the flags say.
+struct Given {
+    user: Option<String>,
+    password: Option<Secret>,
+}
+
+fn given(args: &LoginArgs) -> Result<Given> {
+    let mut given = Given {
+        user: args.username.clone(),
+        password: args
+            .password
+            .as_ref()
+            .map(|password| Secret::new(password.expose())),
+    };
+    if let Some(creds) = &args.options.creds {
+        if given.user.is_some() || given.password.is_some() {
+            return Err(Error::usage("--creds and --username say the same twice"));
+        }
+        let (user, password) = match creds.expose().split_once(':') {
+            Some((user, password)) => (user, Some(Secret::new(password))),
+            None => (creds.expose(), None),
+        };
+        given = Given {
+            user: Some(user.to_owned()),
+            password,
+        };
+    }
+    Ok(given)
+}
+
+/// Whether a login that is kept already is good.
+fn already(args: &LoginArgs, key: &Key, kept: &Credentials, context: &Context) -> Result<bool> {
+    let Some(found) = kept.find(key.registry(), key.namespace())? else {
+        return Ok(false);
+    };
+    match check(args, key, found.login.clone(), context) {
+        Ok(()) => {}
+        Err(error) if error.kind() == Kind::Denied => {
+            context.ui.note(&format!(
+                "{key} does not accept the login in {}",
+                found.source
+            ));
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    }
+    if context.ui.is_json() {
+        context.ui.json(&json!({
+            "registry": key.to_string(),
+            "username": user_of(&found.login),
+            "kept": found.source,
+        }))?;
+    } else {
+        context.ui.line(&format!(
+            "Existing credentials are valid. Already logged in to {key}"
+        ))?;
+    }
+    Ok(true)
+}
+
+/// Asks the registry whether it accepts `login`.
+fn check(args: &LoginArgs, key: &Key, login: Login, context: &Context) -> Result<()> {
+    let options = args.options.options(context, Some(login))?;
+    Client::new(options)?.check_login(key.registry())
+}
+
+fn print_user(key: &Key, kept: &Credentials, context: &Context) -> Result<()> {
+    let Some(found) = kept.find(key.registry(), key.namespace())? else {
+        return Err(
+            Error::not_found(format!("not logged in to {key}")).hint(format!("imgctl login {key}"))
+        );
+    };
+    let user = user_of(&found.login);
+    if context.ui.is_json() {
+        return context.ui.json(&json!({
+            "registry": key.to_string(),
+            "username": user,
+            "kept": found.source,
+        }));
+    }
+    context.ui.line(user)
+}
+
+/// The user, or what stands for one where the login is a token.
+fn user_of(login: &Login) -> &str {
+    match login {
+        Login::Password { user, .. } => user,
+        Login::Identity(_) | Login::Bearer(_) => "<token>",
+    }
+}
+
+fn ask_user(context: &Context) -> Result<String> {
+    context.ui.ask("Username: ")?.ok_or_else(|| {
+        Error::usage("there is no user name, and no terminal to ask for one")
+            .hint("give it: imgctl login -u USER --password-stdin REGISTRY")
+    })
+}
+
+/// The whole of stdin, without the end of its line.
+fn read_password() -> Result<Secret> {
+    let mut text = String::new();
+    io::stdin()
+        .lock()
+        .take(LONGEST_PASSWORD + 1)
+        .read_to_string(&mut text)
+        .doing(|| "cannot read the password from stdin".to_owned())?;
+    if text.len() as u64 > LONGEST_PASSWORD {
+        return Err(Error::usage("what stdin holds is too long for a password"));
+    }
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    let password = line.strip_suffix('\r').unwrap_or(line);
+    if password.is_empty() {
+        return Err(Error::usage("stdin holds no password"));
+    }
+    Ok(Secret::new(password))
+}
