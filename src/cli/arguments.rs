@@ -9,6 +9,8 @@ use crate::cli::commands::{
     tag, tree, umount, version,
     build, cat, completion, create, df, diff, export, help_all, history, images, inspect, load,
     login, logout, ls, man, mount, mounts, prune, rmi, save, scrub, tag, tree, umount, version,
+    build, cat, completion, create, df, diff, export, help_all, history, images, inspect, load, ls,
+    man, mount, mounts, prune, registry, rmi, save, scrub, tag, tree, umount, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -64,6 +66,7 @@ pub(crate) enum Verb {
     Prune(prune::PruneArgs),
     Df(df::DfArgs),
     Scrub(scrub::ScrubArgs),
+    Registry(registry::RegistryCommand),
     Version(version::VersionArgs),
     Completion(completion::CompletionArgs),
     Man(man::ManArgs),
@@ -103,6 +106,7 @@ impl Verb {
             Self::Prune(args) => prune::run(&args, context),
             Self::Df(args) => df::run(&args, context),
             Self::Scrub(args) => scrub::run(&args, context),
+            Self::Registry(args) => registry::run(&args, context),
             Self::Version(args) => version::run(&args, context),
             Self::Completion(args) => completion::run(&args, context),
             Self::Man(args) => man::run(&args, context),

@@ -10,5 +10,6 @@ pub(crate) mod credentials;
 pub(crate) mod layout;
 pub(crate) mod registries;
 pub(crate) mod tls;
+pub(crate) mod server;
 
 pub(crate) use client::{Client, ClientOptions, Repository, Target};

@@ -27,6 +27,7 @@ pub(crate) mod mounts;
 pub(crate) mod prune;
 pub(crate) mod push;
 pub(crate) mod rebase;
+pub(crate) mod registry;
 pub(crate) mod rmi;
 pub(crate) mod save;
 pub(crate) mod scrub;

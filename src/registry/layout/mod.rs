@@ -1,5 +1,107 @@
 //! The tree that docker-distribution keeps on disk: `docker/registry/v2/{blobs,repositories}`.
 //!
-//! Must not know HTTP, nor who reads or writes.
+//! Written so that it is valid at every instant: blobs before the links that name them, links before
+//! tags, each by rename. Names, tags and digests are checked before they become paths, and no symlink
+//! in the tree is followed. Must not know HTTP, nor who reads or writes.
 
+mod blobs;
+mod catalog;
+mod delete;
+mod document;
+mod links;
+mod manifests;
+pub(crate) mod names;
 pub(crate) mod paths;
+mod referrers;
+mod tree;
+mod uploads;
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+
+use rustix::fs::FlockOperation;
+
+use crate::error::{Error, IoContext, Kind, Result};
+use tree::Tree;
+
+pub(crate) use document::{Facts, MAX_MANIFEST, Part};
+pub(crate) use manifests::StoredManifest;
+pub(crate) use uploads::Upload;
+
+/// One tree. Cheap to clone; usable from any thread and beside other processes.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    tree: Arc<Tree>,
+    /// Held shared while a manifest and its tag are put, alone while one is removed, so that no tag
+    /// comes to point at what another request of this process takes away.
+    changes: Arc<RwLock<()>>,
+}
+
+/// A held lock on a tree; dropping it releases it.
+#[derive(Debug)]
+pub(crate) struct InUse {
+    _directory: OwnedFd,
+}
+
+impl Layout {
+    /// Opens the tree in `directory`; without `docker/registry/v2` in it, it is not one.
+    /// `sync`: what is written survives power loss.
+    pub(crate) fn open(directory: &Path, sync: bool) -> Result<Self> {
+        let layout = Self {
+            tree: Arc::new(Tree::open(directory, sync)?),
+            changes: Arc::default(),
+        };
+        match layout.tree.metadata(paths::BASE)? {
+            Some(metadata) if metadata.is_directory() => Ok(layout),
+            _ => Err(
+                Error::not_found(format!("{} holds no registry", directory.display()))
+                    .hint(format!("give the directory that {} lies in", paths::BASE)),
+            ),
+        }
+    }
+
+    /// Opens the tree in `directory`, making both when they are not there.
+    pub(crate) fn create(directory: &Path, sync: bool) -> Result<Self> {
+        std::fs::create_dir_all(directory).path("make the directory", directory)?;
+        let layout = Self {
+            tree: Arc::new(Tree::open(directory, sync)?),
+            changes: Arc::default(),
+        };
+        layout.tree.make_directory(paths::BASE)?;
+        Ok(layout)
+    }
+
+    /// Says that somebody works on the tree, so that [`Layout::lock_alone`] fails; `None` when
+    /// somebody else has it alone.
+    pub(crate) fn lock_shared(&self) -> Result<Option<InUse>> {
+        self.lock(FlockOperation::NonBlockingLockShared)
+    }
+
+    /// Takes the tree for this process alone.
+    pub(crate) fn lock_alone(&self) -> Result<InUse> {
+        self.lock(FlockOperation::NonBlockingLockExclusive)?
+            .ok_or_else(|| {
+                Error::new(
+                    Kind::Busy,
+                    format!("{} is being served", self.path().display()),
+                )
+                .hint("stop the registry that serves it first")
+            })
+    }
+
+    fn lock(&self, operation: FlockOperation) -> Result<Option<InUse>> {
+        let fd = self.tree.lock(paths::BASE, operation)?;
+        Ok(fd.map(|fd| InUse { _directory: fd }))
+    }
+
+    /// Bytes that can still be written to the file system; `None` when it does not tell.
+    pub(crate) fn free_space(&self) -> Option<u64> {
+        self.tree.free_space()
+    }
+
+    /// The directory it was opened by, for messages.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.tree.shown("")
+    }
+}

@@ -45,6 +45,49 @@ pub(crate) fn tag_history_link(name: &str, tag: &str, digest: &Digest) -> String
     )
 }
 
+/// A manifest's directory in a repository.
+pub(crate) fn revision(name: &str, digest: &Digest) -> String {
+    format!(
+        "{}/_manifests/revisions/{}",
+        repository(name),
+        spread(digest)
+    )
+}
+
+/// The directory of all tags.
+pub(crate) fn tags(name: &str) -> String {
+    format!("{}/_manifests/tags", repository(name))
+}
+
+/// The directory of one tag.
+pub(crate) fn tag(name: &str, tag: &str) -> String {
+    format!("{}/{tag}", tags(name))
+}
+
+/// The directory of what refers to `subject`: our own, distribution has none.
+pub(crate) fn referrers(name: &str, subject: &Digest) -> String {
+    format!(
+        "{}/_manifests/referrers/{}",
+        repository(name),
+        spread(subject)
+    )
+}
+
+/// Says that the manifest `digest` has `subject`.
+pub(crate) fn referrer_link(name: &str, subject: &Digest, digest: &Digest) -> String {
+    format!("{}/{}/link", referrers(name, subject), spread(digest))
+}
+
+/// The directory of the uploads to a repository.
+pub(crate) fn uploads(name: &str) -> String {
+    format!("{}/_uploads", repository(name))
+}
+
+/// The directory of one upload.
+pub(crate) fn upload(name: &str, id: &str) -> String {
+    format!("{}/{id}", uploads(name))
+}
+
 fn spread(digest: &Digest) -> String {
     format!("{}/{}", digest.algorithm().as_str(), digest.hex())
 }

@@ -1,0 +1,41 @@
+//! `imgctl registry`: the group of verbs that serve registries and look after their trees.
+
+pub(crate) mod ls;
+pub(crate) mod passwd;
+pub(crate) mod serve;
+
+use clap::{Args, Subcommand};
+
+use crate::cli::context::Context;
+use crate::error::Result;
+
+/// Serve a registry, and look after registries on disk
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A registry on disk is the tree that docker-distribution keeps, as in the registry/ folder of a
+cluster image: either program serves what the other has written.
+
+Examples:
+  imgctl registry serve /var/lib/registry
+  imgctl registry ls /var/lib/registry"
+)]
+pub(crate) struct RegistryCommand {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Serve(Box<serve::ServeArgs>),
+    Ls(ls::LsArgs),
+    Passwd(passwd::PasswdArgs),
+}
+
+/// Runs the verb.
+pub(crate) fn run(command: &RegistryCommand, context: &Context) -> Result<()> {
+    match &command.verb {
+        Verb::Serve(args) => serve::run(args, context),
+        Verb::Ls(args) => ls::run(args, context),
+        Verb::Passwd(args) => passwd::run(args, context),
+    }
+}

@@ -1,0 +1,308 @@
+//! `imgctl registry serve`.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use crate::cli::context::Context;
+use crate::error::{Error, IoContext, Kind, Result};
+use crate::fs::atomic::{self, Durability};
+use crate::registry::credentials::Secret;
+use crate::registry::layout::Layout;
+use crate::registry::server::{Access, LayoutBackend, Limits, ServeOptions, Server, signalled};
+use crate::ui::table::one_line;
+
+/// Variable with the token, where a file is not wanted.
+const TOKEN: &str = "IMGCTL_REGISTRY_TOKEN";
+/// Longest token file, in bytes.
+const MAX_TOKEN: u64 = 4096;
+
+/// Serve a directory as an OCI registry
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Prints the address when clients can connect, writes one line a request to stderr, and ends on
+SIGTERM or SIGINT after the requests in progress. Without --htpasswd and --token everybody may read
+and write. The token may also be given in the variable IMGCTL_REGISTRY_TOKEN.
+
+Examples:
+  imgctl registry serve /var/lib/registry
+  imgctl registry serve registry --addr 127.0.0.1:0 --read-only
+  imgctl registry serve /srv/registry --addr :443 --tls-cert tls.crt --tls-key tls.key --htpasswd users"
+)]
+pub(crate) struct ServeArgs {
+    /// Directory of the registry, made if it is not there
+    #[arg(required = true, num_args = 1..=2, value_name = "DIR")]
+    place: Vec<PathBuf>,
+
+    /// Address to listen on; port 0 takes any that is free
+    #[arg(
+        long,
+        value_name = "[HOST]:PORT",
+        default_value = ":5000",
+        conflicts_with = "port"
+    )]
+    addr: String,
+
+    /// Same, on every address of this machine
+    #[arg(short, long)]
+    port: Option<u16>,
+
+    /// File of users with bcrypt passwords (`imgctl registry passwd`)
+    #[arg(long, value_name = "FILE")]
+    htpasswd: Option<PathBuf>,
+
+    /// File with a token, taken as bearer token and as password of any user
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Let everybody read; only writing needs a login
+    #[arg(long)]
+    anonymous_pull: bool,
+
+    /// Certificate chain in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Private key in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Refuse pushes and deletions
+    #[arg(long)]
+    read_only: bool,
+
+    /// Allow tags, manifests and blobs to be deleted
+    #[arg(long)]
+    delete: bool,
+
+    /// How requests are logged
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    log_format: LogFormat,
+
+    /// Log no requests
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        value_name = "BOOL"
+    )]
+    disable_logging: bool,
+
+    /// For scripts; failures are always logged
+    #[arg(long, hide = true, value_name = "LEVEL")]
+    log_level: Option<String>,
+
+    /// File to write the process ID to, removed at the end
+    #[arg(long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Serves until a signal comes.
+pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
+    let directory = directory(&args.place)?;
+    let layout = match args.read_only {
+        true => Layout::open(directory, false)?,
+        false => Layout::create(directory, context.settings.sync)?,
+    };
+    let _in_use = layout.lock_shared()?.ok_or_else(|| {
+        Error::new(
+            Kind::Busy,
+            format!("{} is being cleaned up", directory.display()),
+        )
+        .hint("start again when `imgctl registry gc` has ended")
+    })?;
+    let options = options(args, context)?;
+    let server = Server::bind(&options, Arc::new(LayoutBackend::new(layout)))?;
+    let _pid = args.pid_file.as_deref().map(PidFile::write).transpose()?;
+    announce(&server, &options, context)?;
+    server.run(signalled())
+}
+
+/// The directory, with or without sealos' word for the kind of storage before it.
+fn directory(place: &[PathBuf]) -> Result<&Path> {
+    match place {
+        [directory] => Ok(directory),
+        [kind, directory] if kind == "filesystem" || kind == "fs" => Ok(directory),
+        _ => Err(Error::usage("one directory is served at a time")),
+    }
+}
+
+fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
+    let token = match &args.token_file {
+        Some(path) => Some(read_token(path)?),
+        None => context.environment.text(TOKEN)?.map(Secret::new),
+    };
+    let is_open = token.is_none() && args.htpasswd.is_none();
+    if args.anonymous_pull && is_open {
+        return Err(
+            Error::usage("--anonymous-pull says nothing where nobody has to log in")
+                .hint("add --htpasswd or --token-file"),
+        );
+    }
+    let is_logged = !args.disable_logging && !context.settings.quiet;
+    let format = args.log_format;
+    Ok(ServeOptions {
+        addresses: match args.port {
+            Some(port) => any_address(port),
+            None => addresses(&args.addr)?,
+        },
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()),
+        htpasswd: args.htpasswd.clone(),
+        token,
+        anonymous_pull: args.anonymous_pull,
+        read_only: args.read_only,
+        deletion: args.delete,
+        limits: Limits::default(),
+        log: is_logged.then(|| {
+            let log = move |access: &Access| log(access, format);
+            Arc::new(log) as Arc<dyn Fn(&Access) + Send + Sync>
+        }),
+    })
+}
+
+fn read_token(path: &Path) -> Result<Secret> {
+    let size = std::fs::metadata(path).path("read", path)?.len();
+    let text = match size <= MAX_TOKEN {
+        true => std::fs::read_to_string(path).path("read", path)?,
+        false => String::new(),
+    };
+    let token = text.trim();
+    if token.is_empty() || token.contains(char::is_whitespace) {
+        return Err(Error::usage(format!(
+            "{} does not hold one token on one line",
+            path.display()
+        )));
+    }
+    Ok(Secret::new(token))
+}
+
+fn any_address(port: u16) -> Vec<SocketAddr> {
+    // The first takes IPv4 too; where there is no IPv6, the second is left.
+    vec![
+        SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port),
+        SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
+    ]
+}
+
+fn addresses(text: &str) -> Result<Vec<SocketAddr>> {
+    let wrong = || {
+        Error::usage(format!("`{text}` is not an address to listen on"))
+            .hint("write PORT behind a colon, with an IP address before it or nothing: 127.0.0.1:5000, [::1]:5000, :5000")
+    };
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let port: u16 = port.parse().map_err(|_| wrong())?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match host {
+        "" | "*" => Ok(any_address(port)),
+        "localhost" => Ok(vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)]),
+        host => {
+            let host: IpAddr = host.parse().map_err(|_| wrong())?;
+            Ok(vec![SocketAddr::new(host, port)])
+        }
+    }
+}
+
+fn announce(server: &Server, options: &ServeOptions, context: &Context) -> Result<()> {
+    let scheme = match options.tls {
+        Some(_) => "https",
+        None => "http",
+    };
+    let address = server.address();
+    if context.ui.is_json() {
+        return context.ui.json(&json!({
+            "address": address.to_string(),
+            "url": format!("{scheme}://{address}"),
+            "pid": std::process::id(),
+        }));
+    }
+    context
+        .ui
+        .line(&format!("listening on {scheme}://{address}"))
+}
+
+struct PidFile<'a>(&'a Path);
+
+impl<'a> PidFile<'a> {
+    fn write(path: &'a Path) -> Result<Self> {
+        let text = format!("{}\n", std::process::id());
+        atomic::write(path, text.as_bytes(), 0o644, Durability::Atomic)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for PidFile<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
+}
+
+/// Writes one request to stderr. Who reads it may have gone: the registry goes on.
+fn log(access: &Access, format: LogFormat) {
+    let time = jiff::Timestamp::now();
+    let milliseconds = access.duration.as_secs_f64() * 1000.0;
+    let peer = access.peer.map(|peer| peer.to_string());
+    let mut line = match format {
+        LogFormat::Text => {
+            let failure = access.failure.as_deref().map(|text| format!(" ({text})"));
+            one_line(&format!(
+                "{time:.3} {} {} \"{} {}\" {} {} {milliseconds:.1}ms \"{}\"{}",
+                peer.as_deref().unwrap_or("-"),
+                access.user.as_deref().unwrap_or("-"),
+                access.method,
+                access.target,
+                access.status,
+                access.bytes,
+                access.agent.as_deref().unwrap_or("-"),
+                failure.unwrap_or_default()
+            ))
+        }
+        LogFormat::Json => json!({
+            "time": format!("{time:.3}"),
+            "peer": peer,
+            "user": access.user,
+            "method": access.method,
+            "target": access.target,
+            "status": access.status,
+            "bytes": access.bytes,
+            "milliseconds": (milliseconds * 10.0).round() / 10.0,
+            "agent": access.agent,
+            "failure": access.failure,
+        })
+        .to_string(),
+    };
+    line.push('\n');
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_without_asking_anybody() {
+        for (text, expected) in [
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("[::1]:5000", "[::1]:5000"),
+            ("localhost:5000", "127.0.0.1:5000"),
+            (":5000", "[::]:5000"),
+            ("*:80", "[::]:80"),
+        ] {
+            assert_eq!(addresses(text).unwrap()[0].to_string(), expected, "{text}");
+        }
+        for text in ["", "5000", "host:5000", "127.0.0.1:", "127.0.0.1:99999"] {
+            assert!(addresses(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Blobs: bytes under their digest, whoever may read them.
+
+use std::fs::File;
+use std::io::{Read, Write};
+
+use crate::error::{Error, IoContext, Result};
+use crate::image::{Digest, Hasher};
+use crate::registry::layout::{Layout, paths};
+
+/// Buffer of copies, in bytes.
+const BUFFER: usize = 256 << 10;
+
+impl Layout {
+    /// The size of a blob that is here, in bytes.
+    pub(crate) fn blob_size(&self, digest: &Digest) -> Result<Option<u64>> {
+        let metadata = self.tree.metadata(&paths::blob_data(digest))?;
+        Ok(metadata.map(|metadata| metadata.size))
+    }
+
+    /// Opens a blob and tells its size; `None` when it is not here.
+    pub(crate) fn open_blob(&self, digest: &Digest) -> Result<Option<(File, u64)>> {
+        let opened = self.tree.open_file(&paths::blob_data(digest))?;
+        Ok(opened.map(|(file, metadata)| (file, metadata.size)))
+    }
+
+    /// Takes a blob in: exactly `size` bytes that have this digest, or nothing. What is here already
+    /// with that size is left as it is and `content` is not read.
+    pub(crate) fn put_blob(
+        &self,
+        content: &mut dyn Read,
+        digest: &Digest,
+        size: u64,
+    ) -> Result<()> {
+        if self.blob_size(digest)? == Some(size) {
+            return Ok(());
+        }
+        let path = paths::blob_data(digest);
+        let mut fresh = self.tree.create(&path)?;
+        let mut hasher = Hasher::with(digest.algorithm());
+        let mut buffer = vec![0; BUFFER];
+        let mut left = size;
+        loop {
+            let count = match content.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Error::io(format!("cannot read blob {digest}"), error)),
+            };
+            let bytes = buffer.get(..count).unwrap_or_default();
+            left = left.checked_sub(count as u64).ok_or_else(|| {
+                Error::bad_content(format!("blob {digest} is longer than its {size} bytes"))
+            })?;
+            hasher.update(bytes);
+            fresh
+                .file
+                .write_all(bytes)
+                .path("write", self.tree.shown(&path))?;
+        }
+        if left > 0 {
+            return Err(Error::bad_content(format!(
+                "blob {digest} ends {left} bytes early"
+            )));
+        }
+        let found = hasher.finish();
+        if found != *digest {
+            return Err(Error::bad_content(format!(
+                "blob {digest} has another content: {found}"
+            )));
+        }
+        fresh.commit(&self.tree)
+    }
+
+    /// Takes in bytes that are known to have this digest.
+    pub(super) fn put_verified(&self, bytes: &[u8], digest: &Digest) -> Result<()> {
+        if self.blob_size(digest)? == Some(bytes.len() as u64) {
+            return Ok(());
+        }
+        self.tree.write(&paths::blob_data(digest), bytes)
+    }
+}

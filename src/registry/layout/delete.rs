@@ -1,0 +1,65 @@
+//! Removal of tags, manifests and blobs from a repository. The bytes go when `gc` finds that nobody
+//! names them.
+
+use crate::error::Result;
+use crate::image::Digest;
+use crate::registry::layout::{Facts, Layout, names, paths};
+
+impl Layout {
+    /// Removes a tag; what it meant stays. Says whether it was there.
+    pub(crate) fn delete_tag(&self, repository: &str, tag: &str) -> Result<bool> {
+        let (repository, tag) = (names::repository(repository)?, names::tag(tag)?);
+        let _alone = self.changes.write();
+        let was_there = self.tree.remove(&paths::tag_link(repository, tag))?;
+        self.tree.remove(&paths::tag(repository, tag))?;
+        Ok(was_there)
+    }
+
+    /// Removes a manifest and the tags that mean it. Says whether it was there.
+    pub(crate) fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<bool> {
+        let repository = names::repository(repository)?;
+        let _alone = self.changes.write();
+        if !self.has_revision(repository, digest)? {
+            return Ok(false);
+        }
+        for tag in self.tree.directories(&paths::tags(repository))? {
+            if names::is_tag(&tag) && self.resolve_tag(repository, &tag)?.as_ref() == Some(digest) {
+                self.tree.remove(&paths::tag_link(repository, &tag))?;
+                self.tree.remove(&paths::tag(repository, &tag))?;
+            }
+        }
+        self.remove_revision(repository, digest)?;
+        Ok(true)
+    }
+
+    /// Removes the links of one manifest.
+    pub(super) fn remove_revision(&self, repository: &str, digest: &Digest) -> Result<()> {
+        let subject = self
+            .document(digest)
+            .ok()
+            .flatten()
+            .and_then(|document| Facts::parse(&document.bytes).ok())
+            .and_then(|facts| facts.subject);
+        self.tree
+            .remove(&paths::revision_link(repository, digest))?;
+        self.tree.remove(&paths::revision(repository, digest))?;
+        if let Some(subject) = subject {
+            let link = paths::referrer_link(repository, &subject.digest, digest);
+            let directory = link.trim_end_matches("/link");
+            self.tree.remove(directory)?;
+            if let Some((parent, _)) = directory.rsplit_once('/') {
+                self.tree
+                    .remove_empty(parent, &paths::repository(repository));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a blob from a repository. Says whether it was there.
+    pub(crate) fn delete_layer(&self, repository: &str, digest: &Digest) -> Result<bool> {
+        let link = paths::layer_link(names::repository(repository)?, digest);
+        let was_there = self.tree.remove(&link)?;
+        self.tree.remove(link.trim_end_matches("/link"))?;
+        Ok(was_there)
+    }
+}

@@ -1,0 +1,72 @@
+//! Manifests: read back exactly as they were put, and put in an order that a crash cannot spoil.
+
+use crate::error::{Error, Result};
+use crate::image::{Digest, Hasher};
+use crate::registry::layout::{Facts, Layout, MAX_MANIFEST, names, paths};
+
+/// A manifest or index as it lies in the tree, its digest verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredManifest {
+    pub(crate) media_type: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Layout {
+    /// The manifest `digest` of `repository`; `None` when the repository does not have it.
+    pub(crate) fn manifest(
+        &self,
+        repository: &str,
+        digest: &Digest,
+    ) -> Result<Option<StoredManifest>> {
+        if !self.has_revision(repository, digest)? {
+            return Ok(None);
+        }
+        self.document(digest)
+    }
+
+    /// The manifest whatever repository has it.
+    pub(super) fn document(&self, digest: &Digest) -> Result<Option<StoredManifest>> {
+        let path = paths::blob_data(digest);
+        let Some(bytes) = self.tree.read(&path, MAX_MANIFEST)? else {
+            return Ok(None);
+        };
+        let mut hasher = Hasher::with(digest.algorithm());
+        hasher.update(&bytes);
+        if hasher.finish() != *digest {
+            let path = self.tree.shown(&path);
+            return Err(Error::bad_content(format!(
+                "{} is damaged: its content has another digest",
+                path.display()
+            ))
+            .hint("imgctl registry scrub finds everything that is damaged"));
+        }
+        Ok(Some(StoredManifest {
+            media_type: Facts::parse(&bytes)?.media_type,
+            bytes,
+        }))
+    }
+
+    /// Puts a manifest, whose `digest` the caller has computed over `bytes` and whose `facts` are
+    /// parsed from them, and makes `tags` mean it.
+    pub(crate) fn put_manifest(
+        &self,
+        repository: &str,
+        tags: &[&str],
+        digest: &Digest,
+        bytes: &[u8],
+        facts: &Facts,
+    ) -> Result<()> {
+        let repository = names::repository(repository)?;
+        let _together = self.changes.read();
+        self.put_verified(bytes, digest)?;
+        if let Some(subject) = &facts.subject {
+            let link = paths::referrer_link(repository, &subject.digest, digest);
+            self.write_link(&link, digest)?;
+        }
+        self.link_revision(repository, digest)?;
+        for tag in tags {
+            self.set_tag(repository, tag, digest)?;
+        }
+        Ok(())
+    }
+}

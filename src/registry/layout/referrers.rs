@@ -1,0 +1,72 @@
+//! Referrers: which manifests of a repository name another as their subject.
+//!
+//! Links of our own below `_manifests/referrers`, which distribution passes over, and the indexes
+//! under the tags that stood for the API before a registry had it (distribution-spec, "Enabling the
+//! Referrers API" and "Referrers Tag Schema").
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::error::Result;
+use crate::image::Digest;
+use crate::registry::layout::{Facts, Layout, names, paths};
+
+/// More referrers of one subject than these are not looked at: each costs a read.
+const MAX_REFERRERS: usize = 10_000;
+
+impl Layout {
+    /// The descriptors of all manifests of `repository` that refer to `subject`, by digest, as
+    /// members of an index. Not there, not readable and not referring: left out.
+    pub(crate) fn referrers(&self, repository: &str, subject: &Digest) -> Result<Vec<Value>> {
+        let repository = names::repository(repository)?;
+        let mut digests = self.linked_referrers(repository, subject)?;
+        let tag = format!("{}-{}", subject.algorithm().as_str(), subject.hex());
+        if let Ok(Some(digest)) = self.resolve_tag(repository, &tag)
+            && let Ok(Some(document)) = self.manifest(repository, &digest)
+            && let Ok(facts) = Facts::parse(&document.bytes)
+        {
+            digests.extend(facts.manifests.into_iter().map(|part| part.digest));
+        }
+        Ok(digests
+            .iter()
+            .take(MAX_REFERRERS)
+            .filter_map(|digest| self.referrer(repository, subject, digest))
+            .collect())
+    }
+
+    /// What links say refers to `subject`.
+    pub(super) fn linked_referrers(
+        &self,
+        repository: &str,
+        subject: &Digest,
+    ) -> Result<BTreeSet<Digest>> {
+        let directory = paths::referrers(repository, subject);
+        let mut digests = BTreeSet::new();
+        for algorithm in self.tree.directories(&directory)? {
+            for hex in self.tree.directories(&format!("{directory}/{algorithm}"))? {
+                digests.extend(Digest::parse(&format!("{algorithm}:{hex}")));
+            }
+        }
+        Ok(digests)
+    }
+
+    fn referrer(&self, repository: &str, subject: &Digest, digest: &Digest) -> Option<Value> {
+        let document = self.manifest(repository, digest).ok()??;
+        let facts = Facts::parse(&document.bytes).ok()?;
+        if facts.subject.as_ref()?.digest != *subject {
+            return None;
+        }
+        let mut descriptor = Map::new();
+        descriptor.insert("mediaType".into(), facts.media_type.into());
+        descriptor.insert("digest".into(), digest.to_string().into());
+        descriptor.insert("size".into(), json!(document.bytes.len()));
+        if let Some(artifact_type) = facts.artifact_type {
+            descriptor.insert("artifactType".into(), artifact_type.into());
+        }
+        if let Some(annotations) = facts.annotations {
+            descriptor.insert("annotations".into(), Value::Object(annotations));
+        }
+        Some(Value::Object(descriptor))
+    }
+}

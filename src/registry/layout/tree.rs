@@ -1,0 +1,449 @@
+//! File access below the tree's root that follows no symlink: directory-relative, atomic, durable.
+//!
+//! Paths are made by `paths` from checked names. Must not know what the files mean.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{self, AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::io::{self, Errno};
+
+use crate::error::{Error, IoContext, Kind, Result};
+use crate::fs::directory::{self, Name};
+use crate::fs::metadata::{FileKind, Metadata};
+
+/// The kernel answers EAGAIN while somebody renames in the tree; it settles quickly.
+const ATTEMPTS: usize = 64;
+/// Ends the names of files that are being written; readers pass over them.
+pub(super) const TEMPORARY: &str = ".tmp";
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
+/// An open root directory.
+#[derive(Debug)]
+pub(super) struct Tree {
+    root: OwnedFd,
+    path: PathBuf,
+    sync: bool,
+}
+
+impl Tree {
+    /// Opens `path`, which may itself be a symlink. `sync`: writes survive power loss.
+    pub(super) fn open(path: &Path, sync: bool) -> Result<Self> {
+        let flags = DIRECTORY | OFlags::CLOEXEC;
+        let root = fs::openat(CWD, path, flags, Mode::empty()).path("open the directory", path)?;
+        Ok(Self {
+            root,
+            path: path.to_owned(),
+            sync,
+        })
+    }
+
+    /// What messages call `path`.
+    pub(super) fn shown(&self, path: &str) -> PathBuf {
+        self.path.join(path)
+    }
+
+    /// The root's descriptor.
+    pub(super) fn root(&self) -> &OwnedFd {
+        &self.root
+    }
+
+    /// Opens a regular file for reading; `None` when it is not there.
+    pub(super) fn open_file(&self, path: &str) -> Result<Option<(File, Metadata)>> {
+        // Non-blocking, or else a FIFO would hold us until somebody writes to it.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let Some(fd) = self.found(self.resolve(path, flags), path)? else {
+            return Ok(None);
+        };
+        let metadata = Metadata::of(&fd).path("look at", self.shown(path))?;
+        if metadata.kind != FileKind::File {
+            return Err(self.odd(path, "not a regular file"));
+        }
+        Ok(Some((File::from(fd), metadata)))
+    }
+
+    /// What the regular file or directory at `path` is; `None` when there is none.
+    pub(super) fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
+        let Some(fd) = self.found(self.resolve(path, OFlags::PATH), path)? else {
+            return Ok(None);
+        };
+        Metadata::of(fd).map(Some).path("look at", self.shown(path))
+    }
+
+    /// The content of a regular file; more than `limit` bytes are an error.
+    pub(super) fn read(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
+        let Some((file, metadata)) = self.open_file(path)? else {
+            return Ok(None);
+        };
+        if metadata.size > limit {
+            return Err(self.odd(path, &format!("longer than the {limit} bytes allowed")));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(metadata.size).unwrap_or(0));
+        file.take(limit)
+            .read_to_end(&mut bytes)
+            .path("read", self.shown(path))?;
+        Ok(Some(bytes))
+    }
+
+    /// The names in a directory, sorted; `None` when it is not there.
+    pub(super) fn list(&self, path: &str) -> Result<Option<Vec<Name>>> {
+        let Some(fd) = self.found(self.resolve(path, DIRECTORY), path)? else {
+            return Ok(None);
+        };
+        let mut names = directory::names(fd).path("list", self.shown(path))?;
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(Some(names))
+    }
+
+    /// The names of the directories in `path` that are UTF-8, sorted; none when it is not there.
+    pub(super) fn directories(&self, path: &str) -> Result<Vec<String>> {
+        let names = self.list(path)?.unwrap_or_default();
+        Ok(names
+            .into_iter()
+            .filter(|name| name.kind == FileKind::Directory)
+            .filter_map(|name| name.name.into_string().ok())
+            .collect())
+    }
+
+    /// Opens a directory, making what is missing.
+    pub(super) fn make_directory(&self, path: &str) -> Result<OwnedFd> {
+        match self.resolve(path, DIRECTORY) {
+            Err(Errno::NOENT) => self.make_missing(path),
+            outcome => outcome,
+        }
+        .path("make the directory", self.shown(path))
+    }
+
+    fn make_missing(&self, path: &str) -> io::Result<OwnedFd> {
+        let mut parent = fs::openat(&self.root, ".", DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        for name in path.split('/') {
+            let next = match directory::open(&parent, name) {
+                Err(Errno::NOENT) => {
+                    match fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
+                        Ok(()) => self.sync_directory(&parent)?,
+                        Err(Errno::EXIST) => {}
+                        Err(error) => return Err(error),
+                    }
+                    directory::open(&parent, name)?
+                }
+                outcome => outcome?,
+            };
+            parent = next;
+        }
+        Ok(parent)
+    }
+
+    /// Puts `bytes` under `path` at once, making its directories.
+    pub(super) fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        let mut fresh = self.create(path)?;
+        fresh
+            .file
+            .write_all(bytes)
+            .path("write", self.shown(path))?;
+        fresh.commit(self)
+    }
+
+    /// Starts a file that will be called `path`.
+    pub(super) fn create(&self, path: &str) -> Result<Fresh> {
+        let (parent, name) = split(path);
+        let mut outcome = Err(Errno::NOENT);
+        // Somebody may remove the directory between our making and using it.
+        for _ in 0..ATTEMPTS {
+            let directory = self.make_directory(parent)?;
+            let temporary = format!("{name}.{}{TEMPORARY}", unique());
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+            outcome = fs::openat(&directory, &*temporary, flags, Mode::from_raw_mode(0o644));
+            match outcome {
+                Ok(fd) => {
+                    return Ok(Fresh {
+                        file: File::from(fd),
+                        directory,
+                        temporary,
+                        name: name.to_owned(),
+                        path: path.to_owned(),
+                        kept: false,
+                    });
+                }
+                Err(Errno::NOENT | Errno::EXIST) => {}
+                Err(_) => break,
+            }
+        }
+        outcome
+            .map(|_| ())
+            .path("create a file in", self.shown(parent))?;
+        Err(Error::failed(format!(
+            "cannot create {}",
+            self.shown(path).display()
+        )))
+    }
+
+    /// Moves a file to another name in the tree, over what may be there, making its directories.
+    pub(super) fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (old_parent, old_name) = split(from);
+        let (new_parent, new_name) = split(to);
+        let old = self
+            .resolve(old_parent, DIRECTORY)
+            .path("open", self.shown(old_parent))?;
+        let mut outcome = Err(Errno::NOENT);
+        for _ in 0..ATTEMPTS {
+            let new = self.make_directory(new_parent)?;
+            outcome = fs::renameat(&old, old_name, &new, new_name)
+                .and_then(|()| self.sync_directory(&new));
+            let source_is_there = || Metadata::at(&old, old_name).is_ok();
+            if outcome != Err(Errno::NOENT) || !source_is_there() {
+                break;
+            }
+        }
+        outcome.path("put in place", self.shown(to))
+    }
+
+    /// Opens the file at `path` for writing, without changing it; `None` when it is not there.
+    pub(super) fn open_writable(&self, path: &str) -> Result<Option<File>> {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let Some(fd) = self.found(self.resolve(path, flags), path)? else {
+            return Ok(None);
+        };
+        let metadata = Metadata::of(&fd).path("look at", self.shown(path))?;
+        if metadata.kind != FileKind::File {
+            return Err(self.odd(path, "not a regular file"));
+        }
+        Ok(Some(File::from(fd)))
+    }
+
+    /// Makes an empty file at `path`, which must not be there yet, and its directories.
+    pub(super) fn create_in_place(&self, path: &str) -> Result<File> {
+        let (parent, name) = split(path);
+        let directory = self.make_directory(parent)?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        fs::openat(&directory, name, flags, Mode::from_raw_mode(0o644))
+            .map(File::from)
+            .path("create", self.shown(path))
+    }
+
+    /// Removes a file or a directory with all that is in it. Says whether it was there.
+    pub(super) fn remove(&self, path: &str) -> Result<bool> {
+        let (parent, name) = split(path);
+        let Some(directory) = self.found(self.resolve(parent, DIRECTORY), parent)? else {
+            return Ok(false);
+        };
+        if matches!(Metadata::at(&directory, name), Err(Errno::NOENT)) {
+            return Ok(false);
+        }
+        crate::fs::atomic::remove_at(&directory, name.as_bytes())
+            .and_then(|()| self.sync_directory(&directory))
+            .path("remove", self.shown(path))?;
+        Ok(true)
+    }
+
+    /// Removes the directory `path` and those above it, as far as they are empty, up to `top`.
+    pub(super) fn remove_empty(&self, path: &str, top: &str) {
+        let mut path = path;
+        while path.len() > top.len() && path.starts_with(top) {
+            let (parent, name) = split(path);
+            let Ok(directory) = self.resolve(parent, DIRECTORY) else {
+                return;
+            };
+            if fs::unlinkat(directory, name, AtFlags::REMOVEDIR).is_err() {
+                return;
+            }
+            path = parent;
+        }
+    }
+
+    /// Syncs a file's content.
+    pub(super) fn sync_file(&self, file: &File) -> io::Result<()> {
+        if self.sync {
+            fs::fdatasync(file)?;
+        }
+        Ok(())
+    }
+
+    fn sync_directory(&self, directory: impl AsFd) -> io::Result<()> {
+        match fs::fsync(directory) {
+            _ if !self.sync => Ok(()),
+            // Some network and FUSE file systems cannot sync directories and need not.
+            Err(Errno::INVAL) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Takes the advisory lock of the directory `path`; `None` when somebody else has it.
+    pub(super) fn lock(&self, path: &str, operation: FlockOperation) -> Result<Option<OwnedFd>> {
+        let fd = self
+            .resolve(path, DIRECTORY)
+            .path("open the directory", self.shown(path))?;
+        match fs::flock(&fd, operation) {
+            // File systems without locks; NFS wants a file open for writing.
+            Ok(()) | Err(Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK | Errno::BADF) => Ok(Some(fd)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(Error::io(
+                format!("cannot lock {}", self.shown(path).display()),
+                error,
+            )),
+        }
+    }
+
+    /// Bytes that an ordinary user can still write to the file system.
+    pub(super) fn free_space(&self) -> Option<u64> {
+        let stat = fs::fstatvfs(&self.root).ok()?;
+        stat.f_bavail.checked_mul(stat.f_frsize)
+    }
+
+    /// Opens `path` without following any symlink.
+    fn resolve(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        let inside =
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        for _ in 0..ATTEMPTS {
+            match fs::openat2(&self.root, path, flags, Mode::empty(), inside) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                // Linux before 5.6, or a sandbox that filters the call.
+                Err(Errno::NOSYS | Errno::PERM) => break,
+                outcome => return outcome,
+            }
+        }
+        self.walk(path, flags)
+    }
+
+    fn walk(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        let (parents, name) = split(path);
+        let mut directory: Option<OwnedFd> = None;
+        for component in parents.split('/').filter(|component| *component != ".") {
+            let from = directory.as_ref().unwrap_or(&self.root);
+            let flags = DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            directory = Some(fs::openat(from, component, flags, Mode::empty())?);
+        }
+        let from = directory.as_ref().unwrap_or(&self.root);
+        fs::openat(from, name, flags | OFlags::NOFOLLOW, Mode::empty())
+    }
+
+    fn found<T>(&self, outcome: io::Result<T>, path: &str) -> Result<Option<T>> {
+        match outcome {
+            Ok(value) => Ok(Some(value)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(Errno::LOOP) => Err(self.odd(path, "reached through a symlink")),
+            Err(error) => Err(Error::io(
+                format!("cannot open {}", self.shown(path).display()),
+                error,
+            )),
+        }
+    }
+
+    fn odd(&self, path: &str, what: &str) -> Error {
+        let path = self.shown(path);
+        Error::new(
+            Kind::BadContent,
+            format!("cannot use {}: it is {what}", path.display()),
+        )
+    }
+}
+
+/// A file being written, removed unless committed.
+#[derive(Debug)]
+pub(super) struct Fresh {
+    pub(super) file: File,
+    directory: OwnedFd,
+    temporary: String,
+    name: String,
+    path: String,
+    kept: bool,
+}
+
+impl Fresh {
+    /// Gives the file its name, over what may be there.
+    pub(super) fn commit(mut self, tree: &Tree) -> Result<()> {
+        tree.sync_file(&self.file)
+            .path("sync", tree.shown(&self.path))?;
+        fs::renameat(
+            &self.directory,
+            &*self.temporary,
+            &self.directory,
+            &*self.name,
+        )
+        .path("put in place", tree.shown(&self.path))?;
+        self.kept = true;
+        tree.sync_directory(&self.directory)
+            .path("sync the directory of", tree.shown(&self.path))
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = fs::unlinkat(&self.directory, &*self.temporary, AtFlags::empty());
+        }
+    }
+}
+
+/// Directory and last component.
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or((".", path))
+}
+
+/// A name that no other process on this machine uses now.
+fn unique() -> String {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let now = fs_time();
+    format!("{:x}-{now:x}-{number:x}", std::process::id())
+}
+
+fn fs_time() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |time| {
+            time.as_secs().rotate_left(30) ^ u64::from(time.subsec_nanos())
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_reached_through_a_symlink() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("root");
+        std::fs::create_dir_all(root.join("a")).unwrap();
+        std::fs::create_dir_all(directory.path().join("out")).unwrap();
+        std::fs::write(directory.path().join("out/data"), "secret").unwrap();
+        std::fs::write(root.join("a/data"), "mine").unwrap();
+        symlink("../out", root.join("link")).unwrap();
+        symlink("data", root.join("a/inner")).unwrap();
+        let tree = Tree::open(&root, false).unwrap();
+        for path in ["link/data", "a/inner"] {
+            assert!(tree.read(path, 100).is_err(), "{path}");
+            assert!(tree.walk(path, OFlags::RDONLY).is_err(), "{path}");
+        }
+        assert!(tree.write("link/data", b"x").is_err());
+        assert!(tree.write("link/new/x", b"x").is_err());
+        assert!(tree.remove("link/data").is_err());
+        assert_eq!(tree.read("a/data", 4).unwrap().unwrap(), b"mine");
+        assert!(tree.read("a/data", 3).is_err());
+        assert!(tree.walk("a/data", OFlags::RDONLY).is_ok());
+        let outside = std::fs::read(directory.path().join("out/data")).unwrap();
+        assert_eq!(outside, b"secret");
+    }
+
+    #[test]
+    fn files_appear_whole_and_go_with_their_empty_directories() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = Tree::open(directory.path(), true).unwrap();
+        tree.write("a/b/c", b"one").unwrap();
+        tree.write("a/b/c", b"two").unwrap();
+        drop(tree.create("a/b/d").unwrap());
+        assert_eq!(tree.list("a/b").unwrap().unwrap().len(), 1);
+        tree.rename("a/b/c", "x/y").unwrap();
+        assert_eq!(tree.read("x/y", 10).unwrap().unwrap(), b"two");
+        tree.remove_empty("a/b", "");
+        assert!(tree.metadata("a").unwrap().is_none());
+        assert!(tree.remove("x").unwrap());
+        assert!(!tree.remove("x").unwrap());
+    }
+}

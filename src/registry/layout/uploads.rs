@@ -1,0 +1,213 @@
+//! Uploads: blobs on their way in, `_uploads/<id>/{data,startedat}`, that outlive the process.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, SystemTime};
+
+use crate::error::{Error, IoContext, Result};
+use crate::image::{Algorithm, Digest, Hasher};
+use crate::registry::layout::{Layout, names, paths};
+
+const BUFFER: usize = 256 << 10;
+
+/// One blob on its way in. Dropped, it stays on disk and can be gone on with.
+pub(crate) struct Upload {
+    layout: Layout,
+    repository: String,
+    id: String,
+    file: File,
+    offset: u64,
+    /// Of everything written; `None` when it was begun by another process, or before the algorithm
+    /// was known.
+    hasher: Option<(Algorithm, Hasher)>,
+}
+
+impl Layout {
+    /// Begins an upload. `algorithm` is that of the digest to come, if it is known.
+    pub(crate) fn start_upload(
+        &self,
+        repository: &str,
+        algorithm: Option<Algorithm>,
+    ) -> Result<Upload> {
+        let repository = names::repository(repository)?.to_owned();
+        let id = random_id()?;
+        let directory = paths::upload(&repository, &id);
+        let file = self.tree.create_in_place(&format!("{directory}/data"))?;
+        let started = jiff::Timestamp::now().to_string();
+        let path = format!("{directory}/startedat");
+        std::io::Write::write_all(&mut self.tree.create_in_place(&path)?, started.as_bytes())
+            .path("write", self.tree.shown(&path))?;
+        let algorithm = algorithm.unwrap_or(Algorithm::Sha256);
+        Ok(Upload {
+            layout: self.clone(),
+            repository,
+            id,
+            file,
+            offset: 0,
+            hasher: Some((algorithm, Hasher::with(algorithm))),
+        })
+    }
+
+    /// Goes on with an upload that an earlier process began; `None` when there is none.
+    pub(crate) fn resume_upload(&self, repository: &str, id: &str) -> Result<Option<Upload>> {
+        let repository = names::repository(repository)?.to_owned();
+        if !names::is_upload(id) {
+            return Ok(None);
+        }
+        let path = format!("{}/data", paths::upload(&repository, id));
+        let Some(file) = self.tree.open_writable(&path)? else {
+            return Ok(None);
+        };
+        let offset = file
+            .metadata()
+            .path("look at", self.tree.shown(&path))?
+            .len();
+        Ok(Some(Upload {
+            layout: self.clone(),
+            repository,
+            id: id.to_owned(),
+            file,
+            offset,
+            hasher: None,
+        }))
+    }
+
+    /// Removes uploads that nothing was added to for `age`. Gives their number.
+    pub(crate) fn sweep_uploads(&self, repository: &str, age: Duration) -> Result<u64> {
+        let directory = paths::uploads(names::repository(repository)?);
+        let mut swept = 0;
+        for id in self.tree.directories(&directory)? {
+            let data = format!("{directory}/{id}/data");
+            let metadata = match self.tree.metadata(&data)? {
+                Some(metadata) => Some(metadata),
+                None => self.tree.metadata(&format!("{directory}/{id}"))?,
+            };
+            let is_stale = metadata.is_some_and(|metadata| is_older(metadata.mtime.0, age));
+            if is_stale && self.tree.remove(&format!("{directory}/{id}"))? {
+                swept += 1;
+            }
+        }
+        Ok(swept)
+    }
+}
+
+impl Layout {
+    /// [`Layout::sweep_uploads`] for every repository, also those that have uploads only.
+    pub(crate) fn sweep_all_uploads(&self, age: Duration) -> Result<u64> {
+        let mut swept = 0;
+        self.each_repository(&mut |repository| {
+            swept += self.sweep_uploads(repository, age)?;
+            Ok(())
+        })?;
+        Ok(swept)
+    }
+}
+
+impl Upload {
+    /// What the upload is called.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Bytes that are here.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Adds bytes at the end.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let path = || self.layout.tree.shown(&self.directory());
+        self.file
+            .write_all_at(bytes, self.offset)
+            .path("write the upload", path())?;
+        self.offset += bytes.len() as u64;
+        if let Some((_, hasher)) = &mut self.hasher {
+            hasher.update(bytes);
+        }
+        Ok(())
+    }
+
+    /// Makes the upload the blob `digest` of its repository. With another digest nothing happens and
+    /// the error is of kind `BadContent`.
+    pub(crate) fn commit(&mut self, digest: &Digest) -> Result<()> {
+        let tree = &self.layout.tree;
+        let directory = self.directory();
+        let found = self.digest(digest.algorithm())?;
+        if found != *digest {
+            return Err(Error::bad_content(format!(
+                "the content has the digest {found}, not {digest}"
+            )));
+        }
+        // A write that failed half-way may have left more than we count.
+        self.file
+            .set_len(self.offset)
+            .path("cut", tree.shown(&directory))?;
+        tree.sync_file(&self.file)
+            .path("sync", tree.shown(&directory))?;
+        tree.rename(&format!("{directory}/data"), &paths::blob_data(digest))?;
+        self.layout.link_layer(&self.repository, digest)?;
+        tree.remove(&directory)?;
+        Ok(())
+    }
+
+    /// Gives the upload up.
+    pub(crate) fn cancel(&self) -> Result<()> {
+        self.layout.tree.remove(&self.directory()).map(|_| ())
+    }
+
+    fn directory(&self) -> String {
+        paths::upload(&self.repository, &self.id)
+    }
+
+    /// The digest of what is here: from the running hash, else by reading all of it.
+    fn digest(&self, wanted: Algorithm) -> Result<Digest> {
+        if let Some((algorithm, hasher)) = &self.hasher
+            && *algorithm == wanted
+        {
+            return Ok(hasher.clone().finish());
+        }
+        let mut hasher = Hasher::with(wanted);
+        let mut buffer = vec![0; BUFFER];
+        let mut at = 0;
+        while at < self.offset {
+            let count = self
+                .file
+                .read_at(&mut buffer, at)
+                .path("read", self.layout.tree.shown(&self.directory()))?;
+            if count == 0 {
+                return Err(Error::failed("the upload was cut while it was read"));
+            }
+            hasher.update(buffer.get(..count).unwrap_or_default());
+            at += count as u64;
+        }
+        Ok(hasher.finish())
+    }
+}
+
+/// Whether a time in seconds since 1970 lies more than `age` back.
+pub(super) fn is_older(seconds: i64, age: Duration) -> bool {
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    SystemTime::now()
+        .duration_since(then)
+        .is_ok_and(|since| since >= age)
+}
+
+/// A random UUID (version 4).
+fn random_id() -> Result<String> {
+    let mut bytes = [0_u8; 16];
+    aws_lc_rs::rand::fill(&mut bytes)
+        .map_err(|_| Error::failed("the system gives no random numbers"))?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let number = u128::from_be_bytes(bytes);
+    let hex = format!("{number:032x}");
+    let part = |from, to| hex.get(from..to).unwrap_or_default();
+    Ok([
+        part(0, 8),
+        part(8, 12),
+        part(12, 16),
+        part(16, 20),
+        part(20, 32),
+    ]
+    .join("-"))
+}

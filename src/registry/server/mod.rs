@@ -1,0 +1,152 @@
+//! The registry server: OCI distribution v1.1 over a backend.
+//!
+//! Plain HTTP or TLS, HTTP/1.1 and HTTP/2, with limits against abuse. Must not know where the content
+//! lies (that is the backend), nor the command line; what it has to say about requests it gives to a
+//! function.
+
+mod auth;
+pub(crate) mod backend;
+mod body;
+mod connection;
+mod discover;
+mod handler;
+mod layout_backend;
+mod listen;
+mod pull;
+mod push;
+mod reply;
+mod routes;
+mod sessions;
+mod upload;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::registry::credentials::Secret;
+use auth::Auth;
+use backend::Backend;
+use body::Buffers;
+use reply::Refusal;
+use sessions::Sessions;
+
+pub(crate) use auth::{hash_password, set_password};
+pub(crate) use layout_backend::LayoutBackend;
+pub(crate) use listen::{Server, signalled};
+
+/// How a registry is served.
+#[derive(Clone, Default)]
+pub(crate) struct ServeOptions {
+    /// Tried in order until one can be listened on; port 0 = any.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// PEM files of certificate chain and key; `None` = plain HTTP.
+    pub(crate) tls: Option<(PathBuf, PathBuf)>,
+    /// A file of users with bcrypt hashes, read again when it changes.
+    pub(crate) htpasswd: Option<PathBuf>,
+    /// Taken as bearer token, and as the password of any user.
+    pub(crate) token: Option<Secret>,
+    /// Whether reading needs no login, though writing does.
+    pub(crate) anonymous_pull: bool,
+    pub(crate) read_only: bool,
+    /// Whether tags, manifests and blobs can be deleted.
+    pub(crate) deletion: bool,
+    pub(crate) limits: Limits,
+    /// Told of every request.
+    pub(crate) log: Option<Arc<dyn Fn(&Access) + Send + Sync>>,
+}
+
+/// Limits against clients that are slow, silent or too many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Connections at once; more wait.
+    pub(crate) connections: usize,
+    /// For a TLS handshake, or the head of a request.
+    pub(crate) head: Duration,
+    /// Longest silence within a body, in either direction.
+    pub(crate) silence: Duration,
+    /// A connection without requests is closed after that.
+    pub(crate) idle: Duration,
+    /// How long requests in progress may go on after the end was asked for.
+    pub(crate) grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            head: Duration::from_secs(30),
+            silence: Duration::from_secs(60),
+            idle: Duration::from_secs(120),
+            grace: Duration::from_secs(30),
+        }
+    }
+}
+
+/// One request and what became of it. Holds no secrets.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    pub(crate) peer: Option<SocketAddr>,
+    /// Who logged in.
+    pub(crate) user: Option<String>,
+    pub(crate) method: String,
+    /// Path and query.
+    pub(crate) target: String,
+    pub(crate) status: u16,
+    /// Bytes of the response's content.
+    pub(crate) bytes: u64,
+    /// Until the response began.
+    pub(crate) duration: Duration,
+    pub(crate) agent: Option<String>,
+    /// Why we failed, when it was our fault.
+    pub(crate) failure: Option<String>,
+}
+
+/// What all requests share.
+struct Shared {
+    backend: Arc<dyn Backend>,
+    auth: Option<Auth>,
+    sessions: Sessions,
+    buffers: Arc<Buffers>,
+    limits: Limits,
+    read_only: bool,
+    deletion: bool,
+    log: Option<Arc<dyn Fn(&Access) + Send + Sync>>,
+}
+
+impl Shared {
+    fn new(options: &ServeOptions, backend: Arc<dyn Backend>) -> Result<Self> {
+        Ok(Self {
+            backend,
+            auth: Auth::new(options)?,
+            sessions: Sessions::default(),
+            buffers: Arc::default(),
+            limits: options.limits,
+            read_only: options.read_only,
+            deletion: options.deletion,
+            log: options.log.clone(),
+        })
+    }
+
+    /// Asks the backend something: at once when that does not take long.
+    async fn read<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&dyn Backend) -> Result<T> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        if !self.backend.may_wait() {
+            return Ok(ask(&*self.backend)?);
+        }
+        self.write(move |backend| Ok(ask(backend)?)).await
+    }
+
+    /// Lets the backend do something on a thread that may wait for the disk.
+    async fn write<T: Send + 'static>(
+        &self,
+        order: impl FnOnce(&dyn Backend) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let backend = Arc::clone(&self.backend);
+        let job = tokio::task::spawn_blocking(move || order(&*backend));
+        job.await.unwrap_or_else(|_| Err(upload::stopped()))
+    }
+}
