@@ -4,6 +4,7 @@
 //! say goes to a `Reporter`.
 
 mod archive;
+pub(crate) mod base_image;
 mod check;
 mod chmod;
 mod context;

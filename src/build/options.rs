@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::build::base_image::BaseImages;
 use crate::image::{Descriptor, Digest, Platform, Reference};
 use crate::layer::Compression;
 
@@ -71,6 +72,8 @@ pub(crate) struct Options {
     pub(crate) unset_env: Vec<String>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
+    /// Where images of FROM and --from come from.
+    pub(crate) base_images: BaseImages,
     pub(crate) no_cache: bool,
     pub(crate) compression: Compression,
     pub(crate) format: Format,

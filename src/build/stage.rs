@@ -274,21 +274,14 @@ fn base_image(shared: &Shared<'_>, plan: &StagePlan) -> Result<StageImage> {
     }
 }
 
-/// An image of the store as a stage's base.
+/// An image of the store, or one that is pulled into it, as a stage's base.
 pub(crate) fn stored_image(
     shared: &Shared<'_>,
     name: &str,
     platform: &Platform,
 ) -> Result<StageImage> {
-    let image = shared.store.image(name, Some(platform)).map_err(|error| {
-        if error.kind() == crate::error::Kind::NotFound {
-            error.hint(format!(
-                "bring it in first: `imgctl load -i FILE` of an archive made with `skopeo copy docker://{name} oci-archive:FILE:{name}`"
-            ))
-        } else {
-            error
-        }
-    })?;
+    let images = &shared.options.base_images;
+    let image = images.get(shared.store, name, platform, shared.reporter)?;
     shared.lease.hold(&image.descriptor.digest)?;
     let layers: Vec<ImageLayer> = image
         .manifest

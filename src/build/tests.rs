@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::base_image::BaseImages;
 use super::options::{ContextSource, Format, Network, Options};
 use super::{Built, build};
 use crate::error::Kind;
@@ -57,6 +58,7 @@ impl Bench {
             unset_env: Vec::new(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
+            base_images: BaseImages::default(),
             no_cache: false,
             compression: Compression::default(),
             format: Format::Oci,

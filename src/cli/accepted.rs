@@ -59,6 +59,8 @@ const NO_CACHE_EXPORT: &str = "the build cache stays in the store";
 const VERBS: &[(&str, &[Flag])] = &[
     ("build", BUILD),
     ("load", &[flag("signature-policy", Value, NO_SIGNATURES)]),
+    ("pull", PULL),
+    ("copy", PULL),
     (
         "save",
         &[
@@ -77,6 +79,12 @@ const VERBS: &[(&str, &[Flag])] = &[
     ),
 ];
 
+const PULL: &[Flag] = &[
+    flag("signature-policy", Value, NO_SIGNATURES),
+    flag("disable-content-trust", MaybeBool, NO_SIGNATURES),
+    flag("remove-signatures", MaybeBool, NO_SIGNATURES),
+];
+
 const BUILD: &[Flag] = &[
     flag("save-image", MaybeBool, EMBEDDING),
     flag("max-pull-procs", Value, EMBEDDING),
@@ -89,13 +97,6 @@ const BUILD: &[Flag] = &[
     ),
     flag("rm", MaybeBool, NO_CONTAINERS),
     flag("force-rm", MaybeBool, NO_CONTAINERS),
-    flag("pull", MaybeBool, NO_REGISTRY),
-    flag("pull-always", MaybeBool, NO_REGISTRY),
-    flag("pull-never", MaybeBool, NO_REGISTRY),
-    flag("authfile", Value, NO_REGISTRY),
-    flag("creds", Value, NO_REGISTRY),
-    flag("cert-dir", Value, NO_REGISTRY),
-    flag("tls-verify", MaybeBool, NO_REGISTRY),
     flag("retry", Value, NO_REGISTRY),
     flag("retry-delay", Value, NO_REGISTRY),
     flag("cache-from", Value, NO_CACHE_EXPORT),

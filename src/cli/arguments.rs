@@ -11,6 +11,9 @@ use crate::cli::commands::{
     login, logout, ls, man, mount, mounts, prune, rmi, save, scrub, tag, tree, umount, version,
     build, cat, completion, create, df, diff, export, help_all, history, images, inspect, load, ls,
     man, mount, mounts, prune, registry, rmi, save, scrub, tag, tree, umount, version,
+    annotate, build, bundle, cat, completion, copy, create, df, diff, export, help_all, history,
+    images, inspect, load, ls, man, manifest, merge, mount, mounts, prune, pull, push, rebase, rmi,
+    save, scrub, tag, tags, tree, umount, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -40,6 +43,11 @@ pub(crate) struct Arguments {
 pub(crate) enum Verb {
     Build(Box<build::BuildArgs>),
     Images(images::ImagesArgs),
+    Pull(pull::PullArgs),
+    Copy(copy::CopyArgs),
+    Tags(tags::TagsArgs),
+    #[command(hide = true)]
+    Search(tags::SearchArgs),
     Tag(tag::TagArgs),
     Rmi(rmi::RmiArgs),
     Inspect(inspect::InspectArgs),
@@ -80,6 +88,10 @@ impl Verb {
         match self {
             Self::Build(args) => build::run(&args, context),
             Self::Images(args) => images::run(&args, context),
+            Self::Pull(args) => pull::run(&args, context),
+            Self::Copy(args) => copy::run(&args, context),
+            Self::Tags(args) => tags::run(&args, context),
+            Self::Search(args) => tags::search(&args, context),
             Self::Tag(args) => tag::run(&args, context),
             Self::Rmi(args) => rmi::run(&args, context),
             Self::Inspect(args) => inspect::run(&args, context),

@@ -15,6 +15,7 @@ mod format;
 mod image_tree;
 mod names;
 mod platform;
+mod pull_options;
 mod push_options;
 mod registry_files;
 mod registry_options;

@@ -154,6 +154,15 @@ impl Reference {
         all
     }
 
+    /// The full name that docker means by this one: a short name is one of Docker Hub's.
+    pub(crate) fn on_docker_hub(self) -> Self {
+        let on_hub = |name: &Self| name.registry() == Some(DOCKER_HUB);
+        match self.registry {
+            Some(_) => self,
+            None => self.candidates().into_iter().find(on_hub).unwrap_or(self),
+        }
+    }
+
     fn with_default_tag(mut self) -> Self {
         if self.tag.is_none() && self.digest.is_none() {
             self.tag = Some(DEFAULT_TAG.to_owned());

@@ -2,9 +2,12 @@
 //! the command line.
 
 pub(crate) mod convert;
+pub(crate) mod copy;
 mod docker_archive;
 pub(crate) mod engine;
 mod known_blobs;
+pub(crate) mod layout_sink;
+pub(crate) mod layout_source;
 pub(crate) mod load;
 pub(crate) mod location;
 pub(crate) mod manifest_list;
@@ -14,6 +17,7 @@ mod names;
 mod oci_layout;
 mod output;
 pub(crate) mod plan;
+pub(crate) mod pull;
 pub(crate) mod push;
 mod push_source;
 pub(crate) mod recompress_image;

@@ -11,6 +11,7 @@ use crate::image::config::MAX_CONFIG;
 use crate::image::{
     Descriptor, Digest, Document, ImageConfig, Index, Manifest, Platform, media_type,
 };
+use crate::store::Image;
 use crate::store::images::{MAX_NESTING, check_platform, is_document, select};
 use crate::transfer::source::{ImageSource, SourceDocument};
 use crate::transfer::workers::{self, lock};
@@ -46,6 +47,8 @@ pub(crate) struct Selection {
 /// Everything that belongs to one image, as far as it is wanted.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
+    /// What the source's name means.
+    pub(crate) source_digest: Digest,
     /// What the name is going to mean.
     pub(crate) root: SourceDocument,
     /// The documents below the root: each once, and before whatever lists it.
@@ -71,8 +74,10 @@ impl Plan {
             known: HashMap::new(),
             bytes: 0,
         };
-        let root = reading.root()?;
-        reading.below(root)
+        let source_root = source.root()?;
+        let source_digest = source_root.descriptor.digest.clone();
+        let root = reading.root(source_root)?;
+        reading.below(source_digest, root)
     }
 
     /// Bytes of all blobs.
@@ -91,10 +96,8 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     /// The document that the name is going to mean.
-    fn root(&mut self) -> Result<(SourceDocument, Document)> {
-        let root = self.source.root()?;
+    fn root(&mut self, mut root: SourceDocument) -> Result<(SourceDocument, Document)> {
         let mut document = parse(&root)?;
-        let mut root = root;
         if self.selection.keep_index {
             return Ok((root, document));
         }
@@ -175,7 +178,7 @@ impl Reading<'_> {
     }
 
     /// Reads everything below the root, level by level.
-    fn below(&mut self, root: (SourceDocument, Document)) -> Result<Plan> {
+    fn below(&mut self, source_digest: Digest, root: (SourceDocument, Document)) -> Result<Plan> {
         let mut levels: Vec<Vec<Digest>> = Vec::new();
         let mut others = Vec::new();
         let mut indexes: Vec<Index> = index_of(&root.1).into_iter().collect();
@@ -212,6 +215,7 @@ impl Reading<'_> {
             manifests.push((root.descriptor.clone(), manifest));
         }
         Ok(Plan {
+            source_digest,
             blobs: blobs(&manifests, others)?,
             root,
             documents,
@@ -334,6 +338,40 @@ fn blobs(manifests: &[(Descriptor, Manifest)], others: Vec<Descriptor>) -> Resul
     let mut all: Vec<Descriptor> = all.into_values().collect();
     all.sort_by_key(|blob| std::cmp::Reverse(blob.size));
     Ok(all)
+}
+
+/// One platform's image as it is, without its layers.
+#[derive(Clone, Debug)]
+pub(crate) struct Plain {
+    pub(crate) image: Image,
+    pub(crate) manifest_bytes: Vec<u8>,
+    pub(crate) config_bytes: Vec<u8>,
+}
+
+impl Plain {
+    /// Reads manifest and config of the image that `source` has for the platform.
+    pub(crate) fn read(source: &dyn ImageSource, platforms: &Platforms) -> Result<Self> {
+        let selection = Selection {
+            platforms: platforms.clone(),
+            keep_index: false,
+        };
+        let mut plan = Plan::read(source, &selection, 1)?;
+        let (Some((descriptor, manifest)), 0) = (plan.manifests.pop(), plan.manifests.len()) else {
+            return Err(Error::usage("the image has several platforms")
+                .hint("choose one of them with --platform"));
+        };
+        let config_bytes = read_small(source, &manifest.config)?;
+        Ok(Self {
+            image: Image {
+                reference: None,
+                config: ImageConfig::parse(&config_bytes)?,
+                descriptor,
+                manifest,
+            },
+            manifest_bytes: plan.root.bytes,
+            config_bytes,
+        })
+    }
 }
 
 /// Reads and checks an image's config.

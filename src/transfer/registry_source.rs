@@ -21,6 +21,11 @@ impl RegistrySource {
             reference: reference.clone(),
         })
     }
+
+    /// Whether the registry has it.
+    pub(crate) fn exists(&self) -> Result<bool> {
+        Ok(self.repository.head(&target(&self.reference)?)?.is_some())
+    }
 }
 
 /// What a reference asks a repository for: its digest, which is more exact, before its tag.

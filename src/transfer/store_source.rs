@@ -36,6 +36,12 @@ impl StoreSource {
         source.lease.hold_all(parts.keys())?;
         Ok(source)
     }
+
+    /// The same under another name in messages.
+    pub(crate) fn called(mut self, name: String) -> Self {
+        self.name = name;
+        self
+    }
 }
 
 impl ImageSource for StoreSource {

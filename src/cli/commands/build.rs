@@ -8,7 +8,10 @@ use serde_json::json;
 use crate::build::{self, Built};
 use crate::cli::commands::build_options;
 use crate::cli::context::Context;
+use crate::cli::pull_options::PolicyArg;
+use crate::cli::registry_options::RegistryArgs;
 use crate::error::{Error, IoContext, Kind, Result};
+use crate::transfer::pull::Policy;
 
 /// Build an image from a Kubefile
 #[derive(Args, Debug)]
@@ -79,6 +82,21 @@ pub(crate) struct BuildArgs {
     /// Stop at this stage
     #[arg(long, value_name = "STAGE")]
     pub(crate) target: Option<String>,
+
+    /// When to ask a registry for the images of FROM and --from
+    #[arg(long, value_name = "missing|always|newer|never", num_args = 0..=1,
+          require_equals = true, default_missing_value = "always")]
+    pub(crate) pull: Option<PolicyArg>,
+
+    /// Same as --pull=always
+    #[arg(long, hide = true, conflicts_with_all = ["pull", "pull_never"], num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) pull_always: Option<bool>,
+
+    /// Same as --pull=never
+    #[arg(long, hide = true, conflicts_with = "pull", num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) pull_never: Option<bool>,
 
     /// Do every step anew
     #[arg(long)]
@@ -151,6 +169,21 @@ pub(crate) struct BuildArgs {
     /// Threads that compress and steps that run side by side [default: number of processors]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
+
+    #[command(flatten)]
+    pub(crate) registry: RegistryArgs,
+}
+
+impl BuildArgs {
+    /// When a registry is asked for a base image.
+    pub(crate) fn policy(&self) -> Policy {
+        match (self.pull, self.pull_always, self.pull_never) {
+            (Some(policy), ..) => policy.policy(),
+            (None, Some(true), _) => Policy::Always,
+            (None, _, Some(true)) => Policy::Never,
+            (None, ..) => Policy::Missing,
+        }
+    }
 }
 
 /// The family of media types.

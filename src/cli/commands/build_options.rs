@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::build::base_image::BaseImages;
 use crate::build::options::{ContextSource, NamedContext, Network, SecretSource};
 use crate::build::{Format, Options};
 use crate::cli::commands::build::{self, BuildArgs};
@@ -35,6 +36,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         unset_env: args.unsetenv.clone(),
         labels: pairs(&args.labels, "--label")?,
         annotations: pairs(&args.annotations, "--annotation")?,
+        base_images: BaseImages::new(args.registry.client(context)?, args.policy()),
         no_cache: args.no_cache,
         compression: compression(args, format)?,
         format,

@@ -1,15 +1,22 @@
 //! `imgctl inspect`.
 
+use std::ffi::OsStr;
+
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use crate::cli::commands::inspect_view;
 use crate::cli::context::Context;
 use crate::cli::platform::PlatformArg;
-use crate::error::{Error, Result};
+use crate::cli::registry_options::RegistryArgs;
+use crate::error::{Context as _, Error, Result};
+use crate::image::Reference;
 use crate::image::manifest::MAX_DOCUMENT;
 use crate::template::value::from_json;
 use crate::template::{Dialect, Missing, Template};
+use crate::transfer::copy::Copier;
+use crate::transfer::location::Location;
+use crate::transfer::plan::{Plain, Platforms};
 
 /// Show all about an image, a manifest or layers
 #[derive(Args, Debug)]
@@ -20,10 +27,11 @@ Examples:
   imgctl inspect etcd:v1
   imgctl inspect -f '{{.OCIv1.Config.Labels}}' etcd:v1
   imgctl inspect -f '{{index .OCIv1.Config.Labels \"version\"}}' etcd:v1
-  imgctl inspect -t manifest etcd:v1"
+  imgctl inspect -t manifest etcd:v1
+  imgctl inspect docker://quay.io/coreos/etcd:v3.5.9"
 )]
 pub(crate) struct InspectArgs {
-    /// Names, IDs or digests
+    /// Names, IDs or digests; docker://NAME, oci:DIR and so on for what is elsewhere
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 
@@ -43,6 +51,9 @@ pub(crate) struct InspectArgs {
 
     #[command(flatten)]
     platform: PlatformArg,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -97,10 +108,71 @@ pub(crate) struct View {
 }
 
 fn view(args: &InspectArgs, name: &str, context: &Context) -> Result<View> {
+    match Location::parse(OsStr::new(name))? {
+        Location::Name(_) => stored(args, name, context),
+        // `oci:v1` may well be the name of an image.
+        _ if context.store()?.resolve(name).is_ok() => stored(args, name, context),
+        place => elsewhere(args, &place, context),
+    }
+}
+
+/// What is in a registry, an archive or a directory, read without bringing it in.
+fn elsewhere(args: &InspectArgs, place: &Location, context: &Context) -> Result<View> {
+    let client = args.registry.client(context)?;
     let store = context.store()?;
+    let platforms = match args.platform.wanted()? {
+        Some(platform) => Platforms::Only(vec![platform]),
+        None => Platforms::Host,
+    };
+    let scratch = store.scratch_directory()?;
+    let reader = Copier::reading(store, &client, context.ui.reporter());
+    let source = reader.source(place, &scratch)?;
+    if args.kind == Kind::Manifest {
+        return json_view(&source.root()?.bytes, &place.to_string());
+    }
+    let plain = Plain::read(&*source, &platforms).context(|| format!("cannot inspect {place}"))?;
+    let mut image = plain.image;
+    image.reference = match place {
+        Location::Registry(name) => Some(name.clone().on_docker_hub().qualified()),
+        _ => None,
+    };
+    match args.kind {
+        Kind::Layer => {
+            let json = inspect_view::layers(&image);
+            Ok(View {
+                fields: json.clone(),
+                json,
+            })
+        }
+        _ => Ok(inspect_view::image(
+            &image,
+            &plain.manifest_bytes,
+            &plain.config_bytes,
+        )),
+    }
+}
+
+fn json_view(bytes: &[u8], name: &str) -> Result<View> {
+    let json: Value = serde_json::from_slice(bytes).map_err(|error| {
+        Error::bad_content(format!("the manifest of {name} is not JSON")).caused_by(error)
+    })?;
+    Ok(View {
+        fields: json.clone(),
+        json,
+    })
+}
+
+fn stored(args: &InspectArgs, name: &str, context: &Context) -> Result<View> {
+    let store = context.store()?;
+    let asking = |error: Error| match error.kind() {
+        crate::error::Kind::NotFound if Reference::parse(name).is_ok() => error.hint(format!(
+            "`imgctl inspect docker://{name}` asks the registry"
+        )),
+        _ => error,
+    };
     match args.kind {
         Kind::Image | Kind::App => {
-            let image = args.platform.image(name, context)?;
+            let image = args.platform.image(name, context).map_err(asking)?;
             let manifest = store.read_blob(&image.descriptor.digest, MAX_DOCUMENT)?;
             let config = store.read_blob(image.id(), crate::image::config::MAX_CONFIG)?;
             Ok(inspect_view::image(&image, &manifest, &config))
@@ -108,13 +180,7 @@ fn view(args: &InspectArgs, name: &str, context: &Context) -> Result<View> {
         Kind::Manifest => {
             let digest = store.resolve(name)?.descriptor.digest;
             let manifest = store.read_blob(&digest, MAX_DOCUMENT)?;
-            let json: Value = serde_json::from_slice(&manifest).map_err(|error| {
-                Error::bad_content(format!("the manifest of {name} is not JSON")).caused_by(error)
-            })?;
-            Ok(View {
-                fields: json.clone(),
-                json,
-            })
+            json_view(&manifest, name)
         }
         Kind::Layer => {
             let json = inspect_view::layers(&args.platform.image(name, context)?);

@@ -1,0 +1,119 @@
+//! The images that a build starts from or copies from: out of the store, and before that, if need
+//! be and allowed, out of a registry. Each is looked for once per build, so that all of its stages
+//! see the same one.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{Kind, Result};
+use crate::image::{Descriptor, Digest, Platform, Reference};
+use crate::progress::Reporter;
+use crate::registry::Client;
+use crate::store::{Image, Store};
+use crate::transfer::plan::{Platforms, Selection};
+use crate::transfer::pull::{Policy, PullOptions, pull};
+
+/// Where images come from that are not here.
+#[derive(Clone, Default)]
+pub(crate) struct BaseImages {
+    /// `None` = the store is all there is.
+    pub(crate) client: Option<Client>,
+    pub(crate) policy: Policy,
+    found: Arc<Mutex<HashMap<Wanted, Arc<Mutex<Option<Descriptor>>>>>>,
+}
+
+type Wanted = (String, Platform);
+
+impl fmt::Debug for BaseImages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BaseImages({:?})", self.policy)
+    }
+}
+
+impl BaseImages {
+    /// With a registry client, asked as `policy` says.
+    pub(crate) fn new(client: Client, policy: Policy) -> Self {
+        Self {
+            client: Some(client),
+            policy,
+            ..Self::default()
+        }
+    }
+
+    /// The image called `name` for `platform`.
+    pub(crate) fn get(
+        &self,
+        store: &Store,
+        name: &str,
+        platform: &Platform,
+        reporter: &dyn Reporter,
+    ) -> Result<Image> {
+        let slot = {
+            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            let slot = found.entry((name.to_owned(), platform.clone()));
+            Arc::clone(slot.or_default())
+        };
+        // A second stage that wants it waits until the first has it.
+        let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(descriptor) = &*known {
+            return named(store, name, descriptor, platform);
+        }
+        let image = self.look(store, name, platform, reporter)?;
+        *known = Some(image.descriptor.clone());
+        Ok(image)
+    }
+
+    fn look(
+        &self,
+        store: &Store,
+        name: &str,
+        platform: &Platform,
+        reporter: &dyn Reporter,
+    ) -> Result<Image> {
+        let here = || store.image(name, Some(platform));
+        let may_ask = self.policy != Policy::Never;
+        let is_id = Digest::parse(name).is_ok();
+        let (Some(client), true, false) = (&self.client, may_ask, is_id) else {
+            return here().map_err(|error| match error.kind() {
+                Kind::NotFound => error.hint(format!(
+                    "bring it in first (`imgctl pull {name}`), or build with --pull=missing"
+                )),
+                _ => error,
+            });
+        };
+        if self.policy == Policy::Missing {
+            match here() {
+                Err(error) if error.kind() == Kind::NotFound => {}
+                image => return image,
+            }
+        }
+        let reference = Reference::parse(name)?;
+        reporter.note(&format!("pulling {reference}"));
+        let options = PullOptions {
+            selection: Selection {
+                platforms: Platforms::Only(vec![platform.clone()]),
+                // Another platform's build adds to the same index.
+                keep_index: true,
+            },
+            policy: self.policy,
+            ..PullOptions::default()
+        };
+        let pulled = pull(store, client, &reference, &options, reporter).map_err(|error| {
+            // Often a misspelt name of an image that is here.
+            let near = here().err().map(|error| error.hints().join("; "));
+            match near.filter(|near| !near.is_empty()) {
+                Some(near) => error.hint(near),
+                None => error,
+            }
+        })?;
+        let name = pulled.reference.to_string();
+        named(store, &name, &pulled.descriptor, platform)
+    }
+}
+
+fn named(store: &Store, name: &str, descriptor: &Descriptor, platform: &Platform) -> Result<Image> {
+    let mut image = store.image_at(descriptor, Some(platform))?;
+    image.reference = Reference::parse(name).ok().map(|name| name.qualified());
+    Ok(image)
+}

@@ -1,0 +1,155 @@
+//! `imgctl pull`.
+
+use std::ffi::OsStr;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::cli::context::Context;
+use crate::cli::pull_options::{PlatformsArg, PolicyArg};
+use crate::cli::registry_options::RegistryArgs;
+use crate::error::{Context as _, Error, Result};
+use crate::image::Reference;
+use crate::registry::Client;
+use crate::transfer::engine::JOBS;
+use crate::transfer::location::Location;
+use crate::transfer::plan::Selection;
+use crate::transfer::pull::{PullOptions, Pulled, pull};
+
+/// Bring images from registries into the store
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A name without a registry is looked for as registries.conf says, else on docker.io. What is
+in the store already is not downloaded again, and a download that was cut off is gone on with.
+
+Examples:
+  imgctl pull quay.io/coreos/etcd:v3.5.9
+  imgctl pull --all-platforms registry.example.com/team/app:v1
+  imgctl pull --platform linux/arm64 --unpack docker.io/library/alpine:3"
+)]
+pub(crate) struct PullArgs {
+    /// Names of images; `docker://` before them is allowed
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+
+    #[command(flatten)]
+    platforms: PlatformsArg,
+
+    /// All tags of the repositories
+    #[arg(short, long)]
+    all_tags: bool,
+
+    /// Unpack the layers while they are downloaded, so that the image can be mounted at once
+    #[arg(long)]
+    unpack: bool,
+
+    /// When to ask the registry
+    #[arg(long, value_enum, value_name = "POLICY", default_value = "always")]
+    policy: PolicyArg,
+
+    /// Blobs downloaded at the same time
+    #[arg(long, value_name = "N", default_value_t = JOBS)]
+    jobs: usize,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Pulls the images and prints their IDs.
+pub(crate) fn run(args: &PullArgs, context: &Context) -> Result<()> {
+    let options = PullOptions {
+        selection: Selection {
+            platforms: args.platforms.platforms()?,
+            keep_index: false,
+        },
+        policy: args.policy.policy(),
+        unpack: args.unpack,
+        jobs: args.jobs,
+    };
+    let names = args
+        .names
+        .iter()
+        .map(|name| reference(name))
+        .collect::<Result<Vec<_>>>()?;
+    let store = context.store()?;
+    let client = args.registry.client(context)?;
+    let mut views = Vec::new();
+    for name in &names {
+        for name in match args.all_tags {
+            true => all_tags(&client, name)?,
+            false => vec![name.clone()],
+        } {
+            let pulled = pull(store, &client, &name, &options, context.ui.reporter())?;
+            show(&pulled, &mut views, context)?;
+        }
+    }
+    match context.ui.is_json() {
+        true => context.ui.json(&views),
+        false => Ok(()),
+    }
+}
+
+fn show(pulled: &Pulled, views: &mut Vec<Value>, context: &Context) -> Result<()> {
+    if context.ui.is_json() {
+        views.push(view(pulled));
+        return Ok(());
+    }
+    context.ui.say(&format!(
+        "{} {}",
+        pulled.reference, pulled.descriptor.digest
+    ));
+    // As podman: the image's ID, which scripts take from stdout.
+    let id = pulled.id.as_ref().unwrap_or(&pulled.descriptor.digest);
+    context.ui.line(id.hex())
+}
+
+fn view(pulled: &Pulled) -> Value {
+    let moved = pulled.moved;
+    json!({
+        "name": pulled.reference.to_string(),
+        "digest": pulled.descriptor.digest,
+        "mediaType": pulled.descriptor.media_type,
+        "id": pulled.id,
+        "blobs": { "copied": moved.copied, "skipped": moved.existed },
+        "bytes": { "copied": moved.bytes, "skipped": moved.total.saturating_sub(moved.bytes) },
+    })
+}
+
+/// The image that is meant by a name as typed.
+fn reference(text: &str) -> Result<Reference> {
+    match Location::parse(OsStr::new(text))? {
+        Location::Name(name) => Reference::parse(&name),
+        Location::Registry(name) => Ok(name.on_docker_hub()),
+        other => Err(
+            Error::usage(format!("{other} is not in a registry")).hint(format!(
+                "bring it in with `imgctl load`, or `imgctl copy {other} NAME`"
+            )),
+        ),
+    }
+}
+
+/// The repository's images, one for each tag.
+fn all_tags(client: &Client, name: &Reference) -> Result<Vec<Reference>> {
+    if name.tag().is_some() || name.digest().is_some() {
+        return Err(Error::usage(format!(
+            "--all-tags takes a repository, but {name} is one image"
+        )));
+    }
+    let mut last = None;
+    for candidate in client.candidates(name)? {
+        let tags = client
+            .repository(&candidate)
+            .and_then(|repository| repository.tags())
+            .context(|| format!("cannot list the tags of {}", candidate.name()));
+        match tags {
+            Ok(tags) => {
+                let full = |tag: &String| Reference::parse(&format!("{}:{tag}", candidate.name()));
+                return tags.iter().map(full).collect();
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| {
+        Error::usage(format!("{name} does not say which registry")).hint("write REGISTRY/NAME")
+    }))
+}

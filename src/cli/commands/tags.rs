@@ -1,0 +1,81 @@
+//! `imgctl tags`.
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
+use crate::error::{Context as _, Error, Kind, Result};
+use crate::image::Reference;
+
+/// List the tags of a repository in a registry
+#[derive(Args, Debug)]
+#[command(
+    visible_alias = "list-tags",
+    after_help = "Examples:
+  imgctl tags quay.io/coreos/etcd
+  imgctl tags --json docker://registry.example.com/team/app"
+)]
+pub(crate) struct TagsArgs {
+    /// Repository, with its registry or without
+    repository: String,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Look for images in registries
+#[derive(Args, Debug)]
+pub(crate) struct SearchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Tags(TagsArgs),
+}
+
+/// Same as `tags`.
+pub(crate) fn search(args: &SearchArgs, context: &Context) -> Result<()> {
+    match &args.what {
+        What::Tags(args) => run(args, context),
+    }
+}
+
+/// Prints a line for each tag.
+pub(crate) fn run(args: &TagsArgs, context: &Context) -> Result<()> {
+    let written = args.repository.trim_start_matches("docker://");
+    let name = Reference::parse(written)?;
+    if name.tag().is_some() || name.digest().is_some() {
+        return Err(Error::usage(format!("{name} is one image"))
+            .hint(format!("its repository is {}", name.name())));
+    }
+    let name = match written == args.repository {
+        true => name,
+        false => name.on_docker_hub(),
+    };
+    let client = args.registry.client(context)?;
+    let candidates = client.candidates(&name)?;
+    let mut failed = None;
+    for candidate in &candidates {
+        let tags = client
+            .repository(candidate)
+            .and_then(|repository| repository.tags())
+            .context(|| format!("cannot list the tags of {}", candidate.name()));
+        match tags {
+            Ok(tags) if context.ui.is_json() => {
+                let view = json!({ "repository": candidate.name(), "tags": tags });
+                return context.ui.json(&view);
+            }
+            Ok(tags) => return tags.iter().try_for_each(|tag| context.ui.line(tag)),
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.unwrap_or_else(|| {
+        Error::new(
+            Kind::Usage,
+            format!("{name} does not say which registry it is in"),
+        )
+    }))
+}

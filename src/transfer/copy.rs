@@ -1,0 +1,264 @@
+//! `imgctl copy`: an image from any place to any other. From one registry to another nothing
+//! touches the store.
+
+use std::path::Path;
+
+use crate::error::{Context, Error, Result};
+use crate::image::{Digest, Reference};
+use crate::progress::{Reporter, Silent};
+use crate::registry::Client;
+use crate::store::{Named, ScratchDirectory, Store};
+use crate::transfer::engine::{self, Copied, CopyOptions};
+use crate::transfer::layout_sink::LayoutSink;
+use crate::transfer::layout_source::LayoutSource;
+use crate::transfer::load::{Input, LoadOptions, load};
+use crate::transfer::location::{Archived, Location};
+use crate::transfer::names;
+use crate::transfer::output::{Content, OuterCompression, Tar, Target};
+use crate::transfer::plan::Plan;
+use crate::transfer::registry_sink::RegistrySink;
+use crate::transfer::registry_source::RegistrySource;
+use crate::transfer::save::{ArchiveFormat, Output, SaveOptions, save};
+use crate::transfer::sink::ImageSink;
+use crate::transfer::source::ImageSource;
+use crate::transfer::store_sink::StoreSink;
+use crate::transfer::store_source::StoreSource;
+
+/// What a copy works with.
+pub(crate) struct Copier<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) client: &'a Client,
+    pub(crate) options: CopyOptions,
+    /// Refuse what would change the image's digest.
+    pub(crate) preserve_digests: bool,
+    pub(crate) reporter: &'a dyn Reporter,
+}
+
+impl<'a> Copier<'a> {
+    /// Only for [`Copier::source`].
+    pub(crate) fn reading(
+        store: &'a Store,
+        client: &'a Client,
+        reporter: &'a dyn Reporter,
+    ) -> Self {
+        Self {
+            store,
+            client,
+            options: CopyOptions::default(),
+            preserve_digests: false,
+            reporter,
+        }
+    }
+
+    /// Copies the image at `from` to `to`.
+    pub(crate) fn copy(&self, from: &Location, to: &Location) -> Result<Copied> {
+        // What an archive holds is looked at in a store of its own.
+        let scratch = self.store.scratch_directory()?;
+        let source = self.source(from, &scratch)?;
+        match to {
+            Location::Name(name) => {
+                let reference = Reference::parse(name)?.qualified();
+                self.run(&*source, &StoreSink::new(self.store, &[reference]))
+            }
+            Location::Registry(reference) => {
+                let reference = reference.clone().on_docker_hub().qualified();
+                self.run(&*source, &RegistrySink::new(self.client, &reference)?)
+            }
+            Location::OciDirectory(Archived { path, name }) => {
+                self.run(&*source, &LayoutSink::open(path, name.as_deref())?)
+            }
+            Location::OciArchive(Archived { path, name }) => {
+                let layout = scratch.path().join("layout");
+                let copied = self.run(&*source, &LayoutSink::open(&layout, name.as_deref())?)?;
+                pack(&layout, path).context(|| format!("cannot write {}", path.display()))?;
+                Ok(copied)
+            }
+            Location::DockerArchive(Archived { path, name }) => {
+                let name = name.as_deref().map(names::from_docker).transpose()?;
+                let format = ArchiveFormat::DockerArchive;
+                self.save(&*source, &scratch, format, path, name)
+            }
+            Location::Directory(path) => {
+                let format = ArchiveFormat::DockerDirectory;
+                self.save(&*source, &scratch, format, path, None)
+            }
+            Location::RegistryDirectory { .. } => Err(tree(to)),
+        }
+    }
+
+    /// The image at `place`, for reading. What has to be unpacked first goes into `scratch`.
+    pub(crate) fn source(
+        &self,
+        place: &Location,
+        scratch: &ScratchDirectory,
+    ) -> Result<Box<dyn ImageSource + '_>> {
+        Ok(match place {
+            Location::Name(name) => return self.named(name),
+            Location::Registry(reference) => {
+                let reference = reference.clone().on_docker_hub().qualified();
+                Box::new(RegistrySource::new(self.client, &reference)?)
+            }
+            Location::OciDirectory(place) => Box::new(LayoutSource::oci(place)?),
+            Location::Directory(path) => Box::new(LayoutSource::flat(path)?),
+            Location::OciArchive(place) | Location::DockerArchive(place) => {
+                let store = temporary(scratch, "loaded")?;
+                let input = Input::Path(&place.path);
+                let loaded = load(&store, input, &LoadOptions::default(), self.reporter)?;
+                let all = loaded
+                    .into_iter()
+                    .map(|image| (image.references, image.descriptor));
+                let (_, descriptor) = choose(all.collect(), place)?;
+                let named = Named {
+                    reference: None,
+                    descriptor,
+                };
+                Box::new(StoreSource::new(&store, &named)?.called(place_name(place)))
+            }
+            Location::RegistryDirectory { .. } => return Err(tree(place)),
+        })
+    }
+
+    /// A bare name: the store, then registries.
+    fn named(&self, name: &str) -> Result<Box<dyn ImageSource + '_>> {
+        let missing = match self.store.resolve(name) {
+            Ok(named) => return Ok(Box::new(StoreSource::new(self.store, &named)?)),
+            Err(error) => error,
+        };
+        if Digest::parse(name).is_ok() {
+            return Err(missing);
+        }
+        let candidates = self.client.candidates(&Reference::parse(name)?)?;
+        let mut failed = missing;
+        for candidate in &candidates {
+            let source = RegistrySource::new(self.client, candidate)?;
+            match source.exists() {
+                Ok(true) => return Ok(Box::new(source)),
+                Ok(false) => {}
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed.context(format!(
+            "{name} is neither in the store nor in a registry that could be asked"
+        )))
+    }
+
+    fn run(&self, source: &dyn ImageSource, sink: &dyn ImageSink) -> Result<Copied> {
+        let CopyOptions { selection, jobs } = &self.options;
+        let plan = Plan::read(source, selection, *jobs)
+            .context(|| format!("cannot read {}", source.describe()))?;
+        let digest = &plan.root.descriptor.digest;
+        if self.preserve_digests && *digest != plan.source_digest {
+            return Err(Error::usage(format!(
+                "the digest would change from {} to {digest}",
+                plan.source_digest
+            ))
+            .hint("copy the whole index with --all-platforms, or leave out --preserve-digests"));
+        }
+        engine::copy_plan(source, sink, &plan, *jobs, self.reporter)
+    }
+
+    /// Through a store of its own into one of the formats that `imgctl save` writes.
+    fn save(
+        &self,
+        source: &dyn ImageSource,
+        scratch: &ScratchDirectory,
+        format: ArchiveFormat,
+        path: &Path,
+        name: Option<Reference>,
+    ) -> Result<Copied> {
+        let store = temporary(scratch, "copied")?;
+        let references: Vec<Reference> = name.into_iter().collect();
+        let copied = self.run(source, &StoreSink::new(&store, &references))?;
+        let named = Named {
+            reference: references.into_iter().next(),
+            descriptor: copied.root.clone(),
+        };
+        let options = SaveOptions {
+            format,
+            ..SaveOptions::default()
+        };
+        save(&store, &[named], &options, Output::Path(path), &Silent)?;
+        Ok(copied)
+    }
+}
+
+fn temporary(scratch: &ScratchDirectory, name: &str) -> Result<Store> {
+    let options = crate::store::Options { sync: false };
+    Store::open(&scratch.path().join(name), options)
+}
+
+fn tree(place: &Location) -> Error {
+    Error::usage(format!("{place} cannot be copied from or to"))
+        .hint("`imgctl registry copy` and `imgctl registry sync` work on registries' trees")
+}
+
+fn place_name(place: &Archived) -> String {
+    match &place.name {
+        Some(name) => format!("{}:{name}", place.path.display()),
+        None => place.path.display().to_string(),
+    }
+}
+
+type Member = (Vec<Reference>, crate::image::Descriptor);
+
+/// The image of an archive that is meant.
+fn choose(mut all: Vec<Member>, place: &Archived) -> Result<Member> {
+    let path = place.path.display();
+    let Some(wanted) = &place.name else {
+        return match all.len() {
+            1 => Ok(all.remove(0)),
+            count => Err(Error::usage(format!("there are {count} images in {path}"))
+                .hint(format!("write {path}:NAME"))),
+        };
+    };
+    let full = Reference::parse(wanted).map(|name| name.qualified());
+    let on_hub = Reference::parse(wanted).map(|name| name.on_docker_hub().qualified());
+    let is_meant = |name: &Reference| {
+        full.as_ref().is_ok_and(|full| full == name)
+            || on_hub.as_ref().is_ok_and(|full| full == name)
+            || name.tag() == Some(wanted)
+    };
+    let found = all.iter().position(|(names, _)| names.iter().any(is_meant));
+    match found {
+        Some(position) => Ok(all.swap_remove(position)),
+        None => Err(Error::not_found(format!(
+            "there is no image `{wanted}` in {path}"
+        ))),
+    }
+}
+
+/// Writes a layout as a tar.
+fn pack(layout: &Path, path: &Path) -> Result<()> {
+    let mut target = Target::Tar(Box::new(Tar::to_path(path, OuterCompression::None)?));
+    for name in ["oci-layout", "index.json"] {
+        add(&mut target, layout, name)?;
+    }
+    target.directory("blobs")?;
+    for algorithm in sorted(&layout.join("blobs"))? {
+        let directory = format!("blobs/{algorithm}");
+        target.directory(&directory)?;
+        for hex in sorted(&layout.join(&directory))? {
+            add(&mut target, layout, &format!("{directory}/{hex}"))?;
+        }
+    }
+    target.finish()
+}
+
+fn add(target: &mut Target<'_>, layout: &Path, name: &str) -> Result<()> {
+    use crate::error::IoContext as _;
+    let path = layout.join(name);
+    let file = std::fs::File::open(&path).path("open", &path)?;
+    let size = file.metadata().path("look at", &path)?.len();
+    target.file(name, Content::File(&file, size))
+}
+
+fn sorted(directory: &Path) -> Result<Vec<String>> {
+    use crate::error::IoContext as _;
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory).path("list", directory)? {
+        let name = entry.path("list", directory)?.file_name();
+        names.extend(name.into_string());
+    }
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,205 @@
+//! An image that is written into an OCI image layout on disk, beside those that are there.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, IoContext, Result};
+use crate::fs::atomic::{self, Durability};
+use crate::image::descriptor::REF_NAME;
+use crate::image::manifest::MAX_DOCUMENT;
+use crate::image::{Descriptor, Digest, Hasher, Index};
+use crate::store::blobs::copy_hashed;
+use crate::transfer::sink::{ImageSink, Put};
+use crate::transfer::source::ImageSource;
+
+/// What the file `oci-layout` says.
+const LAYOUT: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
+
+/// One name of a layout. Two processes that add names to one layout at the same moment may lose
+/// one of the two.
+pub(crate) struct LayoutSink {
+    directory: PathBuf,
+    name: Option<String>,
+    /// Makes the names of temporary files unique within the process.
+    next: AtomicU64,
+}
+
+impl LayoutSink {
+    /// Opens the layout in `directory`, made if there is none. The image is going to be called
+    /// `name` (`org.opencontainers.image.ref.name`).
+    pub(crate) fn open(directory: &Path, name: Option<&str>) -> Result<Self> {
+        let sink = Self {
+            directory: directory.to_owned(),
+            name: name.map(str::to_owned),
+            next: AtomicU64::new(0),
+        };
+        let is_empty = std::fs::read_dir(directory).is_ok_and(|mut all| all.next().is_none());
+        let layout = directory.join("oci-layout");
+        if directory.exists() && !is_empty && !layout.exists() {
+            return Err(Error::usage(format!(
+                "{} is no OCI image layout, and is not empty",
+                directory.display()
+            )));
+        }
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(directory.join("blobs"))
+            .path("create the directory", directory)?;
+        if !layout.exists() {
+            atomic::write(&layout, LAYOUT, 0o644, Durability::Durable)?;
+        }
+        Ok(sink)
+    }
+
+    fn blob_path(&self, digest: &Digest) -> Result<PathBuf> {
+        let directory = self
+            .directory
+            .join("blobs")
+            .join(digest.algorithm().as_str());
+        match std::fs::create_dir(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.path("create the directory", &directory)?,
+        }
+        Ok(directory.join(digest.hex()))
+    }
+
+    /// Writes a blob of exactly that size and digest. Returns whether it was missing.
+    fn write(
+        &self,
+        descriptor: &Descriptor,
+        open: &dyn Fn() -> Result<Box<dyn Read + Send>>,
+        moved: &(dyn Fn(u64) + Sync),
+    ) -> Result<bool> {
+        let Descriptor { digest, size, .. } = descriptor;
+        let path = self.blob_path(digest)?;
+        if std::fs::metadata(&path).is_ok_and(|found| found.len() == *size) {
+            return Ok(false);
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let temporary = path.with_file_name(format!(".imgctl-{}-{number}.tmp", std::process::id()));
+        let written = copy_to(&temporary, descriptor, open, moved);
+        let placed =
+            written.and_then(|()| std::fs::rename(&temporary, &path).path("create", &path));
+        if placed.is_err() {
+            let _ = std::fs::remove_file(&temporary);
+        }
+        placed.map(|()| true)
+    }
+
+    fn index(&self) -> Result<Index> {
+        let path = self.directory.join("index.json");
+        let mut bytes = Vec::new();
+        match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Index::new(Vec::new()));
+            }
+            file => file
+                .path("open", &path)?
+                .take(MAX_DOCUMENT)
+                .read_to_end(&mut bytes)
+                .path("read", &path)?,
+        };
+        serde_json::from_slice(&bytes).map_err(|error| {
+            Error::bad_content(format!("{} is malformed", path.display())).caused_by(error)
+        })
+    }
+}
+
+fn copy_to(
+    path: &Path,
+    descriptor: &Descriptor,
+    open: &dyn Fn() -> Result<Box<dyn Read + Send>>,
+    moved: &(dyn Fn(u64) + Sync),
+) -> Result<()> {
+    let Descriptor { digest, size, .. } = descriptor;
+    let mut file = Counted {
+        file: File::create(path).path("create", path)?,
+        moved,
+    };
+    let mut hasher = Hasher::with(digest.algorithm());
+    let mut reader = open()?.take(size.saturating_add(1));
+    let length = copy_hashed(&mut reader, &mut hasher, &mut file)?;
+    let computed = hasher.finish();
+    if length != *size || computed != *digest {
+        return Err(Error::bad_content(format!(
+            "blob {digest} of {size} bytes has other content: {length} bytes or more, {computed}"
+        )));
+    }
+    file.file.sync_data().path("sync", path)
+}
+
+struct Counted<'a> {
+    file: File,
+    moved: &'a (dyn Fn(u64) + Sync),
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(buffer)?;
+        (self.moved)(count as u64);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl ImageSink for LayoutSink {
+    fn describe(&self) -> String {
+        match &self.name {
+            Some(name) => format!("oci:{}:{name}", self.directory.display()),
+            None => format!("oci:{}", self.directory.display()),
+        }
+    }
+
+    fn put_blob(
+        &self,
+        descriptor: &Descriptor,
+        source: &dyn ImageSource,
+        moved: &(dyn Fn(u64) + Sync),
+    ) -> Result<Put> {
+        let open = || -> Result<Box<dyn Read + Send>> { source.open(descriptor, 0) };
+        Ok(match self.write(descriptor, &open, moved)? {
+            true => Put::Copied,
+            false => Put::Existed,
+        })
+    }
+
+    fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
+        let open =
+            || -> Result<Box<dyn Read + Send>> { Ok(Box::new(io::Cursor::new(bytes.to_vec()))) };
+        self.write(descriptor, &open, &|_| {}).map(drop)
+    }
+
+    fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
+        self.put_document(root, bytes)?;
+        let mut index = self.index()?;
+        let mut entry = root.clone();
+        entry.annotations.remove(REF_NAME);
+        match &self.name {
+            Some(name) => {
+                index
+                    .manifests
+                    .retain(|other| other.ref_name() != Some(name));
+                entry.annotations.insert(REF_NAME.to_owned(), name.clone());
+            }
+            None => index
+                .manifests
+                .retain(|other| other.digest != root.digest || other.ref_name().is_some()),
+        }
+        index.manifests.push(entry);
+        let bytes = serde_json::to_vec(&index)
+            .map_err(|error| Error::failed("cannot encode the index").caused_by(error))?;
+        atomic::write(
+            &self.directory.join("index.json"),
+            &bytes,
+            0o644,
+            Durability::Durable,
+        )
+    }
+}

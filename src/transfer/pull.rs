@@ -1,0 +1,249 @@
+//! `imgctl pull`: an image out of a registry into the store; also for a `FROM` whose image is not
+//! here.
+
+use std::io::Read;
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::image::manifest::MAX_DOCUMENT;
+use crate::image::reference::LOCAL_REGISTRY;
+use crate::image::{Descriptor, Digest, Reference};
+use crate::progress::Reporter;
+use crate::registry::Client;
+use crate::store::{Named, Store};
+use crate::transfer::engine::{self, JOBS, Moved};
+use crate::transfer::plan::{Plan, Platforms, Selection};
+use crate::transfer::registry_source::RegistrySource;
+use crate::transfer::source::{ImageSource, SourceDocument};
+use crate::transfer::store_sink::StoreSink;
+
+/// When a registry is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Always; what has not changed is not downloaded again.
+    #[default]
+    Always,
+    /// If the image is not here.
+    Missing,
+    /// Always, but an image that is here does when no registry can be reached.
+    Newer,
+    /// Not at all.
+    Never,
+}
+
+/// How to pull.
+#[derive(Clone, Debug)]
+pub(crate) struct PullOptions {
+    pub(crate) selection: Selection,
+    pub(crate) policy: Policy,
+    /// Unpack the layers, too.
+    pub(crate) unpack: bool,
+    /// Blobs downloaded at the same time.
+    pub(crate) jobs: usize,
+}
+
+impl Default for PullOptions {
+    fn default() -> Self {
+        Self {
+            selection: Selection::default(),
+            policy: Policy::default(),
+            unpack: false,
+            jobs: JOBS,
+        }
+    }
+}
+
+/// An image that is in the store now.
+#[derive(Clone, Debug)]
+pub(crate) struct Pulled {
+    /// The full name.
+    pub(crate) reference: Reference,
+    /// Manifest or index.
+    pub(crate) descriptor: Descriptor,
+    /// Docker's image ID: that of this machine's platform if there are several; `None` if it is
+    /// not among them.
+    pub(crate) id: Option<Digest>,
+    pub(crate) moved: Moved,
+}
+
+/// Makes sure that the image called `name`, full or short, is in the store as `options` says.
+pub(crate) fn pull(
+    store: &Store,
+    client: &Client,
+    name: &Reference,
+    options: &PullOptions,
+    reporter: &dyn Reporter,
+) -> Result<Pulled> {
+    let candidates = client.candidates(name)?;
+    let here = || {
+        std::iter::once(name)
+            .chain(&candidates)
+            .find_map(|name| find(store, name, &options.selection.platforms))
+    };
+    match options.policy {
+        Policy::Never | Policy::Missing => {
+            if let Some(named) = here() {
+                return kept(store, name, named);
+            }
+            if options.policy == Policy::Never {
+                return Err(
+                    Error::not_found(format!("image {name} is not in the store"))
+                        .hint("no registry was asked, as the pull policy is `never`"),
+                );
+            }
+        }
+        Policy::Always | Policy::Newer => {}
+    }
+    let pulled = pull_first(store, client, &candidates, options, reporter)
+        .context(|| format!("cannot pull {name}"));
+    match pulled {
+        Err(error) if options.policy == Policy::Newer && error.kind() == Kind::Network => {
+            let named = here().ok_or_else(|| error)?;
+            tracing::warn!("no registry could be asked for {name}; using the image in the store");
+            kept(store, name, named)
+        }
+        pulled => pulled,
+    }
+}
+
+/// The image as the store has it, if it has all that is wanted of it.
+fn find(store: &Store, name: &Reference, platforms: &Platforms) -> Option<Named> {
+    let name = name.to_string();
+    let named = store.resolve(&name).ok()?;
+    let descriptor = &named.descriptor;
+    let is_here = match platforms {
+        Platforms::Host => store.image_at(descriptor, None).is_ok(),
+        Platforms::Only(several) => several
+            .iter()
+            .all(|platform| store.image_at(descriptor, Some(platform)).is_ok()),
+        Platforms::All => true,
+    };
+    (is_here && store.check_complete_image(descriptor).is_ok()).then_some(named)
+}
+
+fn kept(store: &Store, name: &Reference, named: Named) -> Result<Pulled> {
+    let Named {
+        reference,
+        descriptor,
+    } = named;
+    Ok(Pulled {
+        reference: reference.unwrap_or_else(|| name.clone()),
+        id: id_of(store, &descriptor),
+        descriptor,
+        moved: Moved::default(),
+    })
+}
+
+fn id_of(store: &Store, descriptor: &Descriptor) -> Option<Digest> {
+    let image = store.image_at(descriptor, None).ok()?;
+    Some(image.id().clone())
+}
+
+/// Takes the first of `candidates` that a registry has.
+fn pull_first(
+    store: &Store,
+    client: &Client,
+    candidates: &[Reference],
+    options: &PullOptions,
+    reporter: &dyn Reporter,
+) -> Result<Pulled> {
+    let mut failures: Vec<(&Reference, Error)> = Vec::new();
+    for candidate in candidates {
+        match pull_one(store, client, candidate, options, reporter) {
+            Ok(pulled) => return Ok(pulled),
+            // Another registry may have it.
+            Err(error) if passes_on(&error) => failures.push((candidate, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    if failures.len() > 1 {
+        let tried: Vec<String> = failures
+            .iter()
+            .map(|(candidate, error)| format!("{candidate}: {error}"))
+            .collect();
+        let kind = failures.iter().map(|(_, error)| error.kind());
+        let kind = kind.reduce(|first, next| match first {
+            Kind::NotFound => next,
+            first => first,
+        });
+        return Err(Error::new(
+            kind.unwrap_or(Kind::NotFound),
+            format!("no registry gives it: {}", tried.join("; ")),
+        )
+        .hint("say which registry you mean: REGISTRY/NAME:TAG"));
+    }
+    match failures.pop() {
+        Some((_, error)) => Err(error),
+        None => Err(Error::not_found(
+            "no registry is configured for names without one",
+        )
+        .hint(
+            "say which registry you mean, or list some as unqualified-search-registries in registries.conf",
+        )),
+    }
+}
+
+fn passes_on(error: &Error) -> bool {
+    matches!(error.kind(), Kind::NotFound | Kind::Denied | Kind::Network)
+}
+
+fn pull_one(
+    store: &Store,
+    client: &Client,
+    reference: &Reference,
+    options: &PullOptions,
+    reporter: &dyn Reporter,
+) -> Result<Pulled> {
+    if reference.registry() == Some(LOCAL_REGISTRY) {
+        return Err(Error::not_found(format!(
+            "{reference} is not in the store, and `{LOCAL_REGISTRY}` is no registry: names under it are of images made here"
+        )));
+    }
+    let source = Remembering {
+        source: RegistrySource::new(client, reference)?,
+        store,
+    };
+    let mut selection = options.selection.clone();
+    // What is asked for by digest stays available under that digest.
+    selection.keep_index |= reference.digest().is_some();
+    let plan = Plan::read(&source, &selection, options.jobs)?;
+    let sink = StoreSink::new(store, std::slice::from_ref(reference)).unpacking(options.unpack);
+    let copied = engine::copy_plan(&source, &sink, &plan, options.jobs, reporter)?;
+    Ok(Pulled {
+        reference: reference.clone(),
+        id: copied.config.or_else(|| id_of(store, &copied.root)),
+        descriptor: copied.root,
+        moved: copied.moved,
+    })
+}
+
+/// A registry that is not asked for documents that are in the store.
+struct Remembering<'a> {
+    source: RegistrySource,
+    store: &'a Store,
+}
+
+impl ImageSource for Remembering<'_> {
+    fn describe(&self) -> String {
+        self.source.describe()
+    }
+
+    fn root(&self) -> Result<SourceDocument> {
+        self.source.root()
+    }
+
+    fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
+        match self.store.read_blob(&descriptor.digest, MAX_DOCUMENT) {
+            Ok(bytes) => Ok(bytes),
+            // Missing or damaged.
+            Err(_) => self.source.document(descriptor),
+        }
+    }
+
+    fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
+        self.source.open(descriptor, offset)
+    }
+
+    fn mountable(&self, registry: &str, digest: &Digest) -> Vec<String> {
+        self.source.mountable(registry, digest)
+    }
+}
