@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::build::context::{self, ContextTree};
+use crate::build::embedding;
 use crate::build::file::{self, Source};
 use crate::build::items::SourceTree;
 use crate::build::layer_step::LayerMaker;
@@ -209,6 +210,7 @@ pub(crate) fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -
     } else {
         &options.platforms
     };
+    let embedding = embedding::prepare(store, options, context.as_ref(), platforms, reporter)?;
     let mut written = Vec::new();
     let mut counts = (0, 0);
     for platform in platforms {
@@ -226,10 +228,13 @@ pub(crate) fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -
             results: &results,
         };
         let built = build_platform(&shared, platform, &mut counts);
-        let image = match platforms {
+        let mut image = match platforms {
             [_] => built?,
             _ => built.context(|| format!("cannot build for {platform}"))?,
         };
+        if let Some(embedding) = &embedding {
+            image = embedding.add_to(&shared, image)?;
+        }
         written.push(output::write_image(store, options, &image)?);
     }
     save_stat_cache(files, reporter);

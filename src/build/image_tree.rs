@@ -24,6 +24,15 @@ impl ImageTree {
         Self { name, tree, tars }
     }
 
+    /// The size of the regular file at `path`, symlinks followed.
+    pub(crate) fn file_size(&self, path: &LayerPath) -> Option<u64> {
+        let path = self.tree.resolve(path).ok()?;
+        match self.tree.lookup(&path)?.entry.entry.kind {
+            EntryKind::File { size } => Some(size),
+            _ => None,
+        }
+    }
+
     /// The whole content of a small file (`/etc/passwd`), symlinks followed; `None` if it does not
     /// exist or is larger than `limit` bytes.
     pub(crate) fn read_small(&self, path: &LayerPath, limit: u64) -> Result<Option<Vec<u8>>> {

@@ -10,6 +10,7 @@ mod chmod;
 mod context;
 mod copy;
 mod download;
+pub(crate) mod embedding;
 mod engine;
 mod file;
 mod image_tree;

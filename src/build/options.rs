@@ -1,11 +1,17 @@
 //! What a build is told: every value that the command line, the environment and the clock give.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use crate::build::base_image::BaseImages;
+use crate::embed::plan::Naming;
+use crate::embed::search::SearchOptions;
+use crate::error::Result;
 use crate::image::{Descriptor, Digest, Platform, Reference};
 use crate::layer::Compression;
+use crate::registry::Client;
 
 /// The family of media types of the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +104,84 @@ pub(crate) struct Options {
     pub(crate) executable: PathBuf,
     /// Proxy variables passed to RUN without being recorded.
     pub(crate) proxy_env: BTreeMap<String, String>,
+    /// The way to registries.
+    pub(crate) client: LazyClient,
+    pub(crate) embed: EmbedOptions,
+}
+
+/// The client of registries, made when the first one has to be asked.
+#[derive(Clone)]
+pub(crate) struct LazyClient {
+    make: Arc<dyn Fn() -> Result<Client> + Send + Sync>,
+    made: Arc<OnceLock<Client>>,
+}
+
+impl LazyClient {
+    /// A client that `make` makes.
+    pub(crate) fn new(make: impl Fn() -> Result<Client> + Send + Sync + 'static) -> Self {
+        Self {
+            make: Arc::new(make),
+            made: Arc::default(),
+        }
+    }
+
+    /// The client, the same each time.
+    pub(crate) fn get(&self) -> Result<Client> {
+        if let Some(client) = self.made.get() {
+            return Ok(client.clone());
+        }
+        let client = (self.make)()?;
+        Ok(self.made.get_or_init(|| client).clone())
+    }
+}
+
+impl fmt::Debug for LazyClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LazyClient")
+    }
+}
+
+/// What a build does with `imgctl.lock`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LockUse {
+    /// Uses its digests for the references that it knows.
+    #[default]
+    IfThere,
+    /// Resolves everything anew and writes it (`--update-lock`).
+    Update,
+    /// Refuses a build that would need it changed (`--locked`).
+    Insist,
+}
+
+/// How container images are embedded.
+#[derive(Clone, Debug)]
+pub(crate) struct EmbedOptions {
+    /// `--save-image`.
+    pub(crate) save: bool,
+    pub(crate) search: SearchOptions,
+    pub(crate) lock: LockUse,
+    /// `--lock-file`; `None` = `imgctl.lock` in the context.
+    pub(crate) lock_file: Option<PathBuf>,
+    /// Every platform of each image (`--all`), not only those that are built for.
+    pub(crate) all: bool,
+    /// Images that are fetched side by side (`--max-pull-procs`), at least one.
+    pub(crate) pulls: usize,
+    /// `--registry-namespace`.
+    pub(crate) naming: Naming,
+}
+
+impl Default for EmbedOptions {
+    fn default() -> Self {
+        Self {
+            save: true,
+            search: SearchOptions::default(),
+            lock: LockUse::default(),
+            lock_file: None,
+            all: false,
+            pulls: 5,
+            naming: Naming::default(),
+        }
+    }
 }
 
 /// What a build gave.

@@ -117,12 +117,22 @@ impl StepCache {
 
     /// Records what a step gave.
     pub(crate) fn put(&self, key: &str, layers: &[CachedLayer]) -> Result<()> {
+        self.put_keeping(key, layers, &[])
+    }
+
+    /// Records what a step gave, and further blobs that stay as long as the record does.
+    pub(crate) fn put_keeping(
+        &self,
+        key: &str,
+        layers: &[CachedLayer],
+        further: &[Digest],
+    ) -> Result<()> {
         let digests = layers
             .iter()
             .flat_map(|layer| [layer.descriptor.digest.clone(), layer.diff_id.clone()]);
         let record = Record {
             layers: layers.to_vec(),
-            digests: digests.collect(),
+            digests: digests.chain(further.iter().cloned()).collect(),
         };
         let bytes = serde_json::to_vec(&record)
             .map_err(|error| Error::failed("cannot write a build cache record").caused_by(error))?;

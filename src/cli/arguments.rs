@@ -3,18 +3,7 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
-use crate::cli::commands::{
-    annotate, build, bundle, cat, completion, create, df, diff, export, help_all, history, images,
-    inspect, load, ls, man, manifest, merge, mount, mounts, prune, push, rebase, rmi, save, scrub,
-    tag, tree, umount, version,
-    build, cat, completion, create, df, diff, export, help_all, history, images, inspect, load,
-    login, logout, ls, man, mount, mounts, prune, rmi, save, scrub, tag, tree, umount, version,
-    build, cat, completion, create, df, diff, export, help_all, history, images, inspect, load, ls,
-    man, mount, mounts, prune, registry, rmi, save, scrub, tag, tree, umount, version,
-    annotate, build, bundle, cat, completion, copy, create, df, diff, export, help_all, history,
-    images, inspect, load, ls, man, manifest, merge, mount, mounts, prune, pull, push, rebase, rmi,
-    save, scrub, tag, tags, tree, umount, version,
-};
+use crate::cli::commands::{annotate, build, bundle, cat, completion, copy, create, df, diff, export, help_all, history, images, inspect, load, login, logout, ls, man, manifest, merge, mount, mounts, prune, pull, push, rebase, registry, rmi, save, scrub, tag, tags, tree, umount, version};
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
 use crate::error::Result;

@@ -1,0 +1,248 @@
+//! Container images in the image that is built: found in the context, resolved before the first
+//! step, written as registry layers after the last.
+
+mod files;
+mod layers;
+mod lock_file;
+mod report;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+
+use crate::build::context::ContextTree;
+use crate::build::embedding::files::Files;
+use crate::build::engine::Shared;
+use crate::build::image_tree::ImageTree;
+use crate::build::options::Options;
+use crate::build::stage::{ImageLayer, StageImage};
+use crate::build::step_cache::CachedLayer;
+use crate::embed::plan::{self, Present};
+use crate::embed::resolve::{ResolvedImage, Resolver, Wanted};
+use crate::embed::search::{self, names};
+use crate::embed::{Found, found::FoundArchive};
+use crate::error::{Context as _, Error, Result};
+use crate::image::{Descriptor, History, Platform};
+use crate::layer::LayerPath;
+use crate::progress::Reporter;
+use crate::registry::Client;
+use crate::store::Store;
+use crate::transfer::{self, Input, LoadOptions};
+
+pub(crate) use report::{Report, ReportedImage, report};
+
+/// Label of the image that lists its embedded images: a JSON object from reference to digest.
+const IMAGES_LABEL: &str = "io.imgctl.images";
+/// Annotation of a registry layer that says for people what is in it.
+const LAYER_IMAGES: &str = "io.imgctl.layer.images";
+/// Largest link file, in bytes: an algorithm, a colon and a digest.
+const MAX_LINK: u64 = 256;
+
+/// What a build embeds.
+pub(super) struct Embedding {
+    images: Vec<ResolvedImage>,
+    /// Layers that this build has made, by key: every platform's image gets the same.
+    made: Mutex<HashMap<String, CachedLayer>>,
+}
+
+/// What is asked about images before a build.
+struct Question<'a> {
+    store: &'a Store,
+    options: &'a Options,
+    context: Option<&'a ContextTree>,
+    platforms: &'a [Platform],
+    reporter: &'a dyn Reporter,
+}
+
+impl Question<'_> {
+    fn search(&self) -> Result<Found> {
+        match self.context {
+            Some(context) => search::search(&Files(context), &self.options.embed.search),
+            None => search::search(&NoFiles, &self.options.embed.search),
+        }
+    }
+
+    fn wanted(&self, found: &Found) -> Result<Vec<Wanted>> {
+        let mut wanted: Vec<Wanted> = found
+            .images
+            .iter()
+            .map(|image| Wanted {
+                reference: image.reference.clone(),
+                places: image.places.clone(),
+                stored: None,
+            })
+            .collect();
+        for archive in &found.archives {
+            let stored = Some(self.load(archive)?);
+            let places = vec![archive.place.clone()];
+            // An archive in the context is nearer than a registry.
+            wanted.retain(|image| image.reference != archive.reference);
+            wanted.push(Wanted {
+                reference: archive.reference.clone(),
+                places,
+                stored,
+            });
+        }
+        wanted.sort_by(|a, b| a.reference.cmp(&b.reference));
+        wanted.dedup_by(|a, b| a.reference == b.reference);
+        Ok(wanted)
+    }
+
+    /// Brings an archive's image into the store, under a name that goes again.
+    fn load(&self, archive: &FoundArchive) -> Result<Descriptor> {
+        let context = self
+            .context
+            .ok_or_else(|| Error::usage("there is no build context"))?;
+        let file = context
+            .open(&LayerPath::parse(archive.path.as_bytes())?)
+            .context(|| archive.place.to_string())?;
+        let hash = blake3::hash(archive.path.as_bytes()).to_hex();
+        let name = names::normalise(&format!("localhost/embedded-archive-{}", &hash[..16]))?;
+        let options = LoadOptions {
+            tags: vec![name.clone()],
+            ..LoadOptions::default()
+        };
+        let input = Input::Stream(Box::new(file));
+        let loaded = transfer::load(self.store, input, &options, self.reporter)
+            .context(|| format!("{}: cannot use {}", archive.place, archive.path))?;
+        // Held by this process from here on, so that the name can go.
+        let image = loaded
+            .first()
+            .ok_or_else(|| Error::bad_content(format!("{} has no image", archive.path)))?;
+        self.store.image_at(&image.descriptor, None)?;
+        self.store
+            .untag(&[self.store.resolve(&name.to_string())?])?;
+        Ok(image.descriptor.clone())
+    }
+}
+
+/// No context, no files.
+struct NoFiles;
+
+impl crate::embed::ContextFiles for NoFiles {
+    fn list(&self, _directory: &str) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn read(&self, path: &str, _limit: u64) -> Result<Vec<u8>> {
+        Err(Error::not_found(format!("there is no {path}")))
+    }
+}
+
+/// Finds and resolves the images of a build; `None` if there are none or none are wanted.
+pub(super) fn prepare(
+    store: &Store,
+    options: &Options,
+    context: Option<&ContextTree>,
+    platforms: &[Platform],
+    reporter: &dyn Reporter,
+) -> Result<Option<Embedding>> {
+    if !options.embed.save {
+        return Ok(None);
+    }
+    let question = Question {
+        store,
+        options,
+        context,
+        platforms,
+        reporter,
+    };
+    let found = question.search()?;
+    for skipped in &found.skipped {
+        let (text, place, reason) = (&skipped.text, &skipped.place, &skipped.reason);
+        tracing::info!("{place}: `{text}` is left out: {reason}");
+    }
+    let lock = lock_file::read(options, context, &found)?;
+    let wanted = question.wanted(&found)?;
+    if wanted.is_empty() {
+        lock_file::update(options, lock, &[])?;
+        return Ok(None);
+    }
+    reporter.note(&format!(
+        "{} container {} to embed, {} left out (--images-report lists them)",
+        wanted.len(),
+        if wanted.len() == 1 { "image" } else { "images" },
+        found.skipped.len()
+    ));
+    let images =
+        resolver(&question, &|| options.client.get(), lock.in_use()).resolve_all(&wanted)?;
+    lock_file::update(options, lock, &images)?;
+    Ok(Some(Embedding {
+        images,
+        made: Mutex::default(),
+    }))
+}
+
+fn resolver<'a>(
+    question: &'a Question<'a>,
+    client: &'a (dyn Fn() -> Result<Client> + Sync),
+    lock: Option<&'a crate::embed::lock::Lock>,
+) -> Resolver<'a> {
+    Resolver {
+        store: question.store,
+        client,
+        lock,
+        platforms: question.platforms,
+        all: question.options.embed.all,
+        parallel: question.options.embed.pulls,
+        reporter: question.reporter,
+    }
+}
+
+/// The tree of an image, asked for files of the embedded registry.
+struct ImageFiles(ImageTree);
+
+impl Present for ImageFiles {
+    fn size(&self, path: &str) -> Option<u64> {
+        self.0.file_size(&LayerPath::parse(path.as_bytes()).ok()?)
+    }
+
+    fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
+        let path = LayerPath::parse(path.as_bytes())?;
+        self.0.read_small(&path, MAX_LINK)
+    }
+}
+
+impl Embedding {
+    /// Puts the registry layers on top of a finished image.
+    pub(super) fn add_to(&self, shared: &Shared<'_>, mut image: StageImage) -> Result<StageImage> {
+        let tree = ImageFiles(image.tree(shared, "the image")?);
+        let naming = shared.options.embed.naming;
+        let plans = plan::plan(&self.images, naming, &tree)?;
+        let layers = layers::write(shared, &self.images, &plans, &self.made)?;
+        for (plan, layer) in plans.iter().zip(layers) {
+            let mut descriptor = layer.descriptor;
+            descriptor
+                .annotations
+                .insert(LAYER_IMAGES.to_owned(), plan.title.clone());
+            image.layers.push(ImageLayer {
+                descriptor,
+                diff_id: layer.diff_id,
+            });
+            image.config.history.push(History {
+                created_by: Some(format!("imgctl build: embed {}", plan.title)),
+                comment: Some("registry layer".to_owned()),
+                ..History::default()
+            });
+        }
+        let list: BTreeMap<String, String> = self
+            .images
+            .iter()
+            .map(|image| (image.reference.to_string(), image.root.digest.to_string()))
+            .collect();
+        let list = serde_json::to_string(&list)
+            .map_err(|error| Error::failed("cannot write the list of images").caused_by(error))?;
+        let labels = &mut image.config.config.labels;
+        labels.insert(IMAGES_LABEL.to_owned(), list);
+        Ok(image)
+    }
+}
+
+/// Documents are found again offline as long as the layers are: the digests that a layer's cache
+/// record keeps beside the layer itself.
+fn documents_of(image: &ResolvedImage) -> impl Iterator<Item = crate::image::Digest> {
+    let documents = image.documents.iter();
+    documents.map(|document| document.descriptor.digest.clone())
+}
+
+/// Shared with the threads that write layers.
+type Made = Mutex<HashMap<String, CachedLayer>>;
