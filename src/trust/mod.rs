@@ -6,12 +6,17 @@
 //! as values.
 
 pub(crate) mod attachment;
+mod bundle;
+mod fetch;
 mod gpg;
 pub(crate) mod keys;
+pub(crate) mod lookaside;
 pub(crate) mod payload;
 mod pem;
 pub(crate) mod policy;
 mod sealed;
+pub(crate) mod sign;
+pub(crate) mod verify;
 
 pub(crate) use keys::{PrivateKey, PublicKey};
 pub(crate) use policy::Policy;

@@ -18,8 +18,9 @@ use std::path::{Path, PathBuf};
 use crate::error::{Context as _, Error, IoContext as _, Kind, Result};
 use crate::image::Reference;
 
-pub(crate) use check::{Signature, Signatures, Subject};
+pub(crate) use check::{Signature, Signatures, Subject, open_sigstore, read_key};
 pub(crate) use identity::SignedIdentity;
+pub(crate) use scope::of as scopes;
 
 /// A policy file is never longer than this, in bytes.
 const MAX_POLICY: u64 = 4 << 20;

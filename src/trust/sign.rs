@@ -1,0 +1,195 @@
+//! Signing an image in a registry: a signature at cosign's tag, beside those that are there, or as
+//! a referrer.
+
+use std::collections::BTreeMap;
+use std::io::{Cursor, Read};
+
+use serde_json::Value;
+
+use crate::error::{Context as _, Error, Kind, Result};
+use crate::image::{Descriptor, Digest, Reference, media_type};
+use crate::registry::{Repository, Target};
+use crate::trust::attachment::{self, Written};
+use crate::trust::fetch::{self, Content};
+use crate::trust::keys::PrivateKey;
+use crate::trust::payload::{Claim, expanded};
+
+/// How often the tag is written anew when others write it at the same time.
+const TRIES: usize = 5;
+
+/// What to sign, and how.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SignOptions {
+    /// The name that the signature gives the image; `None` = the repository, as cosign does.
+    pub(crate) identity: Option<String>,
+    /// `-a key=value`.
+    pub(crate) annotations: BTreeMap<String, String>,
+    /// Everything that an index lists, too.
+    pub(crate) recursive: bool,
+    /// Write a referrer instead of the tag.
+    pub(crate) referrers: bool,
+}
+
+/// One image that is signed now.
+#[derive(Clone, Debug)]
+pub(crate) struct Signed {
+    pub(crate) digest: Digest,
+    /// The tag, or the referrer's digest.
+    pub(crate) place: String,
+    /// It had the same signature by the same key; nothing was written.
+    pub(crate) was_there: bool,
+}
+
+/// Signs what `reference` means in `repository`.
+pub(crate) fn sign(
+    repository: &Repository,
+    reference: &Reference,
+    key: &PrivateKey,
+    options: &SignOptions,
+) -> Result<Vec<Signed>> {
+    let root = repository.document(&target(reference))?.descriptor;
+    let images = match options.recursive {
+        true => fetch::with_children(repository, &root)?,
+        false => vec![root],
+    };
+    let name = expanded(reference).name();
+    images
+        .iter()
+        .map(|image| {
+            sign_one(repository, &name, image, key, options)
+                .context(|| format!("cannot sign {name}@{}", image.digest))
+        })
+        .collect()
+}
+
+/// What a name with a tag or a digest asks for; the digest counts.
+pub(crate) fn target(reference: &Reference) -> Target {
+    match (reference.digest(), reference.tag()) {
+        (Some(digest), _) => Target::Digest(digest.clone()),
+        (None, tag) => Target::Tag(tag.unwrap_or("latest").to_owned()),
+    }
+}
+
+fn sign_one(
+    repository: &Repository,
+    name: &str,
+    image: &Descriptor,
+    key: &PrivateKey,
+    options: &SignOptions,
+) -> Result<Signed> {
+    let claim = Claim {
+        identity: options.identity.clone().unwrap_or_else(|| name.to_owned()),
+        digest: image.digest.clone(),
+        optional: options
+            .annotations
+            .iter()
+            .map(|(name, value)| (name.clone(), Value::from(value.as_str())))
+            .collect(),
+    };
+    let payload = claim.to_payload();
+    if let Some(place) = existing(repository, image, &payload, key, options.referrers)? {
+        return Ok(Signed {
+            digest: image.digest.clone(),
+            place,
+            was_there: true,
+        });
+    }
+    let layer = attachment::layer(&payload, &key.sign(&payload)?);
+    push_blob(repository, &layer, &payload)?;
+    let place = match options.referrers {
+        true => push_referrer(repository, image, layer)?,
+        false => push_tag(repository, image, &layer)?,
+    };
+    Ok(Signed {
+        digest: image.digest.clone(),
+        place,
+        was_there: false,
+    })
+}
+
+/// Where the same payload is signed by the same key already.
+fn existing(
+    repository: &Repository,
+    image: &Descriptor,
+    payload: &[u8],
+    key: &PrivateKey,
+    referrers: bool,
+) -> Result<Option<String>> {
+    let public = key.public()?;
+    let candidates = match referrers {
+        true => fetch::all(repository, &image.digest)?,
+        false => fetch::tagged(repository, &image.digest)?,
+    };
+    Ok(candidates
+        .into_iter()
+        .find(|candidate| match &candidate.content {
+            Ok(Content::Simple(found)) => {
+                found.payload == payload
+                    && public.verifies(payload, &found.signature)
+                    && candidate.place.starts_with("referrer") == referrers
+            }
+            _ => false,
+        })
+        .map(|candidate| candidate.place))
+}
+
+/// Adds the layer to what is at the tag. Registries know no "only if it is still so": what others
+/// write in the same moment may be lost, ours may, so the tag is read again until ours is there.
+fn push_tag(repository: &Repository, image: &Descriptor, layer: &Descriptor) -> Result<String> {
+    let tag = attachment::tag(&image.digest);
+    for _ in 0..TRIES {
+        let mut layers = fetch::layers_at(repository, &tag)
+            .context(|| format!("the tag {tag} holds something else than signatures"))?
+            .unwrap_or_default();
+        if layers.contains(layer) {
+            return Ok(format!("tag {tag}"));
+        }
+        layers.push(layer.clone());
+        let written = attachment::tagged(layers)?;
+        push_config(repository, &written)?;
+        repository.push_document(
+            &Target::Tag(tag.clone()),
+            media_type::OCI_MANIFEST,
+            &written.manifest,
+        )?;
+    }
+    let kept = fetch::layers_at(repository, &tag)?.is_some_and(|layers| layers.contains(layer));
+    match kept {
+        true => Ok(format!("tag {tag}")),
+        false => Err(Error::new(
+            Kind::Busy,
+            format!("others write the tag {tag} all the time"),
+        )
+        .hint("try again when they are done")),
+    }
+}
+
+fn push_referrer(repository: &Repository, image: &Descriptor, layer: Descriptor) -> Result<String> {
+    let written = attachment::referrer(vec![layer], image)?;
+    push_config(repository, &written)?;
+    let digest =
+        repository.push_referrer(&image.digest, media_type::OCI_MANIFEST, &written.manifest)?;
+    Ok(format!("referrer {digest}"))
+}
+
+fn push_config(repository: &Repository, written: &Written) -> Result<()> {
+    let size = written.config.len() as u64;
+    let descriptor = Descriptor::new(written.config_type, Digest::of(&written.config), size);
+    push_blob(repository, &descriptor, &written.config)
+}
+
+/// Pushes a small blob from memory.
+pub(crate) fn push_blob(
+    repository: &Repository,
+    descriptor: &Descriptor,
+    bytes: &[u8],
+) -> Result<()> {
+    let open = |offset: u64| -> Result<Box<dyn Read + Send + 'static>> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let rest = bytes.get(start..).unwrap_or_default().to_vec();
+        Ok(Box::new(Cursor::new(rest)))
+    };
+    repository
+        .push_blob(descriptor, &[], &open, &|_| {})
+        .map(|_| ())
+}
