@@ -4,6 +4,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
 use crate::cli::commands::{annotate, build, bundle, cat, completion, copy, create, df, diff, export, help_all, history, images, inspect, load, login, logout, ls, man, manifest, merge, mount, mounts, prune, pull, push, rebase, registry, rmi, save, scrub, tag, tags, tree, umount, version};
+use crate::cli::commands::{
+    annotate, build, bundle, cat, completion, create, df, diff, export, help_all, history, images,
+    inspect, key, load, ls, man, manifest, merge, mount, mounts, prune, push, rebase, rmi, save,
+    scrub, sign, tag, tree, umount, verify, version,
+};
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
 use crate::error::Result;
@@ -60,6 +65,9 @@ pub(crate) enum Verb {
     Manifest(manifest::ManifestArgs),
     Login(Box<login::LoginArgs>),
     Logout(logout::LogoutArgs),
+    Sign(Box<sign::SignArgs>),
+    Verify(Box<verify::VerifyArgs>),
+    Key(key::KeyArgs),
     Prune(prune::PruneArgs),
     Df(df::DfArgs),
     Scrub(scrub::ScrubArgs),
@@ -104,6 +112,9 @@ impl Verb {
             Self::Manifest(args) => manifest::run(&args, context),
             Self::Login(args) => login::run(&args, context),
             Self::Logout(args) => logout::run(&args, context),
+            Self::Sign(args) => sign::run(&args, context),
+            Self::Verify(args) => verify::run(&args, context),
+            Self::Key(args) => key::run(&args, context),
             Self::Prune(args) => prune::run(&args, context),
             Self::Df(args) => df::run(&args, context),
             Self::Scrub(args) => scrub::run(&args, context),

@@ -20,6 +20,7 @@ mod push_options;
 mod registry_files;
 mod registry_options;
 mod settings;
+mod signing_keys;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

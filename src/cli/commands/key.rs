@@ -1,0 +1,122 @@
+//! `imgctl key generate`, `imgctl key public`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::cli::context::Context;
+use crate::cli::signing_keys::{self, PasswordArg};
+use crate::error::{Error, Kind, Result};
+use crate::fs::atomic::{self, Durability};
+use crate::trust::PrivateKey;
+
+/// Make keys for signing images
+#[derive(Args, Debug)]
+pub(crate) struct KeyArgs {
+    #[command(subcommand)]
+    command: KeyVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeyVerb {
+    Generate(GenerateArgs),
+    Public(PublicArgs),
+}
+
+/// Make a key pair, in the form of cosign
+#[derive(Args, Debug)]
+#[command(
+    visible_alias = "generate-key-pair",
+    after_help = "The private key is encrypted with a password, which is asked for, or taken from the variable
+COSIGN_PASSWORD (which may be empty), or from stdin.
+
+Examples:
+  imgctl key generate
+  COSIGN_PASSWORD=… imgctl key generate --output-key-prefix release"
+)]
+struct GenerateArgs {
+    /// Begin of the two files' names: PREFIX.key and PREFIX.pub
+    #[arg(long, value_name = "PREFIX", default_value = "cosign")]
+    output_key_prefix: PathBuf,
+
+    /// Replace files that are there
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    password: PasswordArg,
+}
+
+/// Print the public key of a private one
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  imgctl key public --key cosign.key > cosign.pub")]
+struct PublicArgs {
+    /// Private key, encrypted as cosign does or plain PEM
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+
+    #[command(flatten)]
+    password: PasswordArg,
+}
+
+/// Makes or prints keys.
+pub(crate) fn run(args: &KeyArgs, context: &Context) -> Result<()> {
+    match &args.command {
+        KeyVerb::Generate(args) => generate(args, context),
+        KeyVerb::Public(args) => {
+            let key = signing_keys::private(&args.key, &args.password, context)?.public()?;
+            if context.ui.is_json() {
+                return context.ui.json(&json!({
+                    "publicKey": key.to_pem(),
+                    "fingerprint": key.fingerprint(),
+                }));
+            }
+            context.ui.print(&key.to_pem())
+        }
+    }
+}
+
+fn generate(args: &GenerateArgs, context: &Context) -> Result<()> {
+    let (private, public) = (
+        with_suffix(&args.output_key_prefix, ".key"),
+        with_suffix(&args.output_key_prefix, ".pub"),
+    );
+    for path in [&private, &public] {
+        if !args.force && path.exists() {
+            return Err(Error::new(Kind::Busy, format!("{} exists", path.display()))
+                .hint("give another --output-key-prefix, or --force to replace the keys"));
+        }
+    }
+    let password = args.password.new_password(context)?;
+    let key = PrivateKey::generate()?;
+    let verifying = key.public()?;
+    let sealed = key.to_sealed_pem(&password)?;
+    atomic::write(&private, sealed.as_bytes(), 0o600, Durability::Durable)?;
+    atomic::write(
+        &public,
+        verifying.to_pem().as_bytes(),
+        0o644,
+        Durability::Durable,
+    )?;
+    if context.ui.is_json() {
+        return context.ui.json(&json!({
+            "privateKey": private,
+            "publicKey": public,
+            "fingerprint": verifying.fingerprint(),
+        }));
+    }
+    context
+        .ui
+        .line(&format!("Private key written to {}", private.display()))?;
+    context
+        .ui
+        .line(&format!("Public key written to {}", public.display()))
+}
+
+fn with_suffix(prefix: &Path, suffix: &str) -> PathBuf {
+    let mut path = prefix.as_os_str().to_owned();
+    path.push(suffix);
+    PathBuf::from(path)
+}

@@ -1,0 +1,104 @@
+//! What the verbs of trust have in common: the images they speak of, and keys: files, and the
+//! password of a private one from stdin, the environment or the terminal.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use clap::Args;
+
+use crate::cli::context::Context;
+use crate::error::{Context as _, Error, IoContext as _, Result};
+use crate::image::Reference;
+use crate::registry::credentials::Secret;
+use crate::trust::payload::expanded;
+use crate::trust::{PrivateKey, PublicKey, policy};
+
+/// cosign's variable; set and empty is the empty password.
+const VARIABLE: &str = "COSIGN_PASSWORD";
+/// Bytes of a password.
+const MAX_PASSWORD: u64 = 64 << 10;
+
+/// Where the password of a private key comes from.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct PasswordArg {
+    /// Read the private key's password from stdin [env: COSIGN_PASSWORD]
+    #[arg(long)]
+    password_stdin: bool,
+}
+
+impl PasswordArg {
+    /// The password of a key that exists.
+    fn password(self, context: &Context) -> Result<Secret> {
+        match self.given(context)? {
+            Some(password) => Ok(password),
+            None => ask(context, "Password of the private key: "),
+        }
+    }
+
+    /// The password of a key that is going to be; typed twice.
+    pub(crate) fn new_password(self, context: &Context) -> Result<Secret> {
+        if let Some(password) = self.given(context)? {
+            return Ok(password);
+        }
+        let password = ask(context, "Password for the private key: ")?;
+        match ask(context, "The same again: ")? == password {
+            true => Ok(password),
+            false => Err(Error::usage("the two passwords differ")),
+        }
+    }
+
+    fn given(self, context: &Context) -> Result<Option<Secret>> {
+        if self.password_stdin {
+            let mut text = String::new();
+            std::io::stdin()
+                .take(MAX_PASSWORD)
+                .read_to_string(&mut text)
+                .doing(|| "cannot read the password from stdin".to_owned())?;
+            return Ok(Some(Secret::new(text.trim_end_matches(['\r', '\n']))));
+        }
+        Ok(context.environment.lossless(VARIABLE)?.map(Secret::new))
+    }
+}
+
+fn ask(context: &Context, question: &str) -> Result<Secret> {
+    match context.ui.ask_secret(question)? {
+        Some(password) => Ok(Secret::new(password)),
+        None => Err(
+            Error::usage("there is no password, and no terminal to ask for one").hint(format!(
+                "set the variable {VARIABLE} or pipe the password in with --password-stdin"
+            )),
+        ),
+    }
+}
+
+/// An image in a registry, with or without `docker://` in front. A short name might mean several,
+/// of which the wrong one would be signed.
+pub(crate) fn remote_image(text: &str) -> Result<Reference> {
+    let reference = Reference::parse(text.strip_prefix("docker://").unwrap_or(text))?;
+    if reference.registry().is_none() {
+        return Err(
+            Error::usage(format!("`{text}` does not say in which registry")).hint(format!(
+                "write the full name, for example {}",
+                expanded(&reference)
+            )),
+        );
+    }
+    Ok(reference)
+}
+
+/// The private key in `path`.
+pub(crate) fn private(
+    path: &Path,
+    password: &PasswordArg,
+    context: &Context,
+) -> Result<PrivateKey> {
+    let text = policy::read_key(path)?;
+    PrivateKey::from_pem(&text, &mut || password.password(context))
+        .context(|| format!("cannot use the key {}", path.display()))
+}
+
+/// The public key in `path`.
+pub(crate) fn public(path: &Path) -> Result<PublicKey> {
+    PublicKey::from_pem(&policy::read_key(path)?)
+        .context(|| format!("cannot use the key {}", path.display()))
+}
