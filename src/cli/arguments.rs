@@ -3,11 +3,10 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
-use crate::cli::commands::{annotate, build, bundle, cat, completion, copy, create, df, diff, export, help_all, history, images, inspect, load, login, logout, ls, man, manifest, merge, mount, mounts, prune, pull, push, rebase, registry, rmi, save, scrub, tag, tags, tree, umount, version};
 use crate::cli::commands::{
-    annotate, build, bundle, cat, completion, create, df, diff, export, help_all, history, images,
-    inspect, key, load, ls, man, manifest, merge, mount, mounts, prune, push, rebase, rmi, save,
-    scrub, sign, tag, tree, umount, verify, version,
+    annotate, build, bundle, cat, completion, copy, create, df, diff, export, help_all, history,
+    images, inspect, key, load, login, logout, ls, man, manifest, merge, mount, mounts, prune,
+    pull, push, rebase, registry, rmi, save, scrub, sign, tag, tags, tree, umount, verify, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;

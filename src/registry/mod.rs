@@ -9,7 +9,7 @@ pub(crate) mod config_file;
 pub(crate) mod credentials;
 pub(crate) mod layout;
 pub(crate) mod registries;
-pub(crate) mod tls;
 pub(crate) mod server;
+pub(crate) mod tls;
 
 pub(crate) use client::{Client, ClientOptions, Repository, Target};

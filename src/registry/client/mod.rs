@@ -114,6 +114,11 @@ impl Client {
         }
     }
 
+    /// The full names that a name, full or short, may mean: see [`Registries::candidates`].
+    pub(crate) fn candidates(&self, reference: &Reference) -> Result<Vec<Reference>> {
+        self.shared.options.registries.candidates(reference)
+    }
+
     /// The repository of `reference` (which has a registry). A registry that the configuration
     /// blocks is an error.
     pub(crate) fn repository(&self, reference: &Reference) -> Result<Repository> {
