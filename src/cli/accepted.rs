@@ -97,8 +97,6 @@ const BUILD: &[Flag] = &[
     ),
     flag("rm", MaybeBool, NO_CONTAINERS),
     flag("force-rm", MaybeBool, NO_CONTAINERS),
-    flag("retry", Value, NO_REGISTRY),
-    flag("retry-delay", Value, NO_REGISTRY),
     flag("cache-from", Value, NO_CACHE_EXPORT),
     flag("cache-to", Value, NO_CACHE_EXPORT),
     flag(

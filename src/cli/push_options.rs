@@ -13,7 +13,7 @@ use crate::transfer::recompress_image::{Change, Format};
 
 /// In which form an image goes.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct PushArgs {
+pub(crate) struct PushFlags {
     /// Compress every layer so: zstd, gzip or none [default: as it is]
     #[arg(
         long,
@@ -55,7 +55,7 @@ pub(crate) enum FormatArg {
     V2s2,
 }
 
-impl PushArgs {
+impl PushFlags {
     /// The flags as options; all platforms.
     pub(crate) fn options(&self) -> Result<PushOptions> {
         let compression = self.compression.as_deref();

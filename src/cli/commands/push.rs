@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::context::Context;
-use crate::cli::push_options::{PushArgs as Shared, write_digest};
+use crate::cli::push_options::{PushFlags as Shared, write_digest};
 use crate::error::{Error, Result};
 use crate::image::reference::LOCAL_REGISTRY;
 use crate::image::{Platform, Reference};

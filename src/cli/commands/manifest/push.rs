@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::cli::commands::push::{own_name, show, to};
 use crate::cli::context::Context;
-use crate::cli::push_options::{PushArgs as Shared, write_digest};
+use crate::cli::push_options::{PushFlags as Shared, write_digest};
 use crate::error::Result;
 use crate::store::prune::PruneOptions;
 use crate::transfer::location::Location;
