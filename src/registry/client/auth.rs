@@ -14,7 +14,7 @@ use http::HeaderValue;
 use crate::error::{Error, Kind, Result};
 use crate::registry::client::challenge::{Challenge, Scopes};
 use crate::registry::client::failure::Failure;
-use crate::registry::client::http::Place;
+use crate::registry::client::place::Place;
 use crate::registry::client::tokens::{self, Token};
 use crate::registry::credentials::{Credential, Login};
 

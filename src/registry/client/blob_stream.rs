@@ -12,7 +12,8 @@ use crate::error::{Error, Kind, Result};
 use crate::image::Digest;
 use crate::registry::client::challenge::Scopes;
 use crate::registry::client::failure::Failure;
-use crate::registry::client::http::{Ask, Place, Response};
+use crate::registry::client::http::Response;
+use crate::registry::client::place::{Address, Ask, Place};
 use crate::registry::client::ranges::{Ahead, PIECE};
 use crate::registry::client::retry::Tries;
 
@@ -87,14 +88,14 @@ impl Source {
         to: Option<u64>,
     ) -> Result<Response, Failure> {
         let place = self.place();
-        let (url, scopes) = match self {
+        let (address, scopes) = match self {
             Self::Registry(place) => (
-                place.url(&format!("blobs/{digest}")).await?,
+                Address::from(format!("blobs/{digest}")),
                 Scopes::repository(&place.repository, "pull"),
             ),
-            Self::Foreign(_, url) => (url.clone(), Scopes::default()),
+            Self::Foreign(_, url) => (url.clone().into(), Scopes::default()),
         };
-        let mut ask = Ask::new(doing.to_owned(), Method::GET, url, scopes);
+        let mut ask = Ask::new(doing.to_owned(), Method::GET, address, scopes);
         let range = match to {
             Some(to) => Some(format!("bytes={from}-{to}")),
             None if from > 0 => Some(format!("bytes={from}-")),

@@ -7,7 +7,8 @@ use crate::image::manifest::MAX_DOCUMENT;
 use crate::image::{Descriptor, Digest, Document, Hasher, media_type};
 use crate::registry::client::challenge::Scopes;
 use crate::registry::client::failure::quoted;
-use crate::registry::client::http::{Ask, Place, Response};
+use crate::registry::client::http::Response;
+use crate::registry::client::place::{Ask, Place};
 use crate::registry::client::{RemoteDocument, Target};
 
 /// What we take. Schema 1 is there for its refusal: without it a registry would say that there is
@@ -33,7 +34,7 @@ impl Target {
 
 impl Place {
     /// A request about a manifest; `verb` is `read`, `push` or `delete`.
-    async fn about(&self, method: Method, verb: &str, target: &Target) -> Result<Ask> {
+    fn about(&self, method: Method, verb: &str, target: &Target) -> Ask {
         let actions = match verb {
             "read" => "pull",
             "delete" => "delete",
@@ -41,15 +42,13 @@ impl Place {
         };
         let target = target.text();
         let doing = format!("cannot {verb} manifest {target} of {}", self.name());
-        let url = self.url(&format!("manifests/{target}")).await;
-        let url = url.map_err(|failure| failure.error.context(doing.clone()))?;
         let scopes = Scopes::repository(&self.repository, actions);
-        Ok(Ask::new(doing, method, url, scopes))
+        Ask::new(doing, method, format!("manifests/{target}"), scopes)
     }
 
     /// Reads a document and checks all that can be checked.
     pub(super) async fn document(&self, target: &Target) -> Result<RemoteDocument> {
-        let mut ask = self.about(Method::GET, "read", target).await?;
+        let mut ask = self.about(Method::GET, "read", target);
         ask.headers
             .insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));
         let (bytes, response) = self.ask_whole(&ask, MAX_DOCUMENT).await?;
@@ -58,7 +57,7 @@ impl Place {
 
     /// The descriptor behind `target`.
     pub(super) async fn head(&self, target: &Target) -> Result<Descriptor> {
-        let mut ask = self.about(Method::HEAD, "read", target).await?;
+        let mut ask = self.about(Method::HEAD, "read", target);
         ask.headers
             .insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));
         ask.understood = &[StatusCode::METHOD_NOT_ALLOWED];
@@ -87,7 +86,7 @@ impl Place {
         media_type: &str,
         bytes: &[u8],
     ) -> Result<bool> {
-        let mut ask = self.about(Method::PUT, "push", target).await?;
+        let mut ask = self.about(Method::PUT, "push", target);
         let media = HeaderValue::from_str(media_type).map_err(|_| {
             Error::bad_content(format!("`{}` is no media type", quoted(media_type)))
         })?;
@@ -107,7 +106,7 @@ impl Place {
 
     /// Removes a tag or a manifest.
     pub(super) async fn delete(&self, target: &Target) -> Result<()> {
-        let mut ask = self.about(Method::DELETE, "delete", target).await?;
+        let mut ask = self.about(Method::DELETE, "delete", target);
         ask.understood = &[StatusCode::METHOD_NOT_ALLOWED, StatusCode::BAD_REQUEST];
         let response = self.ask(&ask).await?;
         if response.status.is_success() {

@@ -13,7 +13,9 @@ mod failure;
 mod hosts;
 mod http;
 mod pages;
+mod place;
 mod ranges;
+mod redirects;
 mod referrers;
 mod retry;
 mod tokens;
@@ -32,7 +34,7 @@ use crate::registry::client::blob_reader::BlobReader;
 use crate::registry::client::blob_stream::{BlobStream, Source};
 use crate::registry::client::challenge::Scopes;
 use crate::registry::client::hosts::{Pace, Shared};
-use crate::registry::client::http::{Ask, Place};
+use crate::registry::client::place::{Ask, Place};
 use crate::registry::client::upload::Upload;
 use crate::registry::credentials::Credentials;
 use crate::registry::registries::{Endpoint, Registries, Route};
@@ -187,10 +189,13 @@ impl Client {
 fn check_login(place: &Place) -> Result<()> {
     let doing = format!("cannot log in to {}", place.name());
     place.shared.run(async {
-        let url = place.url("").await;
-        let url = url.map_err(|failure| failure.error.context(doing.clone()))?;
         place
-            .ask(&Ask::new(doing, Method::GET, url, Scopes::default()))
+            .ask(&Ask::new(
+                doing,
+                Method::GET,
+                String::new(),
+                Scopes::default(),
+            ))
             .await
     })?;
     Ok(())
@@ -224,14 +229,14 @@ impl Repository {
         places
     }
 
-    /// Asks one place after another; the error is the last one's.
+    /// Asks one place after another; the error is the origin's, which knows best.
     fn read<T>(
         &self,
         serves: impl Fn(&Place) -> bool,
         ask: impl AsyncFn(&Place) -> Result<T>,
     ) -> Result<T> {
         self.inner.shared.run(async {
-            let mut last = None;
+            let mut told: Option<Error> = None;
             for place in self.places(serves) {
                 let answer = ask(&place).await;
                 place.host.note(answer.as_ref().err());
@@ -239,11 +244,14 @@ impl Repository {
                     Ok(answer) => return Ok(answer),
                     Err(error) => {
                         tracing::debug!("{error}");
-                        last = Some(error);
+                        let origin = Arc::ptr_eq(&place.host, &self.inner.write.host);
+                        if origin || told.is_none() {
+                            told = Some(error);
+                        }
                     }
                 }
             }
-            Err(last.unwrap_or_else(|| Error::failed("there is no place to read from")))
+            Err(told.unwrap_or_else(|| Error::failed("there is no place to read from")))
         })
     }
 

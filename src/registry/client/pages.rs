@@ -10,7 +10,7 @@ use crate::error::{Context as _, Error, Result};
 use crate::image::Reference;
 use crate::registry::client::challenge::Scopes;
 use crate::registry::client::failure::quoted;
-use crate::registry::client::http::{Ask, Place};
+use crate::registry::client::place::{Address, Ask, Place};
 
 /// No page is longer, in bytes.
 const MAX_PAGE: u64 = 16 << 20;
@@ -61,10 +61,8 @@ impl Place {
     ) -> Result<Vec<String>> {
         let mut names = Vec::new();
         let mut wrong = 0;
-        let url = self.url(path).await;
-        let mut url = url.map_err(|failure| failure.error.context(doing.clone()))?;
-        url.query_pairs_mut().append_pair("n", PAGE);
-        self.pages(&doing, url, &scopes, |body| {
+        let first = Address::Path(path.to_owned(), vec![("n", PAGE.to_owned())]);
+        self.pages(&doing, first, &scopes, |body| {
             let page: Names = serde_json::from_slice(body)
                 .map_err(|error| Error::bad_content("the list is malformed").caused_by(error))?;
             for name in members(page).unwrap_or_default() {
@@ -88,19 +86,19 @@ impl Place {
         Ok(names)
     }
 
-    /// Gives `take` each page from `url` on. A registry that does not know the length we ask for
+    /// Gives `take` each page from `first` on. A registry that does not know the length we ask for
     /// (400) is asked without.
     pub(super) async fn pages(
         &self,
         doing: &str,
-        url: Url,
+        first: Address,
         scopes: &Scopes,
         mut take: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<HeaderMap> {
-        let mut next = Some(url);
+        let mut next = Some(first);
         let mut headers = HeaderMap::new();
         let mut pages = 0;
-        while let Some(url) = next {
+        while let Some(address) = next {
             pages += 1;
             if pages > MAX_PAGES {
                 return Err(
@@ -108,23 +106,28 @@ impl Place {
                         .context(doing),
                 );
             }
-            let mut ask = Ask::new(doing.to_owned(), Method::GET, url, scopes.clone());
-            let sized = pages == 1 && ask.url.query().is_some_and(|query| query.contains("n="));
-            if sized {
-                ask.understood = &[StatusCode::BAD_REQUEST];
-            }
+            let mut ask = Ask::new(doing.to_owned(), Method::GET, address, scopes.clone());
+            let sized = match &ask.address {
+                Address::Path(path, query) if query.iter().any(|(name, _)| *name == "n") => {
+                    ask.understood = &[StatusCode::BAD_REQUEST];
+                    Some(path.clone())
+                }
+                _ => None,
+            };
             let (body, response) = self.ask_whole(&ask, MAX_PAGE).await?;
-            if sized && response.status == StatusCode::BAD_REQUEST {
-                ask.url.set_query(None);
-                next = Some(ask.url);
+            if let Some(path) = sized
+                && response.status == StatusCode::BAD_REQUEST
+            {
+                next = Some(Address::from(path));
                 continue;
             }
             take(&body).context(|| doing.to_owned())?;
             let following = following(&response.headers, &response.url);
-            next = following.context(|| doing.to_owned())?;
-            if next.as_ref() == Some(&ask.url) {
+            let following = following.context(|| doing.to_owned())?;
+            if following.as_ref() == Some(&response.url) {
                 return Err(Error::bad_content("a page follows itself").context(doing));
             }
+            next = following.map(Address::from);
             headers = response.headers;
         }
         Ok(headers)

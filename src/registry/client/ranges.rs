@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::image::Digest;
 use crate::registry::client::blob_stream::{Source, content_range};
 use crate::registry::client::failure::Failure;
-use crate::registry::client::http::Place;
+use crate::registry::client::place::Place;
 
 /// Bytes of one piece.
 pub(super) const PIECE: u64 = 8 << 20;

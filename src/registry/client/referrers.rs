@@ -5,7 +5,7 @@ use crate::error::{Context as _, Error, Kind, Result};
 use crate::image::{Descriptor, Digest, Document, Index, Manifest, media_type};
 use crate::registry::client::Target;
 use crate::registry::client::challenge::Scopes;
-use crate::registry::client::http::Place;
+use crate::registry::client::place::{Address, Place};
 
 /// More referrers of one manifest are refused.
 const MAX_REFERRERS: usize = 100_000;
@@ -42,14 +42,11 @@ impl Place {
         artifact_type: Option<&str>,
     ) -> Result<Vec<Descriptor>> {
         let doing = format!("cannot list what refers to {subject} in {}", self.name());
-        let url = self.url(&format!("referrers/{subject}")).await;
-        let mut url = url.map_err(|failure| failure.error.context(doing.clone()))?;
-        if let Some(wanted) = artifact_type {
-            url.query_pairs_mut().append_pair("artifactType", wanted);
-        }
+        let query = artifact_type.map(|wanted| ("artifactType", wanted.to_owned()));
+        let first = Address::Path(format!("referrers/{subject}"), query.into_iter().collect());
         let scopes = Scopes::repository(&self.repository, "pull");
         let mut found = Vec::new();
-        self.pages(&doing, url, &scopes, |body| {
+        self.pages(&doing, first, &scopes, |body| {
             found.extend(index(body)?.manifests);
             if found.len() > MAX_REFERRERS {
                 return Err(Error::bad_content(format!(

@@ -14,21 +14,20 @@ use crate::error::{Error, Kind, Result};
 use crate::image::{Descriptor, Digest};
 use crate::registry::client::challenge::Scopes;
 use crate::registry::client::failure::Failure;
-use crate::registry::client::http::{Ask, Place, Response};
+use crate::registry::client::http::Response;
+use crate::registry::client::place::{Address, Ask, Place};
 use crate::registry::client::retry::Tries;
-use crate::registry::client::upload_body::{self, block};
+use crate::registry::client::upload_body;
 use crate::registry::client::{BlobOpener, Pushed};
 
 /// Up to so many bytes a blob goes in one request, and again from the start when that fails.
-const SMALL: u64 = 256 << 10;
+const SMALL: u64 = 1 << 20;
 /// Repositories that are tried for a mount: each costs a request, and a scope in the token.
 const MOUNTS: usize = 4;
 /// The first size of chunks when the whole is too much for a registry or a proxy before it.
 const FIRST_CHUNK: u64 = 64 << 20;
 /// Smaller chunks are not tried.
-const LEAST_CHUNK: u64 = 1 << 20;
-/// After so many failures without a byte kept, the whole may be too much.
-const FAILURES_OF_THE_WHOLE: u32 = 2;
+const LEAST_CHUNK: u64 = 256 << 10;
 /// How often progress is told.
 const TELL: Duration = Duration::from_millis(100);
 const MIN_CHUNK_HEADER: &str = "oci-chunk-min-length";
@@ -47,6 +46,8 @@ pub(super) struct Upload<'a> {
     chunk: Option<u64>,
     /// What the registry wants at least in a request but the last.
     least: u64,
+    /// Bytes of the last request that went out.
+    went: u64,
 }
 
 /// An upload that the registry knows of.
@@ -86,6 +87,7 @@ impl<'a> Upload<'a> {
             told: 0,
             chunk: None,
             least: 0,
+            went: 0,
         };
         if place
             .shared
@@ -112,25 +114,23 @@ impl<'a> Upload<'a> {
         result.map(|()| Pushed::Uploaded)
     }
 
-    fn ask(&self, method: Method, url: Url) -> Ask {
-        let mut ask = Ask::new(self.doing.clone(), method, url, self.scopes.clone());
+    fn ask(&self, method: Method, address: impl Into<Address>) -> Ask {
+        let mut ask = Ask::new(self.doing.clone(), method, address, self.scopes.clone());
         ask.headers
             .insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
         ask
     }
 
-    async fn begin_at(&self, query: &[(&str, &str)]) -> Result<Response> {
-        let url = self.place.url("blobs/uploads/").await;
-        let mut url = url.map_err(|failure| failure.error.context(self.doing.clone()))?;
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
-        }
-        self.place.ask(&self.ask(Method::POST, url)).await
+    async fn begin_at(&self, query: Vec<(&'static str, String)>) -> Result<Response> {
+        let address = Address::Path("blobs/uploads/".to_owned(), query);
+        self.place.ask(&self.ask(Method::POST, address)).await
     }
 
     async fn mount(&mut self, donor: &str) -> Result<Mount> {
         let digest = self.descriptor.digest.to_string();
-        let answer = self.begin_at(&[("mount", &digest), ("from", donor)]).await;
+        let answer = self
+            .begin_at(vec![("mount", digest), ("from", donor.to_owned())])
+            .await;
         match answer {
             Ok(response) if response.status == StatusCode::CREATED => Ok(Mount::Done),
             Ok(response) => Ok(Mount::Session(self.session(&response).await?)),
@@ -141,7 +141,7 @@ impl<'a> Upload<'a> {
     }
 
     async fn begin(&mut self) -> Result<Session> {
-        let response = self.begin_at(&[]).await?;
+        let response = self.begin_at(Vec::new()).await?;
         self.session(&response).await
     }
 
@@ -181,7 +181,7 @@ impl<'a> Upload<'a> {
             if refound.is_some_and(|offset| offset > before) {
                 tries.progressed();
             }
-            self.wait(failure, &mut tries)?;
+            self.wait(failure, refound.is_none(), &mut tries)?;
             match refound {
                 Some(offset) => current.offset = offset,
                 None => {
@@ -195,13 +195,18 @@ impl<'a> Upload<'a> {
     }
 
     /// Waits before the next try; makes the chunks smaller if that may be the trouble.
-    fn wait(&mut self, mut failure: Failure, tries: &mut Tries) -> Result<()> {
+    fn wait(&mut self, mut failure: Failure, lost: bool, tries: &mut Tries) -> Result<()> {
         let too_much = failure.status == Some(StatusCode::PAYLOAD_TOO_LARGE);
-        if too_much || (failure.again && tries.made() + 1 >= FAILURES_OF_THE_WHOLE) {
-            let smaller = match self.chunk {
+        if too_much || (failure.again && lost) {
+            let mut smaller = match self.chunk {
                 None => FIRST_CHUNK.min(self.descriptor.size / 2),
                 Some(chunk) => chunk / 4,
             };
+            // docker-registry forgets an upload of which a chunk broke off: if the line always
+            // breaks after some bytes, only chunks that are shorter get through.
+            if !too_much {
+                smaller = smaller.min(self.went / 2).max(LEAST_CHUNK);
+            }
             if smaller >= LEAST_CHUNK.max(self.least) {
                 self.chunk = Some(smaller);
                 if too_much {
@@ -234,7 +239,7 @@ impl<'a> Upload<'a> {
     fn send_small(&mut self, session: &Session) -> Result<(), Failure> {
         let mut bytes = bytes::Bytes::new();
         if self.descriptor.size > 0 {
-            bytes = block(&mut *(self.open)(0)?, self.descriptor.size)?;
+            bytes = upload_body::whole((self.open)(0)?, self.descriptor.size)?;
         }
         self.close(session, bytes)?;
         self.tell(self.descriptor.size);
@@ -268,6 +273,11 @@ impl<'a> Upload<'a> {
                 .map_err(|error| Error::failed("no range").caused_by(error))?;
             ask.headers.insert(header::CONTENT_RANGE, range);
         }
+        if self.chunk.is_some() {
+            // No chunk pays for the bytes that went over its line before.
+            ask.headers
+                .insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         let reader = (self.open)(start)?;
         let shared = &self.place.shared;
         let (stream, local) = upload_body::stream(shared, reader, length)?;
@@ -288,6 +298,7 @@ impl<'a> Upload<'a> {
             }
         });
         self.told = answer.1;
+        self.went = activity.sent.load(Ordering::Relaxed);
         let response = answer.0.map_err(|failure| {
             match local.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(ours) => ours.into(),
@@ -380,9 +391,8 @@ impl Place {
     /// The size of a blob that is there.
     pub(super) async fn blob_size(&self, digest: &Digest, scopes: &Scopes) -> Result<Option<u64>> {
         let doing = format!("cannot look for blob {digest} in {}", self.name());
-        let url = self.url(&format!("blobs/{digest}")).await;
-        let url = url.map_err(|failure| failure.error.context(doing.clone()))?;
-        let mut ask = Ask::new(doing.clone(), Method::HEAD, url, scopes.clone());
+        let path = format!("blobs/{digest}");
+        let mut ask = Ask::new(doing.clone(), Method::HEAD, path, scopes.clone());
         ask.understood = &[StatusCode::NOT_FOUND];
         let response = self.ask(&ask).await?;
         if response.status == StatusCode::NOT_FOUND {

@@ -46,7 +46,7 @@ pub(super) fn stream(
     shared.runtime()?.spawn_blocking(move || {
         let mut left = length;
         while left > 0 {
-            match block(&mut reader, left) {
+            match next(&mut reader, left.min(BLOCK), left) {
                 Ok(bytes) => {
                     left -= bytes.len() as u64;
                     if sender.blocking_send(bytes).is_err() {
@@ -65,9 +65,13 @@ pub(super) fn stream(
     Ok((Stream { body, activity }, local))
 }
 
-/// The next block, full unless it is the last of `left` bytes.
-pub(super) fn block(reader: &mut dyn Read, left: u64) -> Result<Bytes> {
-    let wanted = left.min(BLOCK);
+/// All `length` bytes of `reader`, for a body that is sent as a whole.
+pub(super) fn whole(mut reader: Box<dyn Read + Send + 'static>, length: u64) -> Result<Bytes> {
+    next(&mut reader, length, length)
+}
+
+/// The next `wanted` bytes of the `left` ones that there are to be.
+fn next(reader: &mut dyn Read, wanted: u64, left: u64) -> Result<Bytes> {
     let mut bytes = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
     let read = reader
         .take(wanted)

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A request as it came.
 #[derive(Clone, Debug, Default)]
@@ -32,8 +33,8 @@ pub(super) struct Answer {
     pub(super) head: String,
     pub(super) body: Vec<u8>,
     pub(super) close: bool,
-    /// After the head, before the body; the connection is then ended.
-    pub(super) stall: Option<std::time::Duration>,
+    /// After each piece of so many bytes of the body, so long a pause.
+    pub(super) pauses: Option<(usize, Duration)>,
 }
 
 impl Answer {
@@ -50,12 +51,33 @@ impl Answer {
         }
     }
 
+    pub(super) fn not_found() -> Self {
+        Self::new("404 Not Found", &[], b"")
+    }
+
     pub(super) fn json(body: &str) -> Self {
         Self::new(
             "200 OK",
             &[("Content-Type", "application/json")],
             body.as_bytes(),
         )
+    }
+
+    /// `status` with these headers and no Content-Length of our own.
+    pub(super) fn raw(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Self {
+        let mut answer = Self::new(status, headers, body);
+        let lines = answer
+            .head
+            .lines()
+            .filter(|line| !line.starts_with("Content-Length: "));
+        answer.head = lines.map(|line| format!("{line}\r\n")).collect();
+        for (name, value) in headers {
+            if name.eq_ignore_ascii_case("content-length") {
+                answer.head.push_str(&format!("{name}: {value}\r\n"));
+            }
+        }
+        answer.close = true;
+        answer
     }
 
     /// Only the first `length` bytes of the body, then the end.
@@ -122,20 +144,22 @@ fn serve(stream: TcpStream, handler: &Handler, log: &Mutex<Vec<Request>>) -> std
         let Some(request) = request(&mut reader)? else {
             return Ok(());
         };
-        if request.target == "/v2/" && request.header("authorization").is_none() {
-            // The question whether this is http.
-        }
         log.lock().unwrap().push(request.clone());
-        let answer = handler(&request);
+        let answer = match request.target.as_str() {
+            // Whether this is http.
+            "/v2/" if request.header("authorization").is_none() => Answer::json("{}"),
+            _ => handler(&request),
+        };
         stream.write_all(answer.head.as_bytes())?;
         stream.write_all(b"\r\n")?;
-        if let Some(stall) = answer.stall {
-            std::thread::sleep(stall);
-        }
         if request.method != "HEAD" {
-            stream.write_all(&answer.body)?;
+            let (length, pause) = answer.pauses.unwrap_or((usize::MAX, Duration::ZERO));
+            for piece in answer.body.chunks(length) {
+                stream.write_all(piece)?;
+                std::thread::sleep(pause);
+            }
         }
-        if answer.close || answer.stall.is_some() {
+        if answer.close {
             return stream.shutdown(std::net::Shutdown::Both);
         }
     }

@@ -1,8 +1,10 @@
 //! The client against Debian's docker-registry, and against a fake that lies as no real one does.
 
+mod access;
 mod fake;
 mod faults;
 mod real;
+mod uploads;
 
 use std::io::Read;
 use std::time::Duration;

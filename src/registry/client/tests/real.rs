@@ -11,9 +11,9 @@ use crate::registry::credentials::Secret;
 const SECRET: &str = "$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW";
 
 /// A docker-registry with a directory of its own, ended with the value.
-struct Registry {
+pub(super) struct Registry {
     child: Child,
-    host: String,
+    pub(super) host: String,
     _directory: tempfile::TempDir,
 }
 
@@ -25,7 +25,7 @@ impl Drop for Registry {
 }
 
 impl Registry {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self::configured("", |_| String::new())
     }
 
@@ -258,7 +258,7 @@ fn a_registry_with_passwords_lets_in_who_has_one() {
     let insider = on(&client(Some(login("me", "secret"))), &registry.host, "app");
     assert_eq!(push(&insider, &layer, &[]).unwrap(), Pushed::Uploaded);
     assert_eq!(read(&insider, &blob(&layer), 0).unwrap(), layer);
-    super::check_login(&whole(&insider)).unwrap();
+    check_login(&whole(&insider)).unwrap();
     for (who, words) in [
         (Some(login("me", "wrong")), "the credentials are those from"),
         (None, "no credentials for"),
@@ -267,7 +267,7 @@ fn a_registry_with_passwords_lets_in_who_has_one() {
         for error in [
             read(&outsider, &blob(&layer), 0).unwrap_err(),
             push(&outsider, &layer, &[]).unwrap_err(),
-            super::check_login(&whole(&outsider)).unwrap_err(),
+            check_login(&whole(&outsider)).unwrap_err(),
         ] {
             assert_eq!(error.kind(), Kind::Denied, "{error}");
             let text = error.to_string();

@@ -1,0 +1,295 @@
+//! One repository at one host: a request is made, logged in, judged and repeated.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use reqwest::Url;
+
+use crate::error::{Error, Kind, Result};
+use crate::registry::client::auth::{Authorization, no_credentials};
+use crate::registry::client::challenge::{self, Scopes};
+use crate::registry::client::failure::{Failure, said};
+use crate::registry::client::hosts::{Host, Shared};
+use crate::registry::client::http::{Response, Stream};
+use crate::registry::client::retry::{DEFAULT_TRIES, MIRROR_TRIES, Tries, may_pass, retry_after};
+
+/// So many times a host may say 401 before we believe it: once that it does not know us, once that
+/// a token we kept is too old or permits too little.
+const MAX_LOGINS: usize = 2;
+/// So much of an error's body is read, in bytes.
+const MAX_ERROR: u64 = 64 << 10;
+
+/// One repository at one host.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) shared: Arc<Shared>,
+    pub(super) host: Arc<Host>,
+    /// As this host calls it; empty for requests that are about none.
+    pub(super) repository: String,
+    pub(super) by_digest: bool,
+    pub(super) by_tag: bool,
+    /// A mirror, behind which there is another place.
+    pub(super) mirror: bool,
+}
+
+/// A request without a streamed body, which can be repeated.
+#[derive(Debug)]
+pub(super) struct Ask {
+    /// `cannot read manifest v1 of quay.io/a/b`.
+    pub(super) doing: String,
+    pub(super) method: Method,
+    pub(super) address: Address,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    pub(super) scopes: Scopes,
+    /// Answers beside 2xx that the caller understands.
+    pub(super) understood: &'static [StatusCode],
+}
+
+/// What a request is sent to.
+#[derive(Clone, Debug)]
+pub(super) enum Address {
+    /// Below `/v2/<repository>/`, and the query.
+    Path(String, Vec<(&'static str, String)>),
+    /// What the registry named.
+    Url(Url),
+}
+
+impl From<String> for Address {
+    fn from(path: String) -> Self {
+        Self::Path(path, Vec::new())
+    }
+}
+
+impl From<Url> for Address {
+    fn from(url: Url) -> Self {
+        Self::Url(url)
+    }
+}
+
+impl Ask {
+    /// A request without headers and body.
+    pub(super) fn new(
+        doing: String,
+        method: Method,
+        address: impl Into<Address>,
+        scopes: Scopes,
+    ) -> Self {
+        Self {
+            doing,
+            method,
+            address: address.into(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            scopes,
+            understood: &[],
+        }
+    }
+}
+
+impl Place {
+    /// `host/repository`, for messages.
+    pub(super) fn name(&self) -> String {
+        if self.repository.is_empty() {
+            return self.host.registry().to_owned();
+        }
+        format!("{}/{}", self.host.registry(), self.repository)
+    }
+
+    async fn url(&self, address: &Address) -> Result<Url, Failure> {
+        let (path, query) = match address {
+            Address::Url(url) => return Ok(url.clone()),
+            Address::Path(path, query) => (path, query),
+        };
+        let path = match self.repository.as_str() {
+            "" => format!("v2/{path}"),
+            repository => format!("v2/{repository}/{path}"),
+        };
+        let mut url = self
+            .base()
+            .await?
+            .join(&path)
+            .map_err(|_| Error::bad_content(format!("`{path}` cannot be part of an URL")))?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        Ok(url)
+    }
+
+    /// How often something is tried here.
+    pub(super) fn tries(&self) -> Tries {
+        let limit = match self.mirror {
+            true => MIRROR_TRIES,
+            false => self.shared.options.retries.unwrap_or(DEFAULT_TRIES),
+        };
+        Tries::new(limit, self.shared.pace.first_pause)
+    }
+
+    /// Asks until there is an answer of 2xx or one that is understood, or no hope.
+    pub(super) async fn ask(&self, ask: &Ask) -> Result<Response> {
+        let mut tries = self.tries();
+        loop {
+            let failure = match self.attempt(ask, None).await {
+                Ok(response) => return Ok(response),
+                Err(failure) => failure,
+            };
+            self.pause(failure, &mut tries)
+                .await
+                .map_err(|error| error.context(ask.doing.clone()))?;
+        }
+    }
+
+    /// Asks as [`Place::ask`] does and reads the whole body, at most `limit` bytes; a body that
+    /// breaks off is asked for again.
+    pub(super) async fn ask_whole(&self, ask: &Ask, limit: u64) -> Result<(Vec<u8>, Response)> {
+        let mut tries = self.tries();
+        loop {
+            let mut response = self.ask(ask).await?;
+            match response.read(limit, &self.shared.pace).await {
+                Ok(body) => return Ok((body, response)),
+                Err(failure) => {
+                    let waited = self.pause(failure, &mut tries).await;
+                    waited.map_err(|error| error.context(ask.doing.clone()))?;
+                }
+            }
+        }
+    }
+
+    /// Waits before the next try; gives the error back when there is none.
+    pub(super) async fn pause(&self, failure: Failure, tries: &mut Tries) -> Result<()> {
+        if !failure.again {
+            return Err(failure.error);
+        }
+        match tries.failed(failure.wish) {
+            None if tries.made() > 1 => {
+                let message = format!("{} (tried {} times)", failure.error.message(), tries.made());
+                Err(failure.error.retold(message))
+            }
+            None => Err(failure.error),
+            Some(pause) => {
+                if failure.wish.is_some() {
+                    tracing::warn!("{}: waiting {} s", failure.error.message(), pause.as_secs());
+                } else {
+                    tracing::debug!("{}: trying again in {pause:?}", failure.error);
+                }
+                tokio::time::sleep(pause).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// `scheme://host/` of this place.
+    pub(super) async fn base(&self) -> Result<&Url, Failure> {
+        self.host.base(&self.shared.pace).await
+    }
+
+    /// One try: with what the host is known to ask for, and once more when it asks for more.
+    pub(super) async fn attempt(
+        &self,
+        ask: &Ask,
+        mut stream: Option<Stream>,
+    ) -> Result<Response, Failure> {
+        let url = self.url(&ask.address).await?;
+        let mut authorization = self.host.auth.known(self, &ask.scopes).await?;
+        let streamed = stream.is_some();
+        for login in 0..=MAX_LOGINS {
+            let (response, at_home) = self
+                .follow(ask, url.clone(), authorization.as_ref(), stream.take())
+                .await?;
+            if response.status != StatusCode::UNAUTHORIZED || !at_home {
+                return self
+                    .judge(ask, response, at_home, authorization.as_ref())
+                    .await;
+            }
+            let challenge = challenge::of_headers(&response.headers);
+            let refused = authorization.as_ref();
+            let Some(challenge) = challenge.filter(|_| login < MAX_LOGINS) else {
+                return self.judge(ask, response, at_home, refused).await;
+            };
+            let renewed = self
+                .host
+                .auth
+                .renewed(self, &challenge, &ask.scopes, refused)
+                .await?;
+            if refused.is_some_and(|refused| refused.value == renewed.value) {
+                return self.judge(ask, response, at_home, refused).await;
+            }
+            if streamed {
+                return Err(Failure::passing(Error::new(
+                    Kind::Denied,
+                    format!("{} wants us to log in again", self.host.registry()),
+                )));
+            }
+            authorization = Some(renewed);
+        }
+        Err(no_credentials(self).into())
+    }
+
+    /// Tells answers from refusals.
+    async fn judge(
+        &self,
+        ask: &Ask,
+        mut response: Response,
+        at_home: bool,
+        authorization: Option<&Authorization>,
+    ) -> Result<Response, Failure> {
+        let status = response.status;
+        if status.is_success() || ask.understood.contains(&status) {
+            return Ok(response);
+        }
+        let body = match ask.method {
+            Method::HEAD => Vec::new(),
+            // Without its text the status still says enough.
+            _ => response
+                .read(MAX_ERROR, &self.shared.pace)
+                .await
+                .unwrap_or_default(),
+        };
+        let who = match at_home {
+            true => self.host.name.clone(),
+            false => format!(
+                "{}, to which {} redirects,",
+                response.url.host_str().unwrap_or_default(),
+                self.host.name
+            ),
+        };
+        let why = said(&body).map_or_else(String::new, |text| format!(": {text}"));
+        let message = format!("{who} answered {status}{why}");
+        let registry = self.host.registry();
+        let error = match status.as_u16() {
+            401 | 403 if at_home => {
+                let source = authorization.map(|authorization| authorization.source.as_deref());
+                let whose = match source {
+                    Some(Some(source)) => format!("the credentials are those from {source}"),
+                    Some(None) | None => format!("no credentials for {registry} were found"),
+                };
+                Error::new(Kind::Denied, format!("{message} ({whose})"))
+                    .hint(format!("log in with an account that may do this: `imgctl login {registry}`"))
+            }
+            404 => Error::not_found(message),
+            429 => Error::new(Kind::Network, message).hint(format!(
+                "{registry} limits how much we may ask; wait, log in (`imgctl login {registry}`) or use a mirror"
+            )),
+            _ => Error::new(Kind::Network, message),
+        };
+        Err(Failure {
+            error,
+            // A signed URL that was too old when we came is made anew by the next try.
+            again: may_pass(status) || (!at_home && matches!(status.as_u16(), 401 | 403)),
+            wish: retry_after(&response.headers),
+            status: Some(status),
+        })
+    }
+
+    /// One try at a server that learns nothing of us: by https, without credentials.
+    pub(super) async fn attempt_abroad(&self, ask: &Ask) -> Result<Response, Failure> {
+        let url = self.url(&ask.address).await?;
+        if url.scheme() != "https" || !url.username().is_empty() {
+            let host = url.host_str().unwrap_or_default();
+            return Err(self.redirect_refused(host, "it is not https"));
+        }
+        let (response, _) = self.follow(ask, url, None, None).await?;
+        self.judge(ask, response, false, None).await
+    }
+}

@@ -1,0 +1,136 @@
+//! Where a request goes when it is sent elsewhere.
+//!
+//! Credentials and our certificate go to the origin of the endpoint (scheme, host and port) and
+//! nowhere else; once a request has left it, even the way back goes without.
+
+use http::header;
+use reqwest::Url;
+
+use crate::error::{Error, Kind, Result};
+use crate::registry::client::auth::Authorization;
+use crate::registry::client::failure::Failure;
+use crate::registry::client::http::{Response, Stream, carry};
+use crate::registry::client::place::{Ask, Place};
+use crate::registry::registries::Certificates;
+
+/// More redirects of one request are refused.
+const MAX_REDIRECTS: usize = 5;
+
+impl Place {
+    /// Sends it and goes where redirects lead. Says whether the endpoint itself answered.
+    pub(super) async fn follow(
+        &self,
+        ask: &Ask,
+        mut url: Url,
+        authorization: Option<&Authorization>,
+        mut stream: Option<Stream>,
+    ) -> Result<(Response, bool), Failure> {
+        let home = self.base().await?;
+        let mut seen = Vec::new();
+        // Once abroad, even the way back home goes without credentials.
+        let mut at_home = true;
+        loop {
+            at_home &= url.origin() == home.origin();
+            let mut request = http::Request::builder()
+                .method(&ask.method)
+                .uri(url.as_str());
+            if let Some(headers) = request.headers_mut() {
+                headers.clone_from(&ask.headers);
+                if let Some(authorization) = authorization.filter(|_| at_home) {
+                    headers.insert(header::AUTHORIZATION, authorization.value.clone());
+                }
+            }
+            let (body, activity) = match stream.take() {
+                Some(stream) => (stream.body, Some(stream.activity)),
+                None => (ask.body.clone().into(), None),
+            };
+            let streamed = activity.is_some();
+            let request = request
+                .body(body)
+                .map_err(|_| Error::bad_content("the request's address cannot be used"))?;
+            let connection = self.connection(&url, home)?;
+            let response = carry(
+                &connection,
+                request,
+                &url,
+                &self.shared.pace,
+                activity.as_deref(),
+            )
+            .await?;
+            if at_home {
+                self.host.saw(response.peer);
+            }
+            if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+                return Ok((response, at_home));
+            }
+            let next = self.redirected(&response, home)?;
+            if streamed || !(ask.method.is_safe() || next.origin() == home.origin()) {
+                let host = next.host_str().unwrap_or_default();
+                return Err(self.redirect_refused(host, "an upload is not sent elsewhere"));
+            }
+            seen.push(url);
+            if seen.contains(&next) {
+                return Err(self.redirect_refused("itself", "that leads in a circle"));
+            }
+            if seen.len() > MAX_REDIRECTS {
+                let host = next.host_str().unwrap_or_default();
+                return Err(self.redirect_refused(host, "there were too many redirects before"));
+            }
+            url = next;
+        }
+    }
+
+    /// Where a redirect leads, if that is a place to go.
+    fn redirected(&self, response: &Response, home: &Url) -> Result<Url, Failure> {
+        let location = response.text(header::LOCATION.as_str()).unwrap_or_default();
+        self.location(&response.url, location, home)
+    }
+
+    /// A `Location` seen from `from`: an URL of http(s), without a password, and not out of TLS.
+    pub(super) fn location(&self, from: &Url, text: &str, home: &Url) -> Result<Url, Failure> {
+        let mut url = from
+            .join(text)
+            .ok()
+            .filter(|url| !text.is_empty() && url.has_host())
+            .ok_or_else(|| self.redirect_refused("nowhere", "there is no Location"))?;
+        let host = url.host_str().unwrap_or_default().to_owned();
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(self.redirect_refused(&host, "the address holds a password"));
+        }
+        if url.scheme() == "http" && home.scheme() == "https" && url.host() == home.host() {
+            // A registry behind a TLS proxy that does not know of it.
+            let port = home.port();
+            if url.set_scheme("https").is_ok() && url.set_port(port).is_ok() {
+                return Ok(url);
+            }
+        }
+        match url.scheme() {
+            "https" => Ok(url),
+            "http" if from.scheme() == "http" || self.host.insecure => Ok(url),
+            _ => Err(self.redirect_refused(&host, "it is not https")),
+        }
+    }
+
+    /// The host's own connections, or ones without our certificate for any other host.
+    fn connection(&self, url: &Url, home: &Url) -> Result<reqwest::Client> {
+        if url.origin() == home.origin() {
+            return Ok(self.host.connection.clone());
+        }
+        let certificates = Certificates {
+            client: None,
+            ..self.host.certificates.clone()
+        };
+        self.shared.connection(self.host.insecure, &certificates)
+    }
+
+    pub(super) fn redirect_refused(&self, to: &str, why: &str) -> Failure {
+        Error::new(
+            Kind::BadContent,
+            format!(
+                "{} redirects to {to}, which is refused: {why}",
+                self.host.name
+            ),
+        )
+        .into()
+    }
+}
