@@ -14,15 +14,9 @@ use crate::image::{Digest, Hasher};
 use crate::kubefile::ignore::IgnoreRules;
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
 use crate::progress::{Reporter, Unit};
+use crate::registry::tls;
 use crate::store::Store;
 
-/// Where distributions keep the certificates of public authorities.
-const CA_BUNDLES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 /// A server that says nothing for this long is given up.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(60);
 /// Mode of a downloaded file (Dockerfile reference, ADD).
@@ -169,20 +163,9 @@ fn network(error: reqwest::Error) -> Error {
 }
 
 fn client() -> Result<reqwest::Client> {
-    // Somebody else may have installed the same provider already; either is right.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let bundle = CA_BUNDLES.iter().find_map(|path| std::fs::read(path).ok());
-    let certificates = match bundle {
-        Some(pem) => reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| {
-            Error::failed("cannot read this machine's CA certificates").caused_by(error)
-        })?,
-        None => Vec::new(),
-    };
-    reqwest::Client::builder()
-        .tls_certs_only(certificates)
+    tls::builder()?
         .read_timeout(SILENCE)
         .connect_timeout(SILENCE)
-        .user_agent(concat!("imgctl/", env!("CARGO_PKG_VERSION")))
         .build()
         .map_err(|error| Error::failed("cannot make an HTTP client").caused_by(error))
 }
