@@ -37,9 +37,10 @@ pub(crate) fn line(question: &str) -> Result<String> {
 
 /// Asks on stderr, reads a line from stdin without showing it.
 pub(crate) fn secret(question: &str) -> Result<String> {
-    output::stderr(question);
     let typed = {
+        // Before the question is there to be answered.
         let _silent = Silent::start()?;
+        output::stderr(question);
         read_secret(io::stdin().lock().bytes())
     };
     output::stderr("\n");
