@@ -67,14 +67,6 @@ impl Layout {
                 "blob {digest} has another content: {found}"
             )));
         }
-        fresh.commit(&self.tree)
-    }
-
-    /// Takes in bytes that are known to have this digest.
-    pub(super) fn put_verified(&self, bytes: &[u8], digest: &Digest) -> Result<()> {
-        if self.blob_size(digest)? == Some(bytes.len() as u64) {
-            return Ok(());
-        }
-        self.tree.write(&paths::blob_data(digest), bytes)
+        self.tree.commit(vec![fresh])
     }
 }

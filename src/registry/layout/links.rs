@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::image::Digest;
+use crate::registry::layout::tree::Fresh;
 use crate::registry::layout::{Layout, names, paths};
 
 /// More than any link holds, in bytes.
@@ -27,7 +28,8 @@ impl Layout {
     /// Makes `tag` mean `digest`: the history first, then what counts.
     pub(crate) fn set_tag(&self, repository: &str, tag: &str, digest: &Digest) -> Result<()> {
         let (repository, tag) = (names::repository(repository)?, names::tag(tag)?);
-        self.write_link(&paths::tag_history_link(repository, tag, digest), digest)?;
+        let history = self.new_link(&paths::tag_history_link(repository, tag, digest), digest)?;
+        self.tree.commit(history.into_iter().collect())?;
         self.write_link(&paths::tag_link(repository, tag), digest)
     }
 
@@ -71,13 +73,17 @@ impl Layout {
     }
 
     /// Writes a link unless it is there already.
-    pub(super) fn write_link(&self, path: &str, digest: &Digest) -> Result<()> {
+    fn write_link(&self, path: &str, digest: &Digest) -> Result<()> {
+        let link = self.new_link(path, digest)?;
+        self.tree.commit(link.into_iter().collect())
+    }
+
+    /// A link to be committed; `None` when it is there already.
+    pub(super) fn new_link(&self, path: &str, digest: &Digest) -> Result<Option<Fresh>> {
         let text = digest.to_string();
-        if let Ok(Some(old)) = self.tree.read(path, MAX_LINK)
-            && old == text.as_bytes()
-        {
-            return Ok(());
+        match self.tree.read(path, MAX_LINK) {
+            Ok(Some(old)) if old == text.as_bytes() => Ok(None),
+            _ => self.tree.prepare(path, text.as_bytes()).map(Some),
         }
-        self.tree.write(path, text.as_bytes())
     }
 }

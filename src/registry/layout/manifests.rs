@@ -58,15 +58,24 @@ impl Layout {
     ) -> Result<()> {
         let repository = names::repository(repository)?;
         let _together = self.changes.read();
-        self.put_verified(bytes, digest)?;
+        let mut files = Vec::new();
+        if self.blob_size(digest)? != Some(bytes.len() as u64) {
+            files.push(self.tree.prepare(&paths::blob_data(digest), bytes)?);
+        }
         if let Some(subject) = &facts.subject {
             let link = paths::referrer_link(repository, &subject.digest, digest);
-            self.write_link(&link, digest)?;
+            files.extend(self.new_link(&link, digest)?);
         }
-        self.link_revision(repository, digest)?;
+        files.extend(self.new_link(&paths::revision_link(repository, digest), digest)?);
         for tag in tags {
-            self.set_tag(repository, tag, digest)?;
+            let history = paths::tag_history_link(repository, names::tag(tag)?, digest);
+            files.extend(self.new_link(&history, digest)?);
         }
-        Ok(())
+        self.tree.commit(files)?;
+        let mut current = Vec::new();
+        for tag in tags {
+            current.extend(self.new_link(&paths::tag_link(repository, tag), digest)?);
+        }
+        self.tree.commit(current)
     }
 }

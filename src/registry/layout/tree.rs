@@ -109,51 +109,70 @@ impl Tree {
             .collect())
     }
 
-    /// Opens a directory, making what is missing.
+    /// Makes a directory and those above it.
     pub(super) fn make_directory(&self, path: &str) -> Result<OwnedFd> {
+        let mut changed = Vec::new();
+        let directory = self.directory(path, &mut changed)?;
+        self.sync_directories(&changed)
+            .path("sync", self.shown(path))?;
+        Ok(directory)
+    }
+
+    /// Opens a directory, making what is missing; the directories this changes are added to
+    /// `changed`.
+    fn directory(&self, path: &str, changed: &mut Vec<OwnedFd>) -> Result<OwnedFd> {
         match self.resolve(path, DIRECTORY) {
-            Err(Errno::NOENT) => self.make_missing(path),
+            Err(Errno::NOENT) => self.make_missing(path, changed),
             outcome => outcome,
         }
         .path("make the directory", self.shown(path))
     }
 
-    fn make_missing(&self, path: &str) -> io::Result<OwnedFd> {
+    fn make_missing(&self, path: &str, changed: &mut Vec<OwnedFd>) -> io::Result<OwnedFd> {
         let mut parent = fs::openat(&self.root, ".", DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         for name in path.split('/') {
+            let mut is_new = false;
             let next = match directory::open(&parent, name) {
                 Err(Errno::NOENT) => {
                     match fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
-                        Ok(()) => self.sync_directory(&parent)?,
-                        Err(Errno::EXIST) => {}
+                        Ok(()) | Err(Errno::EXIST) => is_new = true,
                         Err(error) => return Err(error),
                     }
                     directory::open(&parent, name)?
                 }
                 outcome => outcome?,
             };
-            parent = next;
+            let above = std::mem::replace(&mut parent, next);
+            if is_new {
+                changed.push(above);
+            }
         }
         Ok(parent)
     }
 
     /// Puts `bytes` under `path` at once, making its directories.
     pub(super) fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        self.commit(vec![self.prepare(path, bytes)?])
+    }
+
+    /// Writes a file that will be called `path` once it is committed.
+    pub(super) fn prepare(&self, path: &str, bytes: &[u8]) -> Result<Fresh> {
         let mut fresh = self.create(path)?;
         fresh
             .file
             .write_all(bytes)
             .path("write", self.shown(path))?;
-        fresh.commit(self)
+        Ok(fresh)
     }
 
-    /// Starts a file that will be called `path`.
+    /// Starts a file that will be called `path` once it is committed.
     pub(super) fn create(&self, path: &str) -> Result<Fresh> {
         let (parent, name) = split(path);
+        let mut changed = Vec::new();
         let mut outcome = Err(Errno::NOENT);
         // Somebody may remove the directory between our making and using it.
         for _ in 0..ATTEMPTS {
-            let directory = self.make_directory(parent)?;
+            let directory = self.directory(parent, &mut changed)?;
             let temporary = format!("{name}.{}{TEMPORARY}", unique());
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
             outcome = fs::openat(&directory, &*temporary, flags, Mode::from_raw_mode(0o644));
@@ -165,6 +184,7 @@ impl Tree {
                         temporary,
                         name: name.to_owned(),
                         path: path.to_owned(),
+                        changed,
                         kept: false,
                     });
                 }
@@ -181,8 +201,31 @@ impl Tree {
         )))
     }
 
-    /// Moves a file to another name in the tree, over what may be there, making its directories.
-    pub(super) fn rename(&self, from: &str, to: &str) -> Result<()> {
+    /// Gives files their names, in order, over what may be there. The content of all is made durable
+    /// before the first name, the names before this returns: a file system then has little more to
+    /// do for many than for one.
+    pub(super) fn commit(&self, mut files: Vec<Fresh>) -> Result<()> {
+        for fresh in &files {
+            self.sync_file(&fresh.file)
+                .path("sync", self.shown(&fresh.path))?;
+        }
+        for fresh in &mut files {
+            let (directory, temporary) = (&fresh.directory, &*fresh.temporary);
+            fs::renameat(directory, temporary, directory, &*fresh.name)
+                .path("put in place", self.shown(&fresh.path))?;
+            fresh.kept = true;
+        }
+        for fresh in &files {
+            self.sync_directories(&fresh.changed)
+                .and_then(|()| self.sync_directory(&fresh.directory))
+                .path("sync the directory of", self.shown(&fresh.path))?;
+        }
+        Ok(())
+    }
+
+    /// Moves a file to another name in the tree, over what may be there, making its directories. It
+    /// becomes durable with `beside`, which is to be committed next.
+    pub(super) fn rename(&self, from: &str, to: &str, beside: &mut Fresh) -> Result<()> {
         let (old_parent, old_name) = split(from);
         let (new_parent, new_name) = split(to);
         let old = self
@@ -190,9 +233,9 @@ impl Tree {
             .path("open", self.shown(old_parent))?;
         let mut outcome = Err(Errno::NOENT);
         for _ in 0..ATTEMPTS {
-            let new = self.make_directory(new_parent)?;
-            outcome = fs::renameat(&old, old_name, &new, new_name)
-                .and_then(|()| self.sync_directory(&new));
+            let new = self.directory(new_parent, &mut beside.changed)?;
+            outcome = fs::renameat(&old, old_name, &new, new_name);
+            beside.changed.push(new);
             let source_is_there = || Metadata::at(&old, old_name).is_ok();
             if outcome != Err(Errno::NOENT) || !source_is_there() {
                 break;
@@ -214,29 +257,44 @@ impl Tree {
         Ok(Some(File::from(fd)))
     }
 
-    /// Makes an empty file at `path`, which must not be there yet, and its directories.
+    /// Makes an empty file at `path`, which must not be there yet, and its directories. It may be
+    /// lost in a power cut.
     pub(super) fn create_in_place(&self, path: &str) -> Result<File> {
         let (parent, name) = split(path);
-        let directory = self.make_directory(parent)?;
+        let directory = self.directory(parent, &mut Vec::new())?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         fs::openat(&directory, name, flags, Mode::from_raw_mode(0o644))
             .map(File::from)
             .path("create", self.shown(path))
     }
 
-    /// Removes a file or a directory with all that is in it. Says whether it was there.
+    /// Removes a file or a directory with all that is in it, for good. Says whether it was there.
     pub(super) fn remove(&self, path: &str) -> Result<bool> {
+        match self.remove_from(path)? {
+            Some(directory) => self
+                .sync_directory(directory)
+                .path("remove", self.shown(path))
+                .map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Removes what may come back after a power cut. Says whether it was there.
+    pub(super) fn discard(&self, path: &str) -> Result<bool> {
+        self.remove_from(path).map(|directory| directory.is_some())
+    }
+
+    fn remove_from(&self, path: &str) -> Result<Option<OwnedFd>> {
         let (parent, name) = split(path);
         let Some(directory) = self.found(self.resolve(parent, DIRECTORY), parent)? else {
-            return Ok(false);
+            return Ok(None);
         };
         if matches!(Metadata::at(&directory, name), Err(Errno::NOENT)) {
-            return Ok(false);
+            return Ok(None);
         }
         crate::fs::atomic::remove_at(&directory, name.as_bytes())
-            .and_then(|()| self.sync_directory(&directory))
             .path("remove", self.shown(path))?;
-        Ok(true)
+        Ok(Some(directory))
     }
 
     /// Removes the directory `path` and those above it, as far as they are empty, up to `top`.
@@ -262,9 +320,17 @@ impl Tree {
         Ok(())
     }
 
+    fn sync_directories(&self, directories: &[OwnedFd]) -> io::Result<()> {
+        directories
+            .iter()
+            .try_for_each(|directory| self.sync_directory(directory))
+    }
+
     fn sync_directory(&self, directory: impl AsFd) -> io::Result<()> {
+        if !self.sync {
+            return Ok(());
+        }
         match fs::fsync(directory) {
-            _ if !self.sync => Ok(()),
             // Some network and FUSE file systems cannot sync directories and need not.
             Err(Errno::INVAL) => Ok(()),
             outcome => outcome,
@@ -350,25 +416,9 @@ pub(super) struct Fresh {
     temporary: String,
     name: String,
     path: String,
+    /// Directories to sync with it.
+    changed: Vec<OwnedFd>,
     kept: bool,
-}
-
-impl Fresh {
-    /// Gives the file its name, over what may be there.
-    pub(super) fn commit(mut self, tree: &Tree) -> Result<()> {
-        tree.sync_file(&self.file)
-            .path("sync", tree.shown(&self.path))?;
-        fs::renameat(
-            &self.directory,
-            &*self.temporary,
-            &self.directory,
-            &*self.name,
-        )
-        .path("put in place", tree.shown(&self.path))?;
-        self.kept = true;
-        tree.sync_directory(&self.directory)
-            .path("sync the directory of", tree.shown(&self.path))
-    }
 }
 
 impl Drop for Fresh {
@@ -439,7 +489,9 @@ mod tests {
         tree.write("a/b/c", b"two").unwrap();
         drop(tree.create("a/b/d").unwrap());
         assert_eq!(tree.list("a/b").unwrap().unwrap().len(), 1);
-        tree.rename("a/b/c", "x/y").unwrap();
+        let mut beside = tree.prepare("x/z", b"").unwrap();
+        tree.rename("a/b/c", "x/y", &mut beside).unwrap();
+        tree.commit(vec![beside]).unwrap();
         assert_eq!(tree.read("x/y", 10).unwrap().unwrap(), b"two");
         tree.remove_empty("a/b", "");
         assert!(tree.metadata("a").unwrap().is_none());

@@ -83,7 +83,7 @@ impl Layout {
                 None => self.tree.metadata(&format!("{directory}/{id}"))?,
             };
             let is_stale = metadata.is_some_and(|metadata| is_older(metadata.mtime.0, age));
-            if is_stale && self.tree.remove(&format!("{directory}/{id}"))? {
+            if is_stale && self.tree.discard(&format!("{directory}/{id}"))? {
                 swept += 1;
             }
         }
@@ -144,15 +144,19 @@ impl Upload {
             .path("cut", tree.shown(&directory))?;
         tree.sync_file(&self.file)
             .path("sync", tree.shown(&directory))?;
-        tree.rename(&format!("{directory}/data"), &paths::blob_data(digest))?;
-        self.layout.link_layer(&self.repository, digest)?;
-        tree.remove(&directory)?;
+        // A link whose blob a power cut has lost does no harm: the blob is missing then, not wrong.
+        let link = paths::layer_link(&self.repository, digest);
+        let mut link = tree.prepare(&link, digest.to_string().as_bytes())?;
+        let data = format!("{directory}/data");
+        tree.rename(&data, &paths::blob_data(digest), &mut link)?;
+        tree.commit(vec![link])?;
+        tree.discard(&directory)?;
         Ok(())
     }
 
     /// Gives the upload up.
     pub(crate) fn cancel(&self) -> Result<()> {
-        self.layout.tree.remove(&self.directory()).map(|_| ())
+        self.layout.tree.discard(&self.directory()).map(|_| ())
     }
 
     fn directory(&self) -> String {
