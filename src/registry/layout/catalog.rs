@@ -16,7 +16,7 @@ impl Layout {
             if after.is_some_and(|after| is_before(&name, after)) {
                 continue;
             }
-            let is_new = after.is_none_or(|after| name != after);
+            let is_new = after.is_none_or(|after| name.split('/').gt(after.split('/')));
             let manifests = format!("{}/_manifests", paths::repository(&name));
             if is_new && self.tree.metadata(&manifests)?.is_some() {
                 found.push(name.clone());

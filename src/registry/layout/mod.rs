@@ -8,11 +8,15 @@ mod blobs;
 mod catalog;
 mod delete;
 mod document;
+pub(crate) mod gc;
 mod links;
 mod manifests;
 pub(crate) mod names;
 pub(crate) mod paths;
 mod referrers;
+pub(crate) mod scrub;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod uploads;
 

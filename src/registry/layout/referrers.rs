@@ -41,14 +41,8 @@ impl Layout {
         repository: &str,
         subject: &Digest,
     ) -> Result<BTreeSet<Digest>> {
-        let directory = paths::referrers(repository, subject);
-        let mut digests = BTreeSet::new();
-        for algorithm in self.tree.directories(&directory)? {
-            for hex in self.tree.directories(&format!("{directory}/{algorithm}"))? {
-                digests.extend(Digest::parse(&format!("{algorithm}:{hex}")));
-            }
-        }
-        Ok(digests)
+        let links = self.linked(&paths::referrers(repository, subject))?;
+        Ok(links.into_iter().map(|(digest, _)| digest).collect())
     }
 
     fn referrer(&self, repository: &str, subject: &Digest, digest: &Digest) -> Option<Value> {

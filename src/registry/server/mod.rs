@@ -52,6 +52,8 @@ pub(crate) struct ServeOptions {
     pub(crate) read_only: bool,
     /// Whether tags, manifests and blobs can be deleted.
     pub(crate) deletion: bool,
+    /// Whether manifests are taken whose blobs are not here.
+    pub(crate) sparse: bool,
     pub(crate) limits: Limits,
     /// Told of every request.
     pub(crate) log: Option<Arc<dyn Fn(&Access) + Send + Sync>>,
@@ -112,6 +114,7 @@ struct Shared {
     limits: Limits,
     read_only: bool,
     deletion: bool,
+    sparse: bool,
     log: Option<Arc<dyn Fn(&Access) + Send + Sync>>,
 }
 
@@ -125,6 +128,7 @@ impl Shared {
             limits: options.limits,
             read_only: options.read_only,
             deletion: options.deletion,
+            sparse: options.sparse,
             log: options.log.clone(),
         })
     }

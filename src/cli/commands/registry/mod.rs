@@ -1,7 +1,9 @@
 //! `imgctl registry`: the group of verbs that serve registries and look after their trees.
 
+pub(crate) mod gc;
 pub(crate) mod ls;
 pub(crate) mod passwd;
+pub(crate) mod scrub;
 pub(crate) mod serve;
 
 use clap::{Args, Subcommand};
@@ -29,6 +31,8 @@ enum Verb {
     Serve(Box<serve::ServeArgs>),
     Ls(ls::LsArgs),
     Passwd(passwd::PasswdArgs),
+    Gc(gc::GcArgs),
+    Scrub(scrub::ScrubArgs),
 }
 
 /// Runs the verb.
@@ -37,5 +41,7 @@ pub(crate) fn run(command: &RegistryCommand, context: &Context) -> Result<()> {
         Verb::Serve(args) => serve::run(args, context),
         Verb::Ls(args) => ls::run(args, context),
         Verb::Passwd(args) => passwd::run(args, context),
+        Verb::Gc(args) => gc::run(args, context),
+        Verb::Scrub(args) => scrub::run(args, context),
     }
 }

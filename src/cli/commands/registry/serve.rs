@@ -79,6 +79,10 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     delete: bool,
 
+    /// Take images of which some layers are not here
+    #[arg(long)]
+    sparse: bool,
+
     /// How requests are logged
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
@@ -164,6 +168,7 @@ fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
         anonymous_pull: args.anonymous_pull,
         read_only: args.read_only,
         deletion: args.delete,
+        sparse: args.sparse,
         limits: Limits::default(),
         log: is_logged.then(|| {
             let log = move |access: &Access| log(access, format);

@@ -1,0 +1,79 @@
+//! `imgctl registry gc`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::cli::context::Context;
+use crate::cli::duration;
+use crate::error::Result;
+use crate::registry::layout::Layout;
+use crate::registry::layout::gc::GcOptions;
+use crate::ui::size::human;
+
+/// Remove what no manifest needs from a registry on disk
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The registry must not be served meanwhile: an imgctl that serves it is noticed, another program
+is not.
+
+Examples:
+  imgctl registry gc /var/lib/registry --dry-run
+  imgctl registry gc /var/lib/registry --untagged"
+)]
+pub(crate) struct GcArgs {
+    /// Directory of the registry
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+
+    /// Show what would be removed, remove nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Remove manifests without a tag, too, unless an index or a subject that stays needs them
+    #[arg(long, visible_alias = "delete-untagged")]
+    untagged: bool,
+
+    /// Keep what is younger: it may belong to a push in progress
+    #[arg(long, value_name = "DURATION", default_value = "1h")]
+    grace: String,
+}
+
+/// Collects and tells what went.
+pub(crate) fn run(args: &GcArgs, context: &Context) -> Result<()> {
+    let layout = Layout::open(&args.directory, context.settings.sync)?;
+    let options = GcOptions {
+        dry_run: args.dry_run,
+        untagged: args.untagged,
+        grace: duration::parse(&args.grace)?,
+    };
+    let report = layout.gc(&options, context.ui.reporter())?;
+    if context.ui.is_json() {
+        let manifests: Vec<Value> = report
+            .manifests
+            .iter()
+            .map(|(repository, digest)| json!({"repository": repository, "digest": digest}))
+            .collect();
+        return context.ui.json(&json!({
+            "dryRun": args.dry_run,
+            "manifests": manifests,
+            "links": report.links,
+            "uploads": report.uploads,
+            "blobs": report.blobs,
+            "bytes": report.bytes,
+            "keptBlobs": report.kept,
+        }));
+    }
+    for (repository, digest) in &report.manifests {
+        context.ui.line(&format!("{repository}@{digest}"))?;
+    }
+    let verb = if args.dry_run { "would free" } else { "freed" };
+    context.ui.line(&format!(
+        "{verb} {}: {} manifests, {} blobs; {} blobs stay",
+        human(report.bytes),
+        report.manifests.len(),
+        report.blobs,
+        report.kept
+    ))
+}
