@@ -7,6 +7,7 @@ use crate::error::{Context, Error, Result};
 use crate::image::{Digest, Reference};
 use crate::progress::{Reporter, Silent};
 use crate::registry::Client;
+use crate::registry::layout::Layout;
 use crate::store::{Named, ScratchDirectory, Store};
 use crate::transfer::engine::{self, Copied, CopyOptions};
 use crate::transfer::layout_sink::LayoutSink;
@@ -17,12 +18,14 @@ use crate::transfer::names;
 use crate::transfer::output::{Content, OuterCompression, Tar, Target};
 use crate::transfer::plan::Plan;
 use crate::transfer::registry_sink::RegistrySink;
-use crate::transfer::registry_source::RegistrySource;
+use crate::transfer::registry_source::{RegistrySource, target};
 use crate::transfer::save::{ArchiveFormat, Output, SaveOptions, save};
 use crate::transfer::sink::ImageSink;
 use crate::transfer::source::ImageSource;
 use crate::transfer::store_sink::StoreSink;
 use crate::transfer::store_source::StoreSource;
+use crate::transfer::tree_sink::TreeSink;
+use crate::transfer::tree_source::TreeSource;
 
 /// What a copy works with.
 pub(crate) struct Copier<'a> {
@@ -55,34 +58,49 @@ impl<'a> Copier<'a> {
         // What an archive holds is looked at in a store of its own.
         let scratch = self.store.scratch_directory()?;
         let source = self.source(from, &scratch)?;
+        self.write(&*source, to, &scratch)
+    }
+
+    /// Writes an image to `to`. What has to be put together first lies in `scratch` meanwhile.
+    pub(crate) fn write(
+        &self,
+        source: &dyn ImageSource,
+        to: &Location,
+        scratch: &ScratchDirectory,
+    ) -> Result<Copied> {
         match to {
             Location::Name(name) => {
                 let reference = Reference::parse(name)?.qualified();
-                self.run(&*source, &StoreSink::new(self.store, &[reference]))
+                self.run(source, &StoreSink::new(self.store, &[reference]))
             }
             Location::Registry(reference) => {
                 let reference = reference.clone().on_docker_hub().qualified();
-                self.run(&*source, &RegistrySink::new(self.client, &reference)?)
+                self.run(source, &RegistrySink::new(self.client, &reference)?)
             }
             Location::OciDirectory(Archived { path, name }) => {
-                self.run(&*source, &LayoutSink::open(path, name.as_deref())?)
+                self.run(source, &LayoutSink::open(path, name.as_deref())?)
             }
             Location::OciArchive(Archived { path, name }) => {
                 let layout = scratch.path().join("layout");
-                let copied = self.run(&*source, &LayoutSink::open(&layout, name.as_deref())?)?;
+                let copied = self.run(source, &LayoutSink::open(&layout, name.as_deref())?)?;
                 pack(&layout, path).context(|| format!("cannot write {}", path.display()))?;
                 Ok(copied)
             }
             Location::DockerArchive(Archived { path, name }) => {
                 let name = name.as_deref().map(names::from_docker).transpose()?;
                 let format = ArchiveFormat::DockerArchive;
-                self.save(&*source, &scratch, format, path, name)
+                self.save(source, scratch, format, path, name)
             }
             Location::Directory(path) => {
                 let format = ArchiveFormat::DockerDirectory;
-                self.save(&*source, &scratch, format, path, None)
+                self.save(source, scratch, format, path, None)
             }
-            Location::RegistryDirectory { .. } => Err(tree(to)),
+            Location::RegistryDirectory { path, name } => {
+                let layout = Layout::create(path, self.store.is_synced())?;
+                let tag = name.clone().qualified().tag().map(str::to_owned);
+                let sink = TreeSink::new(&layout, &tree_repository(name), tag.as_deref());
+                self.run(source, &sink)
+            }
         }
     }
 
@@ -91,7 +109,7 @@ impl<'a> Copier<'a> {
         &self,
         place: &Location,
         scratch: &ScratchDirectory,
-    ) -> Result<Box<dyn ImageSource + '_>> {
+    ) -> Result<Box<dyn ImageSource>> {
         Ok(match place {
             Location::Name(name) => return self.named(name),
             Location::Registry(reference) => {
@@ -114,12 +132,16 @@ impl<'a> Copier<'a> {
                 };
                 Box::new(StoreSource::new(&store, &named)?.called(place_name(place)))
             }
-            Location::RegistryDirectory { .. } => return Err(tree(place)),
+            Location::RegistryDirectory { path, name } => {
+                let layout = Layout::open(path, false)?;
+                let target = target(&name.clone().qualified())?;
+                Box::new(TreeSource::new(&layout, &tree_repository(name), target))
+            }
         })
     }
 
     /// A bare name: the store, then registries.
-    fn named(&self, name: &str) -> Result<Box<dyn ImageSource + '_>> {
+    fn named(&self, name: &str) -> Result<Box<dyn ImageSource>> {
         let missing = match self.store.resolve(name) {
             Ok(named) => return Ok(Box::new(StoreSource::new(self.store, &named)?)),
             Err(error) => error,
@@ -187,9 +209,9 @@ fn temporary(scratch: &ScratchDirectory, name: &str) -> Result<Store> {
     Store::open(&scratch.path().join(name), options)
 }
 
-fn tree(place: &Location) -> Error {
-    Error::usage(format!("{place} cannot be copied from or to"))
-        .hint("`imgctl registry copy` and `imgctl registry sync` work on registries' trees")
+/// In a tree there are no registries: what looks like one is part of the name.
+fn tree_repository(name: &Reference) -> String {
+    name.name()
 }
 
 fn place_name(place: &Archived) -> String {

@@ -227,9 +227,14 @@ impl Reading<'_> {
     fn wanted(&self, index: &Index, others: &mut Vec<Descriptor>) -> Result<Vec<Descriptor>> {
         match &self.selection.platforms {
             Platforms::All => {
-                let (documents, rest) = index.manifests.iter().cloned().partition(is_document);
-                others.extend::<Vec<Descriptor>>(rest);
-                Ok(documents)
+                let (documents, rest): (Vec<_>, Vec<_>) =
+                    index.manifests.iter().cloned().partition(is_document);
+                others.extend(rest);
+                let (absent, here): (Vec<_>, Vec<_>) = documents
+                    .into_iter()
+                    .partition(|document| self.source.lacks(document));
+                // Nothing of it is no image: reading what is absent says so.
+                Ok(if here.is_empty() { absent } else { here })
             }
             Platforms::Host => Ok(vec![select(index, None)?.clone()]),
             Platforms::Only(wanted) => chosen_entries(index, wanted),

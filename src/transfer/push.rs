@@ -8,8 +8,10 @@ use crate::image::{Descriptor, Digest, Reference, media_type};
 use crate::progress::Reporter;
 use crate::registry::Client;
 use crate::store::{Named, Store};
-use crate::transfer::engine::{self, Moved};
+use crate::transfer::copy::Copier;
+use crate::transfer::engine::{self, CopyOptions, Moved};
 use crate::transfer::known_blobs::KnownBlobs;
+use crate::transfer::location::Location;
 use crate::transfer::manifest_list;
 use crate::transfer::plan::{Plan, Platforms, Selection};
 use crate::transfer::push_source::PushSource;
@@ -56,7 +58,7 @@ pub(crate) enum Destination<'a> {
     /// A name of a registry, with tag or digest.
     Registry(&'a Reference),
     /// Any other place.
-    Sink(&'a dyn ImageSink),
+    Other(&'a Location),
 }
 
 /// Pushes what `image` names in the store.
@@ -96,7 +98,7 @@ pub(crate) fn push(
     };
     match destination {
         Destination::Registry(reference) => job.to_registry(reference),
-        Destination::Sink(sink) => job.to_sink(*sink),
+        Destination::Other(place) => job.to_place(place),
     }
     .context(doing)
 }
@@ -143,27 +145,46 @@ impl Job<'_> {
         if self.options.list_only {
             return self.list_only(&source, &sink);
         }
-        let plan = self.plan(&source)?;
-        let moved = self.copy(&source, &sink, &plan)?;
+        let jobs = self.options.jobs;
+        let plan = Plan::read(&source, &self.selection(), jobs)?;
+        let copied = engine::copy_plan(&source, &sink, &plan, jobs, self.reporter)?;
         let layers = plan.blobs.iter().filter(|blob| blob.urls.is_empty());
         let digests: BTreeSet<&Digest> = layers.map(|blob| &blob.digest).collect();
         // Worth nothing but speed.
         if let Err(error) = known.remember(reference, digests) {
             tracing::debug!("cannot remember what {reference} has: {error}");
         }
-        Ok(moved)
+        Ok(PushReport {
+            root: copied.root,
+            up_to_date: false,
+            moved: copied.moved,
+        })
     }
 
-    fn to_sink(&self, sink: &dyn ImageSink) -> Result<PushReport> {
-        let known = KnownBlobs::of(self.store);
-        let source = self.source(&known)?;
+    fn to_place(&self, place: &Location) -> Result<PushReport> {
         if self.options.list_only {
             return Err(Error::usage(
                 "only a registry takes a list without its members",
             ));
         }
-        let plan = self.plan(&source)?;
-        self.copy(&source, sink, &plan)
+        let known = KnownBlobs::of(self.store);
+        let source = self.source(&known)?;
+        let copier = Copier {
+            store: self.store,
+            client: self.client,
+            options: CopyOptions {
+                selection: self.selection(),
+                jobs: self.options.jobs,
+            },
+            preserve_digests: false,
+            reporter: self.reporter,
+        };
+        let copied = copier.write(&source, place, &self.store.scratch_directory()?)?;
+        Ok(PushReport {
+            root: copied.root,
+            up_to_date: false,
+            moved: copied.moved,
+        })
     }
 
     fn source<'a>(&'a self, known: &'a KnownBlobs) -> Result<PushSource<'a>> {
@@ -172,31 +193,15 @@ impl Job<'_> {
             .with_origins(self.origins, self.client)
     }
 
-    fn plan(&self, source: &PushSource<'_>) -> Result<Plan> {
-        let selection = Selection {
+    fn selection(&self) -> Selection {
+        Selection {
             platforms: match &self.options.platforms {
                 Platforms::Only(several) if several.len() > 1 => Platforms::Only(several.clone()),
                 // One was chosen before; then there is nothing left to choose from.
                 _ => Platforms::All,
             },
             keep_index: false,
-        };
-        Plan::read(source, &selection, self.options.jobs)
-    }
-
-    fn copy(
-        &self,
-        source: &PushSource<'_>,
-        sink: &dyn ImageSink,
-        plan: &Plan,
-    ) -> Result<PushReport> {
-        let jobs = self.options.jobs;
-        let copied = engine::copy_plan(source, sink, plan, jobs, self.reporter)?;
-        Ok(PushReport {
-            root: copied.root,
-            up_to_date: false,
-            moved: copied.moved,
-        })
+        }
     }
 
     fn list_only(&self, source: &PushSource<'_>, sink: &dyn ImageSink) -> Result<PushReport> {

@@ -20,6 +20,12 @@ pub(crate) trait ImageSource: Sync {
     fn root(&self) -> Result<SourceDocument>;
     /// A document below the root, digest checked.
     fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>>;
+    /// Whether a document that an index lists is known not to be here: places on disk may hold some
+    /// platforms of an index only.
+    fn lacks(&self, descriptor: &Descriptor) -> bool {
+        let _ = descriptor;
+        false
+    }
     /// A blob's bytes from `offset` on; exactly `descriptor.size` in all. The receiver hashes.
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>>;
     /// The repositories of `registry` that are known to have this blob, for mounting it from there.

@@ -110,7 +110,8 @@ pub(crate) fn to(
         let destination = Destination::Registry(&reference);
         return push(store, &client, image, &destination, options, reporter);
     }
-    Err(Error::usage(format!("{location} cannot be pushed to")))
+    let destination = Destination::Other(location);
+    push(store, &client, image, &destination, options, reporter)
 }
 
 /// The name with a registry and a tag, as a push needs it.

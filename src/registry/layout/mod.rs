@@ -17,6 +17,7 @@ mod referrers;
 pub(crate) mod scrub;
 #[cfg(test)]
 mod tests;
+mod revisions;
 mod tree;
 mod uploads;
 

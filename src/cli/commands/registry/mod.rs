@@ -4,7 +4,13 @@ pub(crate) mod gc;
 pub(crate) mod ls;
 pub(crate) mod passwd;
 pub(crate) mod scrub;
+pub(crate) mod copy;
+pub(crate) mod ls;
+pub(crate) mod passwd;
+pub(crate) mod save;
+mod selection;
 pub(crate) mod serve;
+pub(crate) mod sync;
 
 use clap::{Args, Subcommand};
 
@@ -30,6 +36,9 @@ pub(crate) struct RegistryCommand {
 enum Verb {
     Serve(Box<serve::ServeArgs>),
     Ls(ls::LsArgs),
+    Save(save::SaveArgs),
+    Sync(sync::SyncArgs),
+    Copy(copy::CopyArgs),
     Passwd(passwd::PasswdArgs),
     Gc(gc::GcArgs),
     Scrub(scrub::ScrubArgs),
@@ -40,6 +49,9 @@ pub(crate) fn run(command: &RegistryCommand, context: &Context) -> Result<()> {
     match &command.verb {
         Verb::Serve(args) => serve::run(args, context),
         Verb::Ls(args) => ls::run(args, context),
+        Verb::Save(args) => save::run(args, context),
+        Verb::Sync(args) => sync::run(args, context),
+        Verb::Copy(args) => copy::run(args, context),
         Verb::Passwd(args) => passwd::run(args, context),
         Verb::Gc(args) => gc::run(args, context),
         Verb::Scrub(args) => scrub::run(args, context),

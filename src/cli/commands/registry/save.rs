@@ -1,0 +1,204 @@
+//! `imgctl registry save`.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::commands::registry::selection::SelectionArgs;
+use crate::cli::commands::registry::sync::show;
+use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
+use crate::error::{Error, IoContext, Result};
+use crate::image::Reference;
+use crate::registry::Client;
+use crate::store::ScratchDirectory;
+use crate::transfer::copy::Copier;
+use crate::transfer::engine::CopyOptions;
+use crate::transfer::location::Location;
+use crate::transfer::mirror::{self, IMAGES, MirrorOptions};
+use crate::transfer::mirror_images::{Found, find, items, read_list};
+use crate::transfer::mirror_place::PlaceName;
+use crate::transfer::plan::Selection;
+
+/// Longest list of images that is read, in bytes.
+const MAX_LIST: u64 = 16 << 20;
+
+/// Save images into a registry's tree on disk
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The tree is what docker-distribution keeps and what a cluster image holds under registry/. Names lose
+their registry: quay.io/a/b:v1 becomes a/b:v1; two images that become the same are an error. What is
+in the tree already is not fetched again.
+
+Examples:
+  imgctl registry save --images quay.io/coreos/etcd:v3.5.9,nginx:1.27
+  imgctl registry save -f images.txt --registry-dir ./registry --platform linux/amd64,linux/arm64
+  imgctl registry save --tars docker-archive:/tmp/app.tar@team/app:v1"
+)]
+pub(crate) struct SaveArgs {
+    /// Directory in which --registry-dir lies [default: .]
+    #[arg(value_name = "DIR")]
+    context: Option<PathBuf>,
+
+    /// Images to save
+    #[arg(long, value_name = "IMAGE", value_delimiter = ',')]
+    images: Vec<String>,
+
+    /// File with an image a line; blank lines and comments (#) are passed over
+    #[arg(short = 'f', long = "images-file", value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// Archives to save, each with the name its image is to get
+    #[arg(long, value_name = "TRANSPORT:FILE@NAME", value_delimiter = ',')]
+    tars: Vec<String>,
+
+    /// Directory of the tree
+    #[arg(long, value_name = "DIR", default_value = "registry")]
+    registry_dir: PathBuf,
+
+    /// Images fetched at the same time
+    #[arg(long, visible_alias = "max-pull-procs", value_name = "N", default_value_t = IMAGES)]
+    jobs: usize,
+
+    #[command(flatten)]
+    selection: SelectionArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Saves the images and prints their names in the tree.
+pub(crate) fn run(args: &SaveArgs, context: &Context) -> Result<()> {
+    let mut sources = Sources::default();
+    for file in &args.files {
+        let text = read_file(file)?;
+        sources.add_images(read_list(&text).iter().map(String::as_str))?;
+    }
+    sources.add_images(args.images.iter().map(String::as_str))?;
+    for tar in &args.tars {
+        sources.add_tar(tar)?;
+    }
+    if sources.is_empty() {
+        return Err(
+            Error::usage("there is nothing to save").hint("give --images, --images-file or --tars")
+        );
+    }
+    let client = args.registry.client(context)?;
+    let directory = match &args.context {
+        Some(context) => context.join(&args.registry_dir),
+        None => args.registry_dir.clone(),
+    };
+    let to = PlaceName::Directory(directory).sink(&client, context.settings.sync)?;
+    let scratch = context.store()?.scratch_directory()?;
+    let found = find_all(&sources, &client, &scratch, context)?;
+    let platforms = args.selection.of_host()?;
+    let items = items(found, &to, &platforms)?;
+    let options = MirrorOptions {
+        selection: Selection::default(),
+        images: args.jobs.max(1),
+    };
+    show(
+        &mirror::copy_all(&items, &options, context.ui.reporter())?,
+        context,
+    )
+}
+
+fn read_file(path: &std::path::Path) -> Result<String> {
+    let size = std::fs::metadata(path).path("read", path)?.len();
+    if size > MAX_LIST {
+        return Err(Error::usage(format!(
+            "{} is too long for a list",
+            path.display()
+        )));
+    }
+    std::fs::read_to_string(path).path("read", path)
+}
+
+/// What is to be saved or copied, as the user named it.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    images: Vec<Reference>,
+    archives: Vec<(Location, Reference)>,
+}
+
+impl Sources {
+    /// Images by name.
+    pub(super) fn of(words: &[OsString]) -> Result<Self> {
+        let mut sources = Self::default();
+        for word in words {
+            let text = word.to_str().ok_or_else(|| {
+                Error::usage(format!("`{}` is not an image name", word.display()))
+            })?;
+            sources.add_images([text])?;
+        }
+        Ok(sources)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.images.is_empty() && self.archives.is_empty()
+    }
+
+    fn add_images<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
+        for name in names {
+            let reference = match Location::parse(OsStr::new(name))? {
+                Location::Registry(reference) => reference,
+                Location::Name(name) => Reference::parse(&name)?,
+                _ => {
+                    self.add_tar(name)?;
+                    continue;
+                }
+            };
+            if !self.images.contains(&reference) {
+                self.images.push(reference);
+            }
+        }
+        Ok(())
+    }
+
+    /// `docker-archive:FILE@NAME`.
+    fn add_tar(&mut self, text: &str) -> Result<()> {
+        let wrong = || {
+            Error::usage(format!(
+                "`{text}` does not say what the image is to be called"
+            ))
+            .hint("write it as docker-archive:FILE@NAME:TAG or oci-archive:FILE@NAME:TAG")
+        };
+        let (place, name) = text.rsplit_once('@').ok_or_else(wrong)?;
+        let place = Location::parse(OsStr::new(place))?;
+        if matches!(place, Location::Name(_) | Location::Registry(_)) {
+            return Err(wrong());
+        }
+        self.archives
+            .push((place, Reference::parse(name)?.qualified()));
+        Ok(())
+    }
+}
+
+/// Finds all of them; what an archive holds is unpacked into `scratch`.
+pub(super) fn find_all<'a>(
+    sources: &Sources,
+    client: &'a Client,
+    scratch: &ScratchDirectory,
+    context: &'a Context,
+) -> Result<Vec<Found<'a>>> {
+    let store = context.store()?;
+    let mut found = Vec::new();
+    for name in &sources.images {
+        found.push(find(store, client, name)?);
+    }
+    for (place, reference) in &sources.archives {
+        let copier = Copier {
+            store,
+            client,
+            options: CopyOptions::default(),
+            preserve_digests: false,
+            reporter: context.ui.reporter(),
+        };
+        found.push(Found {
+            reference: reference.clone(),
+            source: copier.source(place, scratch)?,
+        });
+    }
+    Ok(found)
+}

@@ -1,0 +1,74 @@
+//! Flags that choose platforms of images on their way into a registry.
+
+use clap::Args;
+
+use crate::error::Result;
+use crate::image::Platform;
+use crate::transfer::mirror::everything;
+use crate::transfer::plan::{Platforms, Selection};
+
+/// Which platforms of images for several.
+#[derive(Args, Clone, Debug)]
+pub(super) struct SelectionArgs {
+    /// Only these platforms of images for several
+    #[arg(
+        long,
+        value_name = "OS/ARCH",
+        value_delimiter = ',',
+        conflicts_with = "all"
+    )]
+    platform: Vec<String>,
+
+    /// Only this architecture of images for several
+    #[arg(long, visible_alias = "override-arch", value_name = "ARCH", conflicts_with_all = ["all", "platform"])]
+    arch: Option<String>,
+
+    /// Operating system with --arch
+    #[arg(long, visible_alias = "override-os", value_name = "OS", conflicts_with_all = ["all", "platform"])]
+    os: Option<String>,
+
+    /// Variant of the architecture with --arch
+    #[arg(long, visible_alias = "override-variant", value_name = "VARIANT", conflicts_with_all = ["all", "platform"])]
+    variant: Option<String>,
+
+    /// All platforms, with whatever else belongs to the image
+    #[arg(short, long)]
+    all: bool,
+}
+
+impl SelectionArgs {
+    /// For verbs that take all platforms unless told otherwise.
+    pub(super) fn of_all(&self) -> Result<Selection> {
+        Ok(match self.given()? {
+            Some(platforms) => Selection {
+                platforms: Platforms::Only(platforms),
+                keep_index: false,
+            },
+            None => everything(),
+        })
+    }
+
+    /// For verbs that take this machine's platform unless told otherwise.
+    pub(super) fn of_host(&self) -> Result<Platforms> {
+        Ok(match self.given()? {
+            Some(platforms) => Platforms::Only(platforms),
+            None if self.all => Platforms::All,
+            None => Platforms::Host,
+        })
+    }
+
+    fn given(&self) -> Result<Option<Vec<Platform>>> {
+        if !self.platform.is_empty() {
+            let parsed = self.platform.iter().map(|text| Platform::parse(text));
+            return parsed.collect::<Result<_>>().map(Some);
+        }
+        if self.arch.is_none() && self.os.is_none() && self.variant.is_none() {
+            return Ok(None);
+        }
+        let host = Platform::host();
+        let os = self.os.as_deref().unwrap_or(&host.os);
+        let architecture = self.arch.as_deref().unwrap_or(&host.architecture);
+        let platform = Platform::new(os, architecture, self.variant.as_deref());
+        Ok(Some(vec![platform]))
+    }
+}

@@ -1,0 +1,88 @@
+//! An image in a tree that docker-distribution keeps on disk, to be written.
+
+use std::io::{self, Read};
+
+use crate::error::Result;
+use crate::image::Descriptor;
+use crate::registry::layout::{Facts, Layout};
+use crate::transfer::sink::{ImageSink, Put};
+use crate::transfer::source::ImageSource;
+
+/// A tag, or no more than the digest, in a repository of a tree.
+pub(crate) struct TreeSink {
+    layout: Layout,
+    repository: String,
+    tag: Option<String>,
+}
+
+impl TreeSink {
+    /// The image that is going to be `repository:tag`, or to be there by its digest.
+    pub(crate) fn new(layout: &Layout, repository: &str, tag: Option<&str>) -> Self {
+        Self {
+            layout: layout.clone(),
+            repository: repository.to_owned(),
+            tag: tag.map(str::to_owned),
+        }
+    }
+}
+
+impl ImageSink for TreeSink {
+    fn describe(&self) -> String {
+        let place = self.layout.path();
+        let tag = self.tag.as_ref().map(|tag| format!(":{tag}"));
+        let (name, tag) = (&self.repository, tag.unwrap_or_default());
+        format!("{name}{tag} in {}", place.display())
+    }
+
+    fn put_blob(
+        &self,
+        descriptor: &Descriptor,
+        source: &dyn ImageSource,
+        moved: &(dyn Fn(u64) + Sync),
+    ) -> Result<Put> {
+        let digest = &descriptor.digest;
+        let put = if self.layout.blob_size(digest)? == Some(descriptor.size) {
+            match self.layout.has_layer(&self.repository, digest)? {
+                true => return Ok(Put::Existed),
+                false => Put::Mounted,
+            }
+        } else {
+            let mut reader = Counted {
+                reader: source.open(descriptor, 0)?,
+                moved,
+            };
+            self.layout.put_blob(&mut reader, digest, descriptor.size)?;
+            Put::Copied
+        };
+        self.layout.link_layer(&self.repository, digest)?;
+        Ok(put)
+    }
+
+    fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
+        let facts = Facts::parse(bytes)?;
+        let digest = &descriptor.digest;
+        self.layout
+            .put_manifest(&self.repository, &[], digest, bytes, &facts)
+    }
+
+    fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
+        let facts = Facts::parse(bytes)?;
+        let tags: Vec<&str> = self.tag.as_deref().into_iter().collect();
+        self.layout
+            .put_manifest(&self.repository, &tags, &root.digest, bytes, &facts)
+    }
+}
+
+/// Tells how much has been read.
+struct Counted<'a> {
+    reader: Box<dyn Read + Send + 'static>,
+    moved: &'a (dyn Fn(u64) + Sync),
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        (self.moved)(count as u64);
+        Ok(count)
+    }
+}
