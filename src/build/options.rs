@@ -1,17 +1,13 @@
 //! What a build is told: every value that the command line, the environment and the clock give.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
 
 use crate::build::base_image::BaseImages;
 use crate::embed::plan::Naming;
 use crate::embed::search::SearchOptions;
-use crate::error::Result;
 use crate::image::{Descriptor, Digest, Platform, Reference};
 use crate::layer::Compression;
-use crate::registry::Client;
 
 /// The family of media types of the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +74,7 @@ pub(crate) struct Options {
     pub(crate) unset_env: Vec<String>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
-    /// Where images of FROM and --from come from.
+    /// Where images of FROM and --from come from; its client fetches embedded images too.
     pub(crate) base_images: BaseImages,
     pub(crate) no_cache: bool,
     pub(crate) compression: Compression,
@@ -104,41 +100,8 @@ pub(crate) struct Options {
     pub(crate) executable: PathBuf,
     /// Proxy variables passed to RUN without being recorded.
     pub(crate) proxy_env: BTreeMap<String, String>,
-    /// The way to registries.
-    pub(crate) client: LazyClient,
+    /// Container images in the image.
     pub(crate) embed: EmbedOptions,
-}
-
-/// The client of registries, made when the first one has to be asked.
-#[derive(Clone)]
-pub(crate) struct LazyClient {
-    make: Arc<dyn Fn() -> Result<Client> + Send + Sync>,
-    made: Arc<OnceLock<Client>>,
-}
-
-impl LazyClient {
-    /// A client that `make` makes.
-    pub(crate) fn new(make: impl Fn() -> Result<Client> + Send + Sync + 'static) -> Self {
-        Self {
-            make: Arc::new(make),
-            made: Arc::default(),
-        }
-    }
-
-    /// The client, the same each time.
-    pub(crate) fn get(&self) -> Result<Client> {
-        if let Some(client) = self.made.get() {
-            return Ok(client.clone());
-        }
-        let client = (self.make)()?;
-        Ok(self.made.get_or_init(|| client).clone())
-    }
-}
-
-impl fmt::Debug for LazyClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LazyClient")
-    }
 }
 
 /// What a build does with `imgctl.lock`.

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::base_image::BaseImages;
-use super::options::{ContextSource, EmbedOptions, Format, LazyClient, Network, Options};
+use super::options::{ContextSource, EmbedOptions, Format, Network, Options};
 use super::{Built, build};
-use crate::error::{Error, Kind};
+use crate::error::Kind;
 use crate::image::{ContainerConfig, LayerKind, Reference};
 use crate::layer::tree::Tree;
 use crate::layer::{Compression, EntryKind, LayerPath};
@@ -73,7 +73,6 @@ impl Bench {
             jobs: 2,
             executable: PathBuf::from("/proc/self/exe"),
             proxy_env: BTreeMap::new(),
-            client: LazyClient::new(|| Err(Error::failed("there is no registry here"))),
             embed: EmbedOptions::default(),
         }
     }

@@ -48,7 +48,6 @@ const GLOBAL: &[Flag] = &[
     flag("userns-gid-map", Value, "the mapping is found out"),
 ];
 
-const EMBEDDING: &str = "container images are not embedded yet";
 const NO_CONTAINERS: &str = "there are no intermediate containers";
 const OWN_SANDBOX: &str = "RUN steps always have namespaces of their own";
 const NO_LIMITS: &str = "RUN steps get no limits of their own";
@@ -86,9 +85,6 @@ const PULL: &[Flag] = &[
 ];
 
 const BUILD: &[Flag] = &[
-    flag("save-image", MaybeBool, EMBEDDING),
-    flag("max-pull-procs", Value, EMBEDDING),
-    flag("all", MaybeBool, EMBEDDING),
     flag("isolation", Value, OWN_SANDBOX),
     flag(
         "layers",

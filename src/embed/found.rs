@@ -38,6 +38,23 @@ pub(crate) enum How {
     Registry,
 }
 
+impl How {
+    /// The word for machines (`--images-report --json`).
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Archive => "archive",
+            Self::PodSpec => "podSpec",
+            Self::Field => "field",
+            Self::Environment => "environment",
+            Self::Argument => "argument",
+            Self::Line => "line",
+            Self::Flag => "flag",
+            Self::Registry => "registry",
+        }
+    }
+}
+
 /// Where a reference was found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {

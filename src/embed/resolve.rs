@@ -84,8 +84,8 @@ pub(crate) struct Wanted {
 /// How images are resolved.
 pub(crate) struct Resolver<'a> {
     pub(crate) store: &'a Store,
-    /// Makes the client when the first registry has to be asked.
-    pub(crate) client: &'a (dyn Fn() -> Result<Client> + Sync),
+    /// `None` = the store is all there is.
+    pub(crate) client: Option<&'a Client>,
     pub(crate) lock: Option<&'a Lock>,
     pub(crate) platforms: &'a [Platform],
     /// Every platform that an index lists (`--all`).
@@ -152,7 +152,10 @@ impl Resolver<'_> {
                 (Origin::Store, self.stored(&named.descriptor)?)
             }
             None => {
-                let repository = (self.client)()?.repository(reference)?;
+                let client = self.client.ok_or_else(|| {
+                    Error::not_found("it is not in the store, and no registry may be asked")
+                })?;
+                let repository = client.repository(reference)?;
                 let root = self.root(reference, &repository)?;
                 (Origin::Registry(repository), root)
             }

@@ -24,7 +24,6 @@ use crate::error::{Context as _, Error, Result};
 use crate::image::{Descriptor, History, Platform};
 use crate::layer::LayerPath;
 use crate::progress::Reporter;
-use crate::registry::Client;
 use crate::store::Store;
 use crate::transfer::{self, Input, LoadOptions};
 
@@ -163,8 +162,7 @@ pub(super) fn prepare(
         if wanted.len() == 1 { "image" } else { "images" },
         found.skipped.len()
     ));
-    let images =
-        resolver(&question, &|| options.client.get(), lock.in_use()).resolve_all(&wanted)?;
+    let images = resolver(&question, lock.in_use()).resolve_all(&wanted)?;
     lock_file::update(options, lock, &images)?;
     Ok(Some(Embedding {
         images,
@@ -174,12 +172,11 @@ pub(super) fn prepare(
 
 fn resolver<'a>(
     question: &'a Question<'a>,
-    client: &'a (dyn Fn() -> Result<Client> + Sync),
     lock: Option<&'a crate::embed::lock::Lock>,
 ) -> Resolver<'a> {
     Resolver {
         store: question.store,
-        client,
+        client: question.options.base_images.client.as_ref(),
         lock,
         platforms: question.platforms,
         all: question.options.embed.all,

@@ -57,7 +57,7 @@ pub(crate) fn report(store: &Store, options: &Options, reporter: &dyn Reporter) 
     let found = question.search()?;
     let lock = lock_file::read(options, context.as_ref(), &found)?;
     let wanted = question.wanted(&found)?;
-    let resolved = resolver(&question, &|| options.client.get(), lock.in_use()).try_all(&wanted);
+    let resolved = resolver(&question, lock.in_use()).try_all(&wanted);
     let reported = |(wanted, resolved): (Wanted, Result<ResolvedImage>)| ReportedImage {
         repository: options.embed.naming.repository(&wanted.reference),
         found: FoundImage {

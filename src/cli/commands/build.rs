@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use crate::build::{self, Built};
+use crate::cli::commands::build_embedding::{self, EmbedArgs};
 use crate::cli::commands::build_options;
 use crate::cli::context::Context;
 use crate::cli::pull_options::PolicyArg;
@@ -24,6 +25,8 @@ Examples:
   imgctl build -t etcd:v1 .
   imgctl build -f Kubefile -t app:v1 --build-arg VERSION=1.2 --platform linux/amd64,linux/arm64 .
   tar c . | imgctl build -t app:v1 -
+  imgctl build --images-report .
+  imgctl build --update-lock -t app:v1 . && imgctl build --locked -t app:v1 .
   imgctl build --check ."
 )]
 pub(crate) struct BuildArgs {
@@ -171,6 +174,9 @@ pub(crate) struct BuildArgs {
     pub(crate) jobs: Option<usize>,
 
     #[command(flatten)]
+    pub(crate) embed: EmbedArgs,
+
+    #[command(flatten)]
     pub(crate) registry: RegistryArgs,
 }
 
@@ -199,6 +205,10 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
     let options = build_options::resolve(args, context)?;
     if args.check {
         return check(&options, context);
+    }
+    if args.embed.images_report {
+        let report = build::embedding::report(context.store()?, &options, context.ui.reporter())?;
+        return build_embedding::show(&report, context);
     }
     let built = build::build(context.store()?, &options, context.ui.reporter())?;
     if let Some(path) = &args.iidfile {

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::build::base_image::BaseImages;
-use crate::build::options::{
-    ContextSource, EmbedOptions, LazyClient, NamedContext, Network, SecretSource,
-};
+use crate::build::options::{ContextSource, NamedContext, Network, SecretSource};
 use crate::build::{Format, Options};
 use crate::cli::commands::build::{self, BuildArgs};
 use crate::cli::context::Context;
@@ -58,8 +56,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         // Only RUN needs it: without /proc, everything else must build all the same.
         executable: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
         proxy_env: proxies(args.http_proxy, environment)?,
-        client: LazyClient::new(|| Err(Error::failed("registries cannot be reached yet"))),
-        embed: EmbedOptions::default(),
+        embed: args.embed.options()?,
     })
 }
 

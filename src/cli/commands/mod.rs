@@ -2,6 +2,7 @@
 
 pub(crate) mod annotate;
 pub(crate) mod build;
+pub(crate) mod build_embedding;
 pub(crate) mod build_options;
 pub(crate) mod bundle;
 pub(crate) mod cat;

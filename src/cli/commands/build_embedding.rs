@@ -1,0 +1,235 @@
+//! The flags of `build` about container images inside the image, and `--images-report`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::build::embedding::{Report, ReportedImage};
+use crate::build::options::{EmbedOptions, LockUse};
+use crate::cli::context::Context;
+use crate::embed::Skipped;
+use crate::embed::plan::Naming;
+use crate::embed::search::SearchOptions;
+use crate::error::{Context as _, Error, IoContext as _, Result};
+use crate::template::yaml;
+use crate::ui::size::human;
+use crate::ui::table::Table;
+
+/// What charts are rendered for unless `--kube-version` says otherwise.
+const KUBERNETES: &str = "v1.34.0";
+
+/// Container images in the image.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Embedded images")]
+pub(crate) struct EmbedArgs {
+    /// Embed this container image too (may be repeated)
+    #[arg(long = "image", value_name = "NAME")]
+    images: Vec<String>,
+
+    /// Values for the charts of the context, or for one of them (may be repeated)
+    #[arg(long, value_name = "[CHART=]FILE")]
+    values: Vec<String>,
+
+    /// Version of Kubernetes that charts are rendered for
+    #[arg(long, value_name = "VERSION", default_value = KUBERNETES, hide_default_value = true)]
+    kube_version: String,
+
+    /// List the container images that would be embedded, and those left out, without building
+    #[arg(long)]
+    pub(crate) images_report: bool,
+
+    /// Fail if imgctl.lock would have to change; nothing is resolved anew
+    #[arg(long, conflicts_with = "update_lock")]
+    locked: bool,
+
+    /// Resolve all container images anew and write imgctl.lock
+    #[arg(long)]
+    update_lock: bool,
+
+    /// The lock [default: imgctl.lock in the context]
+    #[arg(long, value_name = "FILE")]
+    lock_file: Option<PathBuf>,
+
+    /// Embed the container images that the context names [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_value_t = true, default_missing_value = "true", hide_default_value = true,
+        action = clap::ArgAction::Set)]
+    save_image: bool,
+
+    /// Embed every platform of each container image, not only those that are built for
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true", hide_default_value = true,
+        action = clap::ArgAction::Set)]
+    all: bool,
+
+    /// Container images that are fetched side by side
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    max_pull_procs: usize,
+
+    /// Keep the registry's name in front of embedded repositories: quay.io/a/b, not a/b
+    #[arg(long)]
+    registry_namespace: bool,
+}
+
+impl EmbedArgs {
+    /// What the builder is told; reads the files of values.
+    pub(crate) fn options(&self) -> Result<EmbedOptions> {
+        let values = self.values.iter().map(|text| values(text));
+        Ok(EmbedOptions {
+            save: self.save_image,
+            search: SearchOptions {
+                images: self.images.clone(),
+                values: values.collect::<Result<_>>()?,
+                kubernetes: kubernetes(&self.kube_version)?,
+            },
+            lock: match (self.locked, self.update_lock) {
+                (true, _) => LockUse::Insist,
+                (false, true) => LockUse::Update,
+                (false, false) => LockUse::IfThere,
+            },
+            lock_file: self.lock_file.clone(),
+            all: self.all,
+            pulls: self.max_pull_procs.clamp(1, 64),
+            naming: match self.registry_namespace {
+                true => Naming::WithRegistry,
+                false => Naming::WithoutRegistry,
+            },
+        })
+    }
+}
+
+/// `v1.34.0` out of `1.34`, as `helm template` takes it.
+fn kubernetes(text: &str) -> Result<String> {
+    let bare = text.strip_prefix('v').unwrap_or(text);
+    let numbers = bare.split(['-', '+']).next().unwrap_or_default();
+    let parts: Vec<&str> = numbers.split('.').collect();
+    let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    match (parts.len(), parts.iter().all(is_number)) {
+        (2, true) => Ok(format!("v{bare}.0")),
+        (3, true) => Ok(format!("v{bare}")),
+        _ => Err(
+            Error::usage(format!("`{text}` is not a version of Kubernetes"))
+                .hint("a version looks like v1.34.0"),
+        ),
+    }
+}
+
+/// One `--values`: a chart's name, if there is one, and what the file says.
+fn values(text: &str) -> Result<(Option<String>, Value)> {
+    let (chart, file) = match text.split_once('=') {
+        Some((chart, file)) if !chart.is_empty() && !chart.contains('/') => {
+            (Some(chart.to_owned()), file)
+        }
+        _ => (None, text),
+    };
+    let content = std::fs::read_to_string(file).path("read the values in", file)?;
+    let values = match content.trim() {
+        "" => Value::Null,
+        _ => yaml::parse(&content).context(|| format!("cannot use the values in {file}"))?,
+    };
+    Ok((chart, values))
+}
+
+/// Shows what would be embedded.
+pub(crate) fn show(report: &Report, context: &Context) -> Result<()> {
+    if context.ui.is_json() {
+        let images: Vec<Value> = report.images.iter().map(image_object).collect();
+        let skipped: Vec<Value> = report.skipped.iter().map(skipped_object).collect();
+        return context
+            .ui
+            .json(&json!({"images": images, "skipped": skipped}));
+    }
+    let mut table = Table::new(&["IMAGE", "DIGEST", "SIZE", "FOUND IN"]).right(2);
+    for image in &report.images {
+        let (digest, size) = match &image.resolved {
+            Ok(resolved) => (
+                resolved.root.digest.short().to_owned(),
+                human(resolved.size()),
+            ),
+            Err(_) => ("?".to_owned(), "?".to_owned()),
+        };
+        let places: Vec<String> = image.found.places.iter().map(ToString::to_string).collect();
+        let name = image.found.reference.to_string();
+        table.row(vec![name, digest, size, places.join(", ")]);
+    }
+    context.ui.print(&table.render(true))?;
+    if !report.skipped.is_empty() {
+        let mut table = Table::new(&["LEFT OUT", "FOUND IN", "WHY"]);
+        for skipped in &report.skipped {
+            let (text, reason) = (skipped.text.clone(), skipped.reason.clone());
+            table.row(vec![text, skipped.place.to_string(), reason]);
+        }
+        context.ui.print(&format!("\n{}", table.render(true)))?;
+    }
+    for image in &report.images {
+        if let Err(error) = &image.resolved {
+            context.ui.note(&error.to_string());
+        }
+    }
+    Ok(())
+}
+
+fn image_object(image: &ReportedImage) -> Value {
+    let places =
+        image.found.places.iter().map(
+            |place| json!({"file": place.file, "line": place.line, "how": place.how.as_str()}),
+        );
+    let mut object = json!({
+        "name": image.found.reference.to_string(),
+        "repository": image.repository,
+        "places": places.collect::<Vec<_>>(),
+    });
+    match &image.resolved {
+        Ok(resolved) => {
+            let platforms = resolved.platforms.iter().map(
+                |(platform, digest)| json!({"platform": platform.to_string(), "digest": digest}),
+            );
+            object["digest"] = json!(resolved.root.digest);
+            object["mediaType"] = json!(resolved.root.media_type);
+            object["size"] = json!(resolved.size());
+            object["platforms"] = json!(platforms.collect::<Vec<_>>());
+        }
+        Err(error) => object["error"] = json!(error.to_string()),
+    }
+    object
+}
+
+fn skipped_object(skipped: &Skipped) -> Value {
+    json!({
+        "text": skipped.text,
+        "file": skipped.place.file,
+        "line": skipped.place.line,
+        "reason": skipped.reason,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_written_out() {
+        for (text, full) in [
+            ("1.34", "v1.34.0"),
+            ("v1.34.2", "v1.34.2"),
+            ("1.30.1+k3s1", "v1.30.1+k3s1"),
+        ] {
+            assert_eq!(kubernetes(text).unwrap(), full, "{text}");
+        }
+        for wrong in ["", "latest", "1", "v1.x", "1.2.3.4"] {
+            assert!(kubernetes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn values_may_be_for_one_chart() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, "a: 1\n").unwrap();
+        let path = file.path().to_str().unwrap();
+        assert_eq!(values(path).unwrap(), (None, json!({"a": 1})));
+        let one = values(&format!("web={path}")).unwrap();
+        assert_eq!(one, (Some("web".to_owned()), json!({"a": 1})));
+        assert!(values("web=/nowhere").is_err());
+    }
+}
