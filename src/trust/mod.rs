@@ -14,6 +14,8 @@ pub(crate) mod lookaside;
 pub(crate) mod payload;
 mod pem;
 pub(crate) mod policy;
+pub(crate) mod referrer;
+pub(crate) mod sbom;
 mod sealed;
 pub(crate) mod sign;
 pub(crate) mod verify;

@@ -34,6 +34,7 @@ pub(crate) mod rebase;
 pub(crate) mod registry;
 pub(crate) mod rmi;
 pub(crate) mod save;
+pub(crate) mod sbom;
 pub(crate) mod scrub;
 pub(crate) mod sign;
 pub(crate) mod tag;

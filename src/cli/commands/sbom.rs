@@ -1,0 +1,109 @@
+//! `imgctl sbom`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::context::Context;
+use crate::cli::platform::PlatformArg;
+use crate::cli::registry_options::RegistryArgs;
+use crate::error::{Error, Result};
+use crate::fs::atomic::{self, Durability};
+use crate::image::Reference;
+use crate::trust::referrer::{self, Attachment};
+use crate::trust::sbom::{self, SbomOptions};
+
+/// List what an image is made of, as SPDX
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The document (SPDX 2.3, JSON) names the image's layers, the container images in its embedded
+registry with their digests, the packages that dpkg or apk installed, and all files. The same
+image gives the same document.
+
+Examples:
+  imgctl sbom kubernetes:v1.29.9 -o kubernetes.spdx.json
+  imgctl sbom --files=false registry.example.com/team/etcd:v1 --attach"
+)]
+pub(crate) struct SbomArgs {
+    /// Name, ID or digest of an image in the store
+    image: String,
+
+    /// File to write instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// List every file with its digests
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    files: bool,
+
+    /// Attach the document to the image in its registry, as a referrer
+    #[arg(long)]
+    attach: bool,
+
+    #[command(flatten)]
+    platform: PlatformArg,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Writes the document, or attaches it.
+pub(crate) fn run(args: &SbomArgs, context: &Context) -> Result<()> {
+    let image = args.platform.image(&args.image, context)?;
+    let options = SbomOptions {
+        files: args.files,
+        timestamp: match context.environment.text("SOURCE_DATE_EPOCH")? {
+            Some(text) => Some(text.parse().map_err(|_| {
+                Error::usage(format!("the variable SOURCE_DATE_EPOCH is `{text}`"))
+                    .hint("it is a number of seconds since 1970")
+            })?),
+            None => None,
+        },
+    };
+    let document = sbom::document(context.store()?, &image, &options, context.ui.reporter())?;
+    match args.output.as_deref() {
+        Some(path) if path != Path::new("-") => {
+            atomic::write(path, &document, 0o644, Durability::Atomic)?;
+        }
+        None if args.attach => {}
+        _ => context.ui.bytes(&document)?,
+    }
+    if !args.attach {
+        return Ok(());
+    }
+    let name = registry_name(&args.image, image.reference.as_ref())?;
+    let repository = args.registry.client(context)?.repository(&name)?;
+    let attachment = Attachment {
+        artifact_type: sbom::MEDIA_TYPE,
+        media_type: sbom::MEDIA_TYPE,
+        content: &document,
+        annotations: &[],
+    };
+    let digest = referrer::attach(&repository, &image.descriptor, &attachment)?;
+    let place = format!("{}@{digest}", name.name());
+    if context.ui.is_json() {
+        return context.ui.json(&json!({
+            "attached": place,
+            "digest": digest,
+            "subject": image.descriptor.digest,
+        }));
+    }
+    match args.output {
+        None => context.ui.line(&place),
+        Some(_) => {
+            context.ui.say(&format!("attached as {place}"));
+            Ok(())
+        }
+    }
+}
+
+/// Where the image is when it is pushed: only a name of its own says that.
+fn registry_name(typed: &str, found: Option<&Reference>) -> Result<Reference> {
+    found.cloned().ok_or_else(|| {
+        Error::usage(format!(
+            "`{typed}` does not say in which registry the image is"
+        ))
+        .hint("give it by its name, for example registry.example.com/team/etcd:v1")
+    })
+}

@@ -1,0 +1,134 @@
+//! What an image is made of, as SPDX 2.3: its layers, the container images in its embedded
+//! registry, packages where a package manager recorded them, files with their digests.
+//!
+//! The same image gives the same text. Must not know registries.
+
+mod contents;
+mod embedded;
+mod packages;
+mod spdx;
+
+use crate::error::{Context as _, Result};
+use crate::image::time::{parse_rfc3339, rfc3339};
+use crate::image::{Digest, LayerKind, Reference};
+use crate::layer::LayerPath;
+use crate::progress::Reporter;
+use crate::store::{Image, Store};
+
+use contents::{Contents, File};
+use embedded::Embedded;
+use packages::Package;
+
+/// Media type of the document, and its artifact type as a referrer.
+pub(crate) const MEDIA_TYPE: &str = "application/spdx+json";
+/// Databases of packages are never longer than this, in bytes.
+const MAX_DATABASE: u64 = 256 << 20;
+const MAX_OS_RELEASE: u64 = 64 << 10;
+
+/// What to list.
+#[derive(Clone, Debug)]
+pub(crate) struct SbomOptions {
+    /// Every file with its digests.
+    pub(crate) files: bool,
+    /// `SOURCE_DATE_EPOCH`, in seconds since 1970; without it the time of the image counts.
+    pub(crate) timestamp: Option<i64>,
+}
+
+/// What an image is made of.
+struct Inventory {
+    name: Option<Reference>,
+    digest: Digest,
+    architecture: String,
+    /// RFC 3339, whole seconds.
+    created: String,
+    layers: Vec<Layer>,
+    embedded: Vec<Embedded>,
+    /// `ID` of os-release.
+    distribution: Option<String>,
+    packages: Vec<Package>,
+    files: Option<Vec<File>>,
+}
+
+struct Layer {
+    digest: Digest,
+    kind: Option<LayerKind>,
+}
+
+/// The SPDX document of `image`, as text.
+pub(crate) fn document(
+    store: &Store,
+    image: &Image,
+    options: &SbomOptions,
+    reporter: &dyn Reporter,
+) -> Result<Vec<u8>> {
+    let inventory = take_inventory(store, image, options, reporter)
+        .context(|| format!("cannot list what {} is made of", image.descriptor.digest))?;
+    spdx::write(&inventory)
+}
+
+fn take_inventory(
+    store: &Store,
+    image: &Image,
+    options: &SbomOptions,
+    reporter: &dyn Reporter,
+) -> Result<Inventory> {
+    let contents = Contents::new(store, image)?;
+    let seconds = match (options.timestamp, &image.config.created) {
+        (Some(seconds), _) => seconds,
+        (None, Some(created)) => parse_rfc3339(created).map_or(0, |(seconds, _)| seconds),
+        (None, None) => 0,
+    };
+    let (distribution, packages) = installed(&contents)?;
+    Ok(Inventory {
+        name: image.reference.clone(),
+        digest: image.descriptor.digest.clone(),
+        architecture: image.config.architecture.clone(),
+        created: rfc3339(seconds),
+        layers: image
+            .layers()
+            .map(|(layer, _)| Layer {
+                digest: layer.digest.clone(),
+                kind: layer.layer_kind(),
+            })
+            .collect(),
+        embedded: embedded::all(&contents)?,
+        distribution,
+        packages,
+        files: match options.files {
+            true => Some(contents.hashed(reporter)?),
+            false => None,
+        },
+    })
+}
+
+/// The distribution and its packages, sorted.
+fn installed(contents: &Contents<'_>) -> Result<(Option<String>, Vec<Package>)> {
+    let text =
+        |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let path = |text: &str| LayerPath::parse(text.as_bytes());
+    let os_release = [path("etc/os-release")?, path("usr/lib/os-release")?];
+    let distribution = contents
+        .read(&os_release, MAX_OS_RELEASE)?
+        .into_iter()
+        .find_map(text)
+        .and_then(|text| packages::distribution(&text));
+    let mut found = Vec::new();
+    for (places, parse) in [
+        (packages::DPKG, packages::dpkg as fn(&str) -> Vec<Package>),
+        (packages::APK, packages::apk),
+    ] {
+        for place in places {
+            // distroless puts a list of digests beside each record.
+            let files: Vec<LayerPath> = contents
+                .files_below(&path(place)?)
+                .filter(|file| !file.as_bytes().ends_with(b".md5sums"))
+                .collect();
+            for content in contents.read(&files, MAX_DATABASE)? {
+                found.extend(text(content).iter().flat_map(|text| parse(text)));
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    Ok((distribution, found))
+}

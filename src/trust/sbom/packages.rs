@@ -1,0 +1,112 @@
+//! Packages that a distribution's package manager recorded: dpkg's and apk's databases. Text to
+//! values; a record that makes no sense is passed over.
+
+/// One installed package.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Package {
+    /// `deb` or `apk`: the type of its package URL.
+    pub(super) kind: &'static str,
+    pub(super) name: String,
+    pub(super) version: String,
+    pub(super) architecture: String,
+}
+
+/// Files that may hold records of dpkg: the whole database, or one file for each package
+/// (distroless images).
+pub(super) const DPKG: [&str; 2] = ["var/lib/dpkg/status", "var/lib/dpkg/status.d"];
+/// apk's database, in its old and its new place.
+pub(super) const APK: [&str; 2] = ["lib/apk/db/installed", "usr/lib/apk/db/installed"];
+
+/// The packages of a dpkg status file that are installed (deb822; deb-control(5)).
+pub(super) fn dpkg(text: &str) -> Vec<Package> {
+    records(text)
+        .filter_map(|record| {
+            let field = |name: &str| {
+                record.lines().find_map(|line| {
+                    let value = line.strip_prefix(name)?.strip_prefix(':')?;
+                    Some(value.trim().to_owned())
+                })
+            };
+            // Files in status.d have none.
+            let status = field("Status").unwrap_or_else(|| "install ok installed".to_owned());
+            let package = Package {
+                kind: "deb",
+                name: field("Package")?,
+                version: field("Version")?,
+                architecture: field("Architecture").unwrap_or_default(),
+            };
+            status.ends_with(" installed").then_some(package)
+        })
+        .collect()
+}
+
+/// The packages of apk's database.
+pub(super) fn apk(text: &str) -> Vec<Package> {
+    records(text)
+        .filter_map(|record| {
+            let field = |name: &str| {
+                let value = record.lines().find_map(|line| line.strip_prefix(name));
+                value.map(|value| value.trim().to_owned())
+            };
+            Some(Package {
+                kind: "apk",
+                name: field("P:")?,
+                version: field("V:")?,
+                architecture: field("A:").unwrap_or_default(),
+            })
+        })
+        .collect()
+}
+
+/// The `ID` of an os-release file (os-release(5)): the namespace of package URLs.
+pub(super) fn distribution(os_release: &str) -> Option<String> {
+    let id = os_release
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("ID="))?
+        .trim_matches(['"', '\'']);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (!id.is_empty() && id.bytes().all(is_plain)).then(|| id.to_ascii_lowercase())
+}
+
+/// Stretches between empty lines.
+fn records(text: &str) -> impl Iterator<Item = &str> {
+    text.split("\n\n")
+        .filter(|record| !record.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dpkg_lists_what_is_installed() {
+        let text = "Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.36-9+deb12u4\nDescription: C\n more: text\n\nPackage: gone\nStatus: deinstall ok config-files\nVersion: 1\n\nPackage: tzdata\nVersion: 2024a-0\n\nnonsense\n";
+        let packages = dpkg(text);
+        let names: Vec<(&str, &str)> = packages
+            .iter()
+            .map(|package| (&*package.name, &*package.version))
+            .collect();
+        assert_eq!(names, [("libc6", "2.36-9+deb12u4"), ("tzdata", "2024a-0")]);
+        assert_eq!(packages[0].architecture, "amd64");
+    }
+
+    #[test]
+    fn apk_lists_all_records() {
+        let text = "C:Q1x=\nP:musl\nV:1.2.4-r2\nA:x86_64\nF:lib\nR:libc.so\n\nP:busybox\nV:1.36.1-r5\nA:x86_64\n";
+        let packages = apk(text);
+        assert_eq!(packages.len(), 2);
+        assert_eq!(
+            (&*packages[1].name, &*packages[1].version),
+            ("busybox", "1.36.1-r5")
+        );
+    }
+
+    #[test]
+    fn the_distribution_is_its_id() {
+        assert_eq!(
+            distribution("NAME=x\nID=\"alpine\"\n").as_deref(),
+            Some("alpine")
+        );
+        assert_eq!(distribution("ID=a/b\n"), None);
+    }
+}
