@@ -6,7 +6,8 @@ use crate::cli::accepted;
 use crate::cli::commands::{
     annotate, build, bundle, cat, completion, copy, create, df, diff, export, help_all, history,
     images, inspect, key, load, login, logout, ls, man, manifest, merge, mount, mounts, prune,
-    pull, push, rebase, registry, rmi, save, scrub, sign, tag, tags, tree, umount, verify, version,
+    pull, push, rebase, registry, rmi, save, sbom, scrub, sign, tag, tags, tree, umount, verify,
+    version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
