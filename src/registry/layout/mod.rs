@@ -14,10 +14,10 @@ mod manifests;
 pub(crate) mod names;
 pub(crate) mod paths;
 mod referrers;
+mod revisions;
 pub(crate) mod scrub;
 #[cfg(test)]
 mod tests;
-mod revisions;
 mod tree;
 mod uploads;
 

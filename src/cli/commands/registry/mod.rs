@@ -1,22 +1,17 @@
 //! `imgctl registry`: the group of verbs that serve registries and look after their trees.
 
+pub(crate) mod copy;
 pub(crate) mod gc;
 pub(crate) mod ls;
 pub(crate) mod passwd;
-pub(crate) mod scrub;
-pub(crate) mod copy;
-pub(crate) mod ls;
-pub(crate) mod passwd;
 pub(crate) mod save;
+pub(crate) mod scrub;
 mod selection;
 pub(crate) mod serve;
 pub(crate) mod sync;
-
-use clap::{Args, Subcommand};
-
 use crate::cli::context::Context;
 use crate::error::Result;
-
+use clap::{Args, Subcommand};
 /// Serve a registry, and look after registries on disk
 #[derive(Args, Debug)]
 #[command(
