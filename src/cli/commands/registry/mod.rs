@@ -9,9 +9,12 @@ pub(crate) mod scrub;
 mod selection;
 pub(crate) mod serve;
 pub(crate) mod sync;
+
+use clap::{Args, Subcommand};
+
 use crate::cli::context::Context;
 use crate::error::Result;
-use clap::{Args, Subcommand};
+
 /// Serve a registry, and look after registries on disk
 #[derive(Args, Debug)]
 #[command(
