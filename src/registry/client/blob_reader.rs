@@ -16,14 +16,22 @@ pub(super) struct BlobReader {
     chunks: mpsc::Receiver<Result<Bytes>>,
     current: Bytes,
     left: u64,
+    ahead: tokio::task::AbortHandle,
     _keep: Keep,
+}
+
+impl Drop for BlobReader {
+    /// A reader that stops early does not wait for a registry that is silent.
+    fn drop(&mut self) {
+        self.ahead.abort();
+    }
 }
 
 impl BlobReader {
     /// Reads `left` bytes from `stream`, which has been started.
     pub(super) fn new(mut stream: BlobStream, left: u64, keep: Keep) -> Result<Self> {
         let (sender, chunks) = mpsc::channel(CHUNKS);
-        keep.runtime()?.spawn(async move {
+        let ahead = keep.runtime()?.spawn(async move {
             loop {
                 let Some(next) = stream.next().await.transpose() else {
                     return;
@@ -39,6 +47,7 @@ impl BlobReader {
             chunks,
             current: Bytes::new(),
             left,
+            ahead: ahead.abort_handle(),
             _keep: keep,
         })
     }

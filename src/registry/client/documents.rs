@@ -4,7 +4,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 
 use crate::error::{Context as _, Error, Kind, Result};
 use crate::image::manifest::MAX_DOCUMENT;
-use crate::image::{Descriptor, Digest, Document, Hasher, media_type};
+use crate::image::{Descriptor, Digest, Document, Hasher, Reference, media_type};
 use crate::registry::client::challenge::Scopes;
 use crate::registry::client::failure::quoted;
 use crate::registry::client::http::Response;
@@ -34,7 +34,12 @@ impl Target {
 
 impl Place {
     /// A request about a manifest; `verb` is `read`, `push` or `delete`.
-    fn about(&self, method: Method, verb: &str, target: &Target) -> Ask {
+    fn about(&self, method: Method, verb: &str, target: &Target) -> Result<Ask> {
+        if let Target::Tag(tag) = target
+            && Reference::parse(&format!("x:{tag}")).is_err()
+        {
+            return Err(Error::usage(format!("`{}` is not a tag", quoted(tag))));
+        }
         let actions = match verb {
             "read" => "pull",
             "delete" => "delete",
@@ -43,12 +48,17 @@ impl Place {
         let target = target.text();
         let doing = format!("cannot {verb} manifest {target} of {}", self.name());
         let scopes = Scopes::repository(&self.repository, actions);
-        Ask::new(doing, method, format!("manifests/{target}"), scopes)
+        Ok(Ask::new(
+            doing,
+            method,
+            format!("manifests/{target}"),
+            scopes,
+        ))
     }
 
     /// Reads a document and checks all that can be checked.
     pub(super) async fn document(&self, target: &Target) -> Result<RemoteDocument> {
-        let mut ask = self.about(Method::GET, "read", target);
+        let mut ask = self.about(Method::GET, "read", target)?;
         ask.headers
             .insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));
         let (bytes, response) = self.ask_whole(&ask, MAX_DOCUMENT).await?;
@@ -57,7 +67,7 @@ impl Place {
 
     /// The descriptor behind `target`.
     pub(super) async fn head(&self, target: &Target) -> Result<Descriptor> {
-        let mut ask = self.about(Method::HEAD, "read", target);
+        let mut ask = self.about(Method::HEAD, "read", target)?;
         ask.headers
             .insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));
         ask.understood = &[StatusCode::METHOD_NOT_ALLOWED];
@@ -86,7 +96,7 @@ impl Place {
         media_type: &str,
         bytes: &[u8],
     ) -> Result<bool> {
-        let mut ask = self.about(Method::PUT, "push", target);
+        let mut ask = self.about(Method::PUT, "push", target)?;
         let media = HeaderValue::from_str(media_type).map_err(|_| {
             Error::bad_content(format!("`{}` is no media type", quoted(media_type)))
         })?;
@@ -106,7 +116,7 @@ impl Place {
 
     /// Removes a tag or a manifest.
     pub(super) async fn delete(&self, target: &Target) -> Result<()> {
-        let mut ask = self.about(Method::DELETE, "delete", target);
+        let mut ask = self.about(Method::DELETE, "delete", target)?;
         ask.understood = &[StatusCode::METHOD_NOT_ALLOWED, StatusCode::BAD_REQUEST];
         let response = self.ask(&ask).await?;
         if response.status.is_success() {

@@ -46,9 +46,9 @@ impl Failure {
     }
 
     /// Something between us and `host` broke. URLs are not repeated: they may be signed.
-    pub(super) fn transport(host: &str, error: reqwest::Error) -> Self {
+    pub(super) fn transport(host: &str, error: &reqwest::Error) -> Self {
         let connecting = error.is_connect();
-        let mut cause: &dyn std::error::Error = &error;
+        let mut cause: &(dyn std::error::Error + 'static) = error;
         let mut certificate = false;
         while let Some(deeper) = inner(cause) {
             cause = deeper;

@@ -247,7 +247,7 @@ impl Host {
         let asked = self.connection.request(Method::GET, url).send();
         match tokio::time::timeout(pace.answer, asked).await {
             Ok(Ok(response)) => Ok(response.status()),
-            Ok(Err(error)) => Err(Failure::transport(&self.name, error)),
+            Ok(Err(error)) => Err(Failure::transport(&self.name, &error)),
             Err(_) => Err(Failure::silence(&self.name, pace.answer)),
         }
     }

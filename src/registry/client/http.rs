@@ -33,7 +33,7 @@ impl Response {
             match tokio::time::timeout(silence, self.body.frame()).await {
                 Err(_) => return Err(Failure::silence(host, silence)),
                 Ok(None) => return Ok(None),
-                Ok(Some(Err(error))) => return Err(Failure::transport(host, error)),
+                Ok(Some(Err(error))) => return Err(Failure::transport(host, &error)),
                 Ok(Some(Ok(frame))) => {
                     if let Ok(bytes) = frame.into_data() {
                         return Ok(Some(bytes));
@@ -101,8 +101,8 @@ pub(super) async fn carry(
         pace.write_answer
     };
     let shown = format!("{} {host}{}", request.method(), url.path());
-    let request = reqwest::Request::try_from(request)
-        .map_err(|error| Failure::transport(host, error.without_url()))?;
+    let request =
+        reqwest::Request::try_from(request).map_err(|error| Failure::transport(host, &error))?;
     let mut answer = std::pin::pin!(connection.execute(request));
     let sent = || activity.map_or(0, |activity| activity.sent.load(Ordering::Relaxed));
     let answer = loop {
@@ -115,7 +115,7 @@ pub(super) async fn carry(
     };
     let response = answer.map_err(|error| {
         tracing::debug!("{shown}: no answer");
-        Failure::transport(host, error.without_url())
+        Failure::transport(host, &error)
     })?;
     tracing::debug!("{shown}: {}", response.status());
     let peer = response.remote_addr();

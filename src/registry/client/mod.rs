@@ -233,7 +233,7 @@ impl Repository {
     fn read<T>(
         &self,
         serves: impl Fn(&Place) -> bool,
-        ask: impl AsyncFn(&Place) -> Result<T>,
+        ask: &impl AsyncFn(&Place) -> Result<T>,
     ) -> Result<T> {
         self.inner.shared.run(async {
             let mut told: Option<Error> = None;
@@ -255,7 +255,11 @@ impl Repository {
         })
     }
 
-    fn read_target<T>(&self, target: &Target, ask: impl AsyncFn(&Place) -> Result<T>) -> Result<T> {
+    fn read_target<T>(
+        &self,
+        target: &Target,
+        ask: &impl AsyncFn(&Place) -> Result<T>,
+    ) -> Result<T> {
         let by_digest = matches!(target, Target::Digest(_));
         let serves = |place: &Place| {
             if by_digest {
@@ -270,12 +274,12 @@ impl Repository {
     /// Reads a manifest or index, at most [`crate::image::manifest::MAX_DOCUMENT`] bytes; asked for
     /// by digest, its digest is checked. Docker schema 1 is refused by name.
     pub(crate) fn document(&self, target: &Target) -> Result<RemoteDocument> {
-        self.read_target(target, async |place| place.document(target).await)
+        self.read_target(target, &async |place| place.document(target).await)
     }
 
     /// The descriptor behind `target` without its content (HEAD); `None` when it is not there.
     pub(crate) fn head(&self, target: &Target) -> Result<Option<Descriptor>> {
-        match self.read_target(target, async |place| place.head(target).await) {
+        match self.read_target(target, &async |place| place.head(target).await) {
             Ok(descriptor) => Ok(Some(descriptor)),
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -320,16 +324,11 @@ impl Repository {
 
     /// The size of a blob that is there (HEAD).
     pub(crate) fn blob_size(&self, digest: &Digest) -> Result<Option<u64>> {
-        let found = self.read(
-            |_| true,
-            async |place| {
-                let scopes = Scopes::repository(&place.repository, "pull");
-                let size = place.blob_size(digest, &scopes).await?;
-                size.ok_or_else(|| {
-                    Error::not_found(format!("{} has no blob {digest}", place.name()))
-                })
-            },
-        );
+        let found = self.read(|_| true, &async |place| {
+            let scopes = Scopes::repository(&place.repository, "pull");
+            let size = place.blob_size(digest, &scopes).await?;
+            size.ok_or_else(|| Error::not_found(format!("{} has no blob {digest}", place.name())))
+        });
         match found {
             Ok(size) => Ok(Some(size)),
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
@@ -363,7 +362,7 @@ impl Repository {
 
     /// All tags, through every page, as the registry orders them.
     pub(crate) fn tags(&self) -> Result<Vec<String>> {
-        self.read(|place| place.by_tag, async |place| place.tags().await)
+        self.read(|place| place.by_tag, &async |place| place.tags().await)
     }
 
     /// What refers to `subject`, by the referrers API or the tag that stands for it.

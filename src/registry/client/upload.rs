@@ -66,7 +66,7 @@ impl<'a> Upload<'a> {
         open: &'a BlobOpener<'a>,
         sent: &'a (dyn Fn(u64) + Sync),
     ) -> Result<Pushed> {
-        let donors: Vec<&str> = mount_from
+        let mut donors: Vec<&str> = mount_from
             .iter()
             .map(String::as_str)
             .filter(|name| !name.is_empty() && *name != place.repository)
@@ -89,11 +89,17 @@ impl<'a> Upload<'a> {
             least: 0,
             went: 0,
         };
-        if place
-            .shared
-            .run(place.blob_size(digest, &upload.scopes))?
-            .is_some()
-        {
+        let look = |upload: &Self| place.shared.run(place.blob_size(digest, &upload.scopes));
+        let there = match look(&upload) {
+            // Perhaps it is only a donor that we may not read.
+            Err(error) if error.kind() == Kind::Denied && !donors.is_empty() => {
+                donors.clear();
+                upload.scopes = Scopes::repository(&place.repository, "pull,push");
+                look(&upload)?
+            }
+            there => there?,
+        };
+        if there.is_some() {
             return Ok(Pushed::Existed);
         }
         let mut session = None;

@@ -157,7 +157,7 @@ fn a_refusal_names_the_source_and_hides_the_secret() {
         );
         if kind == Kind::Denied {
             assert!(
-                text.contains("--creds") && text.contains("imgctl login"),
+                text.contains("the command line") && text.contains("imgctl login"),
                 "{text}"
             );
         }

@@ -166,8 +166,10 @@ fn silence_and_dripping_are_not_waited_for() {
             pauses: Some((piece, Duration::from_millis(pause))),
             ..ranged(&content, request)
         });
-        let mut options = ClientOptions::default();
-        options.retries = Some(2);
+        let options = ClientOptions {
+            retries: Some(2),
+            ..ClientOptions::default()
+        };
         let pace = Pace {
             silence: Duration::from_millis(400),
             least: 500,
@@ -306,7 +308,7 @@ fn redirects_are_followed_but_not_for_ever_and_not_anywhere() {
         match request.target.split('/').nth(2).unwrap() {
             "elsewhere" => to(&elsewhere),
             "circle" => to(&request.target),
-            "endless" => to(&format!("/v2/endless/blobs/?n={}1", number)),
+            "endless" => to(&format!("/v2/endless/blobs/?n={number}1")),
             "password" => to("http://me:pw@127.0.0.1:9/"),
             "file" => to("file:///etc/passwd"),
             _ => Answer::new("307 Temporary Redirect", &[], b""),
@@ -350,7 +352,8 @@ fn foreign_layers_are_fetched_by_https_only() {
 
 #[test]
 fn a_slow_connection_is_joined_by_others() {
-    let bytes = noise(100 << 20);
+    // A period that is no multiple of a piece's length.
+    let bytes = noise(999_983).repeat(88);
     let content = bytes.clone();
     let fake = Fake::start(move |request| Answer {
         pauses: Some((1 << 20, Duration::from_millis(10))),
