@@ -158,7 +158,7 @@ fn what_is_missing_is_told() {
         (&["logout", "r.invalid"], 3, "not logged in to r.invalid"),
         (&["logout"], 2, "REGISTRY"),
         (
-            &["login", "-u", "me", "-p", "x", "r.invalid"],
+            &["login", "--retry=0", "-u", "me", "-p", "x", "r.invalid"],
             7,
             "r.invalid",
         ),

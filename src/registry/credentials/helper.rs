@@ -2,7 +2,7 @@
 //! (docker-credential-helpers' protocol). Must not know which registry has which helper.
 
 use std::io::{Read, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
@@ -179,7 +179,7 @@ impl Helper {
         Err(failed(&format!("failed: {said}")))
     }
 
-    /// Whether a file may be a helper of this name; for tests.
+    /// The same, less patient.
     #[cfg(test)]
     fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -228,6 +228,7 @@ fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
 
     use super::*;
 
