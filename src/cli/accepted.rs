@@ -33,16 +33,21 @@ const fn flag(long: &'static str, takes: Takes, why: &'static str) -> Flag {
 }
 
 const NO_STORAGE_DRIVER: &str = "imgctl has one store, under --root";
-const NO_REGISTRY: &str = "nothing is fetched from registries yet";
+const REGISTRIES_CONF: &str =
+    "set CONTAINERS_REGISTRIES_CONF or CONTAINERS_REGISTRIES_CONF_DIR instead";
 
 /// For every verb: buildah's hidden global flags.
 const GLOBAL: &[Flag] = &[
     flag("storage-driver", Value, NO_STORAGE_DRIVER),
     flag("storage-opt", Value, NO_STORAGE_DRIVER),
     flag("runroot", Value, NO_STORAGE_DRIVER),
-    flag("registries-conf", Value, NO_REGISTRY),
-    flag("registries-conf-dir", Value, NO_REGISTRY),
-    flag("short-name-alias-conf", Value, NO_REGISTRY),
+    flag("registries-conf", Value, REGISTRIES_CONF),
+    flag("registries-conf-dir", Value, REGISTRIES_CONF),
+    flag(
+        "short-name-alias-conf",
+        Value,
+        "podman's own file of aliases is read",
+    ),
     flag("cgroup-manager", Value, "RUN steps get no control group"),
     flag("userns-uid-map", Value, "the mapping is found out"),
     flag("userns-gid-map", Value, "the mapping is found out"),

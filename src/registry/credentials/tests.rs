@@ -355,3 +355,24 @@ fn a_store_for_all_comes_before_the_file_and_registries_conf_before_both() {
     assert_eq!(find(&credentials), "u:2");
     assert!(credentials.remove_all().is_err());
 }
+
+#[test]
+fn whatever_a_file_holds_is_read_or_refused() {
+    bolero::check!().for_each(|bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        let quoted = serde_json::to_string(&text).unwrap();
+        let files = [
+            text.clone().into_owned(),
+            format!(r#"{{"auths":{{{quoted}:{{"auth":"dTpw"}}}}}}"#),
+            format!(r#"{{"auths":{{"r.io":{{"auth":{quoted}}}}}}}"#),
+            format!(r#"{{"credsStore":{quoted}}}"#),
+        ];
+        for file in files {
+            let (credentials, _kept) = credentials(&[("auth.json", &file)]);
+            let _ = credentials.find("r.io", "a/b");
+        }
+        if let Ok(key) = Key::parse(&text) {
+            assert_eq!(Key::parse(&key.to_string()).unwrap(), key);
+        }
+    });
+}

@@ -122,6 +122,25 @@ impl Registries {
             )
             .hint(format!("registries.conf has `blocked` for {prefix}")));
         }
+        let insecure = rule.and_then(|rule| rule.insecure);
+        let read = self.places_to_read(&name, rule, insecure)?;
+        let mut write = self.endpoint(&name, insecure)?;
+        // What hosts.toml says of the registry itself holds for writing too, but its `server` is
+        // for reading.
+        if let Some(known) = read.last().filter(|known| known.host == write.host) {
+            write.insecure = known.insecure;
+            write.certificates = known.certificates.clone();
+        }
+        Ok(Route { read, write })
+    }
+
+    /// Mirrors by registries.conf, containerd and docker, in this order, then the registry itself.
+    fn places_to_read(
+        &self,
+        name: &Name,
+        rule: Option<&Rule>,
+        insecure: Option<bool>,
+    ) -> Result<Vec<Endpoint>> {
         let mut read = Vec::new();
         let mut origin = name.clone();
         if let Some(rule) = rule {
@@ -137,7 +156,6 @@ impl Registries {
                 origin = name.rewritten(&rule.prefix, location)?;
             }
         }
-        let insecure = rule.and_then(|rule| rule.insecure);
         let hosts = Hosts::find(&self.containerd_trees, &origin.host)?.unwrap_or_default();
         for mirror in &hosts.mirrors {
             read.push(self.at(mirror, &origin)?);
@@ -147,16 +165,14 @@ impl Registries {
                 read.push(self.endpoint(&origin.on(host), insecure)?);
             }
         }
-        let mut last = self.at(&hosts.server, &origin)?;
-        (last.by_digest, last.by_tag) = (true, true);
-        last.insecure = insecure.unwrap_or(last.insecure);
-        read.push(last);
-        let mut write = self.endpoint(&name, insecure)?;
-        if let Some(known) = read.last().filter(|known| known.host == write.host) {
-            write.insecure = known.insecure;
-            write.certificates = known.certificates.clone();
-        }
-        Ok(Route { read, write })
+        let last = self.at(&hosts.server, &origin)?;
+        read.push(Endpoint {
+            insecure: insecure.unwrap_or(last.insecure),
+            by_digest: true,
+            by_tag: true,
+            ..last
+        });
+        Ok(read)
     }
 
     /// A place that `hosts.toml` names for `name`.

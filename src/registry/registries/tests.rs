@@ -449,3 +449,22 @@ fn mirrors_of_containerd_and_docker_come_after_those_of_registries_conf() {
     assert_eq!(told(&write("r.io/x")), "r.io/x");
     assert_eq!(told(&write("s.io/x")), "s.io/x!");
 }
+
+#[test]
+fn whatever_a_file_says_is_read_or_refused() {
+    bolero::check!().for_each(|bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        let prefix = text.replace(['\'', '\\', '\n'], "");
+        let confs = [
+            text.clone().into_owned(),
+            format!("[[registry]]\nprefix = '{prefix}'\nlocation = 'a.io'\n"),
+            format!("[[registry]]\nprefix = 'r.io/a'\nlocation = '{prefix}'\n"),
+        ];
+        for conf in confs {
+            if let Ok(registries) = registries(&conf, &[]) {
+                let _ = registries.route(&reference("r.io/a/b:1"));
+                let _ = registries.candidates(&reference("a:1"));
+            }
+        }
+    });
+}
