@@ -10,6 +10,7 @@ use std::io::{Cursor, Read};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
+use crate::build::embedding::registry_parts;
 use crate::build::items::{self, Content, Item, NO_TIME, RangeReader};
 use crate::build::stat_cache::{FileState, Known, StatCache};
 use crate::build::step_cache::{CachedLayer, Key, StepCache};
@@ -47,7 +48,7 @@ pub(crate) struct LayerMaker<'a> {
 }
 
 impl LayerMaker<'_> {
-    /// Stores `items` (in layer order) as up to one layer per kind.
+    /// Stores `items` (in layer order) as one layer per kind; of a registry's tree as one per image.
     pub(crate) fn make(&self, items: Vec<Item>) -> Result<Vec<StageLayer>> {
         let kind_of = |item: &Item| item.entry.path.layer_kind();
         let mut items = items;
@@ -58,8 +59,17 @@ impl LayerMaker<'_> {
             let start = items.partition_point(|item| kind_of(item) < kind);
             parts.push((kind, items.split_off(start)));
         }
-        let make = |(kind, items)| self.make_one(kind, items);
-        parts.into_iter().rev().map(make).collect()
+        let mut layers = Vec::new();
+        for (kind, items) in parts.into_iter().rev() {
+            let parts = match kind {
+                LayerKind::Registry => registry_parts::split(items)?,
+                LayerKind::Rootfs | LayerKind::Addons => vec![items],
+            };
+            for items in parts {
+                layers.push(self.make_one(kind, items)?);
+            }
+        }
+        Ok(layers)
     }
 
     fn make_one(&self, kind: LayerKind, mut items: Vec<Item>) -> Result<StageLayer> {

@@ -9,5 +9,6 @@ pub(crate) mod lock;
 pub(crate) mod plan;
 pub(crate) mod resolve;
 pub(crate) mod search;
+pub(crate) mod split;
 
 pub(crate) use found::{ContextFiles, Found, FoundImage, How, Place, Skipped};

@@ -16,7 +16,7 @@ use crate::registry::layout::paths;
 /// The tree's directory in a cluster image.
 pub(crate) const DIRECTORY: &str = "registry";
 /// More images than this share layers, by a hash of their repository.
-const MAX_OWN_LAYERS: usize = 100;
+pub(super) const MAX_OWN_LAYERS: usize = 100;
 
 /// How repositories are called in the embedded registry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,8 +123,7 @@ pub(crate) fn plan(
         for (digest, file) in contents(image, served.image) {
             let is_shared = users.get(digest).is_some_and(|units| units.len() > 1);
             let layer = match is_shared {
-                // Sorts before every name of a repository.
-                true => format!("!{}", &digest.hex()[..1]),
+                true => shared(digest),
                 false => unit.clone(),
             };
             let layer = layers.entry(layer).or_insert_with(LayerPlan::empty);
@@ -198,11 +197,7 @@ fn units(served: &ServedImages<'_>) -> Vec<String> {
     let is_crowded = served.len() > MAX_OWN_LAYERS;
     let unit = |((repository, root), served): (&(String, &Digest), &Served<'_>)| {
         if is_crowded {
-            let hash = blake3::hash(repository.as_bytes());
-            let number = hash.as_bytes()[..8]
-                .iter()
-                .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-            return format!("{:03}", number % MAX_OWN_LAYERS as u64);
+            return bucket(repository);
         }
         match served.tags.keys().next() {
             Some(tag) => format!("{repository}:{tag}"),
@@ -210,6 +205,20 @@ fn units(served: &ServedImages<'_>) -> Vec<String> {
         }
     };
     served.iter().map(unit).collect()
+}
+
+/// The layer of a repository where there are more images than layers.
+pub(super) fn bucket(repository: &str) -> String {
+    let hash = blake3::hash(repository.as_bytes());
+    let number = hash.as_bytes()[..8]
+        .iter()
+        .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    format!("{:03}", number % MAX_OWN_LAYERS as u64)
+}
+
+/// The layer of a blob that several images use; its name sorts before every repository's.
+pub(super) fn shared(digest: &Digest) -> String {
+    format!("!{}", &digest.hex()[..1])
 }
 
 fn digests(image: &ResolvedImage) -> impl Iterator<Item = &Digest> {

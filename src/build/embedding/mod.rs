@@ -4,6 +4,7 @@
 mod files;
 mod layers;
 mod lock_file;
+pub(super) mod registry_parts;
 mod report;
 
 use std::collections::{BTreeMap, HashMap};
