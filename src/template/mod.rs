@@ -3,10 +3,11 @@
 
 mod functions;
 pub(crate) mod go;
-mod semver;
-mod toml;
+pub(crate) mod semver;
+pub(crate) mod toml;
 pub(crate) mod value;
 pub(crate) mod yaml;
 
+pub(crate) use functions::of as functions;
 pub(crate) use go::{Dialect, Missing, Template};
 pub(crate) use value::Value;

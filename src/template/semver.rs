@@ -19,7 +19,8 @@ impl Version {
         Some(partial.version())
     }
 
-    fn compare(&self, other: &Self) -> Ordering {
+    /// The order of precedence (semver §11); metadata does not count.
+    pub(crate) fn compare(&self, other: &Self) -> Ordering {
         self.numbers
             .cmp(&other.numbers)
             .then_with(|| compare_prereleases(&self.prerelease, &other.prerelease))

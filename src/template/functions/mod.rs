@@ -30,7 +30,7 @@ type Body = fn(&Arguments<'_>) -> Answer;
 type Group = &'static [(&'static str, Body)];
 
 /// The functions of a dialect.
-pub(super) fn of(dialect: Dialect) -> FuncMap {
+pub(crate) fn of(dialect: Dialect) -> FuncMap {
     let groups: &[Group] = match dialect {
         Dialect::ClusterImage => &[
             strings::GROUP,

@@ -1,0 +1,144 @@
+//! Maps, which change in place.
+
+use std::collections::BTreeMap;
+
+use super::{Answer, Group, map, text, value};
+use crate::embed::chart::engine::print::MAX_NESTING;
+use crate::embed::chart::engine::value::{List, Map, Value};
+
+pub(super) const GROUP: Group = &[
+    ("dict", "*+", |a| {
+        let dict = Map::new(BTreeMap::new());
+        for index in (0..a.len()).step_by(2) {
+            let value = a.get(index + 1).cloned();
+            dict.set(&text(a, index), value.unwrap_or_else(|| Value::text("")));
+        }
+        Ok(Value::Map(dict))
+    }),
+    ("get", "ms", |a| {
+        let member = map(a, 0)?.get(&text(a, 1));
+        Ok(member.unwrap_or_else(|| Value::text("")))
+    }),
+    ("set", "ms*", |a| {
+        map(a, 0)?.set(&text(a, 1), value(a, 2));
+        Ok(value(a, 0))
+    }),
+    ("unset", "ms", |a| {
+        map(a, 0)?.unset(&text(a, 1));
+        Ok(value(a, 0))
+    }),
+    ("hasKey", "ms", |a| {
+        Ok(Value::Bool(map(a, 0)?.get(&text(a, 1)).is_some()))
+    }),
+    ("keys", "m+", |a| {
+        let mut keys = Vec::new();
+        for index in 0..a.len() {
+            let members = map(a, index)?.members();
+            keys.extend(members.into_iter().map(|(key, _)| Value::Text(key)));
+        }
+        Ok(Value::list(keys))
+    }),
+    ("values", "m", |a| {
+        let members = map(a, 0)?.members();
+        Ok(Value::list(members.into_iter().map(|(_, value)| value)))
+    }),
+    ("pluck", "sm+", |a| {
+        let key = text(a, 0);
+        let mut found = Vec::new();
+        for index in 1..a.len() {
+            found.extend(map(a, index)?.get(&key));
+        }
+        Ok(Value::list(found))
+    }),
+    ("pick", "ms+", |a| choose(a, true)),
+    ("omit", "ms+", |a| choose(a, false)),
+    ("merge", "mm+", |a| merge(a, false)),
+    ("mergeOverwrite", "mm+", |a| merge(a, true)),
+    ("dig", "s*+", dig),
+    ("deepCopy", "*", |a| copy(&a[0], MAX_NESTING)),
+];
+
+fn choose(a: &[Value], named: bool) -> Answer {
+    let names: Vec<_> = (1..a.len()).map(|index| text(a, index)).collect();
+    let members = map(a, 0)?.members();
+    let chosen = members
+        .into_iter()
+        .filter(|(key, _)| names.contains(key) == named);
+    Ok(Value::map(chosen))
+}
+
+/// Merges the others into the first, which changes. `merge`: what is there stays; `mergeOverwrite`:
+/// the last wins.
+fn merge(a: &[Value], overwrite: bool) -> Answer {
+    let target = map(a, 0)?;
+    for index in 1..a.len() {
+        merge_into(&target, &map(a, index)?, overwrite, MAX_NESTING)?;
+    }
+    Ok(match &a[0] {
+        Value::Map(_) => value(a, 0),
+        _ => Value::Map(target),
+    })
+}
+
+fn merge_into(target: &Map, source: &Map, overwrite: bool, depth: usize) -> Result<(), String> {
+    if depth == 0 {
+        return Err("the maps are nested too deeply".to_owned());
+    }
+    if target.is(source) {
+        return Ok(());
+    }
+    for (key, theirs) in source.members() {
+        match (target.get(&key), &theirs) {
+            (Some(Value::Map(mine)), Value::Map(inner)) => {
+                merge_into(&mine, inner, overwrite, depth - 1)?;
+            }
+            // mergo takes an empty value for a missing one, on both sides.
+            (Some(mine), _) if mine.is_true() && !(overwrite && theirs.is_true()) => {}
+            (Some(_), _) if !theirs.is_true() && !overwrite => {}
+            _ => target.set(&key, theirs),
+        }
+    }
+    Ok(())
+}
+
+/// `dig "a" "b" DEFAULT MAP`.
+fn dig(a: &[Value]) -> Answer {
+    if a.len() < 3 {
+        return Err("wants at least a key, a default and a map".to_owned());
+    }
+    let (keys, rest) = a.split_at(a.len() - 2);
+    let mut found = value(rest, 1);
+    for index in 0..keys.len() {
+        let inner = match &found {
+            Value::Map(_) | Value::Object(_) => map(std::slice::from_ref(&found), 0)?,
+            other => return Err(format!("wants a map, not {}", other.type_name())),
+        };
+        match inner.get(&text(keys, index)) {
+            Some(value) => found = value,
+            None => return Ok(value(rest, 0)),
+        }
+    }
+    Ok(found)
+}
+
+fn copy(value: &Value, depth: usize) -> Answer {
+    if depth == 0 {
+        return Err("the value is nested too deeply".to_owned());
+    }
+    Ok(match value {
+        Value::Map(map) => {
+            let mut copied = BTreeMap::new();
+            for (key, value) in map.members() {
+                copied.insert(key, copy(&value, depth - 1)?);
+            }
+            Value::Map(Map::new(copied))
+        }
+        Value::List(list) => Value::list(copy_all(list, depth)?),
+        other => other.clone(),
+    })
+}
+
+fn copy_all(list: &List, depth: usize) -> Result<Vec<Value>, String> {
+    let items = list.items().iter();
+    items.map(|item| copy(item, depth - 1)).collect()
+}

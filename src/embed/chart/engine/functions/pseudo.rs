@@ -1,0 +1,132 @@
+//! What is random in Helm: here the same at every call, so that a chart gives the same texts
+//! whenever it is rendered. No key, certificate or password made here is one: they have the shape
+//! that templates look at and nothing more.
+
+use std::rc::Rc;
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::{Answer, Group, int, text, value};
+use crate::embed::chart::engine::objects::Object;
+use crate::embed::chart::engine::value::Value;
+
+const LETTERS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+const DIGITS: &str = "0123456789";
+/// The longest pseudo-random text.
+const LONGEST: usize = 1 << 20;
+
+pub(super) const GROUP: Group = &[
+    ("randAlphaNum", "*", |a| {
+        repeated(a, &format!("{LETTERS}{DIGITS}"))
+    }),
+    ("randAlpha", "*", |a| repeated(a, LETTERS)),
+    ("randNumeric", "*", |a| repeated(a, DIGITS)),
+    ("randAscii", "*", |a| {
+        repeated(a, &format!("{LETTERS}{DIGITS}"))
+    }),
+    ("randBytes", "*", |a| {
+        let text = repeated(a, LETTERS)?;
+        Ok(Value::text(
+            STANDARD.encode(super::text(&[text], 0).as_bytes()),
+        ))
+    }),
+    ("randInt", "**", |a| Ok(Value::Int(int(a, 0)))),
+    ("uuidv4", "", |_| {
+        Ok(Value::text("00000000-0000-4000-8000-000000000000"))
+    }),
+    ("bcrypt", "s", |a| Ok(Value::text(hashed(&text(a, 0))))),
+    ("htpasswd", "ss+", |a| {
+        Ok(Value::text(format!(
+            "{}:{}",
+            text(a, 0),
+            hashed(&text(a, 1))
+        )))
+    }),
+    ("derivePassword", "*sss*", |a| {
+        Ok(Value::text(
+            hex(&text(a, 2)).chars().take(20).collect::<String>(),
+        ))
+    }),
+    ("encryptAES", "ss", |a| {
+        Ok(Value::text(STANDARD.encode(text(a, 1).as_bytes())))
+    }),
+    ("decryptAES", "ss", |a| {
+        super::call("b64dec", &[value(a, 1)])
+    }),
+    ("genPrivateKey", "s", |a| {
+        let kind = match text(a, 0).as_ref() {
+            "rsa" => "RSA PRIVATE KEY",
+            "ecdsa" => "EC PRIVATE KEY",
+            _ => "PRIVATE KEY",
+        };
+        Ok(Value::text(pem(kind, "key")))
+    }),
+    ("genCA", "s*", |a| certificate(&text(a, 0))),
+    ("genCAWithKey", "s*s", |a| certificate(&text(a, 0))),
+    ("genSelfSignedCert", "s***", |a| certificate(&text(a, 0))),
+    ("genSelfSignedCertWithKey", "s***s", |a| {
+        certificate(&text(a, 0))
+    }),
+    ("genSignedCert", "s****", |a| certificate(&text(a, 0))),
+    ("genSignedCertWithKey", "s****s", |a| {
+        certificate(&text(a, 0))
+    }),
+    ("buildCustomCert", "ss", |a| {
+        let decoded = |index: usize| super::call("b64dec", &[value(a, index)]);
+        Ok(pair(decoded(0)?, decoded(1)?))
+    }),
+];
+
+fn repeated(a: &[Value], letters: &str) -> Answer {
+    let count = usize::try_from(int(a, 0)).map_err(|_| "a negative length".to_owned())?;
+    if count > LONGEST {
+        return Err(format!("more than {LONGEST} characters"));
+    }
+    Ok(Value::text(
+        letters.chars().cycle().take(count).collect::<String>(),
+    ))
+}
+
+fn hex(text: &str) -> String {
+    let digest = digest::digest(&digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The shape of a bcrypt hash.
+fn hashed(password: &str) -> String {
+    format!(
+        "$2a$10${}",
+        hex(password).chars().take(53).collect::<String>()
+    )
+}
+
+fn certificate(name: &str) -> Answer {
+    Ok(pair(
+        Value::text(pem("CERTIFICATE", name)),
+        Value::text(pem("RSA PRIVATE KEY", name)),
+    ))
+}
+
+fn pair(certificate: Value, key: Value) -> Value {
+    Value::Object(Rc::new(Object::Struct {
+        type_name: "sprig.certificate",
+        fields: vec![("Cert", certificate), ("Key", key)],
+        shown: "{placeholder}".to_owned(),
+    }))
+}
+
+/// The shape of a PEM block; its content is the digest of a name.
+fn pem(kind: &str, name: &str) -> String {
+    let content = STANDARD.encode(hex(name));
+    let lines: Vec<&str> = content
+        .as_bytes()
+        .chunks(64)
+        .filter_map(|line| std::str::from_utf8(line).ok())
+        .collect();
+    format!(
+        "-----BEGIN {kind}-----\n{}\n-----END {kind}-----\n",
+        lines.join("\n")
+    )
+}

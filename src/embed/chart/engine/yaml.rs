@@ -1,0 +1,303 @@
+//! YAML and JSON out, as Helm's `toYaml` and `toJson` write them: sorted keys, lists not indented
+//! below their key, and a text quoted exactly where YAML 1.1 would read it as something else.
+
+use base64::Engine as _;
+
+use super::print::{MAX_NESTING, float, json_float};
+use super::value::Value;
+
+/// Writes a value as YAML, without the final newline. An error in words.
+pub(super) fn to_yaml(value: &Value) -> Result<String, String> {
+    let mut text = String::new();
+    node(&mut text, value, 0, Place::Top, MAX_NESTING)?;
+    text.truncate(text.trim_end_matches('\n').len());
+    Ok(text)
+}
+
+/// Where a node stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Top,
+    /// After `key:`.
+    Member,
+    /// After `-`.
+    Item,
+}
+
+fn node(
+    out: &mut String,
+    value: &Value,
+    indent: usize,
+    place: Place,
+    depth: usize,
+) -> Result<(), String> {
+    if depth == 0 || out.len() > super::LONGEST_TEXT {
+        return Err("the value is too large or nested too deeply".to_owned());
+    }
+    match value {
+        Value::Map(map) if map.len() > 0 => {
+            let members = map.members();
+            for (index, (key, item)) in members.iter().enumerate() {
+                begin(out, indent, place, index);
+                out.push_str(&scalar(key, true, indent));
+                out.push(':');
+                node(out, item, indent + 2, Place::Member, depth - 1)?;
+            }
+        }
+        Value::List(list) if !list.items().is_empty() => {
+            // A list lies at its key's own indentation.
+            let indent = if place == Place::Member {
+                indent - 2
+            } else {
+                indent
+            };
+            for (index, item) in list.items().iter().enumerate() {
+                begin(out, indent, place, index);
+                out.push('-');
+                node(out, item, indent + 2, Place::Item, depth - 1)?;
+            }
+        }
+        other => {
+            if place != Place::Top {
+                out.push(' ');
+            }
+            // A block text's lines stand one step below the collection that holds it.
+            out.push_str(&leaf(other, indent, depth)?);
+            out.push('\n');
+        }
+    }
+    Ok(())
+}
+
+/// What stands before entry `index` of a collection.
+fn begin(out: &mut String, indent: usize, place: Place, index: usize) {
+    match (place, index) {
+        (Place::Item, 0) => out.push(' '),
+        (Place::Member, 0) => {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+        }
+        _ => out.push_str(&" ".repeat(indent)),
+    }
+}
+
+fn leaf(value: &Value, indent: usize, depth: usize) -> Result<String, String> {
+    Ok(match value {
+        Value::Nil => "null".to_owned(),
+        Value::Bool(bool) => bool.to_string(),
+        Value::Int(int) => int.to_string(),
+        Value::Float(number) => number_text(*number),
+        Value::Text(text) => scalar(text, false, indent),
+        Value::Bytes(bytes) => base64::engine::general_purpose::STANDARD.encode(bytes),
+        Value::List(_) => "[]".to_owned(),
+        Value::Map(_) => "{}".to_owned(),
+        Value::Object(object) => {
+            let mut text = String::new();
+            node(&mut text, &object.data(), indent, Place::Member, depth - 1)?;
+            text.trim_end().trim_start_matches(' ').to_owned()
+        }
+    })
+}
+
+/// A number goes through JSON on its way, so a whole float loses its exponent, up to 64 bits.
+fn number_text(number: f64) -> String {
+    let json = json_float(number);
+    let whole = json.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+    if whole && (json.parse::<i64>().is_ok() || json.parse::<u64>().is_ok()) {
+        json
+    } else {
+        float(number)
+    }
+}
+
+/// A text as a plain, quoted or block scalar. A block's lines are indented by `indent`, at least 2.
+fn scalar(text: &str, key: bool, indent: usize) -> String {
+    let analysis = Analysis::of(text);
+    let plain = super::resolve::is_text(text);
+    if text.contains('\n') && !key && analysis.block {
+        return literal(text, indent.max(2));
+    }
+    if text.contains('\n') {
+        return double_quoted(text);
+    }
+    if !plain {
+        return double_quoted(text);
+    }
+    if !text.is_empty() && analysis.plain {
+        text.to_owned()
+    } else if analysis.single {
+        format!("'{}'", text.replace('\'', "''"))
+    } else {
+        double_quoted(text)
+    }
+}
+
+/// Which styles a text allows (libyaml's analysis of a scalar).
+struct Analysis {
+    plain: bool,
+    single: bool,
+    block: bool,
+}
+
+impl Analysis {
+    fn of(text: &str) -> Self {
+        let characters: Vec<char> = text.chars().collect();
+        let (mut indicator, mut special, mut breaks) = (false, false, false);
+        let (mut space_break, mut previous_break) = (false, false);
+        let (mut after_space, mut before_space_at_end) = (true, false);
+        for (index, &c) in characters.iter().enumerate() {
+            let following = characters.get(index + 1);
+            let followed = following.is_none_or(|c| is_blank_or_break(*c));
+            if index == 0 {
+                indicator |= "#,[]{}&*!|>'\"%@`".contains(c) || ("?:-".contains(c) && followed);
+            } else {
+                indicator |= (c == ':' && followed) || (c == '#' && after_space);
+            }
+            let line_break = matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}');
+            special |= !line_break && !is_printable(c);
+            breaks |= line_break;
+            space_break |= previous_break && c == ' ';
+            before_space_at_end = c == ' ' && following.is_none();
+            previous_break = line_break;
+            after_space = is_blank_or_break(c);
+        }
+        indicator |= text.starts_with("---") || text.starts_with("...");
+        let edge = text.starts_with([' ', '\n']) || text.ends_with([' ', '\n']);
+        let broken_space = text.contains(" \n");
+        let _ = space_break;
+        Self {
+            plain: !indicator && !special && !breaks && !edge && !text.contains('\t'),
+            single: !special && !breaks,
+            // A block cannot end in a space, nor hold one before a break, nor begin with a break.
+            block: !special && !before_space_at_end && !broken_space && !text.contains('\r'),
+        }
+    }
+}
+
+fn is_blank_or_break(c: char) -> bool {
+    matches!(
+        c,
+        ' ' | '\t' | '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}'
+    )
+}
+
+fn is_printable(c: char) -> bool {
+    matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
+        || u32::from(c) > 0xffff
+}
+
+fn literal(text: &str, indent: usize) -> String {
+    let mut out = String::from("|");
+    if text.starts_with([' ', '\n']) {
+        out.push('2');
+    }
+    if !text.ends_with('\n') {
+        out.push('-');
+    } else if text.ends_with("\n\n") || text == "\n" {
+        out.push('+');
+    }
+    let pad = " ".repeat(indent);
+    for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
+        out.push('\n');
+        if !line.is_empty() {
+            out.push_str(&pad);
+            out.push_str(line);
+        }
+    }
+    out
+}
+
+fn double_quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\0' => out.push_str("\\0"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\t' => out.push_str("\\t"),
+            '\n' => out.push_str("\\n"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            '\r' => out.push_str("\\r"),
+            '\u{1b}' => out.push_str("\\e"),
+            '\u{85}' => out.push_str("\\N"),
+            '\u{2028}' => out.push_str("\\L"),
+            '\u{2029}' => out.push_str("\\P"),
+            c if is_printable(c) => out.push(c),
+            c if u32::from(c) <= 0xff => out.push_str(&format!("\\x{:02X}", u32::from(c))),
+            c => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Writes a value as JSON; `html` as Go does, which escapes what a browser could read. An error in
+/// words.
+pub(super) fn to_json(value: &Value, html: bool, pretty: bool) -> Result<String, String> {
+    let json = json_of(value, MAX_NESTING)?;
+    let mut text = if pretty {
+        serde_json::to_string_pretty(&json).map_err(|error| error.to_string())?
+    } else {
+        json.to_string()
+    };
+    if html {
+        for (character, escape) in [
+            ('&', "\\u0026"),
+            ('<', "\\u003c"),
+            ('>', "\\u003e"),
+            ('\u{2028}', "\\u2028"),
+            ('\u{2029}', "\\u2029"),
+        ] {
+            if text.contains(character) {
+                text = text.replace(character, escape);
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// A value as JSON data.
+pub(super) fn json_of(value: &Value, depth: usize) -> Result<serde_json::Value, String> {
+    if depth == 0 {
+        return Err("the value is nested too deeply".to_owned());
+    }
+    Ok(match value {
+        Value::Nil => serde_json::Value::Null,
+        Value::Bool(bool) => (*bool).into(),
+        Value::Int(int) => (*int).into(),
+        // A whole float is written without a fraction.
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "checked to be whole and in range"
+        )]
+        Value::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => (*float as i64).into(),
+        Value::Float(float) => json_float(*float)
+            .parse()
+            .map(serde_json::Value::Number)
+            .unwrap_or(serde_json::Value::Null),
+        Value::Text(text) => text.as_ref().into(),
+        Value::Bytes(bytes) => base64::engine::general_purpose::STANDARD
+            .encode(bytes)
+            .into(),
+        Value::List(list) => {
+            let items: Result<Vec<_>, String> = list
+                .items()
+                .iter()
+                .map(|item| json_of(item, depth - 1))
+                .collect();
+            items?.into()
+        }
+        Value::Map(map) => {
+            let mut members = serde_json::Map::new();
+            for (key, item) in map.members() {
+                members.insert(key.as_ref().to_owned(), json_of(&item, depth - 1)?);
+            }
+            members.into()
+        }
+        Value::Object(object) => json_of(&object.data(), depth - 1)?,
+    })
+}
