@@ -56,7 +56,8 @@ const GLOBAL: &[Flag] = &[
 const NO_CONTAINERS: &str = "there are no intermediate containers";
 const OWN_SANDBOX: &str = "RUN steps always have namespaces of their own";
 const NO_LIMITS: &str = "RUN steps get no limits of their own";
-const NO_SIGNATURES: &str = "nothing is signed or verified yet";
+const NO_SIGNATURES: &str =
+    "signatures lie beside images, in their registries: imgctl sign, imgctl verify";
 const NO_CACHE_EXPORT: &str = "the build cache stays in the store";
 
 /// For single verbs.
@@ -84,7 +85,6 @@ const VERBS: &[(&str, &[Flag])] = &[
 ];
 
 const PULL: &[Flag] = &[
-    flag("signature-policy", Value, NO_SIGNATURES),
     flag("disable-content-trust", MaybeBool, NO_SIGNATURES),
     flag("remove-signatures", MaybeBool, NO_SIGNATURES),
 ];
@@ -106,7 +106,6 @@ const BUILD: &[Flag] = &[
         "imgctl prune --filter until=… ends the cache",
     ),
     flag("sign-by", Value, NO_SIGNATURES),
-    flag("signature-policy", Value, NO_SIGNATURES),
     flag("disable-content-trust", MaybeBool, NO_SIGNATURES),
     short(
         'D',

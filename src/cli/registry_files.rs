@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::environment::Environment;
 use crate::error::{Error, IoContext as _, Result};
 use crate::registry::registries::ConfigurationFiles;
+use crate::trust::guard::Guard;
 
 /// The proxies curl and Go know, in both cases.
 const PROXIES: [&str; 8] = [
@@ -102,6 +103,31 @@ pub(crate) fn configuration_files(
         certificate_trees,
         certificate_directory,
     })
+}
+
+/// Where policies of signatures and the places of signatures are described
+/// (containers-policy.json(5), containers-registries.d(5)).
+pub(crate) fn guard(flag: Option<&Path>, environment: &Environment) -> Guard {
+    let own = config_home(environment).map(|directory| directory.join("containers"));
+    let system = PathBuf::from("/etc/containers");
+    let both = |name: &str| {
+        own.iter()
+            .chain([&system])
+            .map(|at| at.join(name))
+            .collect()
+    };
+    let is_root = rustix::process::geteuid().is_root();
+    Guard {
+        policy: flag.map(Path::to_owned),
+        policies: both("policy.json"),
+        lookasides: both("registries.d"),
+        default_lookaside: match is_root {
+            true => Some(PathBuf::from("/var/lib/containers/sigstore")),
+            false => environment
+                .path("HOME")
+                .map(|home| home.join(".local/share/containers/sigstore")),
+        },
+    }
 }
 
 /// The variables that name proxies, as set.

@@ -2,6 +2,7 @@
 //! variables, then the configuration files of containers and docker.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 
@@ -31,6 +32,10 @@ pub(crate) struct RegistryArgs {
     /// Verify the registry's certificate, and refuse plain HTTP
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) tls_verify: Option<bool>,
+
+    /// Policy that says which images may be used [default: ~/.config/containers/policy.json, /etc/containers/policy.json]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) signature_policy: Option<PathBuf>,
 
     /// How often a request is repeated that failed for a reason which may pass
     #[arg(long, visible_alias = "retry-times", value_name = "N")]
@@ -101,6 +106,10 @@ impl RegistryArgs {
             tls_verify: self.tls_verify,
             proxies: registry_files::proxies(environment)?,
             retries: self.retry,
+            gate: Some(Arc::new(registry_files::guard(
+                self.signature_policy.as_deref(),
+                environment,
+            ))),
         })
     }
 

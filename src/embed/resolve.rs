@@ -170,6 +170,14 @@ impl Resolver<'_> {
                 root.descriptor.digest
             )));
         }
+        if let Origin::Registry(_) = origin {
+            let manifests: Vec<Digest> = parts
+                .platforms
+                .iter()
+                .map(|(_, digest)| digest.clone())
+                .collect();
+            (self.client)()?.admit(reference, &root.descriptor.digest, &manifests)?;
+        }
         Ok(ResolvedImage {
             reference: reference.clone(),
             places: wanted.places.clone(),

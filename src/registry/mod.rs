@@ -7,6 +7,7 @@
 pub(crate) mod client;
 pub(crate) mod config_file;
 pub(crate) mod credentials;
+pub(crate) mod gate;
 pub(crate) mod layout;
 pub(crate) mod registries;
 pub(crate) mod server;

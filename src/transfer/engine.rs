@@ -89,6 +89,12 @@ pub(crate) fn copy_plan(
     jobs: usize,
     reporter: &dyn Reporter,
 ) -> Result<Copied> {
+    let manifests: Vec<Digest> = plan
+        .manifests
+        .iter()
+        .map(|(descriptor, _)| descriptor.digest.clone())
+        .collect();
+    source.admit(&plan.source_digest, &manifests)?;
     let title = format!("copying {}", source.describe());
     let task = reporter.start(&title, Unit::Bytes, Some(plan.total()));
     let moved = run(source, sink, plan, jobs, &|bytes| task.advance(bytes))

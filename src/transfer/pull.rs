@@ -243,6 +243,10 @@ impl ImageSource for Remembering<'_> {
         self.source.open(descriptor, offset)
     }
 
+    fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<()> {
+        self.source.admit(digest, manifests)
+    }
+
     fn mountable(&self, registry: &str, digest: &Digest) -> Vec<String> {
         self.source.mountable(registry, digest)
     }

@@ -9,6 +9,7 @@ use crate::transfer::source::{ImageSource, SourceDocument};
 
 /// One image of a registry.
 pub(crate) struct RegistrySource {
+    client: Client,
     repository: Repository,
     reference: Reference,
 }
@@ -17,6 +18,7 @@ impl RegistrySource {
     /// The image that `reference` (with a registry, and a tag or digest) means. Asks nothing yet.
     pub(crate) fn new(client: &Client, reference: &Reference) -> Result<Self> {
         Ok(Self {
+            client: client.clone(),
             repository: client.repository(reference)?,
             reference: reference.clone(),
         })
@@ -59,6 +61,10 @@ impl ImageSource for RegistrySource {
 
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
         self.repository.blob(descriptor, offset)
+    }
+
+    fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<()> {
+        self.client.admit(&self.reference, digest, manifests)
     }
 
     fn mountable(&self, registry: &str, _digest: &Digest) -> Vec<String> {

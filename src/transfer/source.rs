@@ -28,6 +28,12 @@ pub(crate) trait ImageSource: Sync {
     }
     /// A blob's bytes from `offset` on; exactly `descriptor.size` in all. The receiver hashes.
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>>;
+    /// Fails unless the image may be used. `digest` is that of [`ImageSource::root`], `manifests`
+    /// are those of it, or listed below it, that are wanted. Asked before anything is moved.
+    fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<()> {
+        let _ = (digest, manifests);
+        Ok(())
+    }
     /// The repositories of `registry` that are known to have this blob, for mounting it from there.
     fn mountable(&self, registry: &str, digest: &Digest) -> Vec<String> {
         let _ = (registry, digest);

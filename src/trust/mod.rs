@@ -9,6 +9,7 @@ pub(crate) mod attachment;
 mod bundle;
 mod fetch;
 mod gpg;
+pub(crate) mod guard;
 pub(crate) mod keys;
 pub(crate) mod lookaside;
 pub(crate) mod payload;

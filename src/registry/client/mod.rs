@@ -14,6 +14,7 @@ mod hosts;
 mod http;
 mod pages;
 mod place;
+mod plain;
 mod ranges;
 mod redirects;
 mod referrers;
@@ -37,6 +38,7 @@ use crate::registry::client::hosts::{Pace, Shared};
 use crate::registry::client::place::{Ask, Place};
 use crate::registry::client::upload::Upload;
 use crate::registry::credentials::Credentials;
+use crate::registry::gate::Gate;
 use crate::registry::registries::{Endpoint, Registries, Route};
 
 /// What a client is made of.
@@ -52,6 +54,8 @@ pub(crate) struct ClientOptions {
     pub(crate) proxies: Vec<(String, String)>,
     /// How often a request is repeated that failed for a reason which may pass.
     pub(crate) retries: Option<u32>,
+    /// Who decides which images may be used; `None` = all may.
+    pub(crate) gate: Option<Arc<dyn Gate>>,
 }
 
 /// Connections to any number of registries. Cheap to clone.
@@ -173,6 +177,20 @@ impl Client {
         let mut endpoint = route.write;
         endpoint.repository = String::new();
         self.place(&endpoint, false)
+    }
+
+    /// Fails unless the image may be used: `digest` is what `reference` means, `manifests` are
+    /// those of it, or listed below it, that are wanted.
+    pub(crate) fn admit(
+        &self,
+        reference: &Reference,
+        digest: &Digest,
+        manifests: &[Digest],
+    ) -> Result<()> {
+        match &self.shared.options.gate {
+            Some(gate) => gate.admit(self, reference, digest, manifests),
+            None => Ok(()),
+        }
     }
 
     /// Asks `registry` whether it takes our credentials (`GET /v2/`).

@@ -35,7 +35,7 @@ pub(crate) struct Signature {
 pub(crate) struct Signatures {
     pub(crate) sigstore: Vec<Result<Signature>>,
     /// OpenPGP messages.
-    pub(crate) gpg: Vec<Result<Vec<u8>>>,
+    pub(crate) gpg: Vec<Vec<u8>>,
     /// Where was looked, for messages; empty if nowhere.
     pub(crate) looked: Vec<String>,
 }
@@ -86,10 +86,14 @@ fn meets(requirement: &Requirement, subject: &Subject, signatures: &Signatures) 
                         fits(&claim, subject, identity)
                     })
                 }
-                Scheme::Gpg => each(&signatures.gpg, |message| {
-                    let content = gpg::open(message, &keys)?;
-                    fits(&Claim::parse(&content, Form::Atomic)?, subject, identity)
-                }),
+                Scheme::Gpg => signatures
+                    .gpg
+                    .iter()
+                    .map(|message| {
+                        let content = gpg::open(message, &keys)?;
+                        fits(&Claim::parse(&content, Form::Atomic)?, subject, identity)
+                    })
+                    .collect(),
             };
             verdict(*by, outcomes, &signatures.looked)
         }

@@ -122,17 +122,6 @@ impl Policy {
         self.most_specific("docker", &scope::of(reference))
     }
 
-    /// What is asked of an image at `path` (absolute) of another transport (`oci`, `dir`,
-    /// `docker-archive`, `oci-archive`).
-    pub(crate) fn for_path(&self, transport: &str, path: &Path) -> Requirements<'_> {
-        let scopes: Vec<String> = path
-            .ancestors()
-            .filter(|ancestor| ancestor.parent().is_some())
-            .map(|ancestor| ancestor.display().to_string())
-            .collect();
-        self.most_specific(transport, &scopes)
-    }
-
     fn most_specific(&self, transport: &str, scopes: &[String]) -> Requirements<'_> {
         let found = self.transports.get(transport).and_then(|table| {
             scopes
