@@ -170,13 +170,13 @@ impl Resolver<'_> {
                 root.descriptor.digest
             )));
         }
-        if let Origin::Registry(_) = origin {
+        if let (Origin::Registry(_), Some(client)) = (&origin, self.client) {
             let manifests: Vec<Digest> = parts
                 .platforms
                 .iter()
                 .map(|(_, digest)| digest.clone())
                 .collect();
-            (self.client)()?.admit(reference, &root.descriptor.digest, &manifests)?;
+            client.admit(reference, &root.descriptor.digest, &manifests)?;
         }
         Ok(ResolvedImage {
             reference: reference.clone(),
