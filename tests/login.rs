@@ -285,7 +285,10 @@ esac
 fn podman_finds_in_the_helper_what_we_keep_there() {
     let (env, registry) = (TestEnv::new(), Registry::with_login());
     let host = &*registry.host;
-    let helper = env.write("bin/docker-credential-shelf", HELPER);
+    // Written by a child: a fork of another test while we hold it open would make it ETXTBSY.
+    std::fs::create_dir(env.path("bin")).unwrap();
+    let helper = env.path("bin/docker-credential-shelf");
+    with_input(tool("tee", [&helper]), HELPER).ok();
     std::fs::set_permissions(&helper, PermissionsExt::from_mode(0o755)).unwrap();
     let authfile = env.write(
         "auth.json",
