@@ -252,3 +252,49 @@ fn credentials_stay_with_the_registry() {
         "{log:?}"
     );
 }
+
+#[test]
+fn proxies_are_used_but_not_on_this_machine() {
+    let proxy = Fake::start(|_| Answer::new("200 OK", &[], b"content"));
+    let through = |no_proxy: &str| {
+        let variables = [
+            ("HTTP_PROXY", "http://127.0.0.1:9"),
+            ("http_proxy", &format!("http://me:pw@{}", proxy.host)),
+            ("HTTPS_PROXY", "http://127.0.0.1:9"),
+            ("NO_PROXY", no_proxy),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let options = ClientOptions {
+            proxies: variables.to_vec(),
+            retries: Some(1),
+            ..ClientOptions::default()
+        };
+        Client::with_pace(options, quick())
+    };
+    // The registry is not there: only the proxy knows it. TLS is tried before plain HTTP.
+    let repository = on(&through(""), "192.0.2.1:5000", "app");
+    assert_eq!(read(&repository, &blob(b"content"), 0).unwrap(), b"content");
+    let asked = proxy.asked("GET", "http://192.0.2.1:5000/v2/app/blobs/");
+    assert_eq!(
+        asked[0].header("proxy-authorization"),
+        Some("Basic bWU6cHc=")
+    );
+    let fake = Fake::start(|_| Answer::new("200 OK", &[], b"nearby!"));
+    let repository = on(&through(""), &fake.host, "app");
+    assert_eq!(read(&repository, &blob(b"nearby!"), 0).unwrap(), b"nearby!");
+    assert_eq!(proxy.asked("GET", "/blobs/").len(), 1);
+
+    let options = ClientOptions {
+        proxies: vec![("https_proxy".to_owned(), "http://me:pw@[".to_owned())],
+        ..ClientOptions::default()
+    };
+    let client = Client::with_pace(options, quick());
+    let error = client
+        .place(&endpoint("192.0.2.1", "app"), false)
+        .err()
+        .unwrap();
+    assert!(
+        error.to_string().contains("https_proxy") && !error.to_string().contains("pw"),
+        "{error}"
+    );
+}

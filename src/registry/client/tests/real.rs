@@ -345,3 +345,36 @@ fn tls_is_spoken_and_its_certificate_checked() {
         );
     }
 }
+
+#[test]
+fn our_certificate_is_shown() {
+    let key = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let files = tempfile::tempdir().unwrap();
+    let (pem, private) = (files.path().join("a.crt"), files.path().join("a.key"));
+    std::fs::write(&pem, key.cert.pem()).unwrap();
+    std::fs::write(&private, key.signing_key.serialize_pem()).unwrap();
+    let (shown, key) = (pem.display(), private.display());
+    let tls =
+        format!("  tls:\n    certificate: {shown}\n    key: {key}\n    clientcas: [{shown}]\n");
+    let registry = Registry::configured(&tls, |_| String::new());
+    let with = |client_certificate: Option<(std::path::PathBuf, std::path::PathBuf)>| {
+        let mut endpoint = endpoint(&registry.host, "app");
+        endpoint.insecure = false;
+        endpoint.certificates.authorities = vec![pem.clone()];
+        endpoint.certificates.client = client_certificate;
+        let read = vec![endpoint.clone()];
+        let repository = client(None).routed(
+            "app".to_owned(),
+            &Route {
+                read,
+                write: endpoint,
+            },
+        );
+        repository?.blob_size(&Digest::of(b"x"))
+    };
+    assert_eq!(with(Some((pem.clone(), private.clone()))).unwrap(), None);
+    let error = with(None).unwrap_err();
+    assert_eq!(error.kind(), Kind::Network, "{error}");
+    let error = with(Some((pem.clone(), pem.clone()))).unwrap_err();
+    assert!(error.to_string().contains("a.crt"), "{error}");
+}
