@@ -91,22 +91,41 @@ impl Auth {
             let value = bearer(token.expose())?;
             return Ok(Authorization { value, source });
         }
-        let Challenge::Bearer {
-            realm,
-            service,
-            scopes: wanted,
-        } = challenge
-        else {
-            let Some(Credential {
-                login: Login::Password { user, password },
-                ..
-            }) = &credential
-            else {
-                return Err(no_credentials(place).into());
-            };
-            let value = basic(user, password.expose())?;
-            return Ok(Authorization { value, source });
-        };
+        match challenge {
+            Challenge::Basic => {
+                let Some(Credential {
+                    login: Login::Password { user, password },
+                    ..
+                }) = &credential
+                else {
+                    return Err(no_credentials(place).into());
+                };
+                let value = basic(user, password.expose())?;
+                Ok(Authorization { value, source })
+            }
+            Challenge::Bearer {
+                realm,
+                service,
+                scopes: wanted,
+            } => {
+                let server = (realm.as_str(), service.as_deref());
+                let credential = credential.as_ref();
+                self.token(place, server, (scopes, wanted), credential, refused)
+                    .await
+            }
+        }
+    }
+
+    /// The token for `scopes` from the server (realm and service); what the host `wanted` is added
+    /// when a token without it was refused.
+    async fn token(
+        &self,
+        place: &Place,
+        (realm, service): (&str, Option<&str>),
+        (scopes, wanted): (&Scopes, &Scopes),
+        credential: Option<&Credential>,
+        refused: Option<&Authorization>,
+    ) -> Result<Authorization, Failure> {
         let slot = {
             let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(slots.entry(scopes.clone()).or_default())
@@ -124,14 +143,7 @@ impl Auth {
         }
         // The first challenge names the scope of the request that met it, perhaps another one's.
         let scopes = scopes.clone().union(&slot.extra);
-        let token = tokens::fetch(
-            place,
-            realm,
-            service.as_deref(),
-            &scopes,
-            credential.as_ref(),
-        )
-        .await?;
+        let token = tokens::fetch(place, realm, service, &scopes, credential).await?;
         let authorization = token.authorization.clone();
         slot.token = Some(token);
         Ok(authorization)

@@ -1,12 +1,14 @@
 //! A blob as a `Read`: a task of the runtime runs ahead of the reading thread by some chunks.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use tokio::sync::mpsc;
 
 use crate::error::{Error, Result};
-use crate::registry::client::blob_stream::{BlobStream, Keep};
+use crate::registry::client::blob_stream::BlobStream;
+use crate::registry::client::hosts::Shared;
 
 /// Chunks (of at most some 400 KiB) between the connection and the reader.
 const CHUNKS: usize = 16;
@@ -17,7 +19,8 @@ pub(super) struct BlobReader {
     current: Bytes,
     left: u64,
     ahead: tokio::task::AbortHandle,
-    _keep: Keep,
+    /// Keeps the runtime running.
+    _shared: Arc<Shared>,
 }
 
 impl Drop for BlobReader {
@@ -29,9 +32,9 @@ impl Drop for BlobReader {
 
 impl BlobReader {
     /// Reads `left` bytes from `stream`, which has been started.
-    pub(super) fn new(mut stream: BlobStream, left: u64, keep: Keep) -> Result<Self> {
+    pub(super) fn new(mut stream: BlobStream, left: u64, shared: Arc<Shared>) -> Result<Self> {
         let (sender, chunks) = mpsc::channel(CHUNKS);
-        let ahead = keep.runtime()?.spawn(async move {
+        let ahead = shared.runtime()?.spawn(async move {
             loop {
                 let Some(next) = stream.next().await.transpose() else {
                     return;
@@ -48,7 +51,7 @@ impl BlobReader {
             current: Bytes::new(),
             left,
             ahead: ahead.abort_handle(),
-            _keep: keep,
+            _shared: shared,
         })
     }
 }

@@ -246,6 +246,23 @@ impl Place {
                 .await
                 .unwrap_or_default(),
         };
+        Err(Failure {
+            error: self.refusal(&response, &body, at_home, authorization),
+            // A signed URL that was too old when we came is made anew by the next try.
+            again: may_pass(status) || (!at_home && matches!(status.as_u16(), 401 | 403)),
+            wish: retry_after(&response.headers),
+            status: Some(status),
+        })
+    }
+
+    /// The words for an answer that refuses.
+    fn refusal(
+        &self,
+        response: &Response,
+        body: &[u8],
+        at_home: bool,
+        authorization: Option<&Authorization>,
+    ) -> Error {
         let who = match at_home {
             true => self.host.name.clone(),
             false => format!(
@@ -254,10 +271,10 @@ impl Place {
                 self.host.name
             ),
         };
-        let why = said(&body).map_or_else(String::new, |text| format!(": {text}"));
-        let message = format!("{who} answered {status}{why}");
+        let why = said(body).map_or_else(String::new, |text| format!(": {text}"));
+        let message = format!("{who} answered {}{why}", response.status);
         let registry = self.host.registry();
-        let error = match status.as_u16() {
+        match response.status.as_u16() {
             401 | 403 if at_home => {
                 let source = authorization.map(|authorization| authorization.source.as_deref());
                 let whose = match source {
@@ -272,14 +289,7 @@ impl Place {
                 "{registry} limits how much we may ask; wait, log in (`imgctl login {registry}`) or use a mirror"
             )),
             _ => Error::new(Kind::Network, message),
-        };
-        Err(Failure {
-            error,
-            // A signed URL that was too old when we came is made anew by the next try.
-            again: may_pass(status) || (!at_home && matches!(status.as_u16(), 401 | 403)),
-            wish: retry_after(&response.headers),
-            status: Some(status),
-        })
+        }
     }
 
     /// One try at a server that learns nothing of us: by https, without credentials.

@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::image::Digest;
 use crate::registry::client::blob_stream::{Source, content_range};
 use crate::registry::client::failure::Failure;
-use crate::registry::client::place::Place;
 
 /// Bytes of one piece.
 pub(super) const PIECE: u64 = 8 << 20;
@@ -23,7 +22,6 @@ const OF_ONE_BLOB: usize = 4;
 /// Pieces that are on their way, in order.
 pub(super) struct Ahead {
     source: Source,
-    place: Place,
     doing: String,
     digest: Digest,
     size: u64,
@@ -54,7 +52,6 @@ impl Ahead {
     /// Starts fetching from `from` on; `None` when others use all the memory there is for this.
     pub(super) fn start(
         source: &Source,
-        place: &Place,
         doing: &str,
         digest: &Digest,
         from: u64,
@@ -62,7 +59,6 @@ impl Ahead {
     ) -> Option<Self> {
         let mut ahead = Self {
             source: source.clone(),
-            place: place.clone(),
             doing: doing.to_owned(),
             digest: digest.clone(),
             size,
@@ -83,15 +79,21 @@ impl Ahead {
 
     fn refill(&mut self) {
         while self.pending.len() < OF_ONE_BLOB && self.frontier < self.size {
-            let Ok(permit) = self.place.shared.pieces.clone().try_acquire_owned() else {
+            let Ok(permit) = self
+                .source
+                .place()
+                .shared
+                .pieces
+                .clone()
+                .try_acquire_owned()
+            else {
                 return;
             };
             let (from, to) = (self.frontier, (self.frontier + PIECE).min(self.size));
-            let (source, place) = (self.source.clone(), self.place.clone());
-            let (doing, digest, size) = (self.doing.clone(), self.digest.clone(), self.size);
-            let task = tokio::spawn(async move {
-                piece(&source, &place, &doing, &digest, from, to, size).await
-            });
+            let (source, size) = (self.source.clone(), self.size);
+            let (doing, digest) = (self.doing.clone(), self.digest.clone());
+            let task =
+                tokio::spawn(async move { piece(&source, &doing, &digest, from, to, size).await });
             self.pending.push_back(Pending { task, permit });
             self.frontier = to;
         }
@@ -122,7 +124,6 @@ impl Ahead {
 /// Fetches bytes `from..to`.
 async fn piece(
     source: &Source,
-    place: &Place,
     doing: &str,
     digest: &Digest,
     from: u64,
@@ -131,12 +132,12 @@ async fn piece(
 ) -> Result<VecDeque<Bytes>, Failure> {
     let mut chunks = VecDeque::new();
     let mut position = from;
+    let place = source.place();
     let mut tries = place.tries();
     while position < to {
         let before = position;
         let fetched = fetch(
             source,
-            place,
             doing,
             digest,
             (&mut position, to, size),
@@ -154,7 +155,6 @@ async fn piece(
 
 async fn fetch(
     source: &Source,
-    place: &Place,
     doing: &str,
     digest: &Digest,
     (position, to, size): (&mut u64, u64, u64),
@@ -169,7 +169,7 @@ async fn fetch(
         return Err(Error::bad_content("other bytes came than were asked for").into());
     }
     while *position < to {
-        let Some(bytes) = response.chunk(place.shared.pace.silence).await? else {
+        let Some(bytes) = response.chunk(source.place().shared.pace.silence).await? else {
             return Err(Failure::passing(Error::bad_content(
                 "a range ended too early",
             )));

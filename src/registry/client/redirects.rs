@@ -4,7 +4,7 @@
 //! nowhere else; once a request has left it, even the way back goes without.
 
 use http::header;
-use reqwest::Url;
+use reqwest::{Body, Url};
 
 use crate::error::{Error, Kind, Result};
 use crate::registry::client::auth::Authorization;
@@ -31,23 +31,12 @@ impl Place {
         let mut at_home = true;
         loop {
             at_home &= url.origin() == home.origin();
-            let mut request = http::Request::builder()
-                .method(&ask.method)
-                .uri(url.as_str());
-            if let Some(headers) = request.headers_mut() {
-                headers.clone_from(&ask.headers);
-                if let Some(authorization) = authorization.filter(|_| at_home) {
-                    headers.insert(header::AUTHORIZATION, authorization.value.clone());
-                }
-            }
             let (body, activity) = match stream.take() {
                 Some(stream) => (stream.body, Some(stream.activity)),
                 None => (ask.body.clone().into(), None),
             };
             let streamed = activity.is_some();
-            let request = request
-                .body(body)
-                .map_err(|_| Error::bad_content("the request's address cannot be used"))?;
+            let request = request(ask, &url, authorization.filter(|_| at_home), body)?;
             let connection = self.connection(&url, home)?;
             let response = carry(
                 &connection,
@@ -133,4 +122,24 @@ impl Place {
         )
         .into()
     }
+}
+
+fn request(
+    ask: &Ask,
+    url: &Url,
+    authorization: Option<&Authorization>,
+    body: Body,
+) -> Result<http::Request<Body>> {
+    let mut request = http::Request::builder()
+        .method(&ask.method)
+        .uri(url.as_str());
+    if let Some(headers) = request.headers_mut() {
+        headers.clone_from(&ask.headers);
+        if let Some(authorization) = authorization {
+            headers.insert(header::AUTHORIZATION, authorization.value.clone());
+        }
+    }
+    request
+        .body(body)
+        .map_err(|_| Error::bad_content("the request's address cannot be used"))
 }

@@ -3,8 +3,8 @@
 //!
 //! The calling thread opens the source, a thread of the runtime reads it, a task sends it.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::image::{Descriptor, Digest};
 use crate::registry::client::challenge::Scopes;
 use crate::registry::client::failure::Failure;
-use crate::registry::client::http::Response;
+use crate::registry::client::http::{Response, Stream};
 use crate::registry::client::place::{Address, Ask, Place};
 use crate::registry::client::retry::Tries;
 use crate::registry::client::upload_body;
@@ -99,23 +99,28 @@ impl<'a> Upload<'a> {
             }
             there => there?,
         };
-        if there.is_some() {
-            return Ok(Pushed::Existed);
+        match there {
+            Some(_) => Ok(Pushed::Existed),
+            None => upload.bring(&donors),
         }
+    }
+
+    /// Mounts it from one of `donors`, else uploads it.
+    fn bring(&mut self, donors: &[&str]) -> Result<Pushed> {
         let mut session = None;
-        for donor in &donors {
+        for donor in donors {
             if let Some(abandoned) = session.take() {
-                upload.cancel(&abandoned);
+                self.cancel(&abandoned);
             }
-            match place.shared.run(upload.mount(donor))? {
+            match self.place.shared.run(self.mount(donor))? {
                 Mount::Done => return Ok(Pushed::Mounted),
                 Mount::Session(begun) => session = Some(begun),
                 Mount::Refused => {}
             }
         }
-        let result = upload.upload(&mut session);
+        let result = self.upload(&mut session);
         if let (Err(_), Some(session)) = (&result, &session) {
-            upload.cancel(session);
+            self.cancel(session);
         }
         result.map(|()| Pushed::Uploaded)
     }
@@ -287,25 +292,9 @@ impl<'a> Upload<'a> {
         let reader = (self.open)(start)?;
         let shared = &self.place.shared;
         let (stream, local) = upload_body::stream(shared, reader, length)?;
-        let activity = std::sync::Arc::clone(&stream.activity);
-        let answer = shared.runtime()?.block_on(async {
-            let mut answer = std::pin::pin!(self.place.attempt(&ask, Some(stream)));
-            let mut told = self.told;
-            loop {
-                let answered = tokio::time::timeout(TELL, &mut answer).await;
-                let reached = start + activity.sent.load(Ordering::Relaxed);
-                if reached > told {
-                    (self.sent)(reached - told);
-                    told = reached;
-                }
-                if let Ok(answer) = answered {
-                    return (answer, told);
-                }
-            }
-        });
-        self.told = answer.1;
-        self.went = activity.sent.load(Ordering::Relaxed);
-        let response = answer.0.map_err(|failure| {
+        let runtime = shared.runtime()?;
+        let answer = runtime.block_on(self.watched(&ask, stream, start));
+        let response = answer.map_err(|failure| {
             match local.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(ours) => ours.into(),
                 None => failure,
@@ -319,8 +308,28 @@ impl<'a> Upload<'a> {
             ))));
         }
         session.offset = offset;
-        session.url = shared.runtime()?.block_on(self.next_url(&response))?;
+        session.url = runtime.block_on(self.next_url(&response))?;
         Ok(())
+    }
+
+    /// Sends a stream that begins at byte `start` of the blob, and tells how far it is.
+    async fn watched(
+        &mut self,
+        ask: &Ask,
+        stream: Stream,
+        start: u64,
+    ) -> Result<Response, Failure> {
+        let place = self.place;
+        let activity = Arc::clone(&stream.activity);
+        let mut answer = std::pin::pin!(place.attempt(ask, Some(stream)));
+        loop {
+            let answered = tokio::time::timeout(TELL, &mut answer).await;
+            self.went = activity.sent.load(Ordering::Relaxed);
+            self.tell(start + self.went);
+            if let Ok(answer) = answered {
+                return answer;
+            }
+        }
     }
 
     fn tell(&mut self, reached: u64) {
