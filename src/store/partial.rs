@@ -32,6 +32,8 @@ pub(crate) struct Partial {
     size: u64,
     /// Bytes that are here.
     length: u64,
+    /// Where the rest comes from has failed.
+    is_cut: bool,
     write_back: WriteBack,
     /// Says that we are alive.
     _alive: Lock,
@@ -64,6 +66,7 @@ impl Store {
             digest: digest.clone(),
             size,
             length,
+            is_cut: false,
             write_back: WriteBack::new(self.is_synced()),
             _alive: alive,
         };
@@ -106,9 +109,16 @@ impl Store {
         size: u64,
         rest: &OpenRest<'_>,
     ) -> Result<bool> {
-        let Some(mut partial) = self.partial(digest, size)? else {
+        let Some(partial) = self.partial(digest, size)? else {
             return Ok(false);
         };
+        self.finish_partial(partial, rest)?;
+        Ok(true)
+    }
+
+    /// The same for a blob whose download is claimed, whatever of it is here.
+    pub(crate) fn finish_partial(&self, mut partial: Partial, rest: &OpenRest<'_>) -> Result<()> {
+        let digest = partial.digest.clone();
         loop {
             let resumed = partial.length > 0;
             let mut hasher = Hasher::with(digest.algorithm());
@@ -116,8 +126,8 @@ impl Store {
             blobs::copy_hashed(&mut reader, &mut hasher, &mut io::sink())
                 .map_err(|error| error.context(format!("cannot download blob {digest}")))?;
             let computed = hasher.finish();
-            if computed == *digest {
-                break;
+            if computed == digest {
+                return self.commit_partial(partial);
             }
             partial.restart()?;
             if !resumed {
@@ -127,8 +137,6 @@ impl Store {
             }
             tracing::warn!("what was here of blob {digest} was damaged; it is downloaded anew");
         }
-        self.commit_partial(partial)?;
-        Ok(true)
     }
 }
 
@@ -136,6 +144,11 @@ impl Partial {
     /// Bytes that are here already.
     pub(crate) fn length(&self) -> u64 {
         self.length
+    }
+
+    /// Whether the last thing that happened was a failure of where the rest comes from.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Forgets what is here.
@@ -193,9 +206,15 @@ impl PartialReader<'_, '_> {
             Some(rest) => rest,
             // A whole blob needs no request.
             None if self.position == partial.size && self.position > 0 => return Ok(0),
-            none => none.insert((self.open)(self.position)?),
+            none => {
+                let opened = (self.open)(self.position);
+                partial.is_cut = opened.is_err();
+                none.insert(opened?)
+            }
         };
-        let count = rest.read(buffer)?;
+        let read = rest.read(buffer);
+        partial.is_cut = read.is_err();
+        let count = read?;
         let length = partial.length + count as u64;
         if length > partial.size || (count == 0 && length < partial.size) {
             let relation = if count == 0 { "fewer" } else { "more" };

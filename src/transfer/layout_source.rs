@@ -72,7 +72,7 @@ impl LayoutSource {
         ];
         let count = if *digest == self.root.digest { 3 } else { 2 };
         let mut opened = Err(Error::not_found(format!("blob {digest} is not there")));
-        for name in &names[3 - count..] {
+        for name in &names[..count] {
             opened = self.directory.open_file(Path::new(name));
             if !matches!(&opened, Err(error) if error.kind() == Kind::NotFound) {
                 break;

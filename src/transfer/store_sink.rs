@@ -211,7 +211,7 @@ struct Downloads<'a> {
     moved: &'a (dyn Fn(u64) + Sync),
     /// Blobs that were not here before.
     brought: Mutex<HashSet<Digest>>,
-    /// What an earlier attempt left was damaged and is gone: worth another try.
+    /// What an earlier attempt left may have been the cause of a failure: worth another try.
     retry: Mutex<bool>,
 }
 
@@ -225,11 +225,20 @@ impl LayerBlobs for Downloads<'_> {
         let rest = |offset| counted(self.source.open(&layer.blob, offset)?, self.moved);
         let consumed = consume(&mut partial.reader(&rest));
         if let Err(error) = consumed {
-            if error.kind() == Kind::BadContent {
-                partial.restart()?;
-                *lock(&self.retry) |= is_resumed;
+            let is_about_content = matches!(error.kind(), Kind::BadContent | Kind::Failed);
+            if partial.is_cut() || !is_about_content {
+                return Err(error);
             }
-            return Err(error);
+            // A blob of other content fails in many ways; its digest tells that it is one.
+            return Err(match self.store.finish_partial(partial, &rest) {
+                Ok(()) => {
+                    lock(&self.brought).insert(digest.clone());
+                    *lock(&self.retry) |= is_resumed;
+                    error
+                }
+                Err(cause) if cause.kind() == Kind::BadContent => cause,
+                Err(_) => error,
+            });
         }
         self.store
             .commit_partial(partial)
