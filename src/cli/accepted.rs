@@ -66,6 +66,7 @@ const VERBS: &[(&str, &[Flag])] = &[
     ("load", &[flag("signature-policy", Value, NO_SIGNATURES)]),
     ("pull", PULL),
     ("copy", PULL),
+    ("push", PUSH),
     (
         "save",
         &[
@@ -87,6 +88,15 @@ const VERBS: &[(&str, &[Flag])] = &[
 const PULL: &[Flag] = &[
     flag("disable-content-trust", MaybeBool, NO_SIGNATURES),
     flag("remove-signatures", MaybeBool, NO_SIGNATURES),
+];
+
+const PUSH: &[Flag] = &[
+    flag("signature-policy", Value, NO_SIGNATURES),
+    flag("disable-content-trust", MaybeBool, NO_SIGNATURES),
+    short(
+        'D',
+        flag("disable-compression", MaybeBool, "use --compression none"),
+    ),
 ];
 
 const BUILD: &[Flag] = &[

@@ -38,6 +38,10 @@ pub(crate) struct PushFlags {
     #[arg(long, value_name = "FILE")]
     pub(crate) digestfile: Option<PathBuf>,
 
+    /// Push no signatures (none are ever part of what is pushed: for scripts)
+    #[arg(long, hide = true)]
+    pub(crate) remove_signatures: bool,
+
     /// Blobs sent at the same time
     #[arg(long, value_name = "N", default_value_t = crate::transfer::engine::JOBS)]
     pub(crate) jobs: usize,

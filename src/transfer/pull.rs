@@ -11,6 +11,7 @@ use crate::progress::Reporter;
 use crate::registry::Client;
 use crate::store::{Named, Store};
 use crate::transfer::engine::{self, JOBS, Moved};
+use crate::transfer::known_blobs::KnownBlobs;
 use crate::transfer::plan::{Plan, Platforms, Selection};
 use crate::transfer::registry_source::RegistrySource;
 use crate::transfer::source::{ImageSource, SourceDocument};
@@ -208,6 +209,11 @@ fn pull_one(
     let plan = Plan::read(&source, &selection, options.jobs)?;
     let sink = StoreSink::new(store, std::slice::from_ref(reference)).unpacking(options.unpack);
     let copied = engine::copy_plan(&source, &sink, &plan, options.jobs, reporter)?;
+    // A push to that registry can have them mounted; not knowing costs no more than an upload.
+    let digests = plan.blobs.iter().map(|blob| &blob.digest);
+    if let Err(error) = KnownBlobs::of(store).remember(reference, digests) {
+        tracing::debug!("cannot remember what {reference} has: {error}");
+    }
     Ok(Pulled {
         reference: reference.clone(),
         id: copied.config.or_else(|| id_of(store, &copied.root)),

@@ -90,7 +90,7 @@ impl<'a> PushSource<'a> {
             "{what} {digest} of {} is not in the store",
             self.name
         ))
-        .hint("pull, load or build the image again")
+        .hint("pull the image with --all-platforms, or push with --platform what is there")
     }
 }
 
