@@ -55,6 +55,8 @@ pub(crate) struct ResolvedImage {
     pub(crate) is_whole: bool,
     /// Configs and layers, each once, in the order of the manifests.
     pub(crate) blobs: Vec<Descriptor>,
+    /// The configs among them, which the store has.
+    pub(crate) configs: Vec<Digest>,
     pub(crate) origin: Origin,
 }
 
@@ -186,6 +188,7 @@ impl Resolver<'_> {
             platforms: parts.platforms,
             is_whole: self.all,
             blobs: parts.blobs,
+            configs: parts.configs,
             origin,
         })
     }
@@ -309,6 +312,7 @@ impl Resolver<'_> {
                 ));
             }
             parts.platforms.push((platform, digest.clone()));
+            parts.configs.push(manifest.config.digest.clone());
         }
         for blob in std::iter::once(manifest.config).chain(manifest.layers) {
             // Layers that must not be distributed stay where their URLs say.
@@ -385,6 +389,7 @@ struct Parts {
     documents: Vec<RawDocument>,
     platforms: Vec<(Platform, Digest)>,
     blobs: Vec<Descriptor>,
+    configs: Vec<Digest>,
 }
 
 impl Parts {

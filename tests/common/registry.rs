@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 /// The user and the password of registries that ask for one.
 pub(crate) const USER: &str = "me";
@@ -15,7 +16,11 @@ pub(crate) struct Registry {
     child: Child,
     /// `127.0.0.1:PORT`.
     pub(crate) host: String,
-    directory: tempfile::TempDir,
+    /// The root of its tree.
+    data: std::path::PathBuf,
+    _directory: tempfile::TempDir,
+    /// What it has said so far.
+    log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Drop for Registry {
@@ -28,12 +33,17 @@ impl Drop for Registry {
 impl Registry {
     /// One that lets everybody in, by plain HTTP.
     pub(crate) fn start() -> Self {
-        Self::configured("", "")
+        Self::configured("", "", None)
+    }
+
+    /// One that serves a tree that is there already.
+    pub(crate) fn over(tree: &Path) -> Self {
+        Self::configured("", "", Some(tree))
     }
 
     /// One that wants [`USER`] and [`PASSWORD`], by plain HTTP.
     pub(crate) fn with_login() -> Self {
-        Self::configured("", HTPASSWD)
+        Self::configured("", HTPASSWD, None)
     }
 
     /// One that wants a login, by TLS with these PEM files.
@@ -43,16 +53,17 @@ impl Registry {
             certificate.display(),
             key.display()
         );
-        Self::configured(&tls, HTPASSWD)
+        Self::configured(&tls, HTPASSWD, None)
     }
 
-    fn configured(http: &str, htpasswd: &str) -> Self {
+    fn configured(http: &str, htpasswd: &str, tree: Option<&Path>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
+        let data = tree.map_or_else(|| path.join("data"), Path::to_owned);
         let mut configuration = format!(
             "version: 0.1\nlog:\n  level: info\n  formatter: json\nstorage:\n  delete:\n    \
              enabled: true\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:0\n{http}",
-            path.join("data").display(),
+            data.display(),
         );
         if !htpasswd.is_empty() {
             let file = path.join("htpasswd");
@@ -82,16 +93,45 @@ impl Registry {
             })
             .expect("docker-registry does not start");
         // It stops when nobody reads what it says.
-        std::thread::spawn(move || lines.for_each(drop));
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let said = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                said.lock().unwrap().push(line);
+            }
+        });
         Self {
             child,
             host,
-            directory,
+            data,
+            _directory: directory,
+            log,
         }
+    }
+
+    /// The paths of blobs that were asked for (GET), as often as they were; forgets them.
+    pub(crate) fn blobs_read(&self) -> Vec<String> {
+        // The log comes a moment after the answer.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let lines = std::mem::take(&mut *self.log.lock().unwrap());
+        let member = |line: &str, name: &str| {
+            let start = line.split_once(&format!("\"{name}\":\""))?.1;
+            Some(start.split('"').next()?.to_owned())
+        };
+        let answered = lines
+            .iter()
+            .filter(|line| line.contains("response completed"));
+        let mut blobs: Vec<String> = answered
+            .filter(|line| member(line, "http.request.method").as_deref() == Some("GET"))
+            .filter_map(|line| member(line, "http.request.uri"))
+            .filter(|path| path.contains("/blobs/sha256:"))
+            .collect();
+        blobs.sort();
+        blobs
     }
 
     /// The tree it serves, in docker-distribution's layout.
     pub(crate) fn data(&self) -> std::path::PathBuf {
-        self.directory.path().join("data")
+        self.data.clone()
     }
 }

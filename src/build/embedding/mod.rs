@@ -235,11 +235,11 @@ impl Embedding {
     }
 }
 
-/// Documents are found again offline as long as the layers are: the digests that a layer's cache
-/// record keeps beside the layer itself.
+/// What is needed to resolve an image again offline, beside its layers: documents and configs.
 fn documents_of(image: &ResolvedImage) -> impl Iterator<Item = crate::image::Digest> {
     let documents = image.documents.iter();
-    documents.map(|document| document.descriptor.digest.clone())
+    let documents = documents.map(|document| &document.descriptor.digest);
+    documents.chain(&image.configs).cloned()
 }
 
 /// Shared with the threads that write layers.

@@ -41,6 +41,7 @@ fn image(name: &str, layers: &[&str], is_index: bool) -> ResolvedImage {
         platforms: vec![(Platform::host(), digest)],
         is_whole: false,
         blobs: layers.iter().map(blob).collect(),
+        configs: Vec::new(),
         origin: Origin::Store,
     }
 }
