@@ -185,7 +185,7 @@ fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()
                 ]),
             );
         }
-        let text = engine.render(name, &item.data).map_err(failed)?;
+        let text = parted(engine.render(name, &item.data).map_err(failed)?);
         size = size.saturating_add(text.len());
         if size > MOST_RENDERED {
             return Err(Error::bad_content(format!(
@@ -203,6 +203,27 @@ fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()
     texts.sort_by(|a, b| a.path.cmp(&b.path));
     all.append(&mut texts);
     Ok(())
+}
+
+/// Helm parts documents at `---` whatever follows on the line; YAML wants a space or the line's end.
+fn parted(text: String) -> String {
+    let glued = |line: &str| {
+        let rest = line.strip_prefix("---");
+        rest.is_some_and(|rest| rest.starts_with(|c: char| c != '-' && !c.is_whitespace()))
+    };
+    if !text.lines().any(glued) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for line in text.split_inclusive('\n') {
+        if glued(line) {
+            out.push_str("---\n");
+            out.push_str(&line[3..]);
+        } else {
+            out.push_str(line);
+        }
+    }
+    out
 }
 
 /// A fault as an error: the place first, who included it after.

@@ -13,6 +13,7 @@ pub(super) mod objects;
 mod print;
 mod printf;
 mod resolve;
+mod source;
 mod value;
 mod yaml;
 
@@ -218,7 +219,7 @@ fn parse(name: &str, text: &str) -> Result<Parsed, Fault> {
         name: name.to_owned(),
         text: text.to_owned(),
     });
-    let (body, defined) = Parser::new(text, "{{", "}}")
+    let (body, defined) = Parser::new(&source::adapted(text), "{{", "}}")
         .and_then(Parser::parse)
         .map_err(|error| match error {
             TemplateError::Parse {

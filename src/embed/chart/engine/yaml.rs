@@ -39,7 +39,7 @@ fn node(
             let members = map.members();
             for (index, (key, item)) in members.iter().enumerate() {
                 begin(out, indent, place, index);
-                out.push_str(&scalar(key, true, indent));
+                out.push_str(&scalar(key, None, indent));
                 out.push(':');
                 node(out, item, indent + 2, Place::Member, depth - 1)?;
             }
@@ -62,7 +62,8 @@ fn node(
                 out.push(' ');
             }
             // A block text's lines stand one step below the collection that holds it.
-            out.push_str(&leaf(other, indent, depth)?);
+            let column = column(out);
+            out.push_str(&leaf(other, indent, column, depth)?);
             out.push('\n');
         }
     }
@@ -81,13 +82,13 @@ fn begin(out: &mut String, indent: usize, place: Place, index: usize) {
     }
 }
 
-fn leaf(value: &Value, indent: usize, depth: usize) -> Result<String, String> {
+fn leaf(value: &Value, indent: usize, column: usize, depth: usize) -> Result<String, String> {
     Ok(match value {
         Value::Nil => "null".to_owned(),
         Value::Bool(bool) => bool.to_string(),
         Value::Int(int) => int.to_string(),
         Value::Float(number) => number_text(*number),
-        Value::Text(text) => scalar(text, false, indent),
+        Value::Text(text) => scalar(text, Some(column), indent),
         Value::Bytes(bytes) => base64::engine::general_purpose::STANDARD.encode(bytes),
         Value::List(_) => "[]".to_owned(),
         Value::Map(_) => "{}".to_owned(),
@@ -110,26 +111,79 @@ fn number_text(number: f64) -> String {
     }
 }
 
-/// A text as a plain, quoted or block scalar. A block's lines are indented by `indent`, at least 2.
-fn scalar(text: &str, key: bool, indent: usize) -> String {
+/// The column, in characters, at which the next one is written.
+fn column(out: &str) -> usize {
+    let line = out.rsplit('\n').next().unwrap_or(out);
+    line.chars().count()
+}
+
+/// A text as a plain, quoted or block scalar. `column` is where it begins, `None` for a key, which is
+/// never folded; its further lines are indented by `indent`.
+fn scalar(text: &str, column: Option<usize>, indent: usize) -> String {
     let analysis = Analysis::of(text);
-    let plain = super::resolve::is_text(text);
-    if text.contains('\n') && !key && analysis.block {
+    let is_text = super::resolve::is_text(text);
+    if text.contains('\n') && column.is_some() && analysis.block {
         return literal(text, indent.max(2));
     }
-    if text.contains('\n') {
-        return double_quoted(text);
+    let folded = |inner: String, style| match column {
+        Some(column) => fold(&inner, style, column, indent),
+        None => inner,
+    };
+    if is_text && !text.contains('\n') {
+        if analysis.plain {
+            return folded(text.to_owned(), Style::Plain);
+        }
+        if analysis.single {
+            let inner = folded(text.replace('\'', "''"), Style::Single);
+            return format!("'{inner}'");
+        }
     }
-    if !plain {
-        return double_quoted(text);
+    format!("\"{}\"", folded(escaped(text), Style::Double))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Style {
+    Plain,
+    Single,
+    Double,
+}
+
+/// Breaks a scalar at the first space beyond column 80 of each line (libyaml's `best_width`).
+fn fold(inner: &str, style: Style, column: usize, indent: usize) -> String {
+    const WIDTH: usize = 80;
+    let mut column = column + usize::from(style != Style::Plain);
+    if column + inner.len() <= WIDTH {
+        return inner.to_owned();
     }
-    if !text.is_empty() && analysis.plain {
-        text.to_owned()
-    } else if analysis.single {
-        format!("'{}'", text.replace('\'', "''"))
-    } else {
-        double_quoted(text)
+    let mut out = String::with_capacity(inner.len() + inner.len() / 40);
+    let mut after_space = false;
+    let mut characters = inner.chars().peekable();
+    let mut first = true;
+    while let Some(c) = characters.next() {
+        let next = characters.peek().copied();
+        let within = style == Style::Plain || (!first && next.is_some());
+        first = false;
+        let next_is_space = next == Some(' ');
+        let breaks = c == ' '
+            && !after_space
+            && column > WIDTH
+            && within
+            && (style == Style::Double || !next_is_space);
+        after_space = c == ' ';
+        if breaks {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            column = indent;
+            if style == Style::Double && next_is_space {
+                out.push('\\');
+                column += 1;
+            }
+        } else {
+            out.push(c);
+            column += 1;
+        }
     }
+    out
 }
 
 /// Which styles a text allows (libyaml's analysis of a scalar).
@@ -207,9 +261,9 @@ fn literal(text: &str, indent: usize) -> String {
     out
 }
 
-fn double_quoted(text: &str) -> String {
+/// The inside of a double-quoted scalar.
+fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
     for c in text.chars() {
         match c {
             '"' => out.push_str("\\\""),
@@ -231,7 +285,6 @@ fn double_quoted(text: &str) -> String {
             c => out.push_str(&format!("\\u{:04X}", u32::from(c))),
         }
     }
-    out.push('"');
     out
 }
 

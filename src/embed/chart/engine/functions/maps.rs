@@ -89,12 +89,13 @@ fn merge_into(target: &Map, source: &Map, overwrite: bool, depth: usize) -> Resu
     }
     for (key, theirs) in source.members() {
         match (target.get(&key), &theirs) {
+            // As mergo: nothing overwrites when asked to, but does not fill a gap.
+            (_, Value::Nil) if !overwrite => {}
             (Some(Value::Map(mine)), Value::Map(inner)) => {
                 merge_into(&mine, inner, overwrite, depth - 1)?;
             }
-            // mergo takes an empty value for a missing one, on both sides.
-            (Some(mine), _) if mine.is_true() && !(overwrite && theirs.is_true()) => {}
-            (Some(_), _) if !theirs.is_true() && !overwrite => {}
+            // An empty value counts as missing.
+            (Some(mine), _) if mine.is_true() && !overwrite => {}
             _ => target.set(&key, theirs),
         }
     }

@@ -46,8 +46,36 @@ pub(super) const GROUP: Group = &[
 ];
 
 fn compiled(pattern: &str) -> Result<Regex, String> {
-    RegexBuilder::new(pattern)
+    RegexBuilder::new(&adapted(pattern))
         .size_limit(1 << 20)
         .build()
         .map_err(|error| error.to_string())
+}
+
+/// Go takes a dash after a class within brackets as itself: `[\w-.]`.
+fn adapted(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut inside = false;
+    let mut after_class = false;
+    let mut characters = pattern.chars();
+    while let Some(c) = characters.next() {
+        let class = after_class;
+        after_class = false;
+        match c {
+            '\\' => {
+                out.push(c);
+                if let Some(escaped) = characters.next() {
+                    out.push(escaped);
+                    after_class = inside && "wWdDsS".contains(escaped);
+                }
+                continue;
+            }
+            '[' => inside = true,
+            ']' => inside = false,
+            '-' if class => out.push('\\'),
+            _ => {}
+        }
+        out.push(c);
+    }
+    out
 }
