@@ -3,6 +3,7 @@
 mod access;
 mod fake;
 mod faults;
+mod own;
 mod real;
 mod uploads;
 

@@ -212,7 +212,7 @@ fn our_own_trouble_is_not_the_networks() {
 }
 
 /// A line to `host` that breaks every time so many bytes have gone towards it.
-fn breaking_line(host: &str, after: u64) -> (String, Arc<AtomicU64>) {
+pub(super) fn breaking_line(host: &str, after: u64) -> (String, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let breaks = Arc::new(AtomicU64::new(0));
