@@ -91,7 +91,6 @@ const PULL: &[Flag] = &[
 ];
 
 const PUSH: &[Flag] = &[
-    flag("signature-policy", Value, NO_SIGNATURES),
     flag("disable-content-trust", MaybeBool, NO_SIGNATURES),
     short(
         'D',
