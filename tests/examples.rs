@@ -1,5 +1,6 @@
-//! Every folder of `Kubefile.examples` and `images` builds, says what it is for, and names only
-//! scripts that it brings. Binaries that `fetch` would download are stood in for.
+//! Every folder of `Kubefile.examples` and `images` builds with its container images inside, says
+//! what it is for, and names only scripts that it brings. Binaries that `fetch` would download are
+//! stood in for, and so are the container images, in a registry that stands in for the public ones.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
@@ -8,6 +9,7 @@ mod common;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use common::registry::Registry;
 use common::{Ran, TestEnv, repository, tool};
 
 /// Programs that `fetch` scripts put in place, made up so that no network is needed.
@@ -65,9 +67,75 @@ fn prepare(env: &TestEnv, folder: &Path) -> PathBuf {
     copy
 }
 
+/// A registry that is asked instead of the public ones, and one small image to put into it.
+struct Mirror {
+    registry: Registry,
+    configuration: PathBuf,
+    image: String,
+}
+
+impl Mirror {
+    fn new(env: &TestEnv) -> Self {
+        let registry = Registry::start();
+        let entry = |prefix: &str| {
+            format!(
+                "[[registry]]\nprefix = \"{prefix}\"\nlocation = \"{}\"\ninsecure = true\n",
+                registry.host
+            )
+        };
+        let configuration = ["docker.io", "registry.k8s.io", "quay.io"]
+            .map(entry)
+            .concat();
+        let configuration = env.write("registries.conf", configuration);
+        let context = env.context("small", "FROM scratch\nCOPY f /f\n", &[("f", "x")]);
+        env.build("localhost/small", &context);
+        let layout = env.root().join("store");
+        Self {
+            registry,
+            configuration,
+            image: format!("oci:{}:localhost/small:latest", layout.display()),
+        }
+    }
+
+    /// `imgctl build` that knows no other registry.
+    fn build(&self, env: &TestEnv, arguments: &[&str]) -> Ran {
+        let mut command = env.command(["build"]);
+        command.args(arguments);
+        command.env("CONTAINERS_REGISTRIES_CONF", &self.configuration);
+        Ran::new(command).ok()
+    }
+
+    /// Makes every image that a context names; gives their repositories and tags.
+    fn fill(&self, env: &TestEnv, context: &str) -> Vec<(String, String)> {
+        let report = self
+            .build(env, &["--images-report", "--json", context])
+            .json();
+        let images = report["images"].as_array().unwrap().iter();
+        let made = images.map(|image| {
+            let name = image["name"].as_str().unwrap();
+            let repository = image["repository"].as_str().unwrap().to_owned();
+            let tag = name.rsplit(':').next().unwrap().to_owned();
+            let to = format!("docker://{}/{repository}:{tag}", self.registry.host);
+            let arguments = ["copy", "-q", "--dest-tls-verify=false", &self.image, &to];
+            Ran::new(tool("skopeo", arguments)).ok();
+            (repository, tag)
+        });
+        made.collect()
+    }
+}
+
+/// How many container images the examples that have some name.
+const IMAGES: [(&str, usize); 4] = [
+    ("app-helm", 1),
+    ("app-manifests", 2),
+    ("k3s", 2),
+    ("kubernetes", 7),
+];
+
 #[test]
-fn every_example_builds_and_brings_the_scripts_that_it_names() {
+fn every_example_builds_and_brings_the_scripts_and_images_that_it_names() {
     let env = TestEnv::new();
+    let mirror = Mirror::new(&env);
     for folder in folders("Kubefile.examples")
         .into_iter()
         .chain(folders("images"))
@@ -75,7 +143,21 @@ fn every_example_builds_and_brings_the_scripts_that_it_names() {
         let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
         assert!(folder.join("README.md").exists(), "{name} has no README.md");
         let context = prepare(&env, &folder);
-        env.build(&name, &context);
+        let path = context.to_str().unwrap();
+        let images = mirror.fill(&env, path);
+        let expected = IMAGES.iter().find(|(example, _)| *example == name);
+        assert_eq!(
+            images.len(),
+            expected.map_or(0, |(_, count)| *count),
+            "{name}: {images:?}"
+        );
+        mirror.build(&env, &["-t", &name, path]);
+        for (repository, tag) in images {
+            let tags =
+                format!("registry/docker/registry/v2/repositories/{repository}/_manifests/tags");
+            let link = format!("{name}:/{tags}/{tag}/current/link");
+            env.imgctl(["cat", &link]).ok();
+        }
 
         let config = env.config(&name);
         let labels = config["config"]["Labels"]

@@ -88,3 +88,105 @@ fn images_that_cannot_be_had_fail_the_build_unless_none_are_wanted() {
     build(&env, "cluster", &context, &["--save-image=false"]).ok();
     assert!(registry_layers(&env, "cluster").is_empty());
 }
+
+/// A chart whose one template takes the image from its values.
+const TEMPLATE: &str = "kind: Pod\nspec:\n  containers:\n  - image: {{ .Values.image.repository }}:{{ .Values.image.tag }}\n";
+
+fn chart(name: &str) -> Vec<(String, String)> {
+    let head = format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n");
+    let values = format!("image:\n  repository: quay.io/team/{name}\n  tag: v1\n");
+    let hook = "kind: Pod\nmetadata: {annotations: {helm.sh/hook: test}}\nspec:\n  containers: [{image: 'quay.io/team/test:v1'}]\n";
+    [
+        ("Chart.yaml", &*head),
+        ("values.yaml", &values),
+        ("templates/pod.yaml", TEMPLATE),
+        ("templates/tests/test.yaml", hook),
+    ]
+    .map(|(file, text)| (file.to_owned(), text.to_owned()))
+    .to_vec()
+}
+
+/// Names in the report, with their places; no registry is asked.
+fn report(env: &TestEnv, arguments: &[&str]) -> Vec<String> {
+    let flags = ["build", "--images-report", "--json"];
+    let report = env.imgctl(flags.iter().chain(arguments)).ok().json();
+    let images = report["images"].as_array().unwrap().iter();
+    let told = images.map(|image| {
+        let places = image["places"].as_array().unwrap().iter();
+        let places: Vec<String> = places
+            .map(|place| format!("{}:{}", place["file"].as_str().unwrap(), place["line"]))
+            .collect();
+        format!("{} {}", image["name"].as_str().unwrap(), places.join(" "))
+    });
+    told.collect()
+}
+
+#[test]
+fn charts_are_rendered_with_their_values() {
+    let env = TestEnv::new();
+    // Nothing is to be had anywhere: the report is about names.
+    let nowhere = "[[registry]]\nprefix = \"quay.io\"\nblocked = true\n\nlocation = \"quay.io\"\n";
+    env.write(".config/containers/registries.conf", nowhere);
+    let context = env.context("context", "FROM scratch\nCOPY . .\n", &[]);
+    for (file, text) in chart("web") {
+        env.write(format!("context/charts/some-directory/{file}"), text);
+    }
+    for (file, text) in chart("packed") {
+        env.write(format!("packed/{file}"), text);
+    }
+    let archive = context.join("charts/packed-1.0.0.tgz");
+    let pack = ["czf", archive.to_str().unwrap(), "packed"];
+    let mut tar = crate::common::tool("tar", pack);
+    tar.current_dir(env.path(""));
+    crate::common::Ran::new(tar).ok();
+    let path = context.to_str().unwrap();
+    let in_directory = "charts/some-directory: web/templates";
+    let in_archive = "charts/packed-1.0.0.tgz: packed/templates";
+    let tests = format!(
+        "quay.io/team/test:v1 {in_archive}/tests/test.yaml:4 {in_directory}/tests/test.yaml:4"
+    );
+    let expected = |packed: &str, web: &str| {
+        vec![
+            format!("quay.io/team/packed:{packed} {in_archive}/pod.yaml:4"),
+            tests.clone(),
+            format!("quay.io/team/web:{web} {in_directory}/pod.yaml:4"),
+        ]
+    };
+    assert_eq!(report(&env, &[path]), expected("v1", "v1"));
+    // By the chart's name, not its directory's.
+    env.write("context/charts/web.values.yaml", "image: {tag: v2}\n");
+    assert_eq!(report(&env, &[path]), expected("v1", "v2"));
+    let values = env.write("more.yaml", "image: {tag: v3}\n");
+    let values = values.to_str().unwrap();
+    assert_eq!(
+        report(&env, &["--values", values, path]),
+        expected("v3", "v3")
+    );
+    let one = format!("packed={values}");
+    assert_eq!(
+        report(&env, &["--values", &one, path]),
+        expected("v3", "v2")
+    );
+}
+
+#[test]
+fn a_chart_that_does_not_render_is_an_error_with_file_and_line() {
+    let env = TestEnv::new();
+    let context = env.context("context", "FROM scratch\nCOPY . .\n", &[]);
+    for (file, text) in chart("web") {
+        env.write(format!("context/charts/web/{file}"), text);
+    }
+    let template = "kind: Pod\nspec:\n  x: {{ required \"say x\" .Values.x }}\n";
+    env.write("context/charts/web/templates/bad.yaml", template);
+    let ran = build(&env, "cluster", &context, &[]);
+    assert!(!ran.success());
+    let error = ran.stderr();
+    for part in [
+        "charts/web",
+        "bad.yaml:3",
+        "say x",
+        "charts/web.values.yaml",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}

@@ -1,3 +1,5 @@
+//! Which layer each file lies in, and what tags mean.
+
 use super::*;
 use crate::embed::resolve::{Origin, RawDocument};
 use crate::image::Platform;

@@ -1,3 +1,5 @@
+//! All sources of a context together.
+
 use std::collections::BTreeMap;
 
 use super::*;

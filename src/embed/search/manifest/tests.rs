@@ -1,3 +1,5 @@
+//! Manifests as people write them, and what is found in them.
+
 use super::*;
 use crate::embed::found::Found;
 
