@@ -39,7 +39,9 @@ fn stages_cannot_use_themselves_or_later_ones() {
         ),
     ] {
         env.context("context", kubefile, &[("x", "x")]);
-        let ran = env.imgctl(["build", "-t", "app", "context"]).fails(code);
+        let ran = env
+            .imgctl(["build", "--pull=never", "-t", "app", "context"])
+            .fails(code);
         assert!(ran.stderr().contains(words), "{kubefile}{}", ran.report());
         assert!(ran.stderr().contains(" --> Kubefile:"), "{}", ran.report());
     }
