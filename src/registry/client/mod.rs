@@ -42,7 +42,7 @@ use crate::registry::gate::Gate;
 use crate::registry::registries::{Endpoint, Registries, Route};
 
 /// What a client is made of.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct ClientOptions {
     /// Mirrors, insecure registries, certificates.
     pub(crate) registries: Registries,
@@ -56,6 +56,18 @@ pub(crate) struct ClientOptions {
     pub(crate) retries: Option<u32>,
     /// Who decides which images may be used; `None` = all may.
     pub(crate) gate: Option<Arc<dyn Gate>>,
+}
+
+/// Without the proxies' addresses, which may hold passwords.
+impl std::fmt::Debug for ClientOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientOptions")
+            .field("registries", &self.registries)
+            .field("credentials", &self.credentials)
+            .field("tls_verify", &self.tls_verify)
+            .field("retries", &self.retries)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Connections to any number of registries. Cheap to clone.

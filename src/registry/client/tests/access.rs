@@ -269,6 +269,7 @@ fn proxies_are_used_but_not_on_this_machine() {
             retries: Some(1),
             ..ClientOptions::default()
         };
+        assert!(!format!("{options:?}").contains("pw"));
         Client::with_pace(options, quick())
     };
     // The registry is not there: only the proxy knows it. TLS is tried before plain HTTP.
