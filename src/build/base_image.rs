@@ -20,10 +20,12 @@ pub(crate) struct BaseImages {
     /// `None` = the store is all there is.
     pub(crate) client: Option<Client>,
     pub(crate) policy: Policy,
-    found: Arc<Mutex<HashMap<Wanted, Arc<Mutex<Option<Descriptor>>>>>>,
+    found: Arc<Mutex<HashMap<Wanted, Slot>>>,
 }
 
 type Wanted = (String, Platform);
+/// Held by the stage that looks, until it has found.
+type Slot = Arc<Mutex<Option<Descriptor>>>;
 
 impl fmt::Debug for BaseImages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

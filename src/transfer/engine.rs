@@ -70,6 +70,7 @@ impl std::ops::AddAssign for Moved {
 }
 
 /// Copies what is wanted of the image at `source` to `sink`.
+#[cfg(test)]
 pub(crate) fn copy(
     source: &dyn ImageSource,
     sink: &dyn ImageSink,

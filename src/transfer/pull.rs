@@ -98,7 +98,7 @@ pub(crate) fn pull(
         .context(|| format!("cannot pull {name}"));
     match pulled {
         Err(error) if options.policy == Policy::Newer && error.kind() == Kind::Network => {
-            let named = here().ok_or_else(|| error)?;
+            let named = here().ok_or(error)?;
             tracing::warn!("no registry could be asked for {name}; using the image in the store");
             kept(store, name, named)
         }
@@ -209,10 +209,10 @@ fn pull_one(
     let plan = Plan::read(&source, &selection, options.jobs)?;
     let sink = StoreSink::new(store, std::slice::from_ref(reference)).unpacking(options.unpack);
     let copied = engine::copy_plan(&source, &sink, &plan, options.jobs, reporter)?;
-    // A push to that registry can have them mounted; not knowing costs no more than an upload.
-    let digests = plan.blobs.iter().map(|blob| &blob.digest);
-    if let Err(error) = KnownBlobs::of(store).remember(reference, digests) {
-        tracing::debug!("cannot remember what {reference} has: {error}");
+    // What is built on it can be pushed to the same registry without sending these blobs.
+    let blobs = plan.blobs.iter().map(|blob| &blob.digest);
+    if let Err(error) = KnownBlobs::of(store).remember(reference, blobs) {
+        tracing::debug!("cannot remember where the blobs of {reference} are: {error}");
     }
     Ok(Pulled {
         reference: reference.clone(),

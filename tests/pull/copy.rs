@@ -20,7 +20,7 @@ fn between_registries_nothing_changes_and_within_one_nothing_is_sent() {
     let words = ["copy", "--json", "--all-platforms", &from, &within];
     let mounted = env.imgctl(words).ok().json();
     assert_eq!(mounted["blobs"]["copied"], 0, "{mounted}");
-    assert_eq!(mounted["bytes"]["copied"], 0, "{mounted}");
+    assert_eq!(mounted["bytesCopied"], 0, "{mounted}");
     assert_eq!(bench.digest("mirror/app:v1"), digest);
     let away = format!("docker://{}/app:v1", other.host);
     let copied = env.imgctl(["copy", "--all", &from, &away]).ok();

@@ -44,6 +44,20 @@ fn missing_images_of_from_and_copy_are_pulled() {
 }
 
 #[test]
+fn what_is_built_on_a_pulled_image_is_pushed_without_its_layers() {
+    let bench = Bench::new();
+    let env = &bench.env;
+    bench.fill("base:v1", &[("base", "one")], &[]);
+    let kubefile = format!("FROM {}\nCOPY mine /mine\n", bench.name("base:v1"));
+    let context = env.context("app", &kubefile, &[("mine", "m")]);
+    env.build("app", &context);
+    let target = format!("docker://{}", bench.name("team/app:v1"));
+    let pushed = env.imgctl(["push", "--json", "app", &target]).ok().json();
+    assert_eq!(pushed["blobs"]["mounted"], 1, "{pushed}");
+    assert_eq!(pushed["blobs"]["sent"], 2, "{pushed}");
+}
+
+#[test]
 fn each_platform_of_a_build_gets_its_own_base() {
     let bench = Bench::new();
     let env = &bench.env;

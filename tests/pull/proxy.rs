@@ -82,10 +82,8 @@ fn connect(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) {
         copy(server, client, |bytes| {
             down.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             let rate = down.rate.load(Ordering::Relaxed);
-            if rate > 0 {
-                let nanoseconds = bytes.len() as u64 * 1_000_000_000 / rate;
-                thread::sleep(Duration::from_nanos(nanoseconds));
-            }
+            let nanoseconds = (bytes.len() as u64 * 1_000_000_000).checked_div(rate);
+            thread::sleep(Duration::from_nanos(nanoseconds.unwrap_or(0)));
         });
     });
 }

@@ -57,7 +57,7 @@ fn a_killed_pull_is_gone_on_with() {
             came < SIZE as u64 / 2 + (64 << 10),
             "{came} bytes came again"
         );
-        assert!(pulled[0]["bytes"]["copied"].as_u64().unwrap() < SIZE as u64 / 2 + 4096);
+        assert!(pulled[0]["bytesCopied"].as_u64().unwrap() < SIZE as u64 / 2 + 4096);
         let tree = bench.env.export(&name, "tree");
         assert_eq!(
             std::fs::read_to_string(tree.join("big")).unwrap(),

@@ -80,8 +80,9 @@ pub(crate) fn run(args: &CopyArgs, context: &Context) -> Result<()> {
             "to": to.to_string(),
             "digest": copied.root.digest,
             "mediaType": copied.root.media_type,
-            "blobs": { "copied": moved.copied, "mounted": moved.mounted, "skipped": moved.existed },
-            "bytes": { "copied": moved.bytes, "skipped": moved.total.saturating_sub(moved.bytes) },
+            "blobs": { "copied": moved.copied, "mounted": moved.mounted, "existed": moved.existed },
+            "bytesCopied": moved.bytes,
+            "bytesTotal": moved.total,
         }));
     }
     context.ui.line(&copied.root.digest.to_string())

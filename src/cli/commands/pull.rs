@@ -110,8 +110,9 @@ fn view(pulled: &Pulled) -> Value {
         "digest": pulled.descriptor.digest,
         "mediaType": pulled.descriptor.media_type,
         "id": pulled.id,
-        "blobs": { "copied": moved.copied, "skipped": moved.existed },
-        "bytes": { "copied": moved.bytes, "skipped": moved.total.saturating_sub(moved.bytes) },
+        "blobs": { "copied": moved.copied, "existed": moved.existed },
+            "bytesCopied": moved.bytes,
+            "bytesTotal": moved.total,
     })
 }
 
