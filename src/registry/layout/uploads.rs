@@ -114,6 +114,13 @@ impl Upload {
         self.offset
     }
 
+    /// Another handle on the bytes, to read them while they arrive.
+    pub(crate) fn reader(&self) -> Result<File> {
+        self.file
+            .try_clone()
+            .path("read", self.layout.tree.shown(&self.directory()))
+    }
+
     /// Adds bytes at the end.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let path = || self.layout.tree.shown(&self.directory());

@@ -1,6 +1,7 @@
 //! What a server serves: the questions and orders of the distribution API, without HTTP.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -9,6 +10,7 @@ use crate::error::Result;
 use crate::image::{Algorithm, Digest};
 use crate::registry::client::Target;
 use crate::registry::layout::Facts;
+use crate::registry::server::growing::Growing;
 
 /// A manifest that is served.
 #[derive(Clone, Debug)]
@@ -16,6 +18,15 @@ pub(crate) struct Served {
     pub(crate) digest: Digest,
     pub(crate) media_type: String,
     pub(crate) bytes: Bytes,
+}
+
+/// A blob that is served.
+#[derive(Clone, Debug)]
+pub(crate) struct BlobFile {
+    pub(crate) file: Arc<File>,
+    pub(crate) size: u64,
+    /// Tells how much of it is there while it is still being written.
+    pub(crate) growing: Option<Arc<Growing>>,
 }
 
 /// Where the content comes from. Calls block; names and tags are checked by the caller.
@@ -28,8 +39,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// The manifest behind a tag or digest; `None` when the repository does not have it.
     fn manifest(&self, repository: &str, target: &Target) -> Result<Option<Served>>;
 
-    /// Opens a blob that the repository may read and tells its size.
-    fn blob(&self, repository: &str, digest: &Digest) -> Result<Option<(File, u64)>>;
+    /// Opens a blob that the repository may read.
+    fn blob(&self, repository: &str, digest: &Digest) -> Result<Option<BlobFile>>;
 
     /// The size of a blob that the repository may read.
     fn blob_size(&self, repository: &str, digest: &Digest) -> Result<Option<u64>>;

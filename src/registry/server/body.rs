@@ -15,6 +15,8 @@ use http_body::{Frame, SizeHint};
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::task::JoinHandle;
 
+use crate::registry::server::backend::BlobFile;
+
 /// Bytes read at once.
 const BLOCK: usize = 256 << 10;
 /// Buffers that are kept for the next response.
@@ -92,7 +94,7 @@ impl Body {
 
 /// A part of a file.
 pub(super) struct FileContent {
-    file: Arc<File>,
+    blob: BlobFile,
     at: u64,
     left: u64,
     buffers: Arc<Buffers>,
@@ -100,10 +102,10 @@ pub(super) struct FileContent {
 }
 
 impl FileContent {
-    /// `length` bytes of `file` from `at` on.
-    pub(super) fn new(file: File, at: u64, length: u64, buffers: &Arc<Buffers>) -> Self {
+    /// `length` bytes of `blob` from `at` on.
+    pub(super) fn new(blob: BlobFile, at: u64, length: u64, buffers: &Arc<Buffers>) -> Self {
         Self {
-            file: Arc::new(file),
+            blob,
             at,
             left: length,
             buffers: Arc::clone(buffers),
@@ -118,14 +120,22 @@ impl FileContent {
             }
             let length = usize::try_from(self.left).map_or(BLOCK, |left| left.min(BLOCK));
             let mut buffer = self.buffers.take(length);
-            match read_cached(&self.file, &mut buffer.bytes, self.at) {
-                Some(Ok(count)) => return Poll::Ready(Some(self.read(buffer.first(count)))),
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => {}
+            if self.blob.growing.is_none() {
+                match read_cached(&self.blob.file, &mut buffer.bytes, self.at) {
+                    Some(Ok(count)) => return Poll::Ready(Some(self.read(buffer.first(count)))),
+                    Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                    None => {}
+                }
             }
-            let (file, at) = (Arc::clone(&self.file), self.at);
+            let (blob, at) = (self.blob.clone(), self.at);
             self.reading = Some(tokio::task::spawn_blocking(move || {
-                let count = file.read_at(&mut buffer.bytes, at)?;
+                let mut length = buffer.bytes.len();
+                if let Some(growing) = &blob.growing {
+                    let there = growing.wait(at, blob.size)?.saturating_sub(at);
+                    length = usize::try_from(there).map_or(length, |there| there.min(length));
+                }
+                let part = buffer.bytes.get_mut(..length).unwrap_or_default();
+                let count = blob.file.read_at(part, at)?;
                 Ok(buffer.first(count))
             }));
         }

@@ -1,8 +1,7 @@
 //! The tree on disk as a backend, with the manifests read last kept in memory.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +11,7 @@ use crate::error::Result;
 use crate::image::{Algorithm, Digest};
 use crate::registry::client::Target;
 use crate::registry::layout::{Facts, Layout, Upload};
-use crate::registry::server::backend::{Arriving, Backend, Intake, Served};
+use crate::registry::server::backend::{Arriving, Backend, BlobFile, Intake, Served};
 
 /// Bytes of manifests kept in memory, and the largest that is kept.
 const CACHE: usize = 8 << 20;
@@ -91,11 +90,16 @@ impl Backend for LayoutBackend {
         Ok(Some(served))
     }
 
-    fn blob(&self, repository: &str, digest: &Digest) -> Result<Option<(File, u64)>> {
+    fn blob(&self, repository: &str, digest: &Digest) -> Result<Option<BlobFile>> {
         if !self.layout.has_layer(repository, digest)? {
             return Ok(None);
         }
-        self.layout.open_blob(digest)
+        let opened = self.layout.open_blob(digest)?;
+        Ok(opened.map(|(file, size)| BlobFile {
+            file: Arc::new(file),
+            size,
+            growing: None,
+        }))
     }
 
     fn blob_size(&self, repository: &str, digest: &Digest) -> Result<Option<u64>> {

@@ -9,9 +9,11 @@ pub(crate) mod backend;
 mod body;
 mod connection;
 mod discover;
+mod growing;
 mod handler;
 mod layout_backend;
 mod listen;
+mod proxy;
 mod pull;
 mod push;
 mod reply;
@@ -35,6 +37,7 @@ use sessions::Sessions;
 pub(crate) use auth::{hash_password, set_password};
 pub(crate) use layout_backend::LayoutBackend;
 pub(crate) use listen::{Server, signalled};
+pub(crate) use proxy::{ProxyBackend, Upstream};
 
 /// How a registry is served.
 #[derive(Clone, Default)]

@@ -72,10 +72,11 @@ pub(super) async fn blob(
         return Ok(reply);
     }
     let asked = digest.clone();
-    let (file, size) = shared
+    let blob = shared
         .read(move |backend| backend.blob(&repository, &asked))
         .await?
         .ok_or_else(unknown)?;
+    let size = blob.size;
     let (status, at, length) = match wanted_range(headers, &digest, size) {
         Wanted::All => (StatusCode::OK, 0, size),
         Wanted::Part { from, to } => (StatusCode::PARTIAL_CONTENT, from, to - from),
@@ -88,7 +89,7 @@ pub(super) async fn blob(
             .with(CONTENT_RANGE, format!("bytes */{size}")));
         }
     };
-    let content = FileContent::new(file, at, length, &shared.buffers);
+    let content = FileContent::new(blob, at, length, &shared.buffers);
     let mut reply = respond(status, Content::File(content));
     describe_blob(&mut reply, &digest);
     if status == StatusCode::PARTIAL_CONTENT {

@@ -75,6 +75,11 @@ impl From<Error> for Refusal {
                 "UPSTREAM",
                 "the upstream registry does not answer as it should",
             ),
+            Kind::Busy => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "TOOMANYREQUESTS",
+                "the registry has too much to do; ask again in a while",
+            ),
             _ => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "UNKNOWN",

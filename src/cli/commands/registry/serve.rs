@@ -9,11 +9,17 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use crate::cli::context::Context;
+use crate::cli::duration;
+use crate::cli::registry_options::RegistryArgs;
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::fs::atomic::{self, Durability};
+use crate::image::Reference;
 use crate::registry::credentials::Secret;
 use crate::registry::layout::Layout;
-use crate::registry::server::{Access, LayoutBackend, Limits, ServeOptions, Server, signalled};
+use crate::registry::server::backend::Backend;
+use crate::registry::server::{
+    Access, LayoutBackend, Limits, ProxyBackend, ServeOptions, Server, Upstream, signalled,
+};
 use crate::ui::table::one_line;
 
 /// Variable with the token, where a file is not wanted.
@@ -31,6 +37,7 @@ and write. The token may also be given in the variable IMGCTL_REGISTRY_TOKEN.
 Examples:
   imgctl registry serve /var/lib/registry
   imgctl registry serve registry --addr 127.0.0.1:0 --read-only
+  imgctl registry serve /var/cache/registry --proxy https://registry-1.docker.io
   imgctl registry serve /srv/registry --addr :443 --tls-cert tls.crt --tls-key tls.key --htpasswd users"
 )]
 pub(crate) struct ServeArgs {
@@ -83,6 +90,22 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     sparse: bool,
 
+    /// Cache this registry: what is not here is fetched from it, and nothing is taken from clients
+    #[arg(long, value_name = "URL", conflicts_with_all = ["delete", "sparse", "read_only"])]
+    proxy: Option<String>,
+
+    /// With --proxy: how long a tag is believed without asking again
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "5m",
+        requires = "proxy"
+    )]
+    proxy_ttl: String,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+
     /// How requests are logged
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
@@ -128,7 +151,11 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
         .hint("start again when `imgctl registry gc` has ended")
     })?;
     let options = options(args, context)?;
-    let server = Server::bind(&options, Arc::new(LayoutBackend::new(layout)))?;
+    let backend: Arc<dyn Backend> = match &args.proxy {
+        Some(url) => Arc::new(ProxyBackend::new(layout, upstream(url, args, context)?)),
+        None => Arc::new(LayoutBackend::new(layout)),
+    };
+    let server = Server::bind(&options, backend)?;
     let _pid = args.pid_file.as_deref().map(PidFile::write).transpose()?;
     announce(&server, &options, context)?;
     server.run(signalled())
@@ -175,6 +202,47 @@ fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
             Arc::new(log) as Arc<dyn Fn(&Access) + Send + Sync>
         }),
     })
+}
+
+/// The registry that is cached, reached with the flags and files of `pull`.
+fn upstream(url: &str, args: &ServeArgs, context: &Context) -> Result<Upstream> {
+    let (place, is_plain) = place(url)?;
+    let mut registry = args.registry.clone();
+    if is_plain {
+        registry.tls_verify = Some(false);
+    }
+    Ok(Upstream {
+        client: registry.client(context)?,
+        place,
+        ttl: duration::parse(&args.proxy_ttl)?,
+    })
+}
+
+/// `host[:port][/prefix]` of a URL, and whether it is plain HTTP.
+fn place(url: &str) -> Result<(String, bool)> {
+    let (rest, is_plain) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+        (Some(rest), _) => (rest, true),
+        (None, Some(rest)) => (rest, false),
+        (None, None) => (url, false),
+    };
+    let rest = rest.trim_end_matches('/');
+    let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    // In an image's name, a host without dot and port would be part of the repository.
+    let host = match host.contains(['.', ':']) || host == "localhost" {
+        true => host.to_owned(),
+        false => format!("{host}:{}", if is_plain { 80 } else { 443 }),
+    };
+    let place = match prefix {
+        "" => host,
+        prefix => format!("{host}/{prefix}"),
+    };
+    match Reference::parse(&format!("{place}/x")) {
+        Ok(reference) if reference.registry().is_some() => Ok((place, is_plain)),
+        _ => Err(
+            Error::usage(format!("`{url}` is not the URL of a registry"))
+                .hint("write it like https://registry.example.com"),
+        ),
+    }
 }
 
 fn read_token(path: &Path) -> Result<Secret> {
@@ -294,6 +362,36 @@ fn log(access: &Access, format: LogFormat) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_place_of_an_upstream_is_never_part_of_a_repository() {
+        for (url, expected, is_plain) in [
+            (
+                "https://registry-1.docker.io",
+                "registry-1.docker.io",
+                false,
+            ),
+            ("http://127.0.0.1:5000/", "127.0.0.1:5000", true),
+            ("quay.io/team", "quay.io/team", false),
+            ("http://upstream", "upstream:80", true),
+            ("https://upstream/mirror", "upstream:443/mirror", false),
+        ] {
+            assert_eq!(
+                place(url).unwrap(),
+                (expected.to_owned(), is_plain),
+                "{url}"
+            );
+        }
+        for url in [
+            "",
+            "https://",
+            "ftp://x.y",
+            "https://u:p@h.example",
+            "https://h.example/A",
+        ] {
+            assert!(place(url).is_err(), "{url}");
+        }
+    }
 
     #[test]
     fn addresses_are_read_without_asking_anybody() {
