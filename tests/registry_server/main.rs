@@ -16,6 +16,7 @@ mod discovery;
 mod faults;
 mod http;
 mod peers;
+mod proxy;
 mod pull;
 mod push;
 mod server;
