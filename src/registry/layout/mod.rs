@@ -30,7 +30,7 @@ use rustix::fs::FlockOperation;
 use crate::error::{Error, IoContext, Kind, Result};
 use tree::Tree;
 
-pub(crate) use document::{Facts, MAX_MANIFEST, Part};
+pub(crate) use document::{Facts, MAX_MANIFEST};
 pub(crate) use manifests::StoredManifest;
 pub(crate) use uploads::Upload;
 

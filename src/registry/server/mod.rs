@@ -19,6 +19,8 @@ mod push;
 mod reply;
 mod routes;
 mod sessions;
+#[cfg(test)]
+mod tests;
 mod upload;
 
 use std::net::SocketAddr;
