@@ -1,7 +1,7 @@
 //! A registry under test: `imgctl registry serve` or Debian's docker-registry on a free port.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,6 @@ use crate::http::{Request, Response, sha256};
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
-    pub(crate) directory: PathBuf,
     stderr: Option<std::thread::JoinHandle<String>>,
 }
 
@@ -53,7 +52,6 @@ impl Server {
         Self {
             child,
             address: address.to_owned(),
-            directory: directory.to_owned(),
             stderr: Some(reader),
         }
     }
@@ -82,7 +80,6 @@ impl Server {
             let mut server = Self {
                 child,
                 address,
-                directory: directory.to_owned(),
                 stderr: None,
             };
             let begun = Instant::now();

@@ -17,14 +17,6 @@ impl Layout {
         )
     }
 
-    /// Says that `repository` has a manifest: every one, also those only an index names.
-    pub(crate) fn link_revision(&self, repository: &str, digest: &Digest) -> Result<()> {
-        self.write_link(
-            &paths::revision_link(names::repository(repository)?, digest),
-            digest,
-        )
-    }
-
     /// Makes `tag` mean `digest`: the history first, then what counts.
     pub(crate) fn set_tag(&self, repository: &str, tag: &str, digest: &Digest) -> Result<()> {
         let (repository, tag) = (names::repository(repository)?, names::tag(tag)?);

@@ -31,7 +31,6 @@ use crate::error::{Error, IoContext, Kind, Result};
 use tree::Tree;
 
 pub(crate) use document::{Facts, MAX_MANIFEST};
-pub(crate) use manifests::StoredManifest;
 pub(crate) use uploads::Upload;
 
 /// One tree. Cheap to clone; usable from any thread and beside other processes.

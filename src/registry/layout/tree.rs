@@ -47,11 +47,6 @@ impl Tree {
         self.path.join(path)
     }
 
-    /// The root's descriptor.
-    pub(super) fn root(&self) -> &OwnedFd {
-        &self.root
-    }
-
     /// Opens a regular file for reading; `None` when it is not there.
     pub(super) fn open_file(&self, path: &str) -> Result<Option<(File, Metadata)>> {
         // Non-blocking, or else a FIFO would hold us until somebody writes to it.
@@ -151,6 +146,7 @@ impl Tree {
     }
 
     /// Puts `bytes` under `path` at once, making its directories.
+    #[cfg(test)]
     pub(super) fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
         self.commit(vec![self.prepare(path, bytes)?])
     }

@@ -174,7 +174,7 @@ fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor> {
         Error::usage(format!("{} holds no {what} in PEM", path.display()))
     };
     let chain = CertificateDer::pem_file_iter(certificate)
-        .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>())
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| unusable("certificate", certificate).caused_by(error))?;
     if chain.is_empty() {
         return Err(unusable("certificate", certificate));

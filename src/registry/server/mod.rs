@@ -61,7 +61,7 @@ pub(crate) struct ServeOptions {
     pub(crate) sparse: bool,
     pub(crate) limits: Limits,
     /// Told of every request.
-    pub(crate) log: Option<Arc<dyn Fn(&Access) + Send + Sync>>,
+    pub(crate) log: Option<Arc<AccessLog>>,
 }
 
 /// Limits against clients that are slow, silent or too many.
@@ -110,6 +110,9 @@ pub(crate) struct Access {
     pub(crate) failure: Option<String>,
 }
 
+/// Is told of every request when its response begins.
+pub(crate) type AccessLog = dyn Fn(&Access) + Send + Sync;
+
 /// What all requests share.
 struct Shared {
     backend: Arc<dyn Backend>,
@@ -120,7 +123,7 @@ struct Shared {
     read_only: bool,
     deletion: bool,
     sparse: bool,
-    log: Option<Arc<dyn Fn(&Access) + Send + Sync>>,
+    log: Option<Arc<AccessLog>>,
 }
 
 impl Shared {

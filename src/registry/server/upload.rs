@@ -12,6 +12,7 @@ use crate::error::Kind;
 use crate::image::{Algorithm, Digest};
 use crate::registry::layout::names;
 use crate::registry::server::Shared;
+use crate::registry::server::backend::Intake;
 use crate::registry::server::pull::CONTENT_DIGEST;
 use crate::registry::server::reply::{Refusal, Reply, empty, set};
 use crate::registry::server::routes::{Query, digest, parameter};
@@ -212,10 +213,7 @@ fn has_room(shared: &Shared, headers: &HeaderMap) -> Result<(), Refusal> {
     let length = headers
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    let free = shared
-        .backend
-        .intake()
-        .and_then(|intake| intake.free_space());
+    let free = shared.backend.intake().and_then(Intake::free_space);
     match (length, free) {
         (Some(length), Some(free)) if length > free.saturating_sub(RESERVE) => Err(Refusal::new(
             StatusCode::INSUFFICIENT_STORAGE,

@@ -18,7 +18,8 @@ use crate::registry::credentials::Secret;
 use crate::registry::layout::Layout;
 use crate::registry::server::backend::Backend;
 use crate::registry::server::{
-    Access, LayoutBackend, Limits, ProxyBackend, ServeOptions, Server, Upstream, signalled,
+    Access, AccessLog, LayoutBackend, Limits, ProxyBackend, ServeOptions, Server, Upstream,
+    signalled,
 };
 use crate::ui::table::one_line;
 
@@ -199,7 +200,7 @@ fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
         limits: Limits::default(),
         log: is_logged.then(|| {
             let log = move |access: &Access| log(access, format);
-            Arc::new(log) as Arc<dyn Fn(&Access) + Send + Sync>
+            Arc::new(log) as Arc<AccessLog>
         }),
     })
 }
