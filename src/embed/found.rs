@@ -34,8 +34,6 @@ pub(crate) enum How {
     Line,
     /// `--image` on the command line.
     Flag,
-    /// A `registry/` folder of the context.
-    Registry,
 }
 
 impl How {
@@ -50,7 +48,6 @@ impl How {
             Self::Argument => "argument",
             Self::Line => "line",
             Self::Flag => "flag",
-            Self::Registry => "registry",
         }
     }
 }

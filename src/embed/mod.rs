@@ -11,4 +11,4 @@ pub(crate) mod resolve;
 pub(crate) mod search;
 pub(crate) mod split;
 
-pub(crate) use found::{ContextFiles, Found, FoundImage, How, Place, Skipped};
+pub(crate) use found::{ContextFiles, Found, FoundImage, Skipped};

@@ -324,12 +324,12 @@ mod tests {
         }
 
         /// The number of files in each part.
-        fn parts(&self) -> BTreeMap<String, usize> {
+        fn counted(&self) -> BTreeMap<String, usize> {
             let files: Vec<&str> = self.0.keys().map(String::as_str).collect();
             let contents: Vec<&Vec<u8>> = self.0.values().collect();
             let mut read = |number: usize, _| Ok(Some(contents[number].clone()));
             let mut count = BTreeMap::new();
-            for part in super::parts(&files, &mut read).unwrap() {
+            for part in parts(&files, &mut read).unwrap() {
                 *count.entry(part).or_insert(0) += 1;
             }
             count
@@ -356,7 +356,7 @@ mod tests {
             // Two revisions, three layer links, four blobs.
             (format!("two@{}", index.digest), 9),
         ]);
-        assert_eq!(registry.parts(), expected);
+        assert_eq!(registry.counted(), expected);
     }
 
     #[test]
