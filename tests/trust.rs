@@ -659,3 +659,63 @@ fn an_sbom_names_files_layers_packages_and_embedded_images() {
     let blob = scene.blob(&manifest["layers"][0]["digest"]);
     assert_eq!(json(&blob), written);
 }
+
+#[test]
+fn provenance_names_kubefile_arguments_bases_and_embedded_images() {
+    let scene = Scene::new();
+    let app = scene.image("v1");
+    let kubefile = format!("FROM {app}\nARG VERSION\nARG API_TOKEN\nCOPY images images\n");
+    let list = format!("{app}\n");
+    let context = scene
+        .env
+        .context("made", &kubefile, &[("images/shim/list", &list)]);
+    let made = format!("{}/team/made:v1", scene.registry.host);
+    let build = || {
+        let arguments = [
+            "build",
+            "--provenance=provenance.json",
+            "--build-arg=VERSION=1",
+            "--build-arg=API_TOKEN=s3cret",
+            "-t",
+            &made,
+            context.to_str().unwrap(),
+        ];
+        scene.imgctl(&arguments).ok();
+        std::fs::read_to_string(scene.env.path("provenance.json")).unwrap()
+    };
+    let text = build();
+    assert_eq!(build(), text);
+    assert!(!text.contains("s3cret"));
+    let statement: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let definition = &statement["predicate"]["buildDefinition"];
+    let parameters = &definition["externalParameters"];
+    assert_eq!(parameters["buildArgs"]["VERSION"], "1");
+    let sum = Ran::new(tool("sha256sum", [context.join("Kubefile")]))
+        .ok()
+        .stdout();
+    let digest = parameters["kubefile"]["digest"]["sha256"].as_str().unwrap();
+    assert!(sum.starts_with(digest), "{sum} {digest}");
+    let materials = definition["resolvedDependencies"].as_array().unwrap();
+    let digest = scene.digest("v1");
+    let uris: Vec<&str> = materials
+        .iter()
+        .map(|material| {
+            assert_eq!(material["digest"]["sha256"], digest[7..]);
+            material["uri"].as_str().unwrap()
+        })
+        .collect();
+    let base = format!("docker://{app}");
+    assert_eq!(uris, [base.as_str(), "docker://team/app:v1"]);
+
+    scene.imgctl(&["push", &made]).ok();
+    let attached = scene.imgctl(&["attach", "provenance.json", &made]).ok();
+    let raw = ["inspect", "--tls-verify=false", "--raw"];
+    let place = format!("docker://{}", attached.stdout());
+    let manifest = Ran::new(tool("skopeo", raw.iter().chain([&&*place])));
+    let manifest = manifest.ok().json();
+    assert_eq!(manifest["artifactType"], "application/vnd.in-toto+json");
+    let subject = &statement["subject"][0]["digest"]["sha256"];
+    let of = manifest["subject"]["digest"].as_str().unwrap();
+    assert_eq!(of.trim_start_matches("sha256:"), subject);
+    scene.imgctl(&["attach", "context/a", &made]).fails(USAGE);
+}

@@ -4,10 +4,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
 use crate::cli::commands::{
-    annotate, build, bundle, cat, completion, copy, create, df, diff, export, help_all, history,
-    images, inspect, key, load, login, logout, ls, man, manifest, merge, mount, mounts, prune,
-    pull, push, rebase, registry, rmi, save, sbom, scrub, sign, tag, tags, tree, umount, verify,
-    version,
+    annotate, attach, build, bundle, cat, completion, copy, create, df, diff, export, help_all,
+    history, images, inspect, key, load, login, logout, ls, man, manifest, merge, mount, mounts,
+    prune, pull, push, rebase, registry, rmi, save, sbom, scrub, sign, tag, tags, tree, umount,
+    verify, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -69,6 +69,7 @@ pub(crate) enum Verb {
     Verify(Box<verify::VerifyArgs>),
     Key(key::KeyArgs),
     Sbom(Box<sbom::SbomArgs>),
+    Attach(Box<attach::AttachArgs>),
     Prune(prune::PruneArgs),
     Df(df::DfArgs),
     Scrub(scrub::ScrubArgs),
@@ -117,6 +118,7 @@ impl Verb {
             Self::Verify(args) => verify::run(&args, context),
             Self::Key(args) => key::run(&args, context),
             Self::Sbom(args) => sbom::run(&args, context),
+            Self::Attach(args) => attach::run(&args, context),
             Self::Prune(args) => prune::run(&args, context),
             Self::Df(args) => df::run(&args, context),
             Self::Scrub(args) => scrub::run(&args, context),

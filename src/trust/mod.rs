@@ -15,6 +15,7 @@ pub(crate) mod lookaside;
 pub(crate) mod payload;
 mod pem;
 pub(crate) mod policy;
+pub(crate) mod provenance;
 pub(crate) mod referrer;
 pub(crate) mod sbom;
 mod sealed;

@@ -12,7 +12,9 @@ use crate::cli::context::Context;
 use crate::cli::pull_options::PolicyArg;
 use crate::cli::registry_options::RegistryArgs;
 use crate::error::{Error, IoContext, Kind, Result};
+use crate::image::Digest;
 use crate::transfer::pull::Policy;
+use crate::trust::provenance::{self, Invocation};
 
 /// Build an image from a Kubefile
 #[derive(Args, Debug)]
@@ -157,6 +159,10 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) metadata_file: Option<PathBuf>,
 
+    /// Write to a file how the image was made, as an in-toto statement with SLSA provenance
+    #[arg(long, value_name = "FILE")]
+    pub(crate) provenance: Option<PathBuf>,
+
     /// One layer for all that the Kubefile adds
     #[arg(long)]
     pub(crate) squash: bool,
@@ -219,6 +225,17 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
             .map_err(|error| Error::failed("cannot write the metadata").caused_by(error))?;
         write(path, &format!("{text}\n"))?;
     }
+    if let Some(path) = &args.provenance {
+        let invocation = Invocation {
+            file_digest: kubefile_digest(args, &built.file),
+            file: built.file.clone(),
+            build_args: options.build_args.clone(),
+            target: options.target.clone(),
+        };
+        let store = context.store()?;
+        let text = provenance::statement(store, &built.descriptor, &built.names, &invocation)?;
+        std::fs::write(path, text).path("write", path)?;
+    }
     if context.ui.is_json() {
         return context.ui.json(&json!({
             "id": built.image_id,
@@ -237,6 +254,15 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
     }
     // The last line of stdout is the image's ID, as scripts expect of buildah.
     context.ui.line(built.image_id.hex())
+}
+
+/// Of the Kubefile, where it is a file that can be read again.
+fn kubefile_digest(args: &BuildArgs, name: &str) -> Option<Digest> {
+    let here = args.file.as_ref().map(|_| PathBuf::from(name));
+    here.into_iter()
+        .chain([args.context.join(name)])
+        .find_map(|path| std::fs::read(path).ok())
+        .map(|bytes| Digest::of(&bytes))
 }
 
 fn check(options: &build::Options, context: &Context) -> Result<()> {

@@ -1,6 +1,7 @@
 //! One file per verb: its arguments (the doc comments are the help), one call, presentation.
 
 pub(crate) mod annotate;
+pub(crate) mod attach;
 pub(crate) mod build;
 pub(crate) mod build_embedding;
 pub(crate) mod build_options;

@@ -66,6 +66,19 @@ pub(crate) fn document(
     spdx::write(&inventory)
 }
 
+/// The container images in an image's embedded registry: names without a domain, and digests.
+pub(crate) fn embedded_images(store: &Store, image: &Image) -> Result<Vec<(String, Digest)>> {
+    let images = embedded::all(&Contents::new(store, image)?)?;
+    let name = |image: &Embedded| match &image.tag {
+        Some(tag) => format!("{}:{tag}", image.repository),
+        None => image.repository.clone(),
+    };
+    Ok(images
+        .into_iter()
+        .map(|image| (name(&image), image.digest))
+        .collect())
+}
+
 fn take_inventory(
     store: &Store,
     image: &Image,
