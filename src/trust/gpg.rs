@@ -286,11 +286,11 @@ mod tests {
         }
         let why = |message: &[u8], keys: &[Vec<u8>]| open(message, keys).unwrap_err().to_string();
         assert!(why(&message, &[others]).contains("another key"));
-        assert!(why(b"no message", &[key.clone()]).contains("is none"));
+        assert!(why(b"no message", std::slice::from_ref(&key)).contains("is none"));
         // Two good messages in a row are not one.
         let plain = signer.gpg(&["--sign", "--compress-algo", "none"], b"the text");
         let twice = plain.repeat(2);
-        open(&twice, &[key.clone()]).unwrap_err();
+        open(&twice, std::slice::from_ref(&key)).unwrap_err();
         let bomb = signer.gpg(&["--sign", "--compress-algo", "bzip2"], &vec![0; 8 << 20]);
         assert!(bomb.len() < 10_000);
         open(&bomb, &[key]).unwrap_err();

@@ -23,4 +23,3 @@ pub(crate) mod sign;
 pub(crate) mod verify;
 
 pub(crate) use keys::{PrivateKey, PublicKey};
-pub(crate) use policy::Policy;

@@ -29,6 +29,10 @@ struct File {
 
 #[derive(serde::Deserialize)]
 #[serde(tag = "type", deny_unknown_fields, rename_all_fields = "camelCase")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, and gone when the policy is read"
+)]
 enum Entry {
     #[serde(rename = "insecureAcceptAnything")]
     AcceptAnything {},

@@ -159,7 +159,11 @@ fn the_first_file_that_exists_counts() {
         directory.path().join("first"),
         directory.path().join("second"),
     );
-    assert!(Policy::read_first(&[missing.clone()]).unwrap().is_none());
+    assert!(
+        Policy::read_first(std::slice::from_ref(&missing))
+            .unwrap()
+            .is_none()
+    );
     std::fs::write(&first, r#"{"default": [{"type": "reject"}]}"#).unwrap();
     std::fs::write(&second, "nonsense").unwrap();
     let found = Policy::read_first(&[missing, first.clone(), second.clone()]).unwrap();
