@@ -3,8 +3,11 @@
 use clap::Args;
 use serde_json::json;
 
+use crate::build::base_image::BaseImages;
 use crate::cli::commands::build_options::pairs;
 use crate::cli::context::Context;
+use crate::cli::pull_options::PolicyArg;
+use crate::cli::registry_options::RegistryArgs;
 use crate::edit::merge::{self, MergeOptions};
 use crate::edit::{Edited, write_index};
 use crate::error::Result;
@@ -54,6 +57,13 @@ pub(crate) struct MergeArgs {
     /// Compression of layers that have to be made: zstd, gzip or none, with a level (zstd:9)
     #[arg(long, value_name = "CODEC[:LEVEL]", default_value = "zstd")]
     compression: String,
+
+    /// When to ask registries for the images
+    #[arg(long, value_enum, value_name = "POLICY", default_value = "missing")]
+    pull: PolicyArg,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
 }
 
 /// Merges and prints the new image's ID.
@@ -76,13 +86,24 @@ pub(crate) fn run(args: &MergeArgs, context: &Context) -> Result<()> {
             .map(|text| Platform::parse(text).map(Some))
             .collect::<Result<_>>()?,
     };
+    let reporter = context.ui.reporter();
+    let registries = BaseImages::new(args.registry.client(context)?, args.pull.policy());
     let mut merged = Vec::new();
     for platform in &platforms {
         let mut inputs = Vec::new();
         for name in &args.images {
-            inputs.push((name.clone(), store.image(name, platform.as_ref())?));
+            // Without a platform asked for, an image that is here will do whatever it is for.
+            let here = match (platform, args.pull) {
+                (None, PolicyArg::Missing | PolicyArg::Never) => store.image(name, None).ok(),
+                _ => None,
+            };
+            let image = match (here, platform) {
+                (Some(image), _) => image,
+                (None, Some(platform)) => registries.get(store, name, platform, reporter)?,
+                (None, None) => registries.get(store, name, &Platform::host(), reporter)?,
+            };
+            inputs.push((name.clone(), image));
         }
-        let reporter = context.ui.reporter();
         merged.push(merge::merge(store, &inputs, &options, reporter)?);
     }
     finish(&write_index(store, merged)?, &tags, context)

@@ -111,8 +111,8 @@ fn view(pulled: &Pulled) -> Value {
         "mediaType": pulled.descriptor.media_type,
         "id": pulled.id,
         "blobs": { "copied": moved.copied, "existed": moved.existed },
-            "bytesCopied": moved.bytes,
-            "bytesTotal": moved.total,
+        "bytesCopied": moved.bytes,
+        "bytesTotal": moved.total,
     })
 }
 
