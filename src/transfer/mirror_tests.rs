@@ -157,7 +157,7 @@ fn one_platform_of_many_is_that_platforms_manifest() {
 fn a_missing_blob_fails_its_image_by_name_and_the_others_arrive() {
     let (fixture, images) = filled();
     let from = source_tree(&fixture, &images);
-    let own = crate::image::Digest::of(&layer("arm"));
+    let own = Digest::of(&layer("arm"));
     let path = crate::registry::layout::paths::blob_data(&own);
     std::fs::remove_file(from.path().join(path)).unwrap();
     let to = Layout::create(&fixture.directory.path().join("to"), false).unwrap();

@@ -75,7 +75,8 @@ pub(crate) struct Changed {
     /// The manifest or index that stands for the image now.
     pub(crate) root: Descriptor,
     recipes: HashMap<Digest, Recipe>,
-    lease: Lease,
+    /// Keeps remembered layers from being collected.
+    _lease: Lease,
     /// One maker at a time.
     making: Mutex<()>,
 }
@@ -120,7 +121,7 @@ pub(crate) fn change(
         store: store.clone(),
         root,
         recipes: changer.recipes,
-        lease: changer.lease,
+        _lease: changer.lease,
         making: Mutex::new(()),
     })
 }
