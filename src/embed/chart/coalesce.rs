@@ -79,10 +79,8 @@ fn add_defaults(chart: &Chart, values: &mut Table, nulls: Nulls) {
             (None, default) => {
                 values.insert(key.clone(), default.clone());
             }
-            (Some(Value::Null), _) => {
-                if nulls == Nulls::Drop {
-                    values.shift_remove(key);
-                }
+            (Some(Value::Null), _) if nulls == Nulls::Drop => {
+                values.shift_remove(key);
             }
             (Some(Value::Object(mine)), Value::Object(default)) => {
                 // A dependency still has to see the nulls that are meant for it.
@@ -107,10 +105,8 @@ pub(super) fn merge(upper: &mut Table, mut lower: Table, nulls: Nulls) {
             (None, value) => {
                 upper.insert(key, value);
             }
-            (Some(Value::Null), _) => {
-                if nulls == Nulls::Drop {
-                    upper.shift_remove(&key);
-                }
+            (Some(Value::Null), _) if nulls == Nulls::Drop => {
+                upper.shift_remove(&key);
             }
             (Some(Value::Object(mine)), Value::Object(theirs)) => merge(mine, theirs, nulls),
             _ => {}

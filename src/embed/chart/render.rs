@@ -58,7 +58,7 @@ fn rendered(chart: &Chart, values: &[Json], options: &RenderOptions) -> Result<V
     };
     let values = Value::from_json(&Json::Object(values));
     let mut templates = BTreeMap::new();
-    shared.collect(&chart, chart.name(), values, true, &mut templates);
+    shared.collect(&chart, chart.name(), &values, true, &mut templates);
     run(&templates, &mut all)?;
     Ok(all)
 }
@@ -109,7 +109,7 @@ impl Shared {
         &self,
         chart: &Chart,
         path: &str,
-        values: Value,
+        values: &Value,
         is_root: bool,
         templates: &mut BTreeMap<String, Item>,
     ) -> Value {
@@ -127,7 +127,7 @@ impl Shared {
         ]);
         for dependency in &chart.dependencies {
             let name = dependency.name();
-            let below = match &values {
+            let below = match values {
                 Value::Map(values) => values.member(name),
                 _ => None,
             };
@@ -136,7 +136,7 @@ impl Shared {
                 _ => Value::map::<&str>([]),
             };
             let path = format!("{path}/charts/{name}");
-            let dot = self.collect(dependency, &path, below, false, templates);
+            let dot = self.collect(dependency, &path, &below, false, templates);
             if let Value::Map(subcharts) = &subcharts {
                 subcharts.set(name, dot);
             }

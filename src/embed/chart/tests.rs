@@ -250,10 +250,10 @@ fn dependencies_take_part_as_asked() {
 #[test]
 fn later_values_win_and_null_takes_away() {
     let all = [
-        ("values.yaml", "a: {x: 1, y: 2}\nb: keep\n"),
+        ("values.yaml", "a: {x: 1, z: 2}\nb: keep\n"),
         ("templates/x.yaml", "{{ toJson .Values }}"),
     ];
-    let values = [json!({"a": {"x": 5}}), json!({"a": {"x": 6, "y": null}})];
+    let values = [json!({"a": {"x": 5}}), json!({"a": {"x": 6, "z": null}})];
     let rendered = render(&all, &values).unwrap();
     assert_eq!(rendered[0].1, r#"{"a":{"x":6},"b":"keep"}"#);
 }

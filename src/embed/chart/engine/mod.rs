@@ -90,6 +90,8 @@ struct Template {
     body: ListNode,
 }
 
+/// A text given to `tpl`, parsed, and what it defines.
+type TplText = (Rc<Template>, Rc<Templates>);
 /// Templates by name.
 type Templates = HashMap<String, Rc<Template>>;
 
@@ -99,7 +101,7 @@ pub(super) struct Engine {
     /// What the texts given to `tpl` define, innermost last.
     local: Vec<Rc<Templates>>,
     /// Texts that `tpl` has parsed, by text.
-    parsed: HashMap<Rc<str>, Rc<(Rc<Template>, Rc<Templates>)>>,
+    parsed: HashMap<Rc<str>, Rc<TplText>>,
     included: HashMap<String, usize>,
     nested: usize,
     turns: u64,

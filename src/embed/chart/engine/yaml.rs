@@ -330,8 +330,7 @@ pub(super) fn json_of(value: &Value, depth: usize) -> Result<serde_json::Value, 
         Value::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => (*float as i64).into(),
         Value::Float(float) => json_float(*float)
             .parse()
-            .map(serde_json::Value::Number)
-            .unwrap_or(serde_json::Value::Null),
+            .map_or(serde_json::Value::Null, serde_json::Value::Number),
         Value::Text(text) => text.as_ref().into(),
         Value::Bytes(bytes) => base64::engine::general_purpose::STANDARD
             .encode(bytes)

@@ -7,7 +7,7 @@ use crate::embed::chart::engine::printf::quoted;
 use crate::embed::chart::engine::value::Value;
 
 pub(super) const GROUP: Group = &[
-    ("quote", "*+", |a| Ok(words(a, |text| quoted(text)))),
+    ("quote", "*+", |a| Ok(words(a, quoted))),
     ("squote", "*+", |a| Ok(words(a, |text| format!("'{text}'")))),
     ("cat", "*+", |a| Ok(words(a, str::to_owned))),
     ("indent", "is", |a| indented(a, "")),

@@ -98,7 +98,7 @@ fn index(a: &[Value]) -> Answer {
             (Value::Map(map), Value::Text(key)) => map.get(key).unwrap_or(Value::Nil),
             (Value::Object(_), Value::Text(_)) => {
                 let map = super::map(std::slice::from_ref(&found), 0)?;
-                map.get(&super::text(std::slice::from_ref(key), 0))
+                map.get(&text(std::slice::from_ref(key), 0))
                     .unwrap_or(Value::Nil)
             }
             (Value::List(_) | Value::Bytes(_) | Value::Object(_), Value::Int(number)) => {
