@@ -396,12 +396,13 @@ fn a_damaged_base_is_found() {
 #[test]
 fn what_is_not_here_is_pulled() {
     let env = three();
-    let registry = common::registry::Registry::start(&env);
-    let remote = format!("{}/team/app:v1", registry.address());
+    let registry = common::registry::Registry::start();
+    let remote = format!("{}/team/app:v1", registry.host);
     env.imgctl(["push", "app:v1", &remote]).ok();
     env.imgctl(["rmi", "app:v1"]).ok();
     env.imgctl(["merge", "--pull=never", "-t", "all:v1", "base:v1", &remote])
         .fails(NOT_FOUND);
-    env.imgctl(["merge", "-t", "all:v1", "base:v1", &remote]).ok();
+    env.imgctl(["merge", "-t", "all:v1", "base:v1", &remote])
+        .ok();
     same_as_copies(&env, "all:v1", &["base:v1", &remote]);
 }
