@@ -365,3 +365,22 @@ fn a_push_that_cannot_be_says_why() {
         assert!(ran.stderr().contains(expected), "{}", ran.report());
     }
 }
+
+#[test]
+fn what_was_pushed_can_be_removed_again() {
+    let env = filled();
+    let registry = Registry::start();
+    let name = |tag: &str| format!("{}/team/x:{tag}", registry.host);
+    env.imgctl(["push", "x:v1", &name("v1")]).ok();
+    env.imgctl(["push", "x:v1", &name("same")]).ok();
+    env.imgctl(["push", "multi:v1", &name("other")]).ok();
+    let ran = env.imgctl(["registry", "rm", &name("v1")]).ok();
+    assert_eq!(ran.stdout(), format!("Removed: {}", name("v1")));
+    // Another name of the same manifest went with it.
+    let ran = env.imgctl(["inspect", &format!("docker://{}", name("same"))]);
+    ran.fails(NOT_FOUND);
+    raw(&name("other"));
+    let ran = env.imgctl(["registry", "rm", &name("v1")]).fails(NOT_FOUND);
+    assert!(ran.stderr().contains(&name("v1")), "{}", ran.report());
+    env.imgctl(["registry", "rm", "x:v1"]).fails(USAGE);
+}

@@ -66,7 +66,8 @@ pub(super) fn shows(tree: &Tree, toc: &Toc, number: usize) -> Result<bool> {
         let is_own = found.layer == Some(number);
         let is_link = matches!(entry.kind, EntryKind::HardLink { .. });
         // Another name of a file of its own layer, or of one below it.
-        if !is_own && !(is_link && found.layer.is_some_and(|layer| layer < number)) {
+        let is_below = found.layer.is_some_and(|layer| layer < number);
+        if !(is_own || is_link && is_below) {
             return Ok(false);
         }
     }

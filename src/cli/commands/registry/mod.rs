@@ -4,6 +4,7 @@ pub(crate) mod copy;
 pub(crate) mod gc;
 pub(crate) mod ls;
 pub(crate) mod passwd;
+pub(crate) mod rm;
 pub(crate) mod save;
 pub(crate) mod scrub;
 mod selection;
@@ -34,6 +35,7 @@ pub(crate) struct RegistryCommand {
 enum Verb {
     Serve(Box<serve::ServeArgs>),
     Ls(ls::LsArgs),
+    Rm(rm::RmArgs),
     Save(save::SaveArgs),
     Sync(sync::SyncArgs),
     Copy(copy::CopyArgs),
@@ -47,6 +49,7 @@ pub(crate) fn run(command: &RegistryCommand, context: &Context) -> Result<()> {
     match &command.verb {
         Verb::Serve(args) => serve::run(args, context),
         Verb::Ls(args) => ls::run(args, context),
+        Verb::Rm(args) => rm::run(args, context),
         Verb::Save(args) => save::run(args, context),
         Verb::Sync(args) => sync::run(args, context),
         Verb::Copy(args) => copy::run(args, context),

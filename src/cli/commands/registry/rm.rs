@@ -1,0 +1,103 @@
+//! `imgctl registry rm`.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
+use crate::error::{Context as _, Error, Result};
+use crate::image::Reference;
+use crate::registry::Target;
+
+/// Remove images from a registry
+#[derive(Args, Debug)]
+#[command(
+    visible_alias = "delete",
+    after_help = "The manifest behind a tag is removed, and with it every tag of that manifest, as skopeo delete
+does; with --tag-only the tag alone, where the registry lets tags be deleted. Blobs go when the
+registry collects its garbage.
+
+Examples:
+  imgctl registry rm registry.example.com/team/app:v1
+  imgctl registry rm --tag-only registry.example.com/team/app:latest"
+)]
+pub(crate) struct RmArgs {
+    /// Names of images, with their registry and a tag or digest
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+
+    /// Remove the tag, not what it names
+    #[arg(long)]
+    tag_only: bool,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Removes the images one by one; stops at the first that cannot be.
+pub(crate) fn run(args: &RmArgs, context: &Context) -> Result<()> {
+    let names = args
+        .names
+        .iter()
+        .map(|name| full_name(name))
+        .collect::<Result<Vec<_>>>()?;
+    let client = args.registry.client(context)?;
+    let mut views = Vec::new();
+    for name in &names {
+        let repository = client.repository(name)?;
+        let target = match (name.digest(), name.tag()) {
+            (Some(digest), _) => Target::Digest(digest.clone()),
+            (None, Some(tag)) if args.tag_only => Target::Tag(tag.to_owned()),
+            (None, tag) => {
+                let tag = Target::Tag(tag.unwrap_or_default().to_owned());
+                let found = repository.head(&tag)?.ok_or_else(|| {
+                    Error::not_found(format!("{name} is not in its registry"))
+                        .hint(format!("`imgctl tags {}` lists what is", name.name()))
+                })?;
+                Target::Digest(found.digest)
+            }
+        };
+        repository
+            .delete(&target)
+            .context(|| format!("cannot remove {name}"))?;
+        show(name, &target, &mut views, context)?;
+    }
+    match context.ui.is_json() {
+        true => context.ui.json(&views),
+        false => Ok(()),
+    }
+}
+
+fn show(
+    name: &Reference,
+    target: &Target,
+    views: &mut Vec<Value>,
+    context: &Context,
+) -> Result<()> {
+    let digest = match target {
+        Target::Digest(digest) => Some(digest),
+        Target::Tag(_) => None,
+    };
+    views.push(json!({ "name": name.to_string(), "digest": digest }));
+    match context.ui.is_json() {
+        true => Ok(()),
+        false => context.ui.line(&format!("Removed: {name}")),
+    }
+}
+
+/// What is removed is said in full: nothing is looked for elsewhere.
+fn full_name(text: &str) -> Result<Reference> {
+    let name = Reference::parse(text.trim_start_matches("docker://"))?;
+    if name.registry().is_none() {
+        return Err(Error::usage(format!(
+            "{name} does not say which registry it is in"
+        )));
+    }
+    if name.tag().is_none() && name.digest().is_none() {
+        return Err(
+            Error::usage(format!("{name} has neither a tag nor a digest"))
+                .hint("name one image: REGISTRY/REPOSITORY:TAG"),
+        );
+    }
+    Ok(name)
+}
