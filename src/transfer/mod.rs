@@ -30,6 +30,7 @@ pub(crate) mod registry_source;
 pub(crate) mod save;
 pub(crate) mod sink;
 pub(crate) mod source;
+pub(crate) mod store_backend;
 pub(crate) mod store_sink;
 pub(crate) mod store_source;
 pub(crate) mod tree_sink;

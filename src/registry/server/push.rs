@@ -5,6 +5,7 @@ use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION};
 use hyper::body::Incoming;
 
+use crate::error::{Error, Kind};
 use crate::image::{Digest, Hasher};
 use crate::registry::client::Target;
 use crate::registry::layout::{Facts, MAX_MANIFEST, names};
@@ -48,7 +49,9 @@ pub(super) async fn manifest(
                 has_all_blobs(backend, &name, &facts)?;
             }
             let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
-            Ok(intake.put_manifest(&name, &tags, &digest, &bytes, &facts)?)
+            intake
+                .put_manifest(&name, &tags, &digest, &bytes, &facts)
+                .map_err(not_taken)
         })
         .await?;
     let mut reply = empty(StatusCode::CREATED);
@@ -64,6 +67,20 @@ pub(super) async fn manifest(
         }
     }
     Ok(reply)
+}
+
+/// A backend may ask more of a manifest than the API does.
+fn not_taken(error: Error) -> Refusal {
+    let mut refusal = match error.kind() {
+        Kind::BadContent => Refusal::bad("MANIFEST_INVALID", "the registry cannot use that image"),
+        Kind::NotFound => Refusal::missing(
+            "MANIFEST_BLOB_UNKNOWN",
+            "the repository lacks something that the manifest names",
+        ),
+        _ => return error.into(),
+    };
+    refusal.cause = Some(error);
+    refusal
 }
 
 /// Further tags to set (`?tag=`).

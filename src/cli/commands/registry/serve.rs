@@ -21,6 +21,7 @@ use crate::registry::server::{
     Access, AccessLog, LayoutBackend, Limits, ProxyBackend, ServeOptions, Server, Upstream,
     signalled,
 };
+use crate::transfer::store_backend::StoreBackend;
 use crate::ui::table::one_line;
 
 /// Variable with the token, where a file is not wanted.
@@ -28,23 +29,36 @@ const TOKEN: &str = "IMGCTL_REGISTRY_TOKEN";
 /// Longest token file, in bytes.
 const MAX_TOKEN: u64 = 4096;
 
-/// Serve a directory as an OCI registry
+/// Serve a directory, or the images of the store, as an OCI registry
 #[derive(Args, Debug)]
 #[command(
     after_help = "Prints the address when clients can connect, writes one line a request to stderr, and ends on
 SIGTERM or SIGINT after the requests in progress. Without --htpasswd and --token everybody may read
 and write. The token may also be given in the variable IMGCTL_REGISTRY_TOKEN.
 
+With --store, localhost/etcd:v1 is served as etcd:v1 and localhost/etcd:v1, quay.io/a/b:v1 as a/b:v1
+and quay.io/a/b:v1. Where names differ in the registry only, the short one means that of localhost,
+else that of docker.io, else none. What is pushed (--writable) under a short name gets localhost/.
+
 Examples:
   imgctl registry serve /var/lib/registry
+  imgctl registry serve --store --addr 127.0.0.1:5000
   imgctl registry serve registry --addr 127.0.0.1:0 --read-only
   imgctl registry serve /var/cache/registry --proxy https://registry-1.docker.io
   imgctl registry serve /srv/registry --addr :443 --tls-cert tls.crt --tls-key tls.key --htpasswd users"
 )]
 pub(crate) struct ServeArgs {
     /// Directory of the registry, made if it is not there
-    #[arg(required = true, num_args = 1..=2, value_name = "DIR")]
+    #[arg(required_unless_present = "store", num_args = 1..=2, value_name = "DIR")]
     place: Vec<PathBuf>,
+
+    /// Serve the images of the store; nothing is taken from clients
+    #[arg(long, conflicts_with_all = ["place", "proxy", "sparse"])]
+    store: bool,
+
+    /// With --store: take images into the store
+    #[arg(long, requires = "store", conflicts_with = "read_only")]
+    writable: bool,
 
     /// Address to listen on; port 0 takes any that is free
     #[arg(
@@ -139,6 +153,9 @@ enum LogFormat {
 
 /// Serves until a signal comes.
 pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
+    if args.store {
+        return serve(StoreBackend::new(context.store()?), args, context);
+    }
     let directory = directory(&args.place)?;
     let layout = match args.read_only {
         true => Layout::open(directory, false)?,
@@ -151,12 +168,18 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
         )
         .hint("start again when `imgctl registry gc` has ended")
     })?;
+    match &args.proxy {
+        Some(url) => {
+            let upstream = upstream(url, args, context)?;
+            serve(ProxyBackend::new(layout, upstream), args, context)
+        }
+        None => serve(LayoutBackend::new(layout), args, context),
+    }
+}
+
+fn serve(backend: impl Backend, args: &ServeArgs, context: &Context) -> Result<()> {
     let options = options(args, context)?;
-    let backend: Arc<dyn Backend> = match &args.proxy {
-        Some(url) => Arc::new(ProxyBackend::new(layout, upstream(url, args, context)?)),
-        None => Arc::new(LayoutBackend::new(layout)),
-    };
-    let server = Server::bind(&options, backend)?;
+    let server = Server::bind(&options, Arc::new(backend))?;
     let _pid = args.pid_file.as_deref().map(PidFile::write).transpose()?;
     announce(&server, &options, context)?;
     server.run(signalled())
@@ -194,7 +217,7 @@ fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
         htpasswd: args.htpasswd.clone(),
         token,
         anonymous_pull: args.anonymous_pull,
-        read_only: args.read_only,
+        read_only: args.read_only || (args.store && !args.writable),
         deletion: args.delete,
         sparse: args.sparse,
         limits: Limits::default(),

@@ -1,0 +1,260 @@
+//! Images pushed into the store.
+//!
+//! A repository without a registry in its name is one of `localhost`, as everywhere. A manifest
+//! pushed by its digest alone gets the name `repository@digest`, which goes again when an index
+//! that has a name lists it.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, Hasher as _, RandomState};
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, IoContext, Result};
+use crate::image::{Algorithm, Descriptor, Digest, Hasher, Reference};
+use crate::registry::layout::Facts;
+use crate::registry::server::backend::{Arriving, Intake};
+use crate::store::blobs::Ingest;
+use crate::store::{Named, Store};
+use crate::transfer::store_backend::{StoreBackend, lock};
+
+/// Blobs that no manifest has come for are given up after so long.
+const KEPT: Duration = Duration::from_secs(3600);
+/// Repositories that have such blobs at once.
+const MAX_KEPT: usize = 1024;
+
+/// What has been pushed, by repository, and is safe from `prune` until a name leads to it.
+#[derive(Clone, Default)]
+pub(super) struct Arrivals(Arc<Mutex<HashMap<String, Arrived>>>);
+
+struct Arrived {
+    /// With a lease of its own.
+    store: Store,
+    blobs: HashSet<Digest>,
+    used: Instant,
+}
+
+impl Arrivals {
+    /// Whether that blob has been pushed there.
+    pub(super) fn has(&self, repository: &str, digest: &Digest) -> bool {
+        let all = lock(&self.0);
+        let arrived = all.get(repository);
+        arrived.is_some_and(|arrived| arrived.blobs.contains(digest))
+    }
+
+    /// Ends the claims on what was pushed long ago.
+    pub(super) fn forget(&self) {
+        lock(&self.0).retain(|_, arrived| arrived.used.elapsed() < KEPT);
+    }
+
+    /// The store through which blobs of a repository come in.
+    fn store(&self, repository: &str, store: &Store) -> Store {
+        self.update(repository, store, |arrived| arrived.store.clone())
+    }
+
+    /// A blob is here, held by `store`.
+    fn add(&self, repository: &str, store: &Store, digest: &Digest) {
+        self.update(repository, store, |arrived| {
+            arrived.blobs.insert(digest.clone());
+        });
+    }
+
+    fn update<T>(
+        &self,
+        repository: &str,
+        store: &Store,
+        change: impl FnOnce(&mut Arrived) -> T,
+    ) -> T {
+        let mut all = lock(&self.0);
+        if all.len() >= MAX_KEPT && !all.contains_key(repository) {
+            let oldest = all.iter().min_by_key(|(_, arrived)| arrived.used);
+            let oldest = oldest.map(|(name, _)| name.clone());
+            oldest.and_then(|name| all.remove(&name));
+        }
+        let arrived = all.entry(repository.to_owned()).or_insert_with(|| Arrived {
+            store: store.separate(),
+            blobs: HashSet::new(),
+            used: Instant::now(),
+        });
+        arrived.used = Instant::now();
+        change(arrived)
+    }
+}
+
+/// A blob on its way into the store. Does not outlive the process.
+struct Upload {
+    arrivals: Arrivals,
+    repository: String,
+    store: Store,
+    id: String,
+    ingest: Option<Ingest>,
+    algorithm: Algorithm,
+    hasher: Hasher,
+}
+
+impl Intake for StoreBackend {
+    fn start_upload(
+        &self,
+        repository: &str,
+        algorithm: Option<Algorithm>,
+    ) -> Result<Box<dyn Arriving>> {
+        let store = self.arrivals.store(repository, &self.store);
+        let algorithm = algorithm.unwrap_or(Algorithm::Sha256);
+        Ok(Box::new(Upload {
+            arrivals: self.arrivals.clone(),
+            repository: repository.to_owned(),
+            id: random_id(),
+            ingest: Some(store.ingest()?),
+            store,
+            algorithm,
+            hasher: Hasher::with(algorithm),
+        }))
+    }
+
+    fn resume_upload(&self, _repository: &str, _id: &str) -> Result<Option<Box<dyn Arriving>>> {
+        Ok(None)
+    }
+
+    fn mount(&self, repository: &str, from: Option<&str>, digest: &Digest) -> Result<bool> {
+        if let Some(from) = from
+            && !self.has_blob(from, digest)?
+        {
+            return Ok(false);
+        }
+        let Some(size) = self.store.blob_size(digest)? else {
+            return Ok(false);
+        };
+        let store = self.arrivals.store(repository, &self.store);
+        let is_here = store.claim_blob(digest, size)?;
+        if is_here {
+            self.arrivals.add(repository, &store, digest);
+        }
+        Ok(is_here)
+    }
+
+    fn put_manifest(
+        &self,
+        repository: &str,
+        tags: &[&str],
+        digest: &Digest,
+        bytes: &[u8],
+        facts: &Facts,
+    ) -> Result<()> {
+        let store = self.arrivals.store(repository, &self.store);
+        let size = bytes.len() as u64;
+        store.import_blob(&mut &*bytes, digest, size)?;
+        let descriptor = Descriptor::new(&facts.media_type, digest.clone(), size);
+        let by_digest = |digest: &Digest| Reference::parse(&format!("{repository}@{digest}"));
+        if tags.is_empty() {
+            return store.tag(&[by_digest(digest)?.qualified()], &descriptor);
+        }
+        let names: Vec<Reference> = tags
+            .iter()
+            .map(|tag| Ok(Reference::parse(&format!("{repository}:{tag}"))?.qualified()))
+            .collect::<Result<_>>()?;
+        store.tag(&names, &descriptor)?;
+        let children = facts.manifests.iter().map(|part| &part.digest);
+        let passing: HashSet<Reference> = children
+            .chain([digest])
+            .map(|digest| Ok(by_digest(digest)?.qualified()))
+            .collect::<Result<_>>()?;
+        let is_passing = |named: &Named| {
+            named
+                .reference
+                .as_ref()
+                .is_some_and(|n| passing.contains(n))
+        };
+        let gone: Vec<Named> = store.names()?.into_iter().filter(is_passing).collect();
+        if !gone.is_empty() {
+            store.untag(&gone)?;
+        }
+        Ok(())
+    }
+
+    fn delete_tag(&self, repository: &str, tag: &str) -> Result<bool> {
+        let view = self.view()?;
+        let named = view.repository(repository).and_then(|found| found.tag(tag));
+        match named {
+            Some(named) => self.store.untag(std::slice::from_ref(named)).map(|_| true),
+            None => Ok(false),
+        }
+    }
+
+    fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<bool> {
+        let view = self.view()?;
+        let names = match view.repository(repository) {
+            Some(found) => found.names_of(digest),
+            None => Vec::new(),
+        };
+        if names.is_empty() {
+            return Ok(false);
+        }
+        self.store.untag(&names).map(|_| true)
+    }
+
+    fn delete_blob(&self, _repository: &str, _digest: &Digest) -> Result<bool> {
+        // Blobs go with the images that need them.
+        Ok(false)
+    }
+
+    fn free_space(&self) -> Option<u64> {
+        let facts = rustix::fs::statvfs(self.store.layout()).ok()?;
+        Some(facts.f_bavail.saturating_mul(facts.f_frsize))
+    }
+}
+
+/// Hard to guess, so that nobody goes on with another's upload by chance.
+fn random_id() -> String {
+    let random = || RandomState::new().build_hasher().finish();
+    format!("{:016x}-{:016x}", random(), random())
+}
+
+impl Upload {
+    fn ended() -> Error {
+        Error::failed("the upload has ended")
+    }
+}
+
+impl Arriving for Upload {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn offset(&self) -> u64 {
+        self.ingest.as_ref().map_or(0, Ingest::written)
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let ingest = self.ingest.as_mut().ok_or_else(Self::ended)?;
+        ingest
+            .write_all(bytes)
+            .doing(|| "cannot write a blob into the store".to_owned())?;
+        self.hasher.update(bytes);
+        Ok(())
+    }
+
+    fn commit(&mut self, digest: &Digest) -> Result<()> {
+        let ingest = self.ingest.take().ok_or_else(Self::ended)?;
+        let size = ingest.written();
+        let found = std::mem::replace(&mut self.hasher, Hasher::with(self.algorithm)).finish();
+        let is_other_algorithm = digest.algorithm() != self.algorithm;
+        if !is_other_algorithm && found != *digest {
+            return Err(Error::bad_content(format!(
+                "the blob has the digest {found}, not {digest}"
+            )));
+        }
+        self.store.commit(ingest, &found)?;
+        if is_other_algorithm {
+            // Announced too late to be hashed on the way: once more, from the store.
+            let mut file = self.store.open_blob(&found)?;
+            self.store.import_blob(&mut file, digest, size)?;
+        }
+        self.arrivals.add(&self.repository, &self.store, digest);
+        Ok(())
+    }
+
+    fn cancel(&mut self) -> Result<()> {
+        self.ingest = None;
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+//! The store's names as repositories, and what each of them holds.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Map, Value, json};
+
+use crate::error::{Error, Kind, Result};
+use crate::image::reference::{DOCKER_HUB, LOCAL_REGISTRY};
+use crate::image::{Descriptor, Digest, Reference, media_type};
+use crate::registry::layout::{Facts, MAX_MANIFEST, names};
+use crate::store::{Lease, Named, Store};
+use crate::transfer::store_backend::lock;
+
+/// All repositories at one moment.
+#[derive(Default)]
+pub(super) struct View {
+    repositories: BTreeMap<String, Arc<Repository>>,
+    /// Each image under one name: the short one, unless that means another image.
+    catalog: Vec<String>,
+}
+
+/// One repository at one moment.
+#[derive(Default)]
+pub(super) struct Repository {
+    tags: BTreeMap<String, Named>,
+    /// Everything that is filed in it, by name and digest.
+    names: Vec<Named>,
+    content: Mutex<Option<Arc<Content>>>,
+}
+
+/// What can be pulled from a repository. `prune` takes nothing of it while this value lives.
+pub(super) struct Content {
+    /// Media types.
+    pub(super) manifests: HashMap<Digest, String>,
+    pub(super) blobs: HashSet<Digest>,
+    /// Descriptors of what refers to a manifest, by its digest.
+    pub(super) referrers: HashMap<Digest, BTreeMap<Digest, Value>>,
+    /// None in a store that we may not write: nobody collects there on our behalf.
+    lease: Option<Lease>,
+}
+
+impl View {
+    /// Sorts `all` into repositories. One that is as it was in `old` is taken from there.
+    pub(super) fn new(all: &[Named], old: &Self) -> Self {
+        let mut full: BTreeMap<String, Repository> = BTreeMap::new();
+        let mut short: BTreeMap<String, Vec<(&Reference, &Named)>> = BTreeMap::new();
+        for named in all {
+            let Some(reference) = &named.reference else {
+                continue;
+            };
+            let name = reference.name();
+            // A port cannot be part of a repository's name.
+            if names::is_repository(&name) {
+                full.entry(name).or_default().add(reference.tag(), named);
+            }
+            let repository = reference.repository().to_owned();
+            short
+                .entry(repository)
+                .or_default()
+                .push((reference, named));
+        }
+        let mut catalog = Vec::new();
+        let mut repositories = full;
+        let mut covered: HashMap<String, HashSet<String>> = HashMap::new();
+        for (name, images) in short {
+            for (reference, named) in &images {
+                let meant = meant(&images, reference);
+                if meant {
+                    covered
+                        .entry(reference.name())
+                        .or_default()
+                        .extend(reference.tag().map(str::to_owned));
+                }
+                let tag = reference.tag().filter(|_| meant);
+                repositories
+                    .entry(name.clone())
+                    .or_default()
+                    .add(tag, named);
+            }
+            catalog.push(name);
+        }
+        let is_uncovered = |(name, repository): &(&String, &Repository)| {
+            let covered = covered.get(*name);
+            let missing = |tag: &String| covered.is_none_or(|covered| !covered.contains(tag));
+            repository.tags.keys().any(missing)
+        };
+        let uncovered = repositories.iter().filter(is_uncovered);
+        catalog.extend(uncovered.map(|(name, _)| name.clone()));
+        catalog.sort();
+        catalog.dedup();
+        let repositories = repositories.into_iter().map(|(name, fresh)| {
+            let same = old.repositories.get(&name);
+            let same = same.filter(|old| old.tags == fresh.tags && old.names == fresh.names);
+            let kept = same.cloned().unwrap_or_else(|| Arc::new(fresh));
+            (name, kept)
+        });
+        Self {
+            repositories: repositories.collect(),
+            catalog,
+        }
+    }
+
+    /// All of them by name.
+    pub(super) fn repositories(&self) -> impl Iterator<Item = (&String, &Arc<Repository>)> {
+        self.repositories.iter()
+    }
+
+    /// The repository called so.
+    pub(super) fn repository(&self, name: &str) -> Option<&Arc<Repository>> {
+        self.repositories.get(name)
+    }
+
+    /// Up to `limit` names after `after`.
+    pub(super) fn catalog(&self, after: Option<&str>, limit: usize) -> Vec<String> {
+        let is_later = |name: &&String| after.is_none_or(|after| name.as_str() > after);
+        let later = self.catalog.iter().filter(is_later);
+        later.take(limit).cloned().collect()
+    }
+}
+
+/// Whether the name without its registry means this one of `images`: as on the command line what
+/// was built here comes first, then Docker Hub; of other registries only where there is one choice.
+fn meant(images: &[(&Reference, &Named)], this: &Reference) -> bool {
+    let rank = |name: &Reference| match name.registry() {
+        Some(LOCAL_REGISTRY) => 0,
+        Some(DOCKER_HUB) => 1,
+        _ => 2,
+    };
+    let others = images
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| *name != this && name.tag() == this.tag());
+    others.map(rank).all(|other| rank(this) < other)
+}
+
+impl Repository {
+    /// Files an image in it. A tag that is taken stays: full names come before short ones.
+    fn add(&mut self, tag: Option<&str>, named: &Named) {
+        if let Some(tag) = tag
+            && !self.tags.contains_key(tag)
+        {
+            self.tags.insert(tag.to_owned(), named.clone());
+        }
+        if !self.names.contains(named) {
+            self.names.push(named.clone());
+        }
+    }
+
+    /// The image of a tag.
+    pub(super) fn tag(&self, tag: &str) -> Option<&Named> {
+        self.tags.get(tag)
+    }
+
+    /// The names that a manifest has here.
+    pub(super) fn names_of(&self, digest: &Digest) -> Vec<Named> {
+        let is_it = |named: &&Named| named.descriptor.digest == *digest;
+        self.names.iter().filter(is_it).cloned().collect()
+    }
+
+    /// Up to `limit` tags after `after`.
+    pub(super) fn tags(&self, after: Option<&str>, limit: usize) -> Vec<String> {
+        let is_later = |tag: &&String| after.is_none_or(|after| tag.as_str() > after);
+        let later = self.tags.keys().filter(is_later);
+        later.take(limit).cloned().collect()
+    }
+
+    /// Whether a client may be pulling from it.
+    pub(super) fn was_asked_for(&self) -> bool {
+        lock(&self.content).is_some()
+    }
+
+    /// What is in it, read when it is first asked for.
+    pub(super) fn content(&self, store: &Store) -> Result<Arc<Content>> {
+        let mut content = lock(&self.content);
+        if let Some(content) = &*content {
+            return Ok(Arc::clone(content));
+        }
+        let roots = self.names.iter().map(|named| &named.descriptor);
+        let fresh = Arc::new(Content::read(store, roots)?);
+        *content = Some(Arc::clone(&fresh));
+        Ok(fresh)
+    }
+}
+
+impl Content {
+    fn read<'a>(store: &Store, roots: impl Iterator<Item = &'a Descriptor>) -> Result<Self> {
+        let lease = match store.lease() {
+            Err(error) if error.kind() == Kind::Denied => None,
+            lease => Some(lease?),
+        };
+        let mut content = Self {
+            manifests: HashMap::new(),
+            blobs: HashSet::new(),
+            referrers: HashMap::new(),
+            lease,
+        };
+        let mut pending: Vec<Digest> = roots.map(|root| root.digest.clone()).collect();
+        while let Some(digest) = pending.pop() {
+            if content.manifests.contains_key(&digest) {
+                continue;
+            }
+            // Claimed first, looked at second: what is here now stays.
+            if let Some(lease) = &content.lease {
+                lease.hold(&digest)?;
+            }
+            let Some((facts, size)) = read(store, &digest)? else {
+                continue;
+            };
+            for part in &facts.manifests {
+                match is_document(&part.media_type) {
+                    true => pending.push(part.digest.clone()),
+                    false => _ = content.blobs.insert(part.digest.clone()),
+                }
+            }
+            let blobs = facts.blobs.iter().map(|part| part.digest.clone());
+            content.blobs.extend(blobs);
+            if let Some(subject) = &facts.subject {
+                let referrers = content.referrers.entry(subject.digest.clone()).or_default();
+                referrers.insert(digest.clone(), referrer(&digest, size, &facts));
+            }
+            content.manifests.insert(digest, facts.media_type);
+        }
+        if let Some(lease) = &content.lease {
+            lease.hold_all(&content.blobs)?;
+        }
+        Ok(content)
+    }
+}
+
+fn is_document(media_type: &str) -> bool {
+    media_type::is_index(media_type) || media_type::is_manifest(media_type)
+}
+
+/// A document and its size; what is missing or damaged leads nowhere.
+fn read(store: &Store, digest: &Digest) -> Result<Option<(Facts, usize)>> {
+    let parsed = store.read_blob(digest, MAX_MANIFEST).and_then(|bytes| {
+        let facts = Facts::parse(&bytes)?;
+        Ok((facts, bytes.len()))
+    });
+    let is_damage = |error: &Error| matches!(error.kind(), Kind::NotFound | Kind::BadContent);
+    match parsed {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_damage(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A member of the list of referrers (distribution-spec 1.1, "Listing Referrers").
+fn referrer(digest: &Digest, size: usize, facts: &Facts) -> Value {
+    let mut descriptor = Map::new();
+    descriptor.insert("mediaType".into(), facts.media_type.clone().into());
+    descriptor.insert("digest".into(), digest.to_string().into());
+    descriptor.insert("size".into(), json!(size));
+    if let Some(artifact_type) = &facts.artifact_type {
+        descriptor.insert("artifactType".into(), artifact_type.clone().into());
+    }
+    if let Some(annotations) = &facts.annotations {
+        descriptor.insert("annotations".into(), Value::Object(annotations.clone()));
+    }
+    Value::Object(descriptor)
+}
