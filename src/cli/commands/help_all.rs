@@ -15,30 +15,31 @@ pub(crate) fn run(_args: &HelpAllArgs, context: &Context) -> Result<()> {
     let mut command = arguments::command().term_width(100);
     command.build();
     let mut text = format!("# imgctl\n\n{}\n", command.render_help());
-    let mut names: Vec<(usize, String)> = command
+    // The global flags are shown with the program.
+    let globals: Vec<clap::Id> = command
+        .get_arguments()
+        .filter(|argument| argument.is_global_set())
+        .map(|argument| argument.get_id().clone())
+        .collect();
+    verbs(&command, "imgctl", &globals, &mut text);
+    context.ui.print(&text)
+}
+
+/// Adds the help of the verbs of `command`, each followed by that of its own verbs.
+fn verbs(command: &clap::Command, path: &str, globals: &[clap::Id], text: &mut String) {
+    let mut inner: Vec<&clap::Command> = command
         .get_subcommands()
         .filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
-        .map(|verb| (verb.get_display_order(), verb.get_name().to_owned()))
         .collect();
-    names.sort();
-    for (_, name) in names {
-        // The global flags were shown with the program.
-        let globals: Vec<clap::Id> = command
-            .get_arguments()
-            .filter(|argument| argument.is_global_set())
-            .map(|argument| argument.get_id().clone())
-            .collect();
-        if let Some(verb) = command.find_subcommand_mut(&name) {
-            let verb = verb.clone().mut_args(|argument| {
-                let global = argument.is_global_set() && globals.contains(argument.get_id());
-                let hidden = argument.is_hide_set();
-                argument.hide(global || hidden)
-            });
-            text.push_str(&format!(
-                "# imgctl {name}\n\n{}\n",
-                verb.clone().render_help()
-            ));
-        }
+    inner.sort_by_key(|verb| (verb.get_display_order(), verb.get_name()));
+    for verb in inner {
+        let path = format!("{path} {}", verb.get_name());
+        let mut shown = verb.clone().mut_args(|argument| {
+            let global = argument.is_global_set() && globals.contains(argument.get_id());
+            let hidden = argument.is_hide_set();
+            argument.hide(global || hidden)
+        });
+        text.push_str(&format!("# {path}\n\n{}\n", shown.render_help()));
+        verbs(verb, &path, globals, text);
     }
-    context.ui.print(&text)
 }
