@@ -138,12 +138,10 @@ impl Error {
     /// The hints of this error and of every [`Error`] underneath, outermost first.
     pub(crate) fn hints(&self) -> Vec<&str> {
         let mut hints: Vec<&str> = self.inner.hints.iter().map(String::as_str).collect();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
+        for error in self.sources() {
             if let Some(ours) = error.downcast_ref::<Error>() {
                 hints.extend(ours.inner.hints.iter().map(String::as_str));
             }
-            source = error.source();
         }
         hints
     }
@@ -151,8 +149,7 @@ impl Error {
     /// The messages of this error and everything underneath, outermost first.
     pub(crate) fn chain(&self) -> Vec<String> {
         let mut messages = vec![self.inner.message.clone()];
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
+        for error in self.sources() {
             let text = match error.downcast_ref::<Error>() {
                 Some(ours) => ours.inner.message.clone(),
                 None => error.to_string(),
@@ -160,9 +157,15 @@ impl Error {
             if messages.last() != Some(&text) {
                 messages.push(text);
             }
-            source = error.source();
         }
         messages
+    }
+
+    /// Everything underneath, outermost first. An `io::Error` that only carries one of ours stands
+    /// aside for it: it would repeat all that is below, and hide what its hints are.
+    fn sources(&self) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+        let first = std::error::Error::source(self).map(ours_inside);
+        std::iter::successors(first, |error| error.source().map(ours_inside))
     }
 }
 
@@ -193,6 +196,16 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         io::Error::other(error)
     }
+}
+
+fn ours_inside<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> &'a (dyn std::error::Error + 'static) {
+    let inner = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+        .and_then(|inner| inner.downcast_ref::<Error>());
+    inner.map_or(error, |ours| ours)
 }
 
 fn kind_of_io(error: &io::Error) -> Kind {
@@ -271,6 +284,16 @@ mod tests {
         let inner = Error::bad_content("layer is truncated");
         let through: io::Error = inner.into();
         assert_eq!(Error::io("cannot unpack", through).kind(), Kind::BadContent);
+    }
+
+    #[test]
+    fn what_came_through_io_is_told_once_with_its_hints() {
+        let inner = Error::failed("no answer")
+            .hint("wait")
+            .context("cannot read");
+        let error = Error::io("cannot unpack", io::Error::from(inner));
+        assert_eq!(error.chain(), ["cannot unpack", "cannot read", "no answer"]);
+        assert_eq!(error.hints(), ["wait"]);
     }
 
     #[test]
