@@ -26,6 +26,24 @@ pub(super) struct Authorization {
     pub(super) source: Option<String>,
 }
 
+impl Authorization {
+    /// What of it must not be seen: the token, or the password in both of its forms.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let text = self.value.to_str().unwrap_or_default();
+        let Some((scheme, secret)) = text.split_once(' ') else {
+            return Vec::new();
+        };
+        let mut secrets = vec![secret.to_owned()];
+        if scheme == "Basic"
+            && let Ok(pair) = STANDARD.decode(secret)
+            && let Some((_, password)) = String::from_utf8_lossy(&pair).split_once(':')
+        {
+            secrets.push(password.to_owned());
+        }
+        secrets
+    }
+}
+
 /// The token for one set of scopes. Held while one is fetched, so that others wait for it.
 #[derive(Debug, Default)]
 struct Slot {
@@ -185,6 +203,18 @@ pub(super) fn basic(user: &str, password: &str) -> Result<HeaderValue> {
 /// `Authorization` of a token.
 pub(super) fn bearer(token: &str) -> Result<HeaderValue> {
     secret(format!("Bearer {token}"))
+}
+
+/// What of a login must not be seen, in each form in which it is sent.
+pub(super) fn secrets_of(login: &Login) -> Vec<String> {
+    match login {
+        Login::Password { user, password } => {
+            let password = password.expose();
+            let pair = STANDARD.encode(format!("{user}:{password}"));
+            vec![pair, password.to_owned()]
+        }
+        Login::Identity(token) | Login::Bearer(token) => vec![token.expose().to_owned()],
+    }
 }
 
 /// A header's value that no log shows.

@@ -122,7 +122,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// The codes and messages of an error answer (distribution-spec, "Error Codes"), else its text.
-pub(super) fn said(body: &[u8]) -> Option<String> {
+fn said(body: &[u8]) -> Option<String> {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let text = match parsed
         .as_ref()
@@ -155,9 +155,28 @@ pub(super) fn said(body: &[u8]) -> Option<String> {
     Some(quoted(&text)).filter(|text| !text.is_empty())
 }
 
+/// The same without our `secrets`, should the registry repeat them.
+pub(super) fn said_without(body: &[u8], secrets: &[String]) -> Option<String> {
+    let mut text = String::from_utf8_lossy(body).into_owned();
+    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+        text = text.replace(secret, "***");
+    }
+    said(text.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn our_secrets_are_not_repeated() {
+        let secrets = ["bWU6cHc=".to_owned(), "pw".to_owned(), String::new()];
+        let body = br#"{"errors":[{"code":"DENIED","message":"Basic bWU6cHc= is me:pw"}]}"#;
+        assert_eq!(
+            said_without(body, &secrets).as_deref(),
+            Some("DENIED: Basic *** is me:***")
+        );
+    }
 
     #[test]
     fn foreign_text_is_tamed() {

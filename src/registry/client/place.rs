@@ -9,7 +9,7 @@ use reqwest::Url;
 use crate::error::{Error, Kind, Result};
 use crate::registry::client::auth::{Authorization, no_credentials};
 use crate::registry::client::challenge::{self, Scopes};
-use crate::registry::client::failure::{Failure, said};
+use crate::registry::client::failure::{Failure, said_without};
 use crate::registry::client::hosts::{Host, Shared};
 use crate::registry::client::http::{Response, Stream};
 use crate::registry::client::retry::{DEFAULT_TRIES, MIRROR_TRIES, Tries, may_pass, retry_after};
@@ -271,7 +271,9 @@ impl Place {
                 self.host.name
             ),
         };
-        let why = said(body).map_or_else(String::new, |text| format!(": {text}"));
+        let secrets = authorization.map_or_else(Vec::new, Authorization::secrets);
+        let why = said_without(body, &secrets);
+        let why = why.map_or_else(String::new, |text| format!(": {text}"));
         let message = format!("{who} answered {}{why}", response.status);
         let registry = self.host.registry();
         match response.status.as_u16() {
@@ -279,7 +281,8 @@ impl Place {
                 let source = authorization.map(|authorization| authorization.source.as_deref());
                 let whose = match source {
                     Some(Some(source)) => format!("the credentials are those from {source}"),
-                    Some(None) | None => format!("no credentials for {registry} were found"),
+                    Some(None) => format!("no credentials for {registry} were found"),
+                    None => "it asked for no credentials".to_owned(),
                 };
                 Error::new(Kind::Denied, format!("{message} ({whose})"))
                     .hint(format!("log in with an account that may do this: `imgctl login {registry}`"))

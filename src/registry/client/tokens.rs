@@ -7,9 +7,9 @@ use http::{Method, header};
 use reqwest::Url;
 
 use crate::error::{Error, Kind, Result};
-use crate::registry::client::auth::{Authorization, basic, bearer};
+use crate::registry::client::auth::{Authorization, basic, bearer, secrets_of};
 use crate::registry::client::challenge::Scopes;
-use crate::registry::client::failure::{Failure, quoted, said};
+use crate::registry::client::failure::{Failure, quoted, said_without};
 use crate::registry::client::hosts::looks_private;
 use crate::registry::client::http::{Response, carry};
 use crate::registry::client::place::Place;
@@ -157,7 +157,9 @@ fn refusal(
     credential: Option<&Credential>,
 ) -> Failure {
     let (host, status) = (host_of(&response.url), response.status);
-    let why = said(body).map_or_else(String::new, |text| format!(": {text}"));
+    let secrets = credential.map_or_else(Vec::new, |credential| secrets_of(&credential.login));
+    let why = said_without(body, &secrets);
+    let why = why.map_or_else(String::new, |text| format!(": {text}"));
     if may_pass(status) {
         let error = Error::new(
             Kind::Network,
