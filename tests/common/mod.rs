@@ -12,6 +12,7 @@
     reason = "shared by test binaries that each use a part, and a test may panic"
 )]
 
+pub(crate) mod proxy;
 pub(crate) mod registry;
 pub(crate) mod tree;
 

@@ -109,6 +109,38 @@ impl Registry {
         }
     }
 
+    /// Brings an image of the store at `root`, where it is `localhost/NAME`, in with skopeo.
+    pub(crate) fn fill(&self, root: &Path, name: &str) {
+        let from = format!("oci:{}:localhost/{name}", root.join("store").display());
+        self.skopeo(&["--all", "--dest-tls-verify=false", &from], name);
+    }
+
+    /// Brings the image of an OCI archive in with skopeo.
+    pub(crate) fn fill_from_archive(&self, archive: &Path, name: &str) {
+        let from = format!("oci-archive:{}", archive.display());
+        self.skopeo(&["--all", "--dest-tls-verify=false", &from], name);
+    }
+
+    fn skopeo(&self, words: &[&str], name: &str) {
+        let to = format!("docker://{}/{name}", self.host);
+        let copy = ["--insecure-policy", "copy", "-q"];
+        let words = copy.iter().chain(words).copied().chain([&*to]);
+        super::Ran::new(super::tool("skopeo", words)).ok();
+    }
+
+    /// Panics unless skopeo reads the whole image, whose digests it checks.
+    #[track_caller]
+    pub(crate) fn assert_serves(&self, name: &str) {
+        let to = tempfile::tempdir().unwrap();
+        let from = format!("docker://{}/{name}", self.host);
+        let to = format!("dir:{}", to.path().display());
+        let words = ["--insecure-policy", "copy", "-q", "--all"];
+        let words = words
+            .into_iter()
+            .chain(["--src-tls-verify=false", &from, &to]);
+        super::Ran::new(super::tool("skopeo", words)).ok();
+    }
+
     /// The paths of blobs that were asked for (GET), as often as they were; forgets them.
     pub(crate) fn blobs_read(&self) -> Vec<String> {
         // The log comes a moment after the answer.
