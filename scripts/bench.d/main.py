@@ -2,12 +2,14 @@
 that what else happens on the machine falls on all of them; the first round is thrown away."""
 
 import argparse
+import os
 import shutil
 import sys
 from pathlib import Path
 
 import limits
 import report
+import ship
 import workloads
 from measure import Failed, Results
 from tools import Buildah, Imgctl, Podman, Umoci, layout_for_peers
@@ -112,6 +114,7 @@ def main():
     classes = {"buildah": Buildah, "podman": Podman, "umoci": Umoci, "imgctl": Imgctl}
     tools = [classes[name](base / "stores") for name in chosen.tools]
     results = Results()
+    loads = [os.getloadavg()[0]]
     try:
         if "start" in chosen.jobs:
             for _ in range(21):
@@ -134,11 +137,15 @@ def main():
         for tool in tools:
             tool.reset()
         shutil.rmtree(base if not chosen.keep else scratch, ignore_errors=True)
-    text = report.render(results, chosen.runs, chosen.quick)
+    loads.append(os.getloadavg()[0])
+    text = report.render(results, chosen.runs, chosen.quick, loads)
     print(text)
     if chosen.markdown:
         Path(chosen.markdown).write_text(text)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["ship"]:
+        ship.main(sys.argv[2:])
+    else:
+        main()

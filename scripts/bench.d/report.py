@@ -4,7 +4,7 @@ import os
 import platform
 import subprocess
 
-PEERS = ["buildah", "podman", "umoci"]
+PEERS = ["buildah", "podman", "umoci", "skopeo", "crane"]
 
 # Which limit a job is held against.
 LIMITS = {
@@ -12,6 +12,8 @@ LIMITS = {
     "rebuild": "stat walk",
     "unpack": "tar x",
     "first mount": "tar x",
+    "pull gzip, mountable": "tar x",
+    "pull zstd, mountable": "tar x",
 }
 
 
@@ -57,19 +59,30 @@ def table(results, workload):
     return lines
 
 
-def render(results, runs, quick):
+def head(runs, quick, tools, loads):
+    """How the tables below came about."""
+    size = " on a twentieth of the data" if quick else ""
     lines = [
-        f"Medians of {runs} run{'s' if runs > 1 else ''}{' on a twentieth of the data' if quick else ''}; tools in turn, first round discarded.",
+        f"Medians of {runs} run{'s' if runs > 1 else ''}{size}; tools in turn, first round discarded.",
         "",
-        f"- machine: {machine()}",
-        f"- tools: {first_line('buildah', '--version')}; {first_line('podman', '--version')}; "
-        f"{first_line('umoci', '--version')}; {first_line(os.environ['IMGCTL'], '--version')}",
+        f"- machine: {machine()}; load average {' to '.join(f'{load:.1f}' for load in loads)}",
+        f"- tools: {'; '.join(tools)}",
         "",
     ]
+    return "\n".join(lines) + "\n"
+
+
+def missing(results):
+    """What could not be measured, and why."""
+    if not results.failures:
+        return []
+    return ["Not measured:", "", *(f"- {' '.join(key)}: {why}" for key, why in results.failures.items())]
+
+
+def render(results, runs, quick, loads):
+    tools = [first_line(tool, "--version") for tool in ("buildah", "podman", "umoci", os.environ["IMGCTL"])]
+    lines = []
     for workload in dict.fromkeys(w for w, _, _ in results.costs):
         title = "Start-up" if workload == "-" else workload.upper()
         lines += [f"### {title}", "", *table(results, workload), ""]
-    if results.failures:
-        lines += ["Not measured:", ""]
-        lines += [f"- {' '.join(key)}: {why}" for key, why in results.failures.items()]
-    return "\n".join(lines)
+    return head(runs, quick, tools, loads) + "\n".join([*lines, *missing(results)])
