@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::build::items::{Content, Item, rewound};
 use crate::error::{IoContext as _, Result};
-use crate::layer::{EntryKind, LayerPath, Limits, TarReader, decompress};
+use crate::layer::{EntryKind, LayerPath, TarReader, decompress};
 use crate::store::Store;
 
 /// Bytes of a tar header block.
@@ -16,15 +16,11 @@ const BLOCK: usize = 512;
 
 /// The items of `file` if its content is a tar, compressed or not; `None` if it is something else
 /// (then `file` stands at its beginning again).
-pub(crate) fn read(
-    store: &Store,
-    mut file: File,
-    name: &str,
-    limits: Limits,
-) -> Result<Option<Vec<Item>>> {
+pub(crate) fn read(store: &Store, mut file: File, name: &str) -> Result<Option<Vec<Item>>> {
     if !is_archive(&mut file, name)? {
         return Ok(None);
     }
+    let limits = store.limits();
     let (_, reader) = decompress::decompress_within(file, limits)?;
     let mut tar = TarReader::new(reader, limits);
     let mut spool = store.scratch_file()?;

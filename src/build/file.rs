@@ -10,7 +10,6 @@ use crate::fs::root::Root;
 use crate::kubefile::ast::Kubefile;
 use crate::kubefile::diagnostic;
 use crate::kubefile::ignore::IgnoreRules;
-use crate::layer::Limits;
 use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 use crate::store::{ScratchDirectory, Store};
 
@@ -206,7 +205,7 @@ pub(crate) fn ignore_rules(
 
 /// A tar as a directory; `None` if it is no tar.
 fn unpack(store: &Store, file: std::fs::File, name: &str) -> Result<Option<ContextDirectory>> {
-    let Some(items) = archive::read(store, file, name, Limits::default())
+    let Some(items) = archive::read(store, file, name)
         .context(|| format!("cannot read the build context from {name}"))?
     else {
         return Ok(None);

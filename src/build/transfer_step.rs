@@ -11,7 +11,6 @@ use crate::kubefile::ast::{Source, Transfer, TransferFlags};
 use crate::kubefile::diagnostic::{self, Diagnostic};
 use crate::kubefile::expand;
 use crate::kubefile::ignore::IgnoreRules;
-use crate::layer::Limits;
 use crate::layer::tree::Tree;
 
 impl Stage<'_> {
@@ -94,8 +93,7 @@ impl Stage<'_> {
                 let (name, item, file) =
                     download::fetch(shared.store, word, checksum.as_ref(), shared.reporter)?;
                 match flags.unpack {
-                    Some(true) => match archive::read(shared.store, file, word, Limits::default())?
-                    {
+                    Some(true) => match archive::read(shared.store, file, word)? {
                         Some(items) => gathered.add_archive(items)?,
                         None => gathered.add_file(name.as_bytes(), item)?,
                     },
@@ -118,7 +116,7 @@ impl Stage<'_> {
                 return Ok(None);
             }
             let file = context.open(path)?;
-            archive::read(shared.store, file, &path.to_string(), Limits::default())
+            archive::read(shared.store, file, &path.to_string())
         };
         gathered.add_sources(context, &local, &mut unpack)
     }

@@ -37,6 +37,7 @@ impl Context {
             sync: self.settings.sync,
         };
         let store = Store::open(&self.settings.root, options)?;
+        let store = store.with_limits(self.settings.limits);
         Ok(self.store.get_or_init(|| store))
     }
 }

@@ -13,6 +13,7 @@ mod failure;
 mod filter;
 mod format;
 mod image_tree;
+mod limits;
 mod names;
 mod platform;
 mod pull_options;

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ColorChoice, ValueEnum};
 
 use crate::cli::environment::Environment;
+use crate::cli::limits::LimitsArgs;
 use crate::error::{Error, Result};
+use crate::layer::Limits;
 use crate::ui::log::Level;
 use crate::ui::{Colour, ProgressMode};
 
@@ -54,6 +56,9 @@ pub(crate) struct Globals {
     /// Answer every question with yes [env: IMGCTL_YES, SEALOS_PROMPT=disabled]
     #[arg(short, long, global = true)]
     yes: bool,
+
+    #[command(flatten)]
+    limits: LimitsArgs,
 }
 
 /// What the global flags and variables come to.
@@ -68,6 +73,8 @@ pub(crate) struct Settings {
     pub(crate) colour: Colour,
     pub(crate) sync: bool,
     pub(crate) assume_yes: bool,
+    /// What foreign archives and layers may ask of us.
+    pub(crate) limits: Limits,
 }
 
 impl Settings {
@@ -99,6 +106,7 @@ impl Settings {
             colour: colour(globals.no_color, environment),
             sync: !switch(globals.no_sync, "IMGCTL_NO_SYNC")?,
             assume_yes: no_prompt || switch(globals.yes, "IMGCTL_YES")?,
+            limits: globals.limits.limits()?,
         })
     }
 }

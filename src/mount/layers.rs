@@ -54,6 +54,9 @@ pub(crate) trait LayerBlobs: Sync {
     /// Hands the blob of `layer` to `consume`, from its beginning. `consume` returns Ok only if it
     /// has read all of it and found both digests right.
     fn read(&self, layer: &LayerOf, consume: &mut Consume<'_>) -> Result<()>;
+
+    /// What a layer may ask of whoever reads it.
+    fn limits(&self) -> Limits;
 }
 
 /// Takes a blob.
@@ -63,6 +66,10 @@ pub(crate) type Consume<'a> = dyn FnMut(&mut (dyn Read + Send)) -> Result<()> + 
 impl LayerBlobs for Store {
     fn read(&self, layer: &LayerOf, consume: &mut Consume<'_>) -> Result<()> {
         consume(&mut self.open_blob(&layer.blob.digest)?)
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits()
     }
 }
 
@@ -81,12 +88,9 @@ pub(crate) fn stream(
     };
     blobs.read(layer, &mut |blob| {
         let blob = Counted { inner: blob, task };
-        scan_entries(
-            blob,
-            expected,
-            Limits::default(),
-            &mut |entry, content, _| on_entry(entry, content),
-        )
+        scan_entries(blob, expected, blobs.limits(), &mut |entry, content, _| {
+            on_entry(entry, content)
+        })
     })
 }
 

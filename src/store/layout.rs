@@ -66,6 +66,10 @@ impl Store {
         make_directory(self.root())?;
         make_directory(self.layout())?;
         let _lock = self.lock(Mode::Exclusive)?;
+        if !self.path("version").exists() && !self.path(UNSYNCED).exists() {
+            // No earlier boot can have left anything torn in it.
+            self.note_boot(&current_boot());
+        }
         for name in DIRECTORIES {
             make_directory(&self.path(name))?;
         }
@@ -100,15 +104,19 @@ impl Store {
     pub(super) fn recover(&self) {
         self.sweep_ingest();
         self.sweep_trash();
-        let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let boot = current_boot();
         let last = std::fs::read(self.path(BOOT)).unwrap_or_default();
         if boot != last {
             if self.path(UNSYNCED).exists() {
                 self.distrust_unsynced();
             }
-            if let Ok(mut file) = File::create(self.path(BOOT)) {
-                let _ = file.write_all(&boot);
-            }
+            self.note_boot(&boot);
+        }
+    }
+
+    fn note_boot(&self, boot: &[u8]) {
+        if let Ok(mut file) = File::create(self.path(BOOT)) {
+            let _ = file.write_all(boot);
         }
     }
 
@@ -193,6 +201,10 @@ impl Store {
             moved => moved.path("move to the trash", path),
         }
     }
+}
+
+fn current_boot() -> Vec<u8> {
+    std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
 /// A name nobody else uses: our process and 64 random bits.

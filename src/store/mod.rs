@@ -29,6 +29,7 @@ pub(crate) use scratch::ScratchDirectory;
 
 use crate::error::Result;
 use crate::fs::lock::{Lock, Mode};
+use crate::layer::Limits;
 
 /// How to open a store.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +54,8 @@ struct Shared {
     /// The OCI layout: `<root>/store`.
     layout: PathBuf,
     options: Options,
+    /// What layers may ask of whoever reads them.
+    limits: Limits,
     /// The lease of this value, made when it first holds something.
     session: Mutex<Option<Lease>>,
 }
@@ -65,6 +68,7 @@ impl Store {
                 root: root.to_owned(),
                 layout: root.join("store"),
                 options,
+                limits: Limits::default(),
                 session: Mutex::new(None),
             }),
         };
@@ -75,11 +79,18 @@ impl Store {
 
     /// The same store with a lease of its own: what is claimed through it ends with it.
     pub(crate) fn separate(&self) -> Self {
+        self.with_limits(self.limits())
+    }
+
+    /// The same store with a lease of its own, and with other limits on the archives and layers
+    /// that are read.
+    pub(crate) fn with_limits(&self, limits: Limits) -> Self {
         Self {
             shared: Arc::new(Shared {
                 root: self.shared.root.clone(),
                 layout: self.shared.layout.clone(),
                 options: self.shared.options,
+                limits,
                 session: Mutex::new(None),
             }),
         }
@@ -93,6 +104,11 @@ impl Store {
     /// The OCI image layout itself, which other tools can read: `<root>/store`.
     pub(crate) fn layout(&self) -> &Path {
         &self.shared.layout
+    }
+
+    /// What an archive or a layer may ask of whoever reads it.
+    pub(crate) fn limits(&self) -> Limits {
+        self.shared.limits
     }
 
     /// Whether objects and names are synced (not with `--no-sync`).

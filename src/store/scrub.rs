@@ -8,7 +8,6 @@ use std::sync::{Mutex, PoisonError};
 use crate::error::{Context, Error, IoContext, Kind, Result};
 use crate::fs::lock::Mode;
 use crate::image::{Descriptor, Digest, Document};
-use crate::layer::Limits;
 use crate::progress::{Reporter, Task, Unit};
 use crate::store::images::is_platform;
 use crate::store::layout::unique_name;
@@ -203,7 +202,7 @@ impl Store {
         let total = Some(layers.len() as u64);
         let task = reporter.start("verifying layers", Unit::Items, total);
         for (diff_id, blob) in layers {
-            match self.scan_layer(blob, diff_id, Limits::default()) {
+            match self.scan_layer(blob, diff_id) {
                 Ok(_) => {}
                 Err(error) if is_damage(&error) => report.problems.push(Problem {
                     subject: format!("layer {blob}"),
@@ -248,7 +247,7 @@ impl Store {
             report.snapshots += 1;
             let table = match (self.stored_toc(&diff_id), layers.get(&diff_id)) {
                 (Ok(Some(table)), _) => Ok(table),
-                (_, Some(blob)) => self.scan_layer(blob, &diff_id, Limits::default()),
+                (_, Some(blob)) => self.scan_layer(blob, &diff_id),
                 (_, None) => {
                     report.unchecked += 1;
                     continue;

@@ -8,7 +8,7 @@ use crate::error::{Context, Error, IoContext, Result};
 use crate::fs::atomic::remove_tree;
 use crate::fs::lock::{Lock, Mode};
 use crate::image::Digest;
-use crate::layer::{Expected, Limits, Toc, scan};
+use crate::layer::{Expected, Toc, scan};
 use crate::store::Store;
 
 /// Ends the name of a snapshot that is being made.
@@ -89,26 +89,20 @@ impl Store {
             Ok(None) => {}
             Err(error) => tracing::debug!("table of layer {diff_id} is made again: {error}"),
         }
-        self.scan_layer(blob, diff_id, Limits::default())
+        self.scan_layer(blob, diff_id)
     }
 
     /// Reads a layer from end to end, verifying digest and diff-id; its table of contents is kept.
-    pub(crate) fn scan_layer(
-        &self,
-        blob: &Digest,
-        diff_id: &Digest,
-        limits: Limits,
-    ) -> Result<Toc> {
+    pub(crate) fn scan_layer(&self, blob: &Digest, diff_id: &Digest) -> Result<Toc> {
         let expected = Expected {
             digest: Some(blob),
             size: None,
             diff_id: Some(diff_id),
         };
-        let toc = scan(self.open_blob(blob)?, expected, limits, &mut |_, _, _| {
-            Ok(())
-        })
-        .context(|| format!("layer {blob} is bad"))?
-        .toc;
+        let file = self.open_blob(blob)?;
+        let toc = scan(file, expected, self.limits(), &mut |_, _, _| Ok(()))
+            .context(|| format!("layer {blob} is bad"))?
+            .toc;
         self.put_toc(diff_id, &toc)?;
         Ok(toc)
     }

@@ -119,7 +119,7 @@ impl<'a> Copier<'a> {
             Location::OciDirectory(place) => Box::new(LayoutSource::oci(place)?),
             Location::Directory(path) => Box::new(LayoutSource::flat(path)?),
             Location::OciArchive(place) | Location::DockerArchive(place) => {
-                let store = temporary(scratch, "loaded")?;
+                let store = self.temporary(scratch, "loaded")?;
                 let input = Input::Path(&place.path);
                 let loaded = load(&store, input, &LoadOptions::default(), self.reporter)?;
                 let all = loaded
@@ -179,6 +179,13 @@ impl<'a> Copier<'a> {
         engine::copy_plan(source, sink, &plan, *jobs, self.reporter)
     }
 
+    /// A store for things in the making.
+    fn temporary(&self, scratch: &ScratchDirectory, name: &str) -> Result<Store> {
+        let options = crate::store::Options { sync: false };
+        let store = Store::open(&scratch.path().join(name), options)?;
+        Ok(store.with_limits(self.store.limits()))
+    }
+
     /// Through a store of its own into one of the formats that `imgctl save` writes.
     fn save(
         &self,
@@ -188,7 +195,7 @@ impl<'a> Copier<'a> {
         path: &Path,
         name: Option<Reference>,
     ) -> Result<Copied> {
-        let store = temporary(scratch, "copied")?;
+        let store = self.temporary(scratch, "copied")?;
         let references: Vec<Reference> = name.into_iter().collect();
         let copied = self.run(source, &StoreSink::new(&store, &references))?;
         let named = Named {
@@ -202,11 +209,6 @@ impl<'a> Copier<'a> {
         save(&store, &[named], &options, Output::Path(path), &Silent)?;
         Ok(copied)
     }
-}
-
-fn temporary(scratch: &ScratchDirectory, name: &str) -> Result<Store> {
-    let options = crate::store::Options { sync: false };
-    Store::open(&scratch.path().join(name), options)
 }
 
 /// In a tree there are no registries: what looks like one is part of the name.

@@ -14,7 +14,6 @@ use crate::error::{Context, Error, IoContext, Result};
 use crate::image::config::MAX_CONFIG;
 use crate::image::manifest::MAX_LAYERS;
 use crate::image::{Descriptor, Digest, Hasher, ImageConfig, Manifest, Reference, media_type};
-use crate::layer::Limits;
 use crate::layer::decompress::{Format, decompress_within};
 use crate::store::Store;
 use crate::store::blobs::copy_hashed;
@@ -38,13 +37,12 @@ struct Item {
 pub(super) fn images(
     store: &Store,
     members: &Members,
-    limits: Limits,
     imported: &mut Vec<Digest>,
 ) -> Result<Vec<Found>> {
     let mut found: Vec<Found> = Vec::new();
     for item in items(members)? {
         let references = references(&item, members)?;
-        let descriptor = image(store, members, &item, limits, imported)
+        let descriptor = image(store, members, &item, imported)
             .context(|| format!("cannot load the image of {}", item.config))?;
         match found
             .iter_mut()
@@ -110,7 +108,6 @@ fn image(
     store: &Store,
     members: &Members,
     item: &Item,
-    limits: Limits,
     imported: &mut Vec<Digest>,
 ) -> Result<Descriptor> {
     let config_member = members.file(&item.config)?;
@@ -127,7 +124,7 @@ fn image(
     }
     let mut layers = Vec::with_capacity(paths.len());
     for (path, diff_id) in paths.iter().zip(diff_ids) {
-        let layer = layer(store, members.file(path)?, limits, imported)?;
+        let layer = layer(store, members.file(path)?, imported)?;
         if layer.media_type == media_type::OCI_LAYER && layer.digest != *diff_id {
             return Err(Error::bad_content(format!(
                 "layer {path} has the diff-id {}, but the config says {diff_id}",
@@ -165,12 +162,7 @@ fn image(
 }
 
 /// A layer's descriptor by what its bytes are. Compressions that no manifest can name are undone.
-fn layer(
-    store: &Store,
-    member: &Member,
-    limits: Limits,
-    imported: &mut Vec<Digest>,
-) -> Result<Descriptor> {
+fn layer(store: &Store, member: &Member, imported: &mut Vec<Digest>) -> Result<Descriptor> {
     let mut start = Vec::new();
     let file = store.open_blob(&member.digest)?;
     (&file)
@@ -183,18 +175,14 @@ fn layer(
         Format::Zstd => media_type::OCI_LAYER_ZSTD,
         Format::Bzip2 | Format::Xz => {
             let file = store.open_blob(&member.digest)?;
-            return decompressed(store, file, limits, imported);
+            return decompressed(store, file, imported);
         }
     };
     Ok(Descriptor::new(media, member.digest.clone(), member.size))
 }
 
-fn decompressed(
-    store: &Store,
-    file: File,
-    limits: Limits,
-    imported: &mut Vec<Digest>,
-) -> Result<Descriptor> {
+fn decompressed(store: &Store, file: File, imported: &mut Vec<Digest>) -> Result<Descriptor> {
+    let limits = store.limits();
     let (_, reader) = decompress_within(file, limits)?;
     let mut ingest = store.ingest()?;
     let mut hasher = Hasher::new();

@@ -9,7 +9,6 @@ use std::path::Path;
 
 use crate::error::{Context, Error, IoContext, Result};
 use crate::image::{Descriptor, Digest, Document, Reference};
-use crate::layer::Limits;
 use crate::progress::{Reporter, Task, Unit};
 use crate::store::Store;
 use crate::transfer::docker_archive;
@@ -30,7 +29,6 @@ pub(crate) enum Input<'a> {
 pub(crate) struct LoadOptions {
     /// Names for the one image of the archive instead of those it brings.
     pub(crate) tags: Vec<Reference>,
-    pub(crate) limits: Limits,
 }
 
 /// One image that has been loaded.
@@ -80,9 +78,9 @@ fn load_into(
     let mut found = match input {
         Input::Stream(stream) => {
             let task = reporter.start("loading from a stream", Unit::Bytes, None);
-            read_archive(store, stream, None, options, imported, (reporter, &*task))?
+            read_archive(store, stream, None, imported, (reporter, &*task))?
         }
-        Input::Path(path) => read_path(store, path, options, imported, reporter)?,
+        Input::Path(path) => read_path(store, path, imported, reporter)?,
     };
     if found.is_empty() {
         return Err(Error::bad_content("there is no image in it"));
@@ -91,7 +89,7 @@ fn load_into(
     let total: u64 = imported_bytes(store, imported)?;
     let task = reporter.start("verifying", Unit::Bytes, Some(total));
     let descriptors: Vec<&Descriptor> = found.iter().map(|image| &image.descriptor).collect();
-    verify(store, &descriptors, options.limits, &*task)?;
+    verify(store, &descriptors, &*task)?;
     let mut names = Vec::new();
     for image in &found {
         if image.references.is_empty() {
@@ -107,7 +105,6 @@ fn load_into(
 fn read_path(
     store: &Store,
     path: &Path,
-    options: &LoadOptions,
     imported: &mut Vec<Digest>,
     reporter: &dyn Reporter,
 ) -> Result<Vec<Found>> {
@@ -121,7 +118,7 @@ fn read_path(
     }
     let task = reporter.start(&title, Unit::Bytes, None);
     let file = File::open(path).path("open", path)?;
-    read_archive(store, file, stem, options, imported, (reporter, &*task))
+    read_archive(store, file, stem, imported, (reporter, &*task))
 }
 
 /// A file's name without the endings of archives.
@@ -140,11 +137,10 @@ fn read_archive(
     store: &Store,
     reader: impl Read + Send,
     stem: Option<&str>,
-    options: &LoadOptions,
     imported: &mut Vec<Digest>,
     (reporter, task): (&dyn Reporter, &dyn Task),
 ) -> Result<Vec<Found>> {
-    let members = Members::read(store, reader, options.limits, imported, task)?;
+    let members = Members::read(store, reader, imported, task)?;
     if let Some(index) = members.document("index.json") {
         check_layout(&members)?;
         let mut found = oci_layout::images(index, stem, &mut |text| reporter.note(&text))?;
@@ -155,7 +151,7 @@ fn read_archive(
         return Ok(found);
     }
     if members.document("manifest.json").is_some() {
-        return docker_archive::images(store, &members, options.limits, imported);
+        return docker_archive::images(store, &members, imported);
     }
     let error = Error::bad_content("it is no image archive: it has no index.json or manifest.json");
     Err(if members.document("repositories").is_some() {

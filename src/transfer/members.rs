@@ -11,7 +11,7 @@ use crate::error::{Context, Error, Result};
 use crate::image::manifest::MAX_DOCUMENT;
 use crate::image::{Digest, Hasher};
 use crate::layer::decompress::decompress_within;
-use crate::layer::{Entry, EntryKind, LayerPath, Limits, TarReader};
+use crate::layer::{Entry, EntryKind, LayerPath, TarReader};
 use crate::progress::Task;
 use crate::store::Store;
 use crate::store::blobs::copy_hashed;
@@ -46,10 +46,10 @@ impl Members {
     pub(super) fn read(
         store: &Store,
         reader: impl Read + Send,
-        limits: Limits,
         imported: &mut Vec<Digest>,
         task: &dyn Task,
     ) -> Result<Self> {
+        let limits = store.limits();
         let (_, plain) = decompress_within(reader, limits)?;
         let mut tar = TarReader::new(plain, limits);
         let mut members = Self::default();

@@ -507,9 +507,7 @@ mod tests {
             for (new, old) in store.platform_images(&root).unwrap().iter().zip(&old) {
                 assert_eq!(new.id(), old.id());
                 for (layer, diff_id) in new.layers() {
-                    store
-                        .scan_layer(&layer.digest, diff_id, crate::layer::Limits::default())
-                        .unwrap();
+                    store.scan_layer(&layer.digest, diff_id).unwrap();
                 }
             }
             let again = changed(store, what).unwrap().root;
@@ -557,8 +555,7 @@ mod tests {
         assert!(store.open_blob(layer).is_err());
         again.open(layer).unwrap();
         let diff_id = &image.config.rootfs.diff_ids[0];
-        let limits = crate::layer::Limits::default();
-        store.scan_layer(layer, diff_id, limits).unwrap();
+        store.scan_layer(layer, diff_id).unwrap();
         assert!(again.open(&Digest::of(b"none")).is_err());
     }
 

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::image::{Descriptor, Digest, ImageConfig, Manifest, Platform, Reference, media_type};
+use crate::layer::Limits;
 use crate::mount::layers::{Consume, LayerBlobs, LayerOf, distinct_layers};
 use crate::mount::snapshots;
 use crate::store::Store;
@@ -216,6 +217,10 @@ struct Downloads<'a> {
 }
 
 impl LayerBlobs for Downloads<'_> {
+    fn limits(&self) -> Limits {
+        self.store.limits()
+    }
+
     fn read(&self, layer: &LayerOf, consume: &mut Consume<'_>) -> Result<()> {
         let Descriptor { digest, size, .. } = &layer.blob;
         let Some(mut partial) = self.store.partial(digest, *size)? else {

@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Context, Error, IoContext, Kind, Result};
 use crate::image::{Descriptor, Digest, Document, Hasher, Manifest};
-use crate::layer::Limits;
 use crate::layer::decompress::Format;
 use crate::progress::Task;
 use crate::store::Store;
@@ -36,12 +35,7 @@ type Pair = (Descriptor, Digest);
 
 /// Verifies all images behind `descriptors`. Layers of images that the store already has a name
 /// for are not decompressed again.
-pub(super) fn verify(
-    store: &Store,
-    descriptors: &[&Descriptor],
-    limits: Limits,
-    task: &dyn Task,
-) -> Result<()> {
+pub(super) fn verify(store: &Store, descriptors: &[&Descriptor], task: &dyn Task) -> Result<()> {
     let mut pairs = Vec::new();
     for descriptor in descriptors {
         collect(store, descriptor, MAX_NESTING, &mut pairs)
@@ -62,7 +56,7 @@ pub(super) fn verify(
             let Some((layer, diff_id)) = next else {
                 return Ok(());
             };
-            let checked = check_diff_id(store, &layer, &diff_id, limits);
+            let checked = check_diff_id(store, &layer, &diff_id);
             if checked.is_err() {
                 // The other worker need not go on.
                 pairs.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -165,12 +159,7 @@ fn known_pairs(store: &Store) -> Result<HashSet<(Digest, Digest)>> {
     Ok(known)
 }
 
-fn check_diff_id(
-    store: &Store,
-    layer: &Descriptor,
-    diff_id: &Digest,
-    limits: Limits,
-) -> Result<()> {
+fn check_diff_id(store: &Store, layer: &Descriptor, diff_id: &Digest) -> Result<()> {
     if layer.digest == *diff_id {
         let mut start = Vec::new();
         store
@@ -182,5 +171,5 @@ fn check_diff_id(
             return Ok(());
         }
     }
-    store.scan_layer(&layer.digest, diff_id, limits).map(drop)
+    store.scan_layer(&layer.digest, diff_id).map(drop)
 }

@@ -20,4 +20,5 @@ mod proxy;
 mod pull;
 mod push;
 mod server;
+mod store;
 mod tree;

@@ -11,7 +11,7 @@ use crate::http::sha256;
 use crate::server::{INDEX, MANIFEST, Server};
 
 /// Runs a peer with a home of its own; gives what it printed.
-fn peer(env: &TestEnv, program: &str, arguments: &[&str]) -> String {
+pub(crate) fn peer(env: &TestEnv, program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command
         .env("HOME", env.path("home"))
@@ -35,7 +35,7 @@ fn peer(env: &TestEnv, program: &str, arguments: &[&str]) -> String {
 }
 
 /// An image layout on disk with two platforms under `image`; gives its path.
-fn layout(env: &TestEnv) -> PathBuf {
+pub(crate) fn layout(env: &TestEnv) -> PathBuf {
     let directory = env.path("layout");
     let add = |content: &[u8]| {
         let digest = sha256(content);
@@ -83,7 +83,7 @@ fn layout(env: &TestEnv) -> PathBuf {
     directory
 }
 
-fn skopeo_push(env: &TestEnv, layout: &Path, address: &str, name: &str) {
+pub(crate) fn skopeo_push(env: &TestEnv, layout: &Path, address: &str, name: &str) {
     let source = format!("oci:{}:image", layout.display());
     let to = format!("docker://{address}/{name}");
     peer(
@@ -102,7 +102,7 @@ fn skopeo_push(env: &TestEnv, layout: &Path, address: &str, name: &str) {
 }
 
 /// The manifest behind a name, as skopeo sees it.
-fn raw(env: &TestEnv, address: &str, name: &str) -> String {
+pub(crate) fn raw(env: &TestEnv, address: &str, name: &str) -> String {
     let name = format!("docker://{address}/{name}");
     peer(
         env,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::IMGCTL;
+use crate::common::{IMGCTL, TestEnv};
 use crate::http::{Request, Response, sha256};
 
 /// A server, killed when it goes.
@@ -31,7 +31,20 @@ impl Server {
             .arg(directory)
             .args(["--addr", "127.0.0.1:0"])
             .args(flags)
-            .env_clear()
+            .env_clear();
+        Self::run(command)
+    }
+
+    /// Serves the store of `env` with further flags.
+    pub(crate) fn of_store(env: &TestEnv, flags: &[&str]) -> Self {
+        let verb = ["--no-sync", "registry", "serve", "--store"];
+        let mut command = env.command(verb);
+        command.args(["--addr", "127.0.0.1:0"]).args(flags);
+        Self::run(command)
+    }
+
+    fn run(mut command: Command) -> Self {
+        command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

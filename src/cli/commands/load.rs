@@ -44,7 +44,6 @@ pub(crate) fn run(args: &LoadArgs, context: &Context) -> Result<()> {
             .iter()
             .map(|tag| Ok(Reference::parse(tag)?.qualified()))
             .collect::<Result<_>>()?,
-        ..LoadOptions::default()
     };
     let path = args.file.as_deref().or(args.input.as_deref());
     let input = match path {

@@ -8,7 +8,6 @@ use std::io::{Read, Write};
 
 use crate::error::{Context, Error, IoContext, Result};
 use crate::image::Hasher;
-use crate::layer::Limits;
 use crate::layer::decompress::decompress;
 use crate::mount::layers::LayerOf;
 use crate::progress::Task;
@@ -44,7 +43,7 @@ fn unpack(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()> {
             break;
         }
         size += u64::try_from(length).unwrap_or(0);
-        if size > Limits::default().size {
+        if size > store.limits().size {
             return Err(Error::bad_content("it is too large when decompressed"));
         }
         hasher.update(&buffer[..length]);

@@ -64,8 +64,10 @@ impl View {
         let mut repositories = full;
         let mut covered: HashMap<String, HashSet<String>> = HashMap::new();
         for (name, images) in short {
+            let mut is_listed = false;
             for (reference, named) in &images {
                 let meant = meant(&images, reference);
+                is_listed |= meant;
                 if meant {
                     covered
                         .entry(reference.name())
@@ -78,7 +80,7 @@ impl View {
                     .or_default()
                     .add(tag, named);
             }
-            catalog.push(name);
+            catalog.extend(is_listed.then_some(name));
         }
         let is_uncovered = |(name, repository): &(&String, &Repository)| {
             let covered = covered.get(*name);
@@ -131,7 +133,7 @@ fn meant(images: &[(&Reference, &Named)], this: &Reference) -> bool {
         .iter()
         .map(|(name, _)| *name)
         .filter(|name| *name != this && name.tag() == this.tag());
-    others.map(rank).all(|other| rank(this) < other)
+    this.tag().is_none() || others.map(rank).all(|other| rank(this) < other)
 }
 
 impl Repository {

@@ -1,0 +1,100 @@
+//! Global flags that bound what foreign archives and layers may ask of us. Rarely wanted, so they
+//! are in docs/cli.md and not in the help.
+
+use clap::Args;
+
+use crate::cli::duration;
+use crate::error::{Error, Result};
+use crate::layer::Limits;
+
+/// Bounds on archives, layers and their entries.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct LimitsArgs {
+    /// Most entries of a layer or an archive
+    #[arg(long, global = true, hide = true, value_name = "N")]
+    max_entries: Option<u64>,
+
+    /// Largest layer or archive, uncompressed
+    #[arg(long, global = true, hide = true, value_name = "SIZE")]
+    max_size: Option<String>,
+
+    /// Longest path of an entry, in bytes
+    #[arg(long, global = true, hide = true, value_name = "N")]
+    max_path: Option<usize>,
+
+    /// Most components of the path of an entry
+    #[arg(long, global = true, hide = true, value_name = "N")]
+    max_depth: Option<usize>,
+
+    /// Largest extended header of an entry
+    #[arg(long, global = true, hide = true, value_name = "SIZE")]
+    max_pax: Option<String>,
+
+    /// Most uncompressed bytes for a compressed one, beyond the first GiB
+    #[arg(long, global = true, hide = true, value_name = "N")]
+    max_ratio: Option<u64>,
+}
+
+impl LimitsArgs {
+    /// The limits, the usual ones where nothing is said.
+    pub(crate) fn limits(&self) -> Result<Limits> {
+        let size = |given: &Option<String>, usual: u64| match given {
+            Some(text) => duration::bytes(text),
+            None => Ok(usual),
+        };
+        let usual = Limits::default();
+        let limits = Limits {
+            entries: self.max_entries.unwrap_or(usual.entries),
+            size: size(&self.max_size, usual.size)?,
+            path: self.max_path.unwrap_or(usual.path),
+            depth: self.max_depth.unwrap_or(usual.depth),
+            pax: size(&self.max_pax, usual.pax)?,
+            ratio: self.max_ratio.unwrap_or(usual.ratio),
+            ratio_from: usual.ratio_from,
+        };
+        // The system takes no longer ones, and memory goes with the headers.
+        let bounds = [
+            ("--max-path", limits.path as u64, 4096),
+            ("--max-depth", limits.depth as u64, 2048),
+            ("--max-pax", limits.pax, 64 << 20),
+        ];
+        for (flag, given, most) in bounds {
+            if given > most {
+                return Err(Error::usage(format!("{flag} is at most {most}")));
+            }
+        }
+        Ok(limits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_is_as_usual() {
+        let given = LimitsArgs {
+            max_entries: Some(7),
+            max_size: Some("2GiB".to_owned()),
+            ..LimitsArgs::default()
+        };
+        let expected = Limits {
+            entries: 7,
+            size: 2 << 30,
+            ..Limits::default()
+        };
+        assert_eq!(given.limits().unwrap(), expected);
+        for wrong in [
+            LimitsArgs {
+                max_size: Some("big".to_owned()),
+                ..LimitsArgs::default()
+            },
+            LimitsArgs {
+                max_path: Some(4097),
+                ..LimitsArgs::default()
+            },
+        ] {
+            assert!(wrong.limits().is_err(), "{wrong:?}");
+        }
+    }
+}
