@@ -184,6 +184,18 @@ pub(crate) fn ignore_rules(
         }
         candidates.extend(IGNORE_NAMES.map(|name| context.join(name)));
     }
+    let is_wanted = options.ignore_file.is_some();
+    first_rules(candidates, is_wanted)
+}
+
+/// The rules in a directory's own ignore file.
+pub(crate) fn rules_of_directory(directory: &Path) -> Result<IgnoreRules> {
+    let candidates = IGNORE_NAMES.map(|name| directory.join(name));
+    first_rules(candidates.to_vec(), false)
+}
+
+/// The rules in the first of these files that is there.
+fn first_rules(candidates: Vec<PathBuf>, is_wanted: bool) -> Result<IgnoreRules> {
     for path in candidates {
         match std::fs::File::open(&path) {
             Ok(file) => {
@@ -194,7 +206,7 @@ pub(crate) fn ignore_rules(
             }
             Err(error) => {
                 let error = Error::io(format!("cannot open {}", path.display()), error);
-                if error.kind() != Kind::NotFound || options.ignore_file.is_some() {
+                if error.kind() != Kind::NotFound || is_wanted {
                     return Err(error);
                 }
             }

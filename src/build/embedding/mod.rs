@@ -6,6 +6,7 @@ mod layers;
 mod lock_file;
 pub(super) mod registry_parts;
 mod report;
+mod scan;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -29,6 +30,7 @@ use crate::store::Store;
 use crate::transfer::{self, Input, LoadOptions};
 
 pub(crate) use report::{Report, ReportedImage, report};
+pub(crate) use scan::scan;
 
 /// Label of the image that lists its embedded images: a JSON object from reference to digest.
 const IMAGES_LABEL: &str = "io.imgctl.images";

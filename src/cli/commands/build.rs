@@ -15,6 +15,7 @@ use crate::error::{Error, IoContext, Kind, Result};
 use crate::image::Digest;
 use crate::transfer::pull::Policy;
 use crate::trust::provenance::{self, Invocation};
+use crate::trust::sbom::{self, SbomOptions};
 
 /// Build an image from a Kubefile
 #[derive(Args, Debug)]
@@ -163,6 +164,10 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) provenance: Option<PathBuf>,
 
+    /// Write to a file what the image is made of, as SPDX
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "images_report"])]
+    pub(crate) sbom: Option<PathBuf>,
+
     /// One layer for all that the Kubefile adds
     #[arg(long)]
     pub(crate) squash: bool,
@@ -216,6 +221,12 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
         let report = build::embedding::report(context.store()?, &options, context.ui.reporter())?;
         return build_embedding::show(&report, context);
     }
+    if args.sbom.is_some() && options.platforms.len() > 1 {
+        return Err(
+            Error::usage("--sbom is for one platform, as each is made of other things")
+                .hint("use `imgctl sbom --platform` on the image when it is built"),
+        );
+    }
     let built = build::build(context.store()?, &options, context.ui.reporter())?;
     if let Some(path) = &args.iidfile {
         write(path, &built.image_id.to_string())?;
@@ -236,6 +247,9 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
         let text = provenance::statement(store, &built.descriptor, &built.names, &invocation)?;
         std::fs::write(path, text).path("write", path)?;
     }
+    if let Some(path) = &args.sbom {
+        write_sbom(path, &built, context)?;
+    }
     if context.ui.is_json() {
         return context.ui.json(&json!({
             "id": built.image_id,
@@ -254,6 +268,19 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
     }
     // The last line of stdout is the image's ID, as scripts expect of buildah.
     context.ui.line(built.image_id.hex())
+}
+
+/// The same document as that of `imgctl sbom`.
+fn write_sbom(path: &Path, built: &Built, context: &Context) -> Result<()> {
+    let store = context.store()?;
+    let mut image = store.image_at(&built.descriptor, None)?;
+    image.reference = built.names.first().cloned();
+    let options = SbomOptions {
+        files: true,
+        timestamp: None,
+    };
+    let text = sbom::document(store, &image, &options, context.ui.reporter())?;
+    std::fs::write(path, text).path("write", path)
 }
 
 /// Of the Kubefile, where it is a file that can be read again.

@@ -27,13 +27,8 @@ pub(crate) struct EmbedArgs {
     #[arg(long = "image", value_name = "NAME")]
     images: Vec<String>,
 
-    /// Values for the charts of the context, or for one of them (may be repeated)
-    #[arg(long, value_name = "[CHART=]FILE")]
-    values: Vec<String>,
-
-    /// Version of Kubernetes that charts are rendered for
-    #[arg(long, value_name = "VERSION", default_value = KUBERNETES, hide_default_value = true)]
-    kube_version: String,
+    #[command(flatten)]
+    charts: ChartArgs,
 
     /// List the container images that would be embedded, and those left out, without building
     #[arg(long)]
@@ -72,16 +67,38 @@ pub(crate) struct EmbedArgs {
     registry_namespace: bool,
 }
 
+/// How the charts of a context are rendered.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ChartArgs {
+    /// Values for the charts of the context, or for one of them (may be repeated)
+    #[arg(long, value_name = "[CHART=]FILE")]
+    values: Vec<String>,
+
+    /// Version of Kubernetes that charts are rendered for
+    #[arg(long, value_name = "VERSION", default_value = KUBERNETES, hide_default_value = true)]
+    kube_version: String,
+}
+
+impl ChartArgs {
+    /// A search with them; reads the files of values.
+    pub(crate) fn search(&self) -> Result<SearchOptions> {
+        let values = self.values.iter().map(|text| values(text));
+        Ok(SearchOptions {
+            images: Vec::new(),
+            values: values.collect::<Result<_>>()?,
+            kubernetes: kubernetes(&self.kube_version)?,
+        })
+    }
+}
+
 impl EmbedArgs {
     /// What the builder is told; reads the files of values.
     pub(crate) fn options(&self) -> Result<EmbedOptions> {
-        let values = self.values.iter().map(|text| values(text));
         Ok(EmbedOptions {
             save: self.save_image,
             search: SearchOptions {
                 images: self.images.clone(),
-                values: values.collect::<Result<_>>()?,
-                kubernetes: kubernetes(&self.kube_version)?,
+                ..self.charts.search()?
             },
             lock: match (self.locked, self.update_lock) {
                 (true, _) => LockUse::Insist,

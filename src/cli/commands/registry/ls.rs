@@ -1,27 +1,39 @@
 //! `imgctl registry ls`.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::context::Context;
-use crate::error::{Error, Result};
+use crate::cli::registry_options::RegistryArgs;
+use crate::error::{Error, Kind, Result};
+use crate::image::Reference;
 use crate::registry::layout::Layout;
+use crate::registry::{Client, Repository, Target};
+use crate::transfer::mirror_place::PlaceName;
+use crate::transfer::workers::{for_each, lock};
 use crate::ui::table::Table;
 
 /// Names asked for at once.
 const PAGE: usize = 1000;
+/// Tags looked up at once in a registry.
+const REQUESTS: usize = 8;
 
-/// List the repositories and tags of a registry on disk
+/// List the repositories and tags of a registry, or of its tree on disk
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl registry ls /var/lib/registry
+  imgctl registry ls localhost:5000
+  imgctl registry ls docker://quay.io/coreos/etcd
   imgctl registry ls registry library/nginx --json")]
 pub(crate) struct LsArgs {
-    /// Directory of the registry
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    /// Directory of the registry, or [docker://]HOST[:PORT][/REPOSITORY]
+    #[arg(value_name = "PLACE")]
+    place: OsString,
 
     /// Only this repository
     repository: Option<String>,
@@ -29,6 +41,9 @@ pub(crate) struct LsArgs {
     /// Leave the heading out
     #[arg(short, long)]
     noheading: bool,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
 }
 
 struct Row {
@@ -40,14 +55,126 @@ struct Row {
 
 /// Lists them.
 pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
-    let layout = Layout::open(&args.directory, false)?;
+    let rows = match PlaceName::parse(&args.place) {
+        Ok(PlaceName::Registry { host, prefix }) => {
+            let registry = Remote {
+                client: args.registry.client(context)?,
+                host,
+                prefix,
+            };
+            registry.rows(args.repository.as_deref())?
+        }
+        Ok(PlaceName::Directory(directory)) => on_disk(&directory, args.repository.as_deref())?,
+        // A plain word may well be a directory that is not there.
+        Err(error) if args.place.as_encoded_bytes().starts_with(b"docker://") => return Err(error),
+        Err(_) => on_disk(Path::new(&args.place), args.repository.as_deref())?,
+    };
+    if context.ui.is_json() {
+        let list: Vec<Value> = rows.iter().map(object).collect();
+        return context.ui.json(&list);
+    }
+    let mut table = Table::new(&["REPOSITORY", "TAG", "DIGEST"]);
+    for row in rows {
+        table.row(vec![row.repository, row.tag, row.digest]);
+    }
+    context.ui.print(&table.render(!args.noheading))
+}
+
+/// A registry, or one repository of it, or what lies below one.
+struct Remote {
+    client: Client,
+    host: String,
+    prefix: Option<String>,
+}
+
+impl Remote {
+    fn rows(&self, repository: Option<&str>) -> Result<Vec<Row>> {
+        let mut wanted: Vec<(String, String)> = Vec::new();
+        match (&self.prefix, repository) {
+            (Some(prefix), Some(name)) => self.add(&format!("{prefix}/{name}"), &mut wanted)?,
+            (None, Some(name)) => self.add(name, &mut wanted)?,
+            (Some(prefix), None) => match self.add(prefix, &mut wanted) {
+                Err(error) if error.kind() == Kind::NotFound => {
+                    self.add_all(&mut wanted).map_err(|_| error)?;
+                }
+                added => added?,
+            },
+            (None, None) => self.add_all(&mut wanted)?,
+        }
+        let rows: Mutex<Vec<(usize, Row)>> = Mutex::default();
+        let stop = AtomicBool::new(false);
+        for_each(
+            wanted.iter().enumerate(),
+            REQUESTS,
+            &stop,
+            |(at, (name, tag))| {
+                let found = self.repository(name)?.head(&Target::Tag(tag.clone()))?;
+                // One that has gone in between is not listed.
+                let row = found.map(|found| Row {
+                    repository: name.clone(),
+                    tag: tag.clone(),
+                    digest: found.digest.to_string(),
+                    media_type: Some(found.media_type),
+                });
+                lock(&rows).extend(row.map(|row| (at, row)));
+                Ok(())
+            },
+        )?;
+        let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
+        rows.sort_by_key(|(at, _)| *at);
+        Ok(rows.into_iter().map(|(_, row)| row).collect())
+    }
+
+    fn repository(&self, name: &str) -> Result<Repository> {
+        let reference = Reference::parse(&format!("{}/{name}", self.host))?;
+        self.client.repository(&reference)
+    }
+
+    fn add(&self, name: &str, wanted: &mut Vec<(String, String)>) -> Result<()> {
+        let tags = self.repository(name)?.tags()?;
+        wanted.extend(tags.into_iter().map(|tag| (name.to_owned(), tag)));
+        Ok(())
+    }
+
+    /// Those that the registry lists, below the prefix if there is one.
+    fn add_all(&self, wanted: &mut Vec<(String, String)>) -> Result<()> {
+        let is_below = |name: &String| match &self.prefix {
+            Some(prefix) => name
+                .strip_prefix(prefix)
+                .is_some_and(|rest| rest.starts_with('/')),
+            None => true,
+        };
+        let all = self.client.catalog(&self.host).map_err(|error| {
+            error.hint("not every registry lists its repositories; name one: docker://HOST/NAME")
+        })?;
+        let before = wanted.len();
+        for name in all.into_iter().filter(is_below) {
+            match self.add(&name, wanted) {
+                // Some list repositories whose last tag is gone.
+                Err(error) if error.kind() == Kind::NotFound => {}
+                added => added?,
+            }
+        }
+        match (&self.prefix, wanted.len() > before) {
+            (Some(prefix), false) => Err(Error::not_found(format!(
+                "{} has no repository {prefix}",
+                self.host
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is in a tree.
+fn on_disk(directory: &Path, repository: Option<&str>) -> Result<Vec<Row>> {
+    let layout = Layout::open(directory, false)?;
     let mut rows = Vec::new();
-    match &args.repository {
+    match repository {
         Some(name) => {
             if !add(&layout, name, &mut rows)? {
                 return Err(Error::not_found(format!(
                     "{} has no repository {name}",
-                    args.directory.display()
+                    directory.display()
                 ))
                 .hint("imgctl registry ls DIR lists all of them"));
             }
@@ -64,15 +191,7 @@ pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
             }
         }
     }
-    if context.ui.is_json() {
-        let list: Vec<Value> = rows.iter().map(object).collect();
-        return context.ui.json(&list);
-    }
-    let mut table = Table::new(&["REPOSITORY", "TAG", "DIGEST"]);
-    for row in rows {
-        table.row(vec![row.repository, row.tag, row.digest]);
-    }
-    context.ui.print(&table.render(!args.noheading))
+    Ok(rows)
 }
 
 fn add(layout: &Layout, repository: &str, rows: &mut Vec<Row>) -> Result<bool> {

@@ -37,6 +37,8 @@ enum Verb {
     Ls(ls::LsArgs),
     Rm(rm::RmArgs),
     Save(save::SaveArgs),
+    Ls(Box<ls::LsArgs>),
+    Save(Box<save::SaveArgs>),
     Sync(sync::SyncArgs),
     Copy(copy::CopyArgs),
     Passwd(passwd::PasswdArgs),

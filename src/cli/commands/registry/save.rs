@@ -1,21 +1,24 @@
 //! `imgctl registry save`.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::build;
+use crate::cli::commands::build_embedding::ChartArgs;
 use crate::cli::commands::registry::selection::SelectionArgs;
 use crate::cli::commands::registry::sync::show;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
+use crate::embed::search::SearchOptions;
 use crate::error::{Error, IoContext, Result};
 use crate::image::Reference;
 use crate::registry::Client;
 use crate::store::ScratchDirectory;
 use crate::transfer::copy::Copier;
 use crate::transfer::engine::CopyOptions;
-use crate::transfer::location::Location;
+use crate::transfer::location::{Archived, Location};
 use crate::transfer::mirror::{self, IMAGES, MirrorOptions};
 use crate::transfer::mirror_images::{Found, find, items, read_list};
 use crate::transfer::mirror_place::PlaceName;
@@ -24,21 +27,23 @@ use crate::transfer::plan::Selection;
 /// Longest list of images that is read, in bytes.
 const MAX_LIST: u64 = 16 << 20;
 
-/// Save images into a registry's tree on disk
+/// Save images, or those that a build context names, into a registry's tree on disk
 #[derive(Args, Debug)]
 #[command(
     after_help = "The tree is what docker-distribution keeps and what a cluster image holds under registry/. Names lose
 their registry: quay.io/a/b:v1 becomes a/b:v1; two images that become the same are an error. What is
-in the tree already is not fetched again.
+in the tree already is not fetched again. Without --images, --images-file and --tars it saves what a
+build of CONTEXT would embed: the images in its charts/, manifests/ and images/.
 
 Examples:
+  imgctl registry save ./mycluster --arch arm64
   imgctl registry save --images quay.io/coreos/etcd:v3.5.9,nginx:1.27
   imgctl registry save -f images.txt --registry-dir ./registry --platform linux/amd64,linux/arm64
   imgctl registry save --tars docker-archive:/tmp/app.tar@team/app:v1"
 )]
 pub(crate) struct SaveArgs {
-    /// Directory in which --registry-dir lies [default: .]
-    #[arg(value_name = "DIR")]
+    /// Directory to search, and in which --registry-dir lies [default: .]
+    #[arg(value_name = "CONTEXT")]
     context: Option<PathBuf>,
 
     /// Images to save
@@ -62,6 +67,9 @@ pub(crate) struct SaveArgs {
     jobs: usize,
 
     #[command(flatten)]
+    charts: ChartArgs,
+
+    #[command(flatten)]
     selection: SelectionArgs,
 
     #[command(flatten)]
@@ -79,17 +87,13 @@ pub(crate) fn run(args: &SaveArgs, context: &Context) -> Result<()> {
     for tar in &args.tars {
         sources.add_tar(tar)?;
     }
+    let here = args.context.as_deref().unwrap_or(Path::new("."));
     if sources.is_empty() {
-        return Err(
-            Error::usage("there is nothing to save").hint("give --images, --images-file or --tars")
-        );
+        sources.add_context(here, &args.charts.search()?, context)?;
     }
     let client = args.registry.client(context)?;
-    let directory = match &args.context {
-        Some(context) => context.join(&args.registry_dir),
-        None => args.registry_dir.clone(),
-    };
-    let to = PlaceName::Directory(directory).sink(&client, context.settings.sync)?;
+    let to =
+        PlaceName::Directory(here.join(&args.registry_dir)).sink(&client, context.settings.sync)?;
     let scratch = context.store()?.scratch_directory()?;
     let found = find_all(&sources, &client, &scratch, context)?;
     let platforms = args.selection.of_host()?;
@@ -104,7 +108,7 @@ pub(crate) fn run(args: &SaveArgs, context: &Context) -> Result<()> {
     )
 }
 
-fn read_file(path: &std::path::Path) -> Result<String> {
+fn read_file(path: &Path) -> Result<String> {
     let size = std::fs::metadata(path).path("read", path)?.len();
     if size > MAX_LIST {
         return Err(Error::usage(format!(
@@ -153,6 +157,52 @@ impl Sources {
                 self.images.push(reference);
             }
         }
+        Ok(())
+    }
+
+    /// What a build context names.
+    fn add_context(
+        &mut self,
+        directory: &Path,
+        options: &SearchOptions,
+        context: &Context,
+    ) -> Result<()> {
+        let found = build::embedding::scan(directory, options)?;
+        for skipped in &found.skipped {
+            let (text, place, reason) = (&skipped.text, &skipped.place, &skipped.reason);
+            tracing::info!("{place}: `{text}` is left out: {reason}");
+        }
+        let archived =
+            |name: &Reference| found.archives.iter().any(|other| other.reference == *name);
+        let images = found.images.iter().map(|image| &image.reference);
+        // An archive in the context is nearer than a registry.
+        self.images
+            .extend(images.filter(|name| !archived(name)).cloned());
+        for archive in &found.archives {
+            let place = Archived {
+                path: directory.join(&archive.path),
+                name: None,
+            };
+            let place = match &*archive.transport {
+                "oci-archive" => Location::OciArchive(place),
+                _ => Location::DockerArchive(place),
+            };
+            self.archives.push((place, archive.reference.clone()));
+        }
+        if self.is_empty() {
+            return Err(Error::not_found(format!(
+                "{} names no container images",
+                directory.display()
+            ))
+            .hint("they are looked for in charts/, manifests/, images/shim/; or give --images, --images-file or --tars"));
+        }
+        let count = self.images.len() + self.archives.len();
+        context.ui.say(&format!(
+            "{count} container {} in {}, {} left out (-v lists them)",
+            if count == 1 { "image" } else { "images" },
+            directory.display(),
+            found.skipped.len()
+        ));
         Ok(())
     }
 
