@@ -162,8 +162,8 @@ fn what_is_pushed_is_what_others_pull_and_once_is_enough() {
     let name = format!("{}/team/x:v1", proxy.address);
     let first = env.imgctl(["--json", "push", "x:v1", &name]).ok().json();
     assert_eq!(first["digest"], digest(&env, "x:v1"));
-    assert_eq!(first["blobs"]["sent"], 3);
-    assert_eq!(first["bytesSent"], first["bytesTotal"]);
+    assert_eq!(first["blobs"]["copied"], 3);
+    assert_eq!(first["bytesCopied"], first["bytesTotal"]);
     let pulled = pulled_by_skopeo(&env, &format!("{}/team/x:v1", registry.host));
     assert_eq!(first["digest"], pulled.as_str());
 

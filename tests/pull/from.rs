@@ -54,7 +54,7 @@ fn what_is_built_on_a_pulled_image_is_pushed_without_its_layers() {
     let target = format!("docker://{}", bench.name("team/app:v1"));
     let pushed = env.imgctl(["push", "--json", "app", &target]).ok().json();
     assert_eq!(pushed["blobs"]["mounted"], 1, "{pushed}");
-    assert_eq!(pushed["blobs"]["sent"], 2, "{pushed}");
+    assert_eq!(pushed["blobs"]["copied"], 2, "{pushed}");
 }
 
 #[test]

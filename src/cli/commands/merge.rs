@@ -129,5 +129,5 @@ pub(crate) fn finish(edited: &Edited, tags: &[Reference], context: &Context) -> 
             "names": tags.iter().map(ToString::to_string).collect::<Vec<_>>(),
         }));
     }
-    context.ui.line(&edited.id.to_string())
+    context.ui.line(edited.id.hex())
 }

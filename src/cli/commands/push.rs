@@ -165,16 +165,16 @@ fn blobs(count: u64) -> String {
 fn json_of(location: &Location, report: &PushReport) -> Value {
     let moved = &report.moved;
     json!({
-        "destination": location.to_string(),
+        "to": location.to_string(),
         "digest": report.root.digest,
         "mediaType": report.root.media_type,
         "upToDate": report.up_to_date,
         "blobs": {
-            "sent": moved.copied,
+            "copied": moved.copied,
             "mounted": moved.mounted,
             "existed": moved.existed,
         },
-        "bytesSent": moved.bytes,
+        "bytesCopied": moved.bytes,
         "bytesTotal": moved.total,
     })
 }
