@@ -195,6 +195,13 @@ impl<'a> Copier<'a> {
         path: &Path,
         name: Option<Reference>,
     ) -> Result<Copied> {
+        if self.preserve_digests {
+            return Err(Error::usage(format!(
+                "{} would have a manifest of its own, with another digest",
+                path.display()
+            ))
+            .hint("oci: and oci-archive: keep it; or leave out --preserve-digests"));
+        }
         let store = self.temporary(scratch, "copied")?;
         let references: Vec<Reference> = name.into_iter().collect();
         let copied = self.run(source, &StoreSink::new(&store, &references))?;
