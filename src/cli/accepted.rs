@@ -64,6 +64,7 @@ const NO_CACHE_EXPORT: &str = "the build cache stays in the store";
 const VERBS: &[(&str, &[Flag])] = &[
     ("build", BUILD),
     ("load", &[flag("signature-policy", Value, NO_SIGNATURES)]),
+    ("merge", MERGE),
     ("pull", PULL),
     ("copy", PULL),
     ("push", PUSH),
@@ -83,6 +84,14 @@ const VERBS: &[(&str, &[Flag])] = &[
             flag("signature-policy", Value, NO_SIGNATURES),
         ],
     ),
+];
+
+const MERGE: &[Flag] = &[
+    flag("all", MaybeBool, "embedded images stay as they are"),
+    flag("max-pull-procs", Value, "embedded images stay as they are"),
+    flag("no-cache", MaybeBool, "nothing is built"),
+    flag("rm", MaybeBool, NO_CONTAINERS),
+    flag("force-rm", MaybeBool, NO_CONTAINERS),
 ];
 
 const PULL: &[Flag] = &[

@@ -37,7 +37,7 @@ pub(crate) struct RegistryArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) signature_policy: Option<PathBuf>,
 
-    /// How often a request is repeated that failed for a reason which may pass
+    /// How often a request is tried that fails for a reason which may pass [default: 5]
     #[arg(long, visible_alias = "retry-times", value_name = "N")]
     pub(crate) retry: Option<u32>,
 

@@ -15,6 +15,9 @@ use crate::ui::size::human;
 
 /// Carry an update: only what an image has beyond an older one
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  imgctl bundle create cluster:v1 cluster:v2 -o update.tar   (where both are)
+  imgctl bundle apply update.tar                             (where cluster:v1 is)")]
 pub(crate) struct BundleArgs {
     #[command(subcommand)]
     verb: BundleVerb,
@@ -34,7 +37,7 @@ enum BundleVerb {
 
 Examples:
   imgctl bundle create cluster:v1 cluster:v2 -o update.tar
-  imgctl bundle create cluster:v1 cluster:v2 -o update.tar.zst && imgctl bundle inspect update.tar.zst"
+  imgctl bundle create cluster:v1 cluster:v2 -o update.tar.zst"
 )]
 struct CreateArgs {
     /// The image that the receiver has
@@ -88,6 +91,9 @@ struct ApplyArgs {
 
 /// Show what a bundle needs and brings
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  imgctl bundle inspect update.tar
+  imgctl bundle inspect --json update.tar")]
 struct InspectArgs {
     /// Bundle: archive or directory
     file: PathBuf,
@@ -151,13 +157,17 @@ pub(crate) fn create(
     let bundle = bundle::create(store, &old, &new, options, target, context.ui.reporter())?;
     let (carried, spared) = bundle.sizes();
     context.ui.note(&format!(
-        "{} blobs, {}; {} blobs, {} are left out",
-        bundle.included.len(),
+        "{}, {}; {}, {} are left out",
+        blobs(bundle.included.len()),
         human(carried),
-        bundle.assumed.len(),
+        blobs(bundle.assumed.len()),
         human(spared)
     ));
     Ok(())
+}
+
+fn blobs(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "blob" } else { "blobs" })
 }
 
 fn show(bundle: &Bundle, context: &Context) -> Result<()> {
@@ -170,12 +180,12 @@ fn show(bundle: &Bundle, context: &Context) -> Result<()> {
         None => subject.digest.to_string(),
     };
     context.ui.print(&format!(
-        "Needs:     {}\nBrings:    {}\nIncluded:  {} blobs, {}\nLeft out:  {} blobs, {}\n",
+        "Needs:     {}\nBrings:    {}\nIncluded:  {}, {}\nLeft out:  {}, {}\n",
         name(&bundle.base),
         name(&bundle.image),
-        bundle.included.len(),
+        blobs(bundle.included.len()),
         human(carried),
-        bundle.assumed.len(),
+        blobs(bundle.assumed.len()),
         human(spared)
     ))
 }

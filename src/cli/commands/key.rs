@@ -13,6 +13,9 @@ use crate::trust::PrivateKey;
 
 /// Make keys for signing images
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  imgctl key generate --output-key-prefix release
+  imgctl key public --key release.key")]
 pub(crate) struct KeyArgs {
     #[command(subcommand)]
     command: KeyVerb,
