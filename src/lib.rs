@@ -7,8 +7,8 @@
 //! | floor | modules |
 //! |---|---|
 //! | 6 | `cli/` (a file per verb), `ui/` (progress, tables, JSON): all that prints, exits or reads the environment |
-//! | 2 | `build/`, `transfer/`, `mount/` |
-//! | 1 | `store/`, `layer/` |
+//! | 2 | `build/`, `embed/`, `edit/`, `trust/`, `transfer/`, `mount/` |
+//! | 1 | `store/`, `layer/`, `registry/` |
 //! | 0 | `image/`, `kubefile/`, `template/`, `fs/`, `error.rs`, `progress.rs` |
 
 mod build;
