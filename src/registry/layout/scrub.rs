@@ -152,6 +152,12 @@ impl Layout {
                         report.problem(subject, format!("it means {digest}, which is not here"));
                     }
                 }
+                // Without a link it is no tag yet: whoever made it was stopped before.
+                Ok(None)
+                    if self
+                        .tree
+                        .metadata(&paths::tag_link(repository, &tag))?
+                        .is_none() => {}
                 Ok(None) => report.problem(subject, "it means nothing"),
                 Err(error) => report.problem(subject, error.to_string()),
             }

@@ -186,6 +186,20 @@ fn links_cut_short_by_a_power_loss_do_not_count_and_symlinks_are_refused() {
 }
 
 #[test]
+fn a_tag_whose_link_was_never_written_is_none() {
+    let scratch = Scratch::new();
+    scratch.image("a", &["v1", "v2"], b"layer");
+    let link = scratch.path(&paths::tag_link("a", "v1"));
+    std::fs::write(&link, "").unwrap();
+    assert_eq!(scratch.scrub(), ["a:v1: it means nothing"]);
+    // What a kill leaves of a push that had come as far as the tag.
+    std::fs::remove_file(&link).unwrap();
+    assert_eq!(scratch.scrub(), [""; 0]);
+    let tags = scratch.layout.tags("a", None, 10).unwrap().unwrap();
+    assert_eq!(tags, ["v2"]);
+}
+
+#[test]
 fn referrers_are_found_by_link_and_by_tag() {
     let scratch = Scratch::new();
     let subject = scratch.image("a", &["v1"], b"layer");
