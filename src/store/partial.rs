@@ -133,7 +133,8 @@ impl Store {
             if !resumed {
                 return Err(Error::bad_content(format!(
                     "blob {digest} has other content: its digest is {computed}"
-                )));
+                ))
+                .hint("the registry or something between gave other bytes than were asked for"));
             }
             tracing::warn!("what was here of blob {digest} was damaged; it is downloaded anew");
         }

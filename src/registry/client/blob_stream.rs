@@ -10,7 +10,7 @@ use reqwest::Url;
 use crate::error::{Error, Kind, Result};
 use crate::image::Digest;
 use crate::registry::client::challenge::Scopes;
-use crate::registry::client::failure::Failure;
+use crate::registry::client::failure::{Failure, OTHER_BYTES};
 use crate::registry::client::http::Response;
 use crate::registry::client::place::{Address, Ask, Place};
 use crate::registry::client::ranges::{Ahead, PIECE};
@@ -202,7 +202,9 @@ impl BlobStream {
         chunk = chunk.slice(chunk_start..);
         if chunk.len() as u64 > self.size - self.position {
             return Err(
-                Error::bad_content(format!("it is longer than {} bytes", self.size)).into(),
+                Error::bad_content(format!("it is longer than {} bytes", self.size))
+                    .hint(OTHER_BYTES)
+                    .into(),
             );
         }
         let room = usize::try_from(open.until - self.position).unwrap_or(usize::MAX);
@@ -242,7 +244,7 @@ impl BlobStream {
             .current
             .get(&self.doing, &self.digest, self.position, None)
             .await?;
-        let wrong = |what: String| Failure::from(Error::bad_content(what));
+        let wrong = |what: String| Failure::from(Error::bad_content(what).hint(OTHER_BYTES));
         let (skip, came) = match response.status {
             StatusCode::PARTIAL_CONTENT => {
                 let (start, total) = content_range(&response)

@@ -6,7 +6,7 @@ use crate::error::{Context as _, Error, Kind, Result};
 use crate::image::manifest::MAX_DOCUMENT;
 use crate::image::{Descriptor, Digest, Document, Hasher, Reference, media_type};
 use crate::registry::client::challenge::Scopes;
-use crate::registry::client::failure::quoted;
+use crate::registry::client::failure::{OTHER_BYTES, quoted};
 use crate::registry::client::http::Response;
 use crate::registry::client::place::{Ask, Place};
 use crate::registry::client::{RemoteDocument, Target};
@@ -147,8 +147,7 @@ fn told_digest(response: &Response) -> Result<Option<Digest>> {
 }
 
 fn other_digest(expected: &Digest, found: &Digest) -> Error {
-    Error::bad_content(format!("its digest is {found}, not {expected}"))
-        .hint("the registry or something between gave other bytes than were asked for")
+    Error::bad_content(format!("its digest is {found}, not {expected}")).hint(OTHER_BYTES)
 }
 
 /// The media type, unless it only says that it is some file.
@@ -193,7 +192,8 @@ fn checked(bytes: Vec<u8>, response: &Response, target: &Target) -> Result<Remot
     {
         return Err(Error::bad_content(format!(
             "the registry calls it {told}, but its digest is {digest}"
-        )));
+        ))
+        .hint(OTHER_BYTES));
     }
     let document = Document::parse(&bytes, declared.as_deref())?;
     let (written, default) = match &document {

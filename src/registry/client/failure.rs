@@ -12,6 +12,10 @@ use crate::error::{Error, Kind};
 /// So much of what a registry says is shown, in bytes.
 const LONGEST_QUOTE: usize = 512;
 
+/// What to make of content that is not what was asked for.
+pub(super) const OTHER_BYTES: &str =
+    "the registry or something between gave other bytes than were asked for";
+
 /// A try that failed.
 #[derive(Debug)]
 pub(super) struct Failure {
