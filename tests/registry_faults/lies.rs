@@ -23,7 +23,7 @@ fn a_blob_of_another_content() {
             answer.body[middle] ^= 1;
         }),
     );
-    let words = [&*digest, "other content", &bench.repository()];
+    let words = [&*digest, "other content", &bench.repository(), "hint:"];
     bench.refuses("a flipped bit", BAD_CONTENT, &words);
     bench.proxy.behave();
     bench.pulls(&[]);
