@@ -41,7 +41,7 @@ impl Victim<'_> {
             (self.finished)();
         }
         println!("{what}: {hits} of {rounds} were hit; it takes {time:?}");
-        assert!(!long() || hits * 3 >= rounds, "{hits} of {rounds}");
+        assert!(!long() || hits * 5 >= rounds, "{hits} of {rounds}");
     }
 
     fn undisturbed(&self) -> Duration {
@@ -250,5 +250,5 @@ fn our_own_server_under_a_push() {
         Registry::over(&tree).assert_serves("team/app:v1");
     }
     println!("serve: {failed} of {rounds} pushes were hit; one takes {time:?}");
-    assert!(!long() || failed * 3 >= rounds, "{failed} of {rounds}");
+    assert!(!long() || failed * 5 >= rounds, "{failed} of {rounds}");
 }
