@@ -42,12 +42,13 @@ pub(super) struct Members {
 
 impl Members {
     /// Reads an archive, compressed or not, to its end. `imported` gets the digests of blobs that
-    /// were not in the store before, also when the archive turns out to be bad.
+    /// were not in the store before, also when the archive turns out to be bad; `arrived` is called
+    /// for each of them once it is there.
     pub(super) fn read(
         store: &Store,
         reader: impl Read + Send,
         imported: &mut Vec<Digest>,
-        task: &dyn Task,
+        (task, arrived): (&dyn Task, &mut dyn FnMut(&Digest)),
     ) -> Result<Self> {
         let limits = store.limits();
         let (_, plain) = decompress_within(reader, limits)?;
@@ -70,9 +71,11 @@ impl Members {
                     entry.path
                 )));
             }
+            let before = imported.len();
             members
                 .add(store, &entry, &mut tar, imported)
                 .context(|| format!("cannot load {} of the archive", entry.path))?;
+            imported.iter().skip(before).for_each(&mut *arrived);
             task.advance(entry.size());
         }
         Ok(members)

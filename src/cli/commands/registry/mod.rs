@@ -34,9 +34,7 @@ pub(crate) struct RegistryCommand {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Serve(Box<serve::ServeArgs>),
-    Ls(ls::LsArgs),
     Rm(rm::RmArgs),
-    Save(save::SaveArgs),
     Ls(Box<ls::LsArgs>),
     Save(Box<save::SaveArgs>),
     Sync(sync::SyncArgs),
