@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import median
 
 CLIENTS = 32
+# Of a layer, so that each client has many answers in the time that there is.
+PART = 4 << 20
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
@@ -16,12 +18,14 @@ class Load:
     requests: float  # per second
     bytes: float  # MB per second
     cpu: float  # of the server, milliseconds per request
+    per_gb: float  # of the server, CPU seconds per 10^9 bytes
     p99: float  # milliseconds
     peak: float  # MiB, of the server since its start
 
 
-def wrk(registry, path, seconds):
-    words = ["wrk", "-t2", f"-c{CLIENTS}", f"-d{seconds}s", "--latency", "--timeout", "30s", "-H", f"Accept: {MANIFEST}"]
+def wrk(registry, path, headers, seconds):
+    words = ["wrk", "-t2", f"-c{CLIENTS}", f"-d{seconds}s", "--latency", "--timeout", "30s"]
+    words += [word for header in headers for word in ("-H", header)]
     before = registry.cpu()
     text = subprocess.run([*words, f"http://{registry.address}{path}"], capture_output=True, text=True, check=True).stdout
     spent = registry.cpu() - before
@@ -33,7 +37,9 @@ def wrk(registry, path, seconds):
     factor = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}[unit]
     late, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", text).groups()
     late = float(late) * {"us": 1e-3, "ms": 1, "s": 1e3}[unit]
-    return Load(rate, float(amount) * factor / 1e6, spent * 1000 / max(count, 1), late, registry.peak())
+    rate_bytes = float(amount) * factor
+    total = rate_bytes * count / max(rate, 1e-3)
+    return Load(rate, rate_bytes / 1e6, spent * 1000 / max(count, 1), spent / max(total / 1e9, 1e-6), late, registry.peak())
 
 
 def paths(data, repository, tag):
@@ -50,9 +56,9 @@ def paths(data, repository, tag):
     largest = max(manifest["layers"], key=lambda layer: layer["size"])
     api = f"/v2/{repository}"
     return {
-        "GET manifest": f"{api}/manifests/{tag}",
-        "GET config": f"{api}/blobs/{manifest['config']['digest']}",
-        f"GET layer of {largest['size'] / 1e6:.0f} MB": f"{api}/blobs/{largest['digest']}",
+        "GET manifest": (f"{api}/manifests/{tag}", [f"Accept: {MANIFEST}"]),
+        "GET config": (f"{api}/blobs/{manifest['config']['digest']}", []),
+        f"GET {PART >> 20} MiB of a layer": (f"{api}/blobs/{largest['digest']}", [f"Range: bytes=0-{PART - 1}"]),
     }
 
 
@@ -60,27 +66,27 @@ def measure(kinds, data, repository, tag, runs, seconds, say):
     """Medians by (request, registry): each registry in turn, freshly started for each request."""
     loads = {}
     for repeat in range(runs + 1):
-        for request, path in paths(data, repository, tag).items():
+        for request, (path, headers) in paths(data, repository, tag).items():
             for kind in kinds:
                 registry = kind(data)
                 try:
-                    load = wrk(registry, path, seconds)
+                    load = wrk(registry, path, headers, seconds)
                 finally:
                     registry.close(remove=False)
                 if repeat:
                     loads.setdefault((request, kind.name), []).append(load)
                     say(f"  {request:<22} {kind.name:<16} {load.requests:9.0f}/s {load.bytes:8.0f} MB/s "
                         f"{load.cpu:7.3f} CPU ms  {load.p99:7.2f} ms  {load.peak:5.0f} MiB")
-    fields = ("requests", "bytes", "cpu", "p99", "peak")
+    fields = ("requests", "bytes", "cpu", "per_gb", "p99", "peak")
     return {key: Load(*(median(getattr(load, field) for load in many) for field in fields)) for key, many in loads.items()}
 
 
 def table(loads):
     lines = [
-        "| request | registry | requests/s | MB/s | CPU ms/request | 99 % within | peak memory |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        "| request | registry | requests/s | MB/s | CPU ms/request | CPU s/GB | 99 % within | peak memory |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for (request, name), load in loads.items():
         lines.append(f"| {request} | {name} | {load.requests:,.0f} | {load.bytes:,.0f} | {load.cpu:.3f} "
-                     f"| {load.p99:.1f} ms | {load.peak:.0f} MiB |")
+                     f"| {load.per_gb:.2f} | {load.p99:.1f} ms | {load.peak:.0f} MiB |")
     return lines
