@@ -329,7 +329,11 @@ pub(crate) fn copy_hashed(
             Ok(0) => return Ok(total),
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Error::io("cannot read", error)),
+            // What a registry's reader says needs no words of ours.
+            Err(error) => {
+                let told = error.downcast::<Error>();
+                return Err(told.unwrap_or_else(|error| Error::io("cannot read", error)));
+            }
         };
         hasher.update(&buffer[..count]);
         writer
