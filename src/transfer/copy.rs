@@ -38,7 +38,7 @@ pub(crate) struct Copier<'a> {
 }
 
 impl<'a> Copier<'a> {
-    /// Only for [`Copier::source`].
+    /// For [`Copier::source`] alone.
     pub(crate) fn reading(
         store: &'a Store,
         client: &'a Client,
@@ -51,14 +51,6 @@ impl<'a> Copier<'a> {
             preserve_digests: false,
             reporter,
         }
-    }
-
-    /// Copies the image at `from` to `to`.
-    pub(crate) fn copy(&self, from: &Location, to: &Location) -> Result<Copied> {
-        // What an archive holds is looked at in a store of its own.
-        let scratch = self.store.scratch_directory()?;
-        let source = self.source(from, &scratch)?;
-        self.write(&*source, to, &scratch)
     }
 
     /// Writes an image to `to`. What has to be put together first lies in `scratch` meanwhile.

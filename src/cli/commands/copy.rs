@@ -1,13 +1,14 @@
 //! `imgctl copy`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
 
 use crate::cli::context::Context;
 use crate::cli::pull_options::PlatformsArg;
-use crate::cli::registry_options::RegistryArgs;
+use crate::cli::registry_options::{Concealed, RegistryArgs};
 use crate::error::Result;
 use crate::transfer::copy::Copier;
 use crate::transfer::engine::{CopyOptions, JOBS};
@@ -29,6 +30,7 @@ is sent.
 
 Examples:
   imgctl copy docker://quay.io/coreos/etcd:v3.5.9 docker://registry.example.com/etcd:v3.5.9
+  imgctl copy --dest-creds robot docker://quay.io/a/b:v1 docker://registry.example.com/a/b:v1
   imgctl copy --all-platforms docker://docker.io/library/alpine:3 oci:alpine:3
   imgctl copy etcd:v1 docker-archive:etcd.tar:etcd:v1")]
 pub(crate) struct CopyArgs {
@@ -53,15 +55,95 @@ pub(crate) struct CopyArgs {
 
     #[command(flatten)]
     registry: RegistryArgs,
+
+    #[command(flatten)]
+    ends: EndArgs,
+}
+
+/// What holds for one of two registries (the flags of `skopeo copy`).
+#[derive(Args, Debug)]
+struct EndArgs {
+    /// As --creds, for FROM only
+    #[arg(long, value_name = "USER[:PASSWORD]")]
+    src_creds: Option<Concealed>,
+
+    /// As --creds, for TO only
+    #[arg(long, value_name = "USER[:PASSWORD]")]
+    dest_creds: Option<Concealed>,
+
+    /// As --authfile, for FROM only
+    #[arg(long, value_name = "FILE")]
+    src_authfile: Option<PathBuf>,
+
+    /// As --authfile, for TO only
+    #[arg(long, value_name = "FILE")]
+    dest_authfile: Option<PathBuf>,
+
+    /// As --cert-dir, for FROM only
+    #[arg(long, value_name = "DIR")]
+    src_cert_dir: Option<PathBuf>,
+
+    /// As --cert-dir, for TO only
+    #[arg(long, value_name = "DIR")]
+    dest_cert_dir: Option<PathBuf>,
+
+    /// As --tls-verify, for FROM only
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    src_tls_verify: Option<bool>,
+
+    /// As --tls-verify, for TO only
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    dest_tls_verify: Option<bool>,
+}
+
+impl CopyArgs {
+    /// How the registry of FROM is reached.
+    fn source(&self) -> RegistryArgs {
+        let (ends, both) = (&self.ends, self.registry.clone());
+        RegistryArgs {
+            creds: ends.src_creds.clone().or(both.creds),
+            authfile: ends.src_authfile.clone().or(both.authfile),
+            cert_dir: ends.src_cert_dir.clone().or(both.cert_dir),
+            tls_verify: ends.src_tls_verify.or(both.tls_verify),
+            ..both
+        }
+    }
+
+    /// How the registry of TO is reached; `None` if that is the same.
+    fn destination(&self) -> Option<RegistryArgs> {
+        let (ends, both) = (&self.ends, self.registry.clone());
+        let passwords = [&ends.src_creds, &ends.dest_creds];
+        let paths = [
+            &ends.src_authfile,
+            &ends.dest_authfile,
+            &ends.src_cert_dir,
+            &ends.dest_cert_dir,
+        ];
+        let switches = [ends.src_tls_verify, ends.dest_tls_verify];
+        let differs = passwords.iter().any(|given| given.is_some())
+            || paths.iter().any(|given| given.is_some())
+            || switches.iter().any(Option::is_some);
+        differs.then(|| RegistryArgs {
+            creds: ends.dest_creds.clone().or(both.creds),
+            authfile: ends.dest_authfile.clone().or(both.authfile),
+            cert_dir: ends.dest_cert_dir.clone().or(both.cert_dir),
+            tls_verify: ends.dest_tls_verify.or(both.tls_verify),
+            ..both
+        })
+    }
 }
 
 /// Copies the image and prints its digest.
 pub(crate) fn run(args: &CopyArgs, context: &Context) -> Result<()> {
     let (from, to) = (Location::parse(&args.from)?, Location::parse(&args.to)?);
-    let client = args.registry.client(context)?;
-    let copier = Copier {
-        store: context.store()?,
-        client: &client,
+    let client = args.source().client(context)?;
+    let other = args.destination().map(|one| one.client(context));
+    let other = other.transpose()?;
+    let store = context.store()?;
+    let reader = Copier::reading(store, &client, context.ui.reporter());
+    let writer = Copier {
+        store,
+        client: other.as_ref().unwrap_or(&client),
         options: CopyOptions {
             selection: Selection {
                 platforms: args.platforms.platforms()?,
@@ -72,7 +154,10 @@ pub(crate) fn run(args: &CopyArgs, context: &Context) -> Result<()> {
         preserve_digests: args.preserve_digests,
         reporter: context.ui.reporter(),
     };
-    let copied = copier.copy(&from, &to)?;
+    // What an archive holds is looked at in a store of its own.
+    let scratch = store.scratch_directory()?;
+    let source = reader.source(&from, &scratch)?;
+    let copied = writer.write(&*source, &to, &scratch)?;
     if context.ui.is_json() {
         let moved = copied.moved;
         return context.ui.json(&json!({
