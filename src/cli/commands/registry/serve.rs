@@ -32,9 +32,11 @@ const MAX_TOKEN: u64 = 4096;
 /// Serve a directory, or the images of the store, as an OCI registry
 #[derive(Args, Debug)]
 #[command(
+    override_usage = "imgctl registry serve [OPTIONS] <DIR>
+       imgctl registry serve [OPTIONS] --store",
     after_help = "Prints the address when clients can connect, writes one line a request to stderr, and ends on
-SIGTERM or SIGINT after the requests in progress. Without --htpasswd and --token everybody may read
-and write. The token may also be given in the variable IMGCTL_REGISTRY_TOKEN.
+SIGTERM or SIGINT after the requests in progress. Without --htpasswd and --token-file everybody may
+read and write. The token may also be given in the variable IMGCTL_REGISTRY_TOKEN.
 
 With --store, localhost/etcd:v1 is served as etcd:v1 and localhost/etcd:v1, quay.io/a/b:v1 as a/b:v1
 and quay.io/a/b:v1. Where names differ in the registry only, the short one means that of localhost,
@@ -45,7 +47,7 @@ Examples:
   imgctl registry serve --store --addr 127.0.0.1:5000
   imgctl registry serve registry --addr 127.0.0.1:0 --read-only
   imgctl registry serve /var/cache/registry --proxy https://registry-1.docker.io
-  imgctl registry serve /srv/registry --addr :443 --tls-cert tls.crt --tls-key tls.key --htpasswd users"
+  imgctl registry serve /srv/registry --htpasswd users --tls-cert tls.crt --tls-key tls.key"
 )]
 pub(crate) struct ServeArgs {
     /// Directory of the registry, made if it is not there
@@ -118,9 +120,6 @@ pub(crate) struct ServeArgs {
     )]
     proxy_ttl: String,
 
-    #[command(flatten)]
-    registry: RegistryArgs,
-
     /// How requests are logged
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
@@ -143,6 +142,9 @@ pub(crate) struct ServeArgs {
     /// File to write the process ID to, removed at the end
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
