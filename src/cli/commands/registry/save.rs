@@ -30,9 +30,9 @@ const MAX_LIST: u64 = 16 << 20;
 /// Save images, or those that a build context names, into a registry's tree on disk
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The tree is what docker-distribution keeps and what a cluster image holds under registry/. Names lose
-their registry: quay.io/a/b:v1 becomes a/b:v1; two images that become the same are an error. What is
-in the tree already is not fetched again. Without --images, --images-file and --tars it saves what a
+    after_help = "The tree is what docker-distribution keeps and what a cluster image holds under registry/. Names
+lose their registry: quay.io/a/b:v1 becomes a/b:v1; two images that become the same are an error.
+What is in the tree already is not fetched again. Without --images, --images-file and --tars it saves what a
 build of CONTEXT would embed: the images in its charts/, manifests/ and images/.
 
 Examples:
