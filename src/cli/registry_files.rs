@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::environment::Environment;
 use crate::error::{Error, IoContext as _, Result};
+use crate::registry::credentials::Secret;
 use crate::registry::registries::ConfigurationFiles;
 use crate::trust::guard::Guard;
 
@@ -46,6 +47,18 @@ pub(crate) fn credential_files(flag: Option<&Path>, environment: &Environment) -
     );
     files.extend(home.map(|home| home.join(".dockercfg")));
     files
+}
+
+/// The credentials that the environment itself holds, unless a file was named.
+pub(crate) fn inline_credentials(
+    flag: Option<&Path>,
+    environment: &Environment,
+) -> Result<Option<Secret>> {
+    if flag.is_some() || environment.path("REGISTRY_AUTH_FILE").is_some() {
+        return Ok(None);
+    }
+    let text = environment.text("DOCKER_AUTH_CONFIG")?;
+    Ok(text.filter(|text| !text.trim().is_empty()).map(Secret::new))
 }
 
 /// Where it is said how registries are reached.
@@ -235,6 +248,13 @@ mod tests {
         );
         let named = [home, ("REGISTRY_AUTH_FILE", "/a")];
         assert_eq!(files(None, &named), ["/a"]);
+        let inline = |flag: Option<&str>, more: &[(&str, &str)]| {
+            let variables = [&[("DOCKER_AUTH_CONFIG", "{}")], more].concat();
+            inline_credentials(flag.map(Path::new), &environment(&variables)).unwrap()
+        };
+        assert_eq!(inline(None, &[]), Some(Secret::new("{}")));
+        assert_eq!(inline(None, &named), None);
+        assert_eq!(inline(Some("f"), &[]), None);
         assert_eq!(files(Some("f"), &named), ["f"]);
     }
 

@@ -98,6 +98,7 @@ impl RegistryArgs {
         Ok(ClientOptions {
             credentials: Credentials {
                 explicit,
+                inline: registry_files::inline_credentials(self.authfile.as_deref(), environment)?,
                 files: registry_files::credential_files(self.authfile.as_deref(), environment),
                 helpers: registries.credential_helpers().to_vec(),
                 search_path: registry_files::search_path(environment),

@@ -30,12 +30,17 @@ impl<'a> AuthFile<'a> {
     /// Reads `path`; `None` when there is no such file. Helpers are looked for in `search_path`.
     /// The error never shows the content.
     pub(super) fn read(path: &Path, search_path: &'a [PathBuf]) -> Result<Option<Self>> {
-        let Some(text) = config_file::text(path)? else {
-            return Ok(None);
-        };
+        match config_file::text(path)? {
+            Some(text) => Self::parse(path, &text, search_path).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// What the `text` of `path` says.
+    pub(super) fn parse(path: &Path, text: &str, search_path: &'a [PathBuf]) -> Result<Self> {
         let mut root = Map::new();
         if !text.trim().is_empty() {
-            root = serde_json::from_str(&text).map_err(|error| {
+            root = serde_json::from_str(text).map_err(|error| {
                 // serde's message may quote what it found: a password, say.
                 Error::usage(format!(
                     "{}:{}: this is not a file of credentials",
@@ -45,10 +50,10 @@ impl<'a> AuthFile<'a> {
                 .hint("it has to be JSON as containers-auth.json(5) describes it")
             })?;
         }
-        Ok(Some(Self {
+        Ok(Self {
             root,
             ..Self::empty(path, search_path)
-        }))
+        })
     }
 
     fn empty(path: &Path, search_path: &'a [PathBuf]) -> Self {

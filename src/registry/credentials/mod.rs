@@ -60,8 +60,10 @@ pub(crate) struct Credential {
 /// Where credentials are looked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Credentials {
-    /// `--creds`: for every registry of this command.
+    /// `--creds`: for every registry that the command names; the client leaves it out for mirrors.
     pub(crate) explicit: Option<Login>,
+    /// `DOCKER_AUTH_CONFIG`: the text of a `config.json`, asked before any file and never written.
+    pub(crate) inline: Option<Secret>,
     /// Files in the order in which they are asked; one that is missing is passed over.
     pub(crate) files: Vec<PathBuf>,
     /// `credential-helpers` of registries.conf: asked in this order, where
@@ -73,6 +75,8 @@ pub(crate) struct Credentials {
 
 /// The name that stands for the files among `credential-helpers`.
 const FILES: &str = "containers-auth.json";
+/// What stands for a path where there is no file.
+const INLINE: &str = "DOCKER_AUTH_CONFIG";
 
 impl Credentials {
     /// The credential for `repository` of `registry`: the most specific key (host/namespace/repo
@@ -100,8 +104,15 @@ impl Credentials {
         first_error.map_or(Ok(None), Err)
     }
 
-    /// Files and helpers, in order.
+    /// All places in order.
     fn places(&self) -> Vec<Place<'_>> {
+        let mut places: Vec<Place<'_>> = self.inline.iter().map(Place::Inline).collect();
+        places.extend(self.lasting());
+        places
+    }
+
+    /// Files and helpers, in order.
+    fn lasting(&self) -> Vec<Place<'_>> {
         let files = || self.files.iter().map(|file| Place::File(file));
         if self.helpers.is_empty() {
             return files().collect();
@@ -119,6 +130,9 @@ impl Credentials {
 
     fn find_in(&self, place: Place<'_>, keys: &[String]) -> Result<Option<Credential>> {
         match place {
+            Place::Inline(text) => {
+                AuthFile::parse(Path::new(INLINE), text.expose(), &self.search_path)?.find(keys)
+            }
             Place::File(path) => match AuthFile::read(path, &self.search_path)? {
                 Some(file) => file.find(keys),
                 None => Ok(None),
@@ -141,10 +155,7 @@ impl Credentials {
 
     /// Where logins are written: the first helper of registries.conf, else the first file.
     fn written(&self) -> Result<Place<'_>> {
-        self.places()
-            .into_iter()
-            .next()
-            .ok_or_else(|| Error::usage("there is no file to keep credentials in"))
+        self.lasting().into_iter().next().ok_or_else(nowhere)
     }
 
     /// Keeps a login: in the first file, mode 0600, or in the helper that is configured. Returns
@@ -159,6 +170,7 @@ impl Credentials {
             Place::File(path) => AuthFile::change(path, &self.search_path, |file| {
                 file.store(key, user, password)
             }),
+            Place::Inline(_) => Err(nowhere()),
             Place::Helper(name) => {
                 let helper = Helper::new(name, &self.search_path)?;
                 helper.store(&key.to_string(), user, password)?;
@@ -170,6 +182,7 @@ impl Credentials {
     /// Forgets the login for `key` where logins are written. Returns whether there was one.
     pub(crate) fn remove(&self, key: &Key) -> Result<bool> {
         match self.written()? {
+            Place::Inline(_) => Err(nowhere()),
             Place::File(path) if !path.exists() => Ok(false),
             Place::File(path) => AuthFile::change(path, &self.search_path, |file| file.remove(key)),
             Place::Helper(name) => Helper::new(name, &self.search_path)?.erase(&key.to_string()),
@@ -179,6 +192,7 @@ impl Credentials {
     /// Forgets every login in the file that is written. Returns for what.
     pub(crate) fn remove_all(&self) -> Result<Vec<String>> {
         match self.written()? {
+            Place::Inline(_) => Err(nowhere()),
             Place::File(path) if !path.exists() => Ok(Vec::new()),
             Place::File(path) => AuthFile::change(path, &self.search_path, AuthFile::remove_all),
             Place::Helper(name) => Err(Error::usage(format!(
@@ -189,9 +203,14 @@ impl Credentials {
     }
 }
 
+fn nowhere() -> Error {
+    Error::usage("there is no file to keep credentials in")
+}
+
 /// Where logins are kept.
 #[derive(Clone, Copy)]
 enum Place<'a> {
+    Inline(&'a Secret),
     File(&'a Path),
     Helper(&'a str),
 }

@@ -104,6 +104,37 @@ fn what_is_given_on_the_command_line_counts_for_every_registry() {
 }
 
 #[test]
+fn what_the_environment_holds_comes_before_files_and_is_never_written() {
+    let file = format!(
+        r#"{{"auths":{{"a.io":{},"b.io":{}}}}}"#,
+        auth("file", "1"),
+        auth("file", "2")
+    );
+    let (mut credentials, _kept) = credentials(&[("auth.json", &file)]);
+    let inline = format!(r#"{{"auths":{{"a.io":{}}}}}"#, auth("inline", "3"));
+    credentials.inline = Some(Secret::new(inline));
+    let find = |credentials: &Credentials, registry: &str| {
+        told(credentials.find(registry, "x").unwrap().as_ref())
+    };
+    assert_eq!(find(&credentials, "a.io"), "inline:3");
+    assert_eq!(find(&credentials, "b.io"), "file:2");
+    let found = credentials.find("a.io", "x").unwrap().unwrap();
+    assert_eq!(found.source, "DOCKER_AUTH_CONFIG");
+    let place = credentials
+        .store(&key("a.io"), "me", &Secret::new("4"))
+        .unwrap();
+    assert!(place.ends_with("/auth.json"), "{place}");
+    credentials.inline = Some(Secret::new(r#"{"auths":"sEcret"}"#));
+    assert_eq!(find(&credentials, "a.io"), "me:4");
+    let error = credentials.find("c.io", "x").unwrap_err();
+    let told = format!("{error} {error:?} {credentials:?}");
+    assert!(
+        told.contains("DOCKER_AUTH_CONFIG") && !told.contains("sEcret"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_bad_file_is_named_and_not_shown() {
     for text in [
         "{\n\"auths\": sEcret}",
