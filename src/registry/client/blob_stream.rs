@@ -17,7 +17,7 @@ use crate::registry::client::ranges::{Ahead, PIECE};
 use crate::registry::client::retry::Tries;
 
 /// So many bytes are progress: the failures before them are forgotten.
-const PROGRESS: u64 = 64 << 10;
+pub(super) const PROGRESS: u64 = 64 << 10;
 /// A blob of which less is left is not worth several connections.
 const WORTH_RANGES: u64 = 64 << 20;
 /// After so many bytes we know how fast one connection is.
@@ -255,7 +255,10 @@ impl BlobStream {
                         self.position, self.size
                     )));
                 }
-                (0, response.length().map(|length| start + length))
+                (
+                    0,
+                    response.length().map(|length| start.saturating_add(length)),
+                )
             }
             StatusCode::OK => (self.position, response.length()),
             status => return Err(wrong(format!("the answer {status} brings no blob"))),

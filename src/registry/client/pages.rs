@@ -14,6 +14,8 @@ use crate::registry::client::place::{Address, Ask, Place};
 
 /// No page is longer, in bytes.
 const MAX_PAGE: u64 = 16 << 20;
+/// No list is longer, all its pages together, in bytes.
+const MAX_LIST: usize = 256 << 20;
 /// More pages are a registry's joke.
 const MAX_PAGES: usize = 10_000;
 /// More names are not kept.
@@ -97,7 +99,7 @@ impl Place {
     ) -> Result<HeaderMap> {
         let mut next = Some(first);
         let mut headers = HeaderMap::new();
-        let mut pages = 0;
+        let (mut pages, mut length) = (0, 0);
         while let Some(address) = next {
             pages += 1;
             if pages > MAX_PAGES {
@@ -120,6 +122,13 @@ impl Place {
             {
                 next = Some(Address::from(path));
                 continue;
+            }
+            length += body.len();
+            if length > MAX_LIST {
+                return Err(
+                    Error::bad_content(format!("it is longer than {MAX_LIST} bytes"))
+                        .context(doing),
+                );
             }
             take(&body).context(|| doing.to_owned())?;
             let following = following(&response.headers, &response.url);

@@ -2,20 +2,22 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
 use crate::error::Error;
 use crate::image::Digest;
-use crate::registry::client::blob_stream::{Source, content_range};
+use crate::registry::client::blob_stream::{PROGRESS, Source, content_range};
 use crate::registry::client::failure::Failure;
 
 /// Bytes of one piece.
 pub(super) const PIECE: u64 = 8 << 20;
 /// Pieces of one client that are in memory or on their way.
 pub(super) const PIECES: usize = 8;
+/// Chunks of a piece as they are given out, in bytes.
+const CHUNK: usize = 256 << 10;
 /// Pieces of one blob that are.
 const OF_ONE_BLOB: usize = 4;
 
@@ -130,25 +132,26 @@ async fn piece(
     to: u64,
     size: u64,
 ) -> Result<VecDeque<Bytes>, Failure> {
-    let mut chunks = VecDeque::new();
+    // Copied together: a registry that sends byte by byte must not cost more memory than bytes.
+    let mut bytes = BytesMut::with_capacity(usize::try_from(to - from).unwrap_or_default());
+    let mut failed_at = from;
     let mut position = from;
     let place = source.place();
     let mut tries = place.tries();
     while position < to {
-        let before = position;
-        let fetched = fetch(
-            source,
-            doing,
-            digest,
-            (&mut position, to, size),
-            &mut chunks,
-        );
+        let fetched = fetch(source, doing, digest, (&mut position, to, size), &mut bytes);
         if let Err(failure) = fetched.await {
-            if position > before {
+            if position >= failed_at + PROGRESS {
                 tries.progressed();
+                failed_at = position;
             }
             place.pause(failure, &mut tries).await?;
         }
+    }
+    let mut chunks = VecDeque::new();
+    let mut bytes = bytes.freeze();
+    while !bytes.is_empty() {
+        chunks.push_back(bytes.split_to(CHUNK.min(bytes.len())));
     }
     Ok(chunks)
 }
@@ -158,7 +161,7 @@ async fn fetch(
     doing: &str,
     digest: &Digest,
     (position, to, size): (&mut u64, u64, u64),
-    chunks: &mut VecDeque<Bytes>,
+    piece: &mut BytesMut,
 ) -> Result<(), Failure> {
     let mut response = source.get(doing, digest, *position, Some(to - 1)).await?;
     let range = content_range(&response);
@@ -179,9 +182,7 @@ async fn fetch(
             return Err(Error::bad_content("a range is longer than was asked for").into());
         }
         *position += length;
-        if length > 0 {
-            chunks.push_back(bytes);
-        }
+        piece.extend_from_slice(&bytes);
     }
     Ok(())
 }

@@ -28,6 +28,8 @@ const MOUNTS: usize = 4;
 const FIRST_CHUNK: u64 = 64 << 20;
 /// Smaller chunks are not tried.
 const LEAST_CHUNK: u64 = 256 << 10;
+/// So many failures of one upload are endured beyond one for each of the least chunks.
+const MORE_FAILURES: u64 = 64;
 /// How often progress is told.
 const TELL: Duration = Duration::from_millis(100);
 const MIN_CHUNK_HEADER: &str = "oci-chunk-min-length";
@@ -177,6 +179,8 @@ impl<'a> Upload<'a> {
 
     fn upload(&mut self, session: &mut Option<Session>) -> Result<()> {
         let mut tries = self.place.tries();
+        // Whatever progress a registry claims, it does not hold us for ever.
+        let mut failures = 0;
         loop {
             let current = match session.take() {
                 Some(current) => current,
@@ -188,6 +192,10 @@ impl<'a> Upload<'a> {
                 Ok(()) => return Ok(()),
                 Err(failure) => failure,
             };
+            failures += 1;
+            if failures > MORE_FAILURES + self.descriptor.size / LEAST_CHUNK {
+                return Err(failure.error.context(self.doing.clone()));
+            }
             let refound = self.refind(current, &failure)?;
             if refound.is_some_and(|offset| offset > before) {
                 tries.progressed();
@@ -301,7 +309,7 @@ impl<'a> Upload<'a> {
             }
         })?;
         let offset = kept(&response.headers).unwrap_or(start + length);
-        if offset <= start || offset > start + length {
+        if offset != start + length {
             return Err(Failure::passing(Error::bad_content(format!(
                 "the registry says that it has {offset} bytes after {} were sent",
                 start + length

@@ -1,6 +1,7 @@
 //! The client against Debian's docker-registry, and against a fake that lies as no real one does.
 
 mod access;
+mod bounds;
 mod fake;
 mod faults;
 mod own;
