@@ -123,14 +123,11 @@ impl Shared {
         if let Some(connection) = connections.get(&key) {
             return Ok(connection.clone());
         }
-        let builder = tls::with_certificates(tls::builder()?, certificates)?;
+        let builder = tls::builder_for(certificates, insecure)?;
         let connection = tls::with_proxies(builder, &self.options.proxies)?
-            .tls_danger_accept_invalid_certs(insecure)
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .referer(false)
-            // The flow control of HTTP/2 makes one stream of many bytes slow.
-            .http1_only()
             .tcp_nodelay(true)
             .connect_timeout(self.pace.connect)
             .build()
