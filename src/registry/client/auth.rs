@@ -173,7 +173,11 @@ impl Auth {
         if let Some(credential) = found.get(&place.repository) {
             return Ok(credential.clone());
         }
-        let credentials = place.shared.options.credentials.clone();
+        let mut credentials = place.shared.options.credentials.clone();
+        if !place.host.asked {
+            // --creds is for the registry in the image's name; a mirror is another one.
+            credentials.explicit = None;
+        }
         let (registry, repository) = (place.host.registry().to_owned(), place.repository.clone());
         let looking = tokio::task::spawn_blocking(move || credentials.find(&registry, &repository));
         let credential = looking.await.map_err(|error| {

@@ -6,8 +6,10 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use rustls::CertificateError;
 
 use crate::error::{Error, Kind};
+use crate::registry::client::resolver::PrivateAddress;
 
 /// So much of what a registry says is shown, in bytes.
 const LONGEST_QUOTE: usize = 512;
@@ -53,23 +55,21 @@ impl Failure {
     pub(super) fn transport(host: &str, error: &reqwest::Error) -> Self {
         let connecting = error.is_connect();
         let mut cause: &(dyn std::error::Error + 'static) = error;
-        let mut certificate = false;
+        let mut certificate = None;
         while let Some(deeper) = inner(cause) {
             cause = deeper;
-            certificate |= matches!(
-                cause.downcast_ref(),
-                Some(rustls::Error::InvalidCertificate(_))
-            );
+            if let Some(rustls::Error::InvalidCertificate(why)) = cause.downcast_ref() {
+                certificate = Some(why);
+            }
+            if cause.is::<PrivateAddress>() {
+                let message = format!("{host} is not told who we are: {cause}");
+                return Self::from(Error::new(Kind::Denied, message));
+            }
         }
         let cause = quoted(&cause.to_string());
-        if certificate {
-            return Self::from(
-                Error::new(
-                    Kind::Network,
-                    format!("the certificate of {host} is not trusted: {cause}"),
-                )
-                .hint("put its authority into /etc/containers/certs.d/HOST/ca.crt, give --cert-dir, or use --tls-verify=false"),
-            );
+        if let Some(why) = certificate {
+            let message = format!("the certificate of {host} is not trusted: {cause}");
+            return Self::from(Error::new(Kind::Network, message).hint(advice(why)));
         }
         let what = if connecting {
             "cannot connect to"
@@ -85,6 +85,24 @@ impl Failure {
             Kind::Network,
             format!("{host} said nothing for {} s", limit.as_secs()),
         ))
+    }
+}
+
+/// What to do about a certificate.
+fn advice(why: &CertificateError) -> &'static str {
+    match why {
+        CertificateError::Expired
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYet
+        | CertificateError::NotValidYetContext { .. } => {
+            "renew the registry's certificate if this machine's clock is right, or use --tls-verify=false"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "ask by a name that is in the certificate's subjectAltName (a CN does not count), or use --tls-verify=false"
+        }
+        _ => {
+            "put its authority into /etc/containers/certs.d/HOST/ca.crt, give --cert-dir, or use --tls-verify=false"
+        }
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +13,7 @@ use crate::error::{Error, IoContext as _, Kind, Result};
 use crate::registry::client::ClientOptions;
 use crate::registry::client::auth::Auth;
 use crate::registry::client::failure::Failure;
+use crate::registry::client::resolver::{Guard, Hickory, Names};
 use crate::registry::registries::{Certificates, Endpoint};
 use crate::registry::tls;
 
@@ -53,14 +52,25 @@ impl Default for Pace {
     }
 }
 
+/// What connections have in common that one may be used in place of another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Pool {
+    /// Any certificate will do.
+    pub(super) insecure: bool,
+    /// No name may lead to a private address.
+    pub(super) public: bool,
+    pub(super) certificates: Certificates,
+}
+
 /// What all repositories of one client share.
 pub(super) struct Shared {
     pub(super) options: ClientOptions,
     pub(super) pace: Pace,
     runtime: OnceLock<Runtime>,
     starting: Mutex<()>,
-    connections: Mutex<HashMap<(bool, Certificates), reqwest::Client>>,
-    hosts: Mutex<HashMap<(String, bool, Certificates), Arc<Host>>>,
+    pub(super) names: Arc<Names>,
+    connections: Mutex<HashMap<Pool, reqwest::Client>>,
+    hosts: Mutex<HashMap<(Pool, String, bool), Arc<Host>>>,
     /// Pieces of large blobs that may be held in memory at once, by all readers together.
     pub(super) pieces: Arc<tokio::sync::Semaphore>,
 }
@@ -81,6 +91,7 @@ impl Shared {
             pace,
             runtime: OnceLock::new(),
             starting: Mutex::new(()),
+            names: Names::new(Arc::new(Hickory::default())),
             connections: Mutex::default(),
             hosts: Mutex::default(),
             pieces: Arc::new(tokio::sync::Semaphore::new(
@@ -109,44 +120,47 @@ impl Shared {
         self.runtime()?.block_on(future)
     }
 
-    /// A pool of connections with these certificates.
-    pub(super) fn connection(
-        &self,
-        insecure: bool,
-        certificates: &Certificates,
-    ) -> Result<reqwest::Client> {
-        let key = (insecure, certificates.clone());
+    /// A pool of connections.
+    pub(super) fn connection(&self, pool: Pool) -> Result<reqwest::Client> {
         let mut connections = self
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = connections.get(&key) {
+        if let Some(connection) = connections.get(&pool) {
             return Ok(connection.clone());
         }
-        let builder = tls::builder_for(certificates, insecure)?;
+        let builder = tls::builder_for(&pool.certificates, pool.insecure)?;
+        let guard = Guard {
+            names: Arc::clone(&self.names),
+            // The proxy's own name: where it leads is the operator's word.
+            exempt: pool.public.then(|| tls::proxy_hosts(&self.options.proxies)),
+        };
         let connection = tls::with_proxies(builder, &self.options.proxies)?
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .referer(false)
             .tcp_nodelay(true)
+            .dns_resolver(Arc::new(guard))
             .connect_timeout(self.pace.connect)
             .build()
             .map_err(|error| Error::failed("cannot make an HTTP client").caused_by(error))?;
-        connections.insert(key, connection.clone());
+        connections.insert(pool, connection.clone());
         Ok(connection)
     }
 
-    /// What is known of an endpoint's host.
-    pub(super) fn host(&self, endpoint: &Endpoint) -> Result<Arc<Host>> {
+    /// What is known of an endpoint's host. It is kept apart whether it is the one that was `asked`
+    /// for, lest a mirror gets what that one got.
+    pub(super) fn host(&self, endpoint: &Endpoint, asked: bool) -> Result<Arc<Host>> {
         let insecure = match self.options.tls_verify {
             Some(verify) => !verify,
             None => endpoint.insecure,
         };
-        let key = (
-            endpoint.host.clone(),
+        let pool = Pool {
             insecure,
-            endpoint.certificates.clone(),
-        );
+            public: false,
+            certificates: endpoint.certificates.clone(),
+        };
+        let key = (pool.clone(), endpoint.host.clone(), asked);
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(host) = hosts.get(&key) {
             return Ok(Arc::clone(host));
@@ -155,11 +169,11 @@ impl Shared {
             name: endpoint.host.clone(),
             insecure,
             certificates: endpoint.certificates.clone(),
-            connection: self.connection(insecure, &endpoint.certificates)?,
+            connection: self.connection(pool)?,
+            asked,
             base: tokio::sync::OnceCell::new(),
             auth: Auth::default(),
             down: Mutex::new(None),
-            private: AtomicBool::new(false),
         });
         hosts.insert(key, Arc::clone(&host));
         Ok(host)
@@ -173,11 +187,11 @@ pub(super) struct Host {
     pub(super) insecure: bool,
     pub(super) certificates: Certificates,
     pub(super) connection: reqwest::Client,
+    /// Whether it is the registry that was asked for, not a mirror or another place of it.
+    pub(super) asked: bool,
     base: tokio::sync::OnceCell<Url>,
     pub(super) auth: Auth,
     down: Mutex<Option<Instant>>,
-    /// Whether it was seen at a private address.
-    private: AtomicBool,
 }
 
 impl fmt::Debug for Host {
@@ -249,18 +263,6 @@ impl Host {
         }
     }
 
-    /// Whether it is one that only this machine or its network can reach.
-    pub(super) fn is_private(&self, base: &Url) -> bool {
-        looks_private(base) || self.private.load(Ordering::Relaxed)
-    }
-
-    /// Remembers the address from which it answered.
-    pub(super) fn saw(&self, peer: Option<SocketAddr>) {
-        if peer.is_some_and(|peer| is_private(peer.ip())) {
-            self.private.store(true, Ordering::Relaxed);
-        }
-    }
-
     /// Whether it could not be reached lately.
     pub(super) fn is_down(&self) -> bool {
         let down = *self.down.lock().unwrap_or_else(PoisonError::into_inner);
@@ -282,32 +284,4 @@ fn is_loopback(url: &Url) -> bool {
             .trim_matches(['[', ']'])
             .parse()
             .is_ok_and(|address: std::net::IpAddr| address.is_loopback())
-}
-
-/// Whether an address is one that only this machine or its network can reach.
-pub(super) fn is_private(address: std::net::IpAddr) -> bool {
-    match address {
-        std::net::IpAddr::V4(address) => {
-            address.is_loopback()
-                || address.is_private()
-                || address.is_link_local()
-                || address.is_unspecified()
-        }
-        std::net::IpAddr::V6(address) => match address.to_ipv4_mapped() {
-            Some(mapped) => is_private(mapped.into()),
-            None => {
-                address.is_loopback()
-                    || address.is_unique_local()
-                    || address.is_unicast_link_local()
-                    || address.is_unspecified()
-            }
-        },
-    }
-}
-
-/// Whether an URL names, by its looks, a place that only this machine or its network can reach.
-pub(super) fn looks_private(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let host = host.trim_matches(['[', ']']).trim_end_matches('.');
-    host == "localhost" || host.ends_with(".localhost") || host.parse().is_ok_and(is_private)
 }

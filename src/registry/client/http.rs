@@ -1,6 +1,5 @@
 //! One request and its answer: the one place where bytes leave us and come back.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,8 +19,6 @@ pub(super) struct Response {
     pub(super) headers: HeaderMap,
     /// Where it came from in the end.
     pub(super) url: Url,
-    /// The address that answered; a proxy's, if there is one.
-    pub(super) peer: Option<SocketAddr>,
     body: Body,
 }
 
@@ -118,13 +115,11 @@ pub(super) async fn carry(
         Failure::transport(host, &error)
     })?;
     tracing::debug!("{shown}: {}", response.status());
-    let peer = response.remote_addr();
     let (parts, body) = http::Response::from(response).into_parts();
     Ok(Response {
         status: parts.status,
         headers: parts.headers,
         url: url.clone(),
-        peer,
         body,
     })
 }

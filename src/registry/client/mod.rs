@@ -18,6 +18,7 @@ mod plain;
 mod ranges;
 mod redirects;
 mod referrers;
+mod resolver;
 mod retry;
 mod tokens;
 mod upload;
@@ -145,11 +146,12 @@ impl Client {
     }
 
     fn routed(&self, name: String, route: &Route) -> Result<Repository> {
-        let write = self.place(&route.write, false)?;
+        let asked = &route.write.host;
+        let write = self.place(&route.write, asked, false)?;
         let last = route.read.len().saturating_sub(1);
         let places = route.read.iter().enumerate();
         let read: Result<Vec<Place>> = places
-            .map(|(at, endpoint)| self.place(endpoint, at < last))
+            .map(|(at, endpoint)| self.place(endpoint, asked, at < last))
             .collect();
         let mut read = read?;
         if read.is_empty() {
@@ -165,10 +167,11 @@ impl Client {
         })
     }
 
-    fn place(&self, endpoint: &Endpoint, mirror: bool) -> Result<Place> {
+    /// A place for what was `asked` of that host.
+    fn place(&self, endpoint: &Endpoint, asked: &str, mirror: bool) -> Result<Place> {
         Ok(Place {
             shared: Arc::clone(&self.shared),
-            host: self.shared.host(endpoint)?,
+            host: self.shared.host(endpoint, endpoint.host == asked)?,
             repository: endpoint.repository.clone(),
             by_digest: endpoint.by_digest,
             by_tag: endpoint.by_tag,
@@ -188,7 +191,8 @@ impl Client {
         let route = self.shared.options.registries.route(&any)?;
         let mut endpoint = route.write;
         endpoint.repository = String::new();
-        self.place(&endpoint, false)
+        let asked = endpoint.host.clone();
+        self.place(&endpoint, &asked, false)
     }
 
     /// Fails unless the image may be used: `digest` is what `reference` means, `manifests` are

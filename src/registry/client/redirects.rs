@@ -9,6 +9,7 @@ use reqwest::{Body, Url};
 use crate::error::{Error, Kind, Result};
 use crate::registry::client::auth::Authorization;
 use crate::registry::client::failure::Failure;
+use crate::registry::client::hosts::Pool;
 use crate::registry::client::http::{Response, Stream, carry};
 use crate::registry::client::place::{Ask, Place};
 use crate::registry::registries::Certificates;
@@ -46,9 +47,6 @@ impl Place {
                 activity.as_deref(),
             )
             .await?;
-            if at_home {
-                self.host.saw(response.peer);
-            }
             if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok((response, at_home));
             }
@@ -109,7 +107,11 @@ impl Place {
             client: None,
             ..self.host.certificates.clone()
         };
-        self.shared.connection(self.host.insecure, &certificates)
+        self.shared.connection(Pool {
+            insecure: self.host.insecure,
+            public: false,
+            certificates,
+        })
     }
 
     pub(super) fn redirect_refused(&self, to: &str, why: &str) -> Failure {

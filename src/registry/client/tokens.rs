@@ -10,9 +10,10 @@ use crate::error::{Error, Kind, Result};
 use crate::registry::client::auth::{Authorization, basic, bearer, secrets_of};
 use crate::registry::client::challenge::Scopes;
 use crate::registry::client::failure::{Failure, quoted, said_without};
-use crate::registry::client::hosts::looks_private;
+use crate::registry::client::hosts::Pool;
 use crate::registry::client::http::{Response, carry};
 use crate::registry::client::place::Place;
+use crate::registry::client::resolver::{PrivateAddress, looks_private};
 use crate::registry::client::retry::{may_pass, retry_after};
 use crate::registry::credentials::{Credential, Login};
 use crate::registry::registries::Certificates;
@@ -41,8 +42,7 @@ pub(super) async fn fetch(
     scopes: &Scopes,
     credential: Option<&Credential>,
 ) -> Result<Token, Failure> {
-    let url = checked_realm(place, realm, credential.is_some()).await?;
-    let connection = connection(place, &url)?;
+    let (url, connection) = checked_realm(place, realm, credential.is_some()).await?;
     let (request, url) = request(url, service, scopes, credential)?;
     let pace = &place.shared.pace;
     let mut response = carry(&connection, request, &url, pace, None).await?;
@@ -58,8 +58,14 @@ pub(super) async fn fetch(
     })
 }
 
-/// Where tokens come from has to be as safe as our secret needs it.
-async fn checked_realm(place: &Place, realm: &str, secret: bool) -> Result<Url, Failure> {
+/// Where tokens come from has to be as safe as our secret needs it. Gives the connections for it too:
+/// the registry's own for its own host; other hosts do not get our certificate, have to show a good
+/// one, and cannot be in our network unless the registry is.
+async fn checked_realm(
+    place: &Place,
+    realm: &str,
+    secret: bool,
+) -> Result<(Url, reqwest::Client), Failure> {
     let registry = &place.host.name;
     let refuse = |why: &str| {
         let realm = quoted(realm.split('?').next().unwrap_or_default());
@@ -80,26 +86,22 @@ async fn checked_realm(place: &Place, realm: &str, secret: bool) -> Result<Url, 
         "http" => return Err(refuse("it is not https")),
         _ => return Err(refuse("it is not http")),
     }
-    if secret && !same_host && looks_private(&url) && !place.host.is_private(base) {
-        return Err(refuse(
-            "it is at a private address, and the registry is not",
-        ));
+    if same_host {
+        return Ok((url, place.host.connection.clone()));
     }
-    Ok(url)
-}
-
-/// The registry's own connections for its own host. Other hosts do not get our certificate, and
-/// have to show a good one.
-fn connection(place: &Place, url: &Url) -> Result<reqwest::Client> {
-    let own = host_of(url) == place.host.name.split(':').next().unwrap_or_default();
-    if own {
-        return Ok(place.host.connection.clone());
+    let public = secret && !place.shared.names.is_private(base);
+    if public && looks_private(&url) {
+        return Err(refuse(&PrivateAddress.to_string()));
     }
-    let certificates = Certificates {
-        client: None,
-        ..place.host.certificates.clone()
-    };
-    place.shared.connection(false, &certificates)
+    let connection = place.shared.connection(Pool {
+        insecure: false,
+        public,
+        certificates: Certificates {
+            client: None,
+            ..place.host.certificates.clone()
+        },
+    })?;
+    Ok((url, connection))
 }
 
 fn host_of(url: &Url) -> &str {

@@ -6,7 +6,7 @@ use super::fake::{Answer, Fake};
 use super::*;
 use crate::registry::credentials::Secret;
 
-fn me() -> Option<Login> {
+pub(super) fn me() -> Option<Login> {
     Some(Login::Password {
         user: "me".to_owned(),
         password: Secret::new("hunter2"),
@@ -190,7 +190,7 @@ fn a_public_registry_cannot_send_our_password_to_a_private_address() {
     let client = client(me());
     let mut public = endpoint("registry.example", "app");
     public.insecure = false;
-    let place = client.place(&public, false).unwrap();
+    let place = client.place(&public, &public.host, false).unwrap();
     for realm in [
         "https://127.0.0.1:9/token",
         "https://10.0.0.1/",
@@ -291,7 +291,7 @@ fn proxies_are_used_but_not_on_this_machine() {
     };
     let client = Client::with_pace(options, quick());
     let error = client
-        .place(&endpoint("192.0.2.1", "app"), false)
+        .place(&endpoint("192.0.2.1", "app"), "192.0.2.1", false)
         .err()
         .unwrap();
     assert!(

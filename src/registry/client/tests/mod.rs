@@ -2,6 +2,7 @@
 
 mod access;
 mod bounds;
+mod elsewhere;
 mod fake;
 mod faults;
 mod own;

@@ -222,7 +222,9 @@ fn a_catalog_is_read_through_its_pages() {
         tags.sort();
         assert_eq!(tags, ["v0", "v1", "v2", "v3", "v4"]);
     }
-    let whole = client.place(&endpoint(&registry.host, ""), false).unwrap();
+    let whole = client
+        .place(&endpoint(&registry.host, ""), &registry.host, false)
+        .unwrap();
     assert_eq!(
         client.shared.run(whole.catalog()).unwrap(),
         ["a", "b/c", "d"]

@@ -1,0 +1,229 @@
+//! Where names lead: the one resolver of a client, and what it may not lead to when a password is on
+//! its way.
+//!
+//! A registry names its token server freely. One on the internet that names a host of our own
+//! network would have us knock there with a password; that a name is a harmless one does not tell,
+//! only the address to which the connection is made does.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{LookupIpStrategy, ResolverConfig};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use reqwest::Url;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+/// So many names are remembered; a client talks to a handful.
+const MAX_NAMES: usize = 4096;
+
+/// Asks as `/etc/resolv.conf` and `/etc/hosts` say.
+#[derive(Default)]
+pub(super) struct Hickory(Arc<OnceLock<TokioResolver>>);
+
+impl Resolve for Hickory {
+    fn resolve(&self, name: Name) -> Resolving {
+        let state = Arc::clone(&self.0);
+        Box::pin(async move {
+            let resolver = match state.get() {
+                Some(resolver) => resolver,
+                None => {
+                    // Made here: it needs a runtime around it.
+                    let made = resolver()?;
+                    state.get_or_init(|| made)
+                }
+            };
+            let found = resolver.lookup_ip(name.as_str()).await?;
+            let found: Vec<SocketAddr> = found.iter().map(|ip| (ip, 0).into()).collect();
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+fn resolver() -> Result<TokioResolver, hickory_resolver::net::NetError> {
+    let mut builder = TokioResolver::builder_tokio().unwrap_or_else(|error| {
+        // Nobody else's servers are asked: then only /etc/hosts is left.
+        tracing::debug!("there is no name server: {error}");
+        let provider = TokioRuntimeProvider::default();
+        TokioResolver::builder_with_config(ResolverConfig::default(), provider)
+    });
+    builder.options_mut().ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
+    builder.build()
+}
+
+/// What names turned out to be.
+pub(super) struct Names {
+    resolver: Arc<dyn Resolve>,
+    /// Whether all addresses that a name ever had were private ones.
+    private: Mutex<HashMap<String, bool>>,
+}
+
+impl Names {
+    pub(super) fn new(resolver: Arc<dyn Resolve>) -> Arc<Self> {
+        Arc::new(Self {
+            resolver,
+            private: Mutex::default(),
+        })
+    }
+
+    /// Whether an URL is of a place that only this machine or its network can reach, by its looks or
+    /// as we found it. What a proxy resolves for us is not known.
+    pub(super) fn is_private(&self, url: &Url) -> bool {
+        let private = self.private.lock().unwrap_or_else(PoisonError::into_inner);
+        let host = url.host_str().unwrap_or_default();
+        looks_private(url) || private.get(host).copied().unwrap_or(false)
+    }
+
+    fn note(&self, name: &str, found: &[SocketAddr]) {
+        let mut private = self.private.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = !found.is_empty() && found.iter().all(|address| is_private(address.ip()));
+        // A name that changes sides is as foreign as it ever was.
+        if let Some(known) = private.get_mut(name) {
+            *known &= all;
+        } else if private.len() < MAX_NAMES {
+            private.insert(name.to_owned(), all);
+        }
+    }
+}
+
+/// [`Names`] for one pool of connections.
+pub(super) struct Guard {
+    pub(super) names: Arc<Names>,
+    /// Names that may lead to private addresses; `None` = all.
+    pub(super) exempt: Option<Vec<String>>,
+}
+
+impl Resolve for Guard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let text = name.as_str().to_owned();
+        let free = self
+            .exempt
+            .as_ref()
+            .is_none_or(|exempt| exempt.contains(&text));
+        let names = Arc::clone(&self.names);
+        Box::pin(async move {
+            let found: Vec<SocketAddr> = names.resolver.resolve(name).await?.collect();
+            names.note(&text, &found);
+            if !free && found.iter().any(|address| is_private(address.ip())) {
+                return Err(PrivateAddress.into());
+            }
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// Why a connection that would have carried a password was not made.
+#[derive(Debug)]
+pub(super) struct PrivateAddress;
+
+impl fmt::Display for PrivateAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is at a private address, and the registry is not")
+    }
+}
+
+impl std::error::Error for PrivateAddress {}
+
+/// Whether an address is one that only this machine or its network can reach.
+pub(super) fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_private_v4(address),
+        IpAddr::V6(address) => match embedded(address) {
+            Some(address) => is_private_v4(address),
+            None => {
+                address.is_loopback()
+                    || address.is_unique_local()
+                    || address.is_unicast_link_local()
+                    || address.is_unspecified()
+                    || address.is_multicast()
+            }
+        },
+    }
+}
+
+fn is_private_v4(address: Ipv4Addr) -> bool {
+    let [first, second, ..] = address.octets();
+    address.is_loopback()
+        || address.is_private()
+        || address.is_link_local()
+        || address.is_multicast()
+        || address.is_broadcast()
+        // This network, and what carriers and clouds share among their customers (RFC 6598).
+        || first == 0
+        || (first == 100 && second & 0xc0 == 64)
+}
+
+/// The IPv4 address to which an IPv6 one leads: mapped, or by NAT64 (RFC 6052).
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    if let Some(mapped) = address.to_ipv4_mapped() {
+        return Some(mapped);
+    }
+    let [high @ .., a, b] = address.segments();
+    let ([a, b], [c, d]) = (a.to_be_bytes(), b.to_be_bytes());
+    (high == [0x64, 0xff9b, 0, 0, 0, 0]).then(|| Ipv4Addr::new(a, b, c, d))
+}
+
+/// Whether an URL names, by its looks, a place that only this machine or its network can reach.
+pub(super) fn looks_private(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let host = host.trim_matches(['[', ']']).trim_end_matches('.');
+    host == "localhost" || host.ends_with(".localhost") || host.parse().is_ok_and(is_private)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_addresses_are_told_from_public_ones() {
+        for address in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.31.0.1",
+            "192.168.0.1",
+            "169.254.169.254",
+            "0.0.0.0",
+            "0.1.2.3",
+            "100.64.0.1",
+            "100.100.100.200",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::1",
+            "::",
+            "fd00::1",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::10.0.0.1",
+        ] {
+            assert!(is_private(address.parse().unwrap()), "{address}");
+        }
+        for address in [
+            "8.8.8.8",
+            "100.63.255.255",
+            "100.128.0.0",
+            "172.32.0.1",
+            "2001:db8::1",
+            "::ffff:8.8.8.8",
+            "64:ff9b::8.8.8.8",
+        ] {
+            assert!(!is_private(address.parse().unwrap()), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_was_ever_public_is_not_private() {
+        let names = Names::new(Arc::new(Hickory::default()));
+        let url = Url::parse("https://r.test/").unwrap();
+        let (inside, outside) = (([10, 0, 0, 1], 0).into(), ([8, 8, 8, 8], 0).into());
+        assert!(!names.is_private(&url));
+        names.note("r.test", &[inside]);
+        assert!(names.is_private(&url));
+        names.note("r.test", &[inside, outside]);
+        assert!(!names.is_private(&url));
+        names.note("r.test", &[inside]);
+        assert!(!names.is_private(&url));
+    }
+}
