@@ -513,6 +513,15 @@ fn after_a_crash_unsynced_leftovers_are_not_trusted() {
 }
 
 #[test]
+fn a_new_store_has_no_crash_behind_it() {
+    let fixture = fixture();
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap();
+    assert!(fixture.store.path("unsynced").exists());
+    // Had it been distrusted, the mark would be gone and with it what a real crash needs.
+    assert_eq!(std::fs::read(fixture.store.path("boot")).unwrap(), boot);
+}
+
+#[test]
 fn a_synced_name_makes_unsynced_blobs_durable_first() {
     let fixture = fixture();
     let image = put_image(&fixture.store, b"layer", "linux/amd64");
