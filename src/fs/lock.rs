@@ -47,6 +47,15 @@ impl Lock {
         }
     }
 
+    /// Waits for the lock of a directory, for places in which no lock file may lie.
+    pub(crate) fn of_directory(path: &Path, mode: Mode) -> Result<Self> {
+        let file = File::open(path).path("open", path)?;
+        if !try_lock(&file, mode).path("lock", path)? {
+            lock(&file, mode).path("lock", path)?;
+        }
+        Ok(Self { _file: file })
+    }
+
     /// Takes the lock if it is free now.
     pub(crate) fn try_acquire(path: &Path, mode: Mode) -> Result<Option<Self>> {
         loop {
@@ -141,6 +150,17 @@ mod tests {
         assert!(Lock::try_acquire(&path, Mode::Exclusive).unwrap().is_none());
         drop((first, second));
         assert!(Lock::try_acquire(&path, Mode::Exclusive).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_directory_is_locked_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let held = Lock::of_directory(directory.path(), Mode::Exclusive).unwrap();
+        let is_free = || try_lock(&File::open(directory.path()).unwrap(), Mode::Shared).unwrap();
+        assert!(!is_free());
+        drop(held);
+        assert!(is_free());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, IoContext, Result};
 use crate::fs::atomic::{self, Durability};
+use crate::fs::lock::{Lock, Mode};
 use crate::image::descriptor::REF_NAME;
 use crate::image::manifest::MAX_DOCUMENT;
 use crate::image::{Descriptor, Digest, Hasher, Index};
@@ -18,14 +19,15 @@ use crate::transfer::source::ImageSource;
 /// What the file `oci-layout` says.
 const LAYOUT: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
 
-/// One name of a layout. Two processes that add names to one layout at the same moment may lose
-/// one of the two.
+/// One name of a layout. Of processes that add names to one layout at the same moment, those of
+/// ours wait for each other; other tools know no lock.
 pub(crate) struct LayoutSink {
     directory: PathBuf,
     name: Option<String>,
-    /// Makes the names of temporary files unique within the process.
-    next: AtomicU64,
 }
+
+/// Makes the names of temporary files unique within the process.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl LayoutSink {
     /// Opens the layout in `directory`, made if there is none. The image is going to be called
@@ -34,21 +36,22 @@ impl LayoutSink {
         let sink = Self {
             directory: directory.to_owned(),
             name: name.map(str::to_owned),
-            next: AtomicU64::new(0),
         };
-        let is_empty = std::fs::read_dir(directory).is_ok_and(|mut all| all.next().is_none());
+        let make = |path: &Path| {
+            let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+            made.path("create the directory", path)
+        };
+        make(directory)?;
+        let _alone = Lock::of_directory(directory, Mode::Exclusive)?;
         let layout = directory.join("oci-layout");
-        if directory.exists() && !is_empty && !layout.exists() {
+        let mut all = std::fs::read_dir(directory).path("list", directory)?;
+        if !layout.exists() && all.next().is_some() {
             return Err(Error::usage(format!(
                 "{} is no OCI image layout, and is not empty",
                 directory.display()
             )));
         }
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(directory.join("blobs"))
-            .path("create the directory", directory)?;
+        make(&directory.join("blobs"))?;
         if !layout.exists() {
             atomic::write(&layout, LAYOUT, 0o644, Durability::Durable)?;
         }
@@ -79,7 +82,7 @@ impl LayoutSink {
         if std::fs::metadata(&path).is_ok_and(|found| found.len() == *size) {
             return Ok(false);
         }
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let temporary = path.with_file_name(format!(".imgctl-{}-{number}.tmp", std::process::id()));
         let written = copy_to(&temporary, descriptor, open, moved);
         let placed =
@@ -88,6 +91,17 @@ impl LayoutSink {
             let _ = std::fs::remove_file(&temporary);
         }
         placed.map(|()| true)
+    }
+
+    /// Makes the names of blobs durable, before a name of the index leads to them.
+    fn sync_directories(&self) -> Result<()> {
+        let blobs = self.directory.join("blobs");
+        let mut all = vec![blobs.clone()];
+        for entry in std::fs::read_dir(&blobs).path("list", &blobs)? {
+            let path = entry.path("list", &blobs)?.path();
+            all.extend(path.is_dir().then_some(path));
+        }
+        all.iter().try_for_each(|path| atomic::sync_directory(path))
     }
 
     fn index(&self) -> Result<Index> {
@@ -178,6 +192,8 @@ impl ImageSink for LayoutSink {
 
     fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
         self.put_document(root, bytes)?;
+        self.sync_directories()?;
+        let _alone = Lock::of_directory(&self.directory, Mode::Exclusive)?;
         let mut index = self.index()?;
         let mut entry = root.clone();
         entry.annotations.remove(REF_NAME);
@@ -201,5 +217,38 @@ impl ImageSink for LayoutSink {
             0o644,
             Durability::Durable,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::media_type;
+
+    #[test]
+    fn names_that_are_added_at_once_are_all_there() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("layout");
+        let bytes = br#"{"schemaVersion":2,"manifests":[]}"#;
+        let size = bytes.len() as u64;
+        let root = Descriptor::new(media_type::OCI_INDEX, Digest::of(bytes), size);
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let (directory, root) = (&directory, &root);
+                scope.spawn(move || {
+                    let name = format!("v{number}");
+                    let sink = LayoutSink::open(directory, Some(&name)).unwrap();
+                    sink.finish(root, bytes).unwrap();
+                });
+            }
+        });
+        let index = LayoutSink::open(&directory, None).unwrap().index().unwrap();
+        let mut names: Vec<_> = index
+            .manifests
+            .iter()
+            .filter_map(|m| m.ref_name())
+            .collect();
+        names.sort_unstable();
+        assert_eq!(names, ["v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7"]);
     }
 }
