@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use crate::edit::document::{Draft, Edited, is_docker, put};
 use crate::error::{Error, Result};
 use crate::image::{Descriptor, Document, Index};
+use crate::store::images::is_platform;
 use crate::store::{Image, Store};
+
+/// Annotation by which an index entry says that it attests something of another (`BuildKit`).
+const ATTESTED_IMAGE: &str = "vnd.docker.reference.digest";
 
 /// What to change.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +67,15 @@ fn of_index(
     changes: &Changes,
 ) -> Result<Edited> {
     let mut id = None;
+    let mut notes = Vec::new();
+    if changes.touches_labels() {
+        leave_out_attestations(&mut index, &mut notes);
+    }
     for entry in &mut index.manifests {
+        // Attestations and the like have neither labels nor layers.
+        if !is_platform(entry) {
+            continue;
+        }
         if !matches!(store.document(entry)?, Document::Manifest(_)) {
             return Err(Error::usage("an index inside an index cannot be annotated")
                 .hint("annotate the inner index by its digest"));
@@ -86,11 +98,92 @@ fn of_index(
     }
     changes.apply(&mut index.annotations);
     let Some(id) = id else {
-        return Err(Error::bad_content("the index is empty"));
+        return Err(Error::bad_content("no image is in the index"));
     };
     Ok(Edited {
         descriptor: put(store, &descriptor.media_type, &index)?,
         id,
-        notes: Vec::new(),
+        notes,
     })
+}
+
+/// What attests something of an image says nothing of one with other labels: that is another image.
+fn leave_out_attestations(index: &mut Index, notes: &mut Vec<String>) {
+    let before = index.manifests.len();
+    index
+        .manifests
+        .retain(|entry| !entry.annotations.contains_key(ATTESTED_IMAGE));
+    let gone = before - index.manifests.len();
+    if gone > 0 {
+        notes.push(format!(
+            "{gone} attestation(s) of the image as it was left out"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::image::{Digest, Platform, media_type};
+    use crate::store::Options;
+
+    fn document(store: &Store, media: &str, value: &serde_json::Value) -> Descriptor {
+        put(store, media, value).unwrap()
+    }
+
+    /// What buildx makes: an image, and an attestation of it that is no image.
+    fn attested(store: &Store) -> Descriptor {
+        let config = json!({"architecture": "amd64", "os": "linux", "config": {},
+            "rootfs": {"type": "layers", "diff_ids": []}});
+        let config = document(store, media_type::OCI_CONFIG, &config);
+        let manifest = |layers: Vec<Descriptor>| {
+            let value = json!({"schemaVersion": 2, "mediaType": media_type::OCI_MANIFEST,
+                "config": config, "layers": layers});
+            document(store, media_type::OCI_MANIFEST, &value)
+        };
+        let mut image = manifest(Vec::new());
+        let statement = document(
+            store,
+            "application/vnd.in-toto+json",
+            &json!({"_type": "x"}),
+        );
+        let mut attestation = manifest(vec![statement]);
+        image.platform = Some(Platform::parse("linux/amd64").unwrap());
+        attestation.platform = Some(Platform::parse("unknown/unknown").unwrap());
+        let attested = (ATTESTED_IMAGE.to_owned(), image.digest.to_string());
+        attestation.annotations.extend([attested]);
+        let index = Index::new(vec![image, attestation]);
+        put(store, media_type::OCI_INDEX, &index).unwrap()
+    }
+
+    fn members(store: &Store, edited: &Edited) -> Vec<Digest> {
+        match store.document(&edited.descriptor).unwrap() {
+            Document::Index(index) => index.manifests.into_iter().map(|m| m.digest).collect(),
+            Document::Manifest(_) => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn attestations_stay_with_the_image_that_they_attest() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), Options { sync: false }).unwrap();
+        let index = attested(&store);
+        let pair = || BTreeMap::from([("a".to_owned(), "b".to_owned())]);
+        let annotated = Changes {
+            annotations: pair(),
+            ..Changes::default()
+        };
+        let edited = annotate(&store, &index, &annotated).unwrap();
+        assert_eq!(members(&store, &edited).len(), 2);
+        assert!(edited.notes.is_empty());
+        let labelled = Changes {
+            labels: pair(),
+            ..Changes::default()
+        };
+        let edited = annotate(&store, &index, &labelled).unwrap();
+        assert_eq!(members(&store, &edited).len(), 1);
+        assert!(edited.notes[0].contains("1 attestation"));
+    }
 }
