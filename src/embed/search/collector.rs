@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::embed::found::{Found, FoundArchive, FoundImage, How, Place, Skipped};
+use crate::embed::search::lists;
 use crate::embed::search::names::{self, Reading, Trust};
 use crate::image::Reference;
 
@@ -13,19 +14,20 @@ pub(super) struct Collector {
     pub(super) archives: Vec<FoundArchive>,
     /// By file, line and text: the first who tells of it is told.
     skipped: BTreeMap<(String, usize, String), (How, String)>,
-    /// Lines of `.sealignore`.
+    /// Lines of `.sealignore`, as written and, where they name an image, in full.
     ignored: BTreeSet<String>,
 }
 
 impl Collector {
     /// A collector that leaves out what `.sealignore` lists, a reference on each line.
     pub(super) fn new(ignore_file: &str) -> Self {
-        let lines = ignore_file.lines().map(str::trim);
+        let mut ignored = BTreeSet::new();
+        for (_, line) in lists::entries(ignore_file) {
+            ignored.insert(line.to_owned());
+            ignored.extend(names::normalise(line).map(|name| name.to_string()));
+        }
         Self {
-            ignored: lines
-                .filter(|line| !line.is_empty() && !line.starts_with('#'))
-                .map(str::to_owned)
-                .collect(),
+            ignored,
             ..Self::default()
         }
     }
@@ -69,7 +71,8 @@ impl Collector {
             .or_insert_with(|| (place.how, reason.to_owned()));
     }
 
-    /// sealos compares whole lines, with the text as written in lists and the full name elsewhere.
+    /// sealos compares whole lines, with the text as written in lists and the full name elsewhere;
+    /// here `nginx` and `docker.io/library/nginx:latest` are one name everywhere.
     fn is_ignored(&self, text: &str, reference: &Reference) -> bool {
         let full = reference.to_string();
         let tagged = full.split('@').next().unwrap_or_default();

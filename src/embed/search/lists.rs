@@ -64,11 +64,14 @@ fn archive(text: &str, place: Place) -> Result<FoundArchive> {
     })
 }
 
-/// Numbered lines without blanks, comments and what follows ` #`.
-fn entries(text: &str) -> impl Iterator<Item = (usize, &str)> {
+/// Numbered lines without blanks, comments and what follows ` #`. A byte order mark, which editors
+/// of Windows put in front, is no part of the first.
+pub(super) fn entries(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().enumerate().map(|(number, line)| {
-        let line = line.split(" #").next().unwrap_or_default().trim();
-        (number + 1, line)
+        let comment = line.find(" #").into_iter().chain(line.find("\t#")).min();
+        let line = comment.map_or(line, |at| &line[..at]);
+        (number + 1, line.trim())
     });
     lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
@@ -102,6 +105,21 @@ mod tests {
             ]
         );
         assert_eq!(found.skipped[0].text, "b/c:1");
+    }
+
+    #[test]
+    fn lists_of_other_systems_are_read() {
+        let mut found = Collector::new("\u{feff}a/left:1\t# not yet\r\n");
+        let text = "\u{feff}a/b:1\r\n\ta/c:1\t# tabs\r\n  # comment\r\n\r\na/left:1\r\n";
+        images(text, "list", &mut found).unwrap();
+        let found = found.finish();
+        let names: Vec<String> = found
+            .images
+            .iter()
+            .map(|i| i.reference.to_string())
+            .collect();
+        assert_eq!(names, ["docker.io/a/b:1", "docker.io/a/c:1"]);
+        assert_eq!(found.skipped[0].text, "a/left:1");
     }
 
     #[test]
