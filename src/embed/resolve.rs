@@ -4,7 +4,7 @@
 //! Documents come from the store where it has them, else from the registry, and are kept in the
 //! store. Blobs are only listed here. Must not know where images will lie.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,6 +22,9 @@ use crate::store::Store;
 
 /// Indexes in indexes deeper than this are refused.
 const MAX_NESTING: usize = 4;
+/// An image with more manifests and indexes, or more bytes of them, is refused: they stay in memory.
+const MAX_DOCUMENTS: usize = 10_000;
+const MAX_DOCUMENT_BYTES: u64 = 256 << 20;
 
 /// A manifest or index as it is kept.
 #[derive(Clone, Debug)]
@@ -267,10 +270,9 @@ impl Resolver<'_> {
         parts: &mut Parts,
         nesting: usize,
     ) -> Result<()> {
-        if parts.has_document(&document.descriptor.digest) {
+        if !parts.add_document(document)? {
             return Ok(());
         }
-        parts.documents.push(document.clone());
         let parsed = Document::parse(&document.bytes, Some(&document.descriptor.media_type))?;
         match parsed {
             Document::Index(_) if nesting >= MAX_NESTING => Err(Error::bad_content(format!(
@@ -316,8 +318,8 @@ impl Resolver<'_> {
         }
         for blob in std::iter::once(manifest.config).chain(manifest.layers) {
             // Layers that must not be distributed stay where their URLs say.
-            if blob.urls.is_empty() && !parts.has_blob(&blob.digest) {
-                parts.blobs.push(blob);
+            if blob.urls.is_empty() {
+                parts.add_blob(blob)?;
             }
         }
         Ok(())
@@ -390,15 +392,77 @@ struct Parts {
     platforms: Vec<(Platform, Digest)>,
     blobs: Vec<Descriptor>,
     configs: Vec<Digest>,
+    /// Documents that are in the list.
+    known: HashSet<Digest>,
+    /// Bytes of them.
+    bytes: u64,
+    /// Blobs that are in the list, with their sizes.
+    sizes: HashMap<Digest, u64>,
 }
 
 impl Parts {
-    fn has_document(&self, digest: &Digest) -> bool {
-        let mut documents = self.documents.iter();
-        documents.any(|document| document.descriptor.digest == *digest)
+    /// Adds a document; says whether it is new.
+    fn add_document(&mut self, document: &RawDocument) -> Result<bool> {
+        if !self.known.insert(document.descriptor.digest.clone()) {
+            return Ok(false);
+        }
+        self.bytes += document.bytes.len() as u64;
+        if self.known.len() > MAX_DOCUMENTS || self.bytes > MAX_DOCUMENT_BYTES {
+            return Err(Error::bad_content(format!(
+                "it leads to more than {MAX_DOCUMENTS} manifests or {MAX_DOCUMENT_BYTES} bytes of them"
+            )));
+        }
+        self.documents.push(document.clone());
+        Ok(true)
     }
 
-    fn has_blob(&self, digest: &Digest) -> bool {
-        self.blobs.iter().any(|blob| blob.digest == *digest)
+    /// Adds a blob unless it is there; two sizes of one cannot both be right.
+    fn add_blob(&mut self, blob: Descriptor) -> Result<()> {
+        match self.sizes.insert(blob.digest.clone(), blob.size) {
+            None => self.blobs.push(blob),
+            Some(size) if size != blob.size => {
+                return Err(Error::bad_content(format!(
+                    "its blob {} is said to have {size} bytes and also {}",
+                    blob.digest, blob.size
+                )));
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(number: usize) -> RawDocument {
+        let bytes: Arc<[u8]> = number.to_string().into_bytes().into();
+        let size = bytes.len() as u64;
+        RawDocument {
+            descriptor: Descriptor::new(media_type::OCI_MANIFEST, Digest::of(&bytes), size),
+            bytes,
+        }
+    }
+
+    #[test]
+    fn an_index_without_end_is_refused() {
+        let mut parts = Parts::default();
+        for number in 0..MAX_DOCUMENTS {
+            assert!(parts.add_document(&document(number)).unwrap());
+        }
+        assert!(!parts.add_document(&document(7)).unwrap());
+        let error = parts.add_document(&document(MAX_DOCUMENTS)).unwrap_err();
+        assert!(error.to_string().contains("more than 10000"), "{error}");
+    }
+
+    #[test]
+    fn a_blob_of_two_sizes_is_refused() {
+        let mut parts = Parts::default();
+        let blob = |size| Descriptor::new(media_type::OCI_LAYER, Digest::of(b"x"), size);
+        parts.add_blob(blob(1)).unwrap();
+        parts.add_blob(blob(1)).unwrap();
+        assert_eq!(parts.blobs.len(), 1);
+        assert!(parts.add_blob(blob(2)).is_err());
     }
 }
