@@ -116,7 +116,6 @@ impl Shared<'_> {
             Reference::parse(&format!("localhost/build-context-{}", &hash[..16]))?.qualified();
         let options = LoadOptions {
             tags: vec![name.clone()],
-            ..LoadOptions::default()
         };
         transfer::load(self.store, Input::Path(path), &options, self.reporter).context(|| {
             format!(

@@ -19,13 +19,15 @@ use crate::store::Store;
 
 /// Layers by digest, with the diff-ids that they have indeed.
 pub(super) type Known = HashSet<(Digest, Digest)>;
+/// Told of each blob that has arrived.
+pub(super) type Arrived<'a> = dyn FnMut(&Digest) + 'a;
 
 /// Runs `read`, which calls its argument for each blob that it has brought into the store, and
 /// scans the compressed ones among them beside it. Does not wait for those that were not begun when
 /// `read` ends, nor for anything when `read` fails.
 pub(super) fn beside<T>(
     store: &Store,
-    read: impl FnOnce(&mut dyn FnMut(&Digest)) -> Result<T>,
+    read: impl FnOnce(&mut Arrived<'_>) -> Result<T>,
 ) -> Result<(T, Known)> {
     // Bounded by the number of members of an archive.
     let (sender, queue) = unbounded();
@@ -145,7 +147,7 @@ mod tests {
             .unwrap();
         let broken = store.put_blob(&[0x1f, 0x8b, 8, 0, 1, 2, 3]).unwrap();
         let plain = store.put_blob(&tar).unwrap();
-        let (value, known) = beside(&store, Limits::default(), |arrived| {
+        let (value, known) = beside(&store, |arrived| {
             [&plain, &broken, &layer]
                 .into_iter()
                 .for_each(&mut *arrived);
@@ -163,9 +165,7 @@ mod tests {
     #[test]
     fn a_failure_of_the_reading_is_the_outcome() {
         let (_directory, store) = store();
-        let outcome = beside(&store, Limits::default(), |_| {
-            Err::<(), _>(Error::failed("cut off"))
-        });
+        let outcome = beside(&store, |_| Err::<(), _>(Error::failed("cut off")));
         assert_eq!(outcome.unwrap_err().to_string(), "cut off");
     }
 }

@@ -15,6 +15,7 @@ use crate::layer::{Entry, EntryKind, LayerPath, TarReader};
 use crate::progress::Task;
 use crate::store::Store;
 use crate::store::blobs::copy_hashed;
+use crate::transfer::early_scan::Arrived;
 
 /// More members than this are no image archive.
 const MAX_MEMBERS: usize = 100_000;
@@ -48,7 +49,7 @@ impl Members {
         store: &Store,
         reader: impl Read + Send,
         imported: &mut Vec<Digest>,
-        (task, arrived): (&dyn Task, &mut dyn FnMut(&Digest)),
+        (task, arrived): (&dyn Task, &mut Arrived<'_>),
     ) -> Result<Self> {
         let limits = store.limits();
         let (_, plain) = decompress_within(reader, limits)?;

@@ -101,7 +101,6 @@ impl Question<'_> {
         let name = names::normalise(&format!("localhost/embedded-archive-{}", &hash[..16]))?;
         let options = LoadOptions {
             tags: vec![name.clone()],
-            ..LoadOptions::default()
         };
         let input = Input::Stream(Box::new(file));
         let loaded = transfer::load(self.store, input, &options, self.reporter)
