@@ -354,3 +354,21 @@ fn a_full_disk_is_said_and_the_store_stays_good() {
     after.ok();
     assert_eq!(left, 0);
 }
+
+#[test]
+fn limits_on_archives_are_flags() {
+    let env = TestEnv::new();
+    let context = env.context("limited", "FROM scratch\nCOPY file /\n", &[("file", "x")]);
+    env.build("limited:v1", &context);
+    let archive = env.path("limited.tar");
+    let archive = archive.to_str().unwrap();
+    env.imgctl(["save", "-o", archive, "limited:v1"]).ok();
+    for limit in ["--max-entries=1", "--max-size=1kB"] {
+        let said = env.imgctl(["load", "-i", archive, limit]).fails(4).stderr();
+        assert!(said.contains("limited.tar"), "{said}");
+    }
+    env.imgctl(["load", "-i", archive, "--max-entries=100"])
+        .ok();
+    env.imgctl(["load", "-i", archive, "--max-size=big"])
+        .fails(2);
+}

@@ -299,7 +299,8 @@ fn every_other_place_takes_an_image_that_skopeo_reads() {
         format!("docker-archive:{}:reg.io/x:v1", at("docker.tar")),
         format!("dir:{}", at("dir")),
     ] {
-        env.imgctl(["push", "x:v1", &place]).ok();
+        let said = env.imgctl(["push", "x:v1", &place]).ok().stderr();
+        assert!(!said.contains("--no-sync"), "{place}: {said}");
         let config = skopeo(&["inspect", "--config", &place]).json();
         assert_eq!(config["config"]["Cmd"][0], "/bin/x", "{place}");
     }

@@ -242,3 +242,86 @@ fn two_images_that_become_one_name_are_refused() {
     env.imgctl(["registry", "sync", "./none", &two.host])
         .fails(NOT_FOUND);
 }
+
+#[test]
+fn what_a_context_names_is_saved_into_its_registry_directory() {
+    let env = TestEnv::new();
+    let from = upstream(&env);
+    let host = &from.host;
+    let pod = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n  containers:\n  - name: c\n    image: {host}/multi:v1\n"
+    );
+    let (list, tars) = (
+        format!("{host}/team/x:v1\n"),
+        "oci-archive:y.tar@apps/z:v1\n",
+    );
+    let files = [
+        ("images/shim/list", &*list),
+        ("images/skopeo/tar.txt", tars),
+        ("manifests/pod.yaml", &pod),
+    ];
+    let context = env.context("cluster", "FROM scratch\nCOPY . .\n", &files);
+    let tar = context.join("images/skopeo/y.tar");
+    let archive = format!("oci-archive:{}:v1", tar.display());
+    env.imgctl(["push", &format!("{host}/team/y:v1"), &archive])
+        .ok();
+    let save = ["registry", "save", text(&context), "--arch", "amd64"];
+    env.imgctl(save).ok();
+    let tree = context.join("registry");
+    let listed = env.imgctl(["registry", "ls", "-n", text(&tree)]).ok();
+    let names: Vec<String> = listed.stdout().lines().map(first_words).collect();
+    assert_eq!(names, ["apps/z v1", "multi v1", "team/x v1"]);
+    // Once more: nothing is fetched.
+    let again = env.imgctl([&["--json"], &save[..]].concat()).ok().json();
+    assert!(
+        again
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|one| one["blobs"]["copied"] == 0),
+        "{again}"
+    );
+    let empty = env.context("empty", "FROM scratch\n", &[]);
+    let ran = env.imgctl(["registry", "save", text(&empty)]);
+    let said = ran.fails(NOT_FOUND).stderr();
+    assert!(said.contains("names no container images"), "{said}");
+    assert!(!empty.join("registry").exists());
+}
+
+fn first_words(line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().take(2).collect();
+    words.join(" ")
+}
+
+#[test]
+fn a_registry_is_listed_like_a_tree() {
+    let env = TestEnv::new();
+    let from = upstream(&env);
+    let host = &from.host;
+    let listed = |words: &[&str]| env.imgctl([&["registry", "ls"], words].concat());
+    let all = listed(&[host]).ok().stdout();
+    let names: Vec<String> = all.lines().map(first_words).collect();
+    assert_eq!(
+        names,
+        ["REPOSITORY TAG", "multi v1", "team/x v1", "team/y v1"]
+    );
+    assert_eq!(listed(&[text(&from.data())]).ok().stdout(), all);
+    let one = listed(&["--json", &format!("docker://{host}/multi")]);
+    let one = one.ok().json();
+    assert_eq!(one[0]["digest"], pulled(&env, &format!("{host}/multi:v1")));
+    assert_eq!(
+        one[0]["mediaType"],
+        "application/vnd.oci.image.index.v1+json"
+    );
+    let below = listed(&["-n", &format!("{host}/team")]).ok().stdout();
+    let names: Vec<String> = below.lines().map(first_words).collect();
+    assert_eq!(names, ["team/x v1", "team/y v1"]);
+    let same = listed(&["-n", &format!("{host}/team"), "x"]).ok().stdout();
+    assert_eq!(
+        same.lines().map(first_words).collect::<Vec<_>>(),
+        ["team/x v1"]
+    );
+    listed(&[&format!("{host}/none")]).fails(NOT_FOUND);
+    listed(&["nowhere"]).fails(NOT_FOUND);
+    listed(&["docker://x"]).fails(USAGE);
+}

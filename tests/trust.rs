@@ -661,6 +661,25 @@ fn an_sbom_names_files_layers_packages_and_embedded_images() {
 }
 
 #[test]
+fn a_build_writes_the_list_that_sbom_gives() {
+    let scene = Scene::new();
+    let context = scene
+        .env
+        .context("made", "FROM scratch\nCOPY a /a\n", &[("a", "x")]);
+    let context = context.to_str().unwrap();
+    let made = ["build", "--sbom=sbom.json", "-t", "made:v1", context];
+    scene.imgctl(&made).ok();
+    let written = std::fs::read_to_string(scene.env.path("sbom.json")).unwrap();
+    let shown = scene.imgctl(&["sbom", "made:v1"]).ok().stdout();
+    assert_eq!(shown, written.trim_end());
+    let both = "--platform=linux/amd64,linux/arm64";
+    scene
+        .imgctl(&["build", both, "--sbom=both.json", context])
+        .fails(2);
+    assert!(!scene.env.path("both.json").exists());
+}
+
+#[test]
 fn provenance_names_kubefile_arguments_bases_and_embedded_images() {
     let scene = Scene::new();
     let app = scene.image("v1");
