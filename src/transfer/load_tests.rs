@@ -168,7 +168,6 @@ fn images_without_a_name_stay_without_one_or_get_one() {
     assert_eq!(fixture.store.names().unwrap().len(), 1);
     let options = LoadOptions {
         tags: vec![Reference::parse("x:1").unwrap()],
-        ..LoadOptions::default()
     };
     let input = Input::Stream(Box::new(&archive[..]));
     let loaded = load(&fixture.store, input, &options, &Silent).unwrap();
