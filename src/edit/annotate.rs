@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::edit::document::{Draft, Edited, is_docker, put};
 use crate::error::{Error, Result};
+use crate::image::descriptor::ATTESTED_IMAGE;
 use crate::image::{Descriptor, Document, Index};
 use crate::store::images::is_platform;
 use crate::store::{Image, Store};
-
-/// Annotation by which an index entry says that it attests something of another (`BuildKit`).
-const ATTESTED_IMAGE: &str = "vnd.docker.reference.digest";
 
 /// What to change.
 #[derive(Clone, Debug, Default)]

@@ -11,6 +11,8 @@ use crate::image::{Digest, Platform};
 pub(crate) const LAYER_KIND: &str = "io.imgctl.layer.kind";
 /// Annotation on an index entry that carries the image's name (image-spec, annotations.md).
 pub(crate) const REF_NAME: &str = "org.opencontainers.image.ref.name";
+/// Annotation by which an index entry says that it attests something of another (`BuildKit`).
+pub(crate) const ATTESTED_IMAGE: &str = "vnd.docker.reference.digest";
 
 /// What a blob is, how long, and its digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 //! when the result has been pruned, unless somebody wants its bytes. Must not know where the image
 //! goes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -15,10 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::fs::atomic::{self, Durability};
+use crate::image::descriptor::ATTESTED_IMAGE;
 use crate::image::{Descriptor, Digest, Document, Index, Manifest, media_type};
 use crate::layer::Compression;
 use crate::layer::recompress::recompress;
 use crate::progress::{Reporter, Task, Unit};
+use crate::store::images::{is_document, is_platform};
 use crate::store::{Image, Lease, Store};
 use crate::transfer::manifest_list;
 
@@ -165,7 +167,12 @@ impl Changer<'_> {
         nesting: usize,
     ) -> Result<Descriptor> {
         let before = index.clone();
+        let mut gone: HashSet<String> = HashSet::new();
         for entry in &mut index.manifests {
+            // Attestations are no images, even if their configs say so.
+            if is_document(entry) && !is_platform(entry) {
+                continue;
+            }
             let known = media_type::is_index(&entry.media_type)
                 || media_type::is_manifest(&entry.media_type);
             if !known {
@@ -181,10 +188,14 @@ impl Changer<'_> {
                 .hint("pull it first, or push without --compression and --format"));
             }
             let changed = self.document(entry, nesting)?;
+            if changed.digest != entry.digest {
+                gone.insert(entry.digest.to_string());
+            }
             entry.media_type = changed.media_type;
             entry.digest = changed.digest;
             entry.size = changed.size;
         }
+        self.leave_out_attestations(&mut index, &gone);
         let media = match self.change.format {
             Some(Format::Oci) => media_type::OCI_INDEX.to_owned(),
             Some(Format::Docker) => {
@@ -205,6 +216,21 @@ impl Changer<'_> {
         let bytes = manifest_list::encode(&index)?;
         let digest = self.store.put_blob(&bytes)?;
         Ok(Descriptor::new(&media, digest, bytes.len() as u64))
+    }
+
+    /// What attests something of an image says nothing of the one that takes its place.
+    fn leave_out_attestations(&self, index: &mut Index, gone: &HashSet<String>) {
+        let before = index.manifests.len();
+        index.manifests.retain(|entry| {
+            let attested = entry.annotations.get(ATTESTED_IMAGE);
+            attested.is_none_or(|image| !gone.contains(image))
+        });
+        let left_out = before - index.manifests.len();
+        if left_out > 0 {
+            self.reporter.note(&format!(
+                "{left_out} attestation(s) of the image as it was left out"
+            ));
+        }
     }
 
     fn image(&mut self, image: &Image) -> Result<Descriptor> {
@@ -445,143 +471,4 @@ fn typed(compression: &str, docker: bool) -> Result<&'static str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::progress::Silent;
-    use crate::transfer::test_archives::{self, Fixture, fixture, gzip, layer, load_bytes, tar};
-
-    /// A store with an image for two platforms, of a zstd layer, a gzip layer and a plain tar.
-    fn filled() -> Fixture {
-        let fixture = fixture();
-        let mut layout = test_archives::Layout::default();
-        let tars = ["one", "two", "three"].map(|text| layer(&text.repeat(1000)));
-        let layers = [
-            (
-                media_type::OCI_LAYER_ZSTD,
-                test_archives::zstd(&tars[0]),
-                tars[0].clone(),
-            ),
-            (media_type::OCI_LAYER_GZIP, gzip(&tars[1]), tars[1].clone()),
-            (media_type::OCI_LAYER, tars[2].clone(), tars[2].clone()),
-        ];
-        let amd = layout.image(&layers, "linux/amd64");
-        let arm = layout.image(&layers[..1], "linux/arm64");
-        let index = layout.index(vec![amd, arm]);
-        layout.name(index, Some("reg.io/x:1"));
-        load_bytes(&fixture.store, &tar(&layout.members())).unwrap();
-        fixture
-    }
-
-    fn changed(store: &Store, what: Change) -> Result<Changed> {
-        let named = store.resolve("reg.io/x:1")?;
-        change(store, &named.descriptor, &what, &Silent)
-    }
-
-    fn types(store: &Store, root: &Descriptor) -> Vec<Vec<String>> {
-        let images = store.platform_images(root).unwrap();
-        let types = |image: &Image| {
-            let layers = image.manifest.layers.iter();
-            layers.map(|layer| layer.media_type.clone()).collect()
-        };
-        images.iter().map(types).collect()
-    }
-
-    #[test]
-    fn every_layer_gets_the_compression_and_the_content_stays() {
-        let fixture = filled();
-        let store = &fixture.store;
-        let original = store.resolve("reg.io/x:1").unwrap().descriptor;
-        for (compression, media) in [
-            (Compression::Gzip { level: 1 }, media_type::OCI_LAYER_GZIP),
-            (Compression::Zstd { level: 1 }, media_type::OCI_LAYER_ZSTD),
-            (Compression::None, media_type::OCI_LAYER),
-        ] {
-            let what = Change {
-                compression: Some(compression),
-                ..Change::default()
-            };
-            let root = changed(store, what).unwrap().root;
-            let all = types(store, &root);
-            assert_eq!(all, [vec![media; 3], vec![media; 1]]);
-            let old = store.platform_images(&original).unwrap();
-            for (new, old) in store.platform_images(&root).unwrap().iter().zip(&old) {
-                assert_eq!(new.id(), old.id());
-                for (layer, diff_id) in new.layers() {
-                    store.scan_layer(&layer.digest, diff_id).unwrap();
-                }
-            }
-            let again = changed(store, what).unwrap().root;
-            assert_eq!(again, root);
-        }
-    }
-
-    #[test]
-    fn what_has_it_already_stays_as_it_is_unless_forced() {
-        let fixture = filled();
-        let store = &fixture.store;
-        let gzip = Change {
-            compression: Some(Compression::Gzip { level: 9 }),
-            ..Change::default()
-        };
-        let kept = changed(store, gzip).unwrap().root;
-        let forced = Change {
-            force: true,
-            ..gzip
-        };
-        let forced = changed(store, forced).unwrap().root;
-        let layer = |root: &Descriptor| {
-            let images = store.platform_images(root).unwrap();
-            images[0].manifest.layers[1].digest.clone()
-        };
-        let original = store.resolve("reg.io/x:1").unwrap().descriptor;
-        assert_eq!(layer(&kept), layer(&original));
-        assert_ne!(layer(&forced), layer(&original));
-    }
-
-    #[test]
-    fn a_result_that_was_pruned_is_known_and_made_when_it_is_read() {
-        let fixture = filled();
-        let store = &fixture.store;
-        let gzip = Change {
-            compression: Some(Compression::Gzip { level: 1 }),
-            ..Change::default()
-        };
-        let root = changed(store, gzip).unwrap().root;
-        let image = store.platform_images(&root).unwrap().remove(0);
-        let layer = &image.manifest.layers[0].digest;
-        std::fs::remove_file(store.blob_path(layer)).unwrap();
-        let again = changed(store, gzip).unwrap();
-        assert_eq!(again.root, root);
-        assert!(store.open_blob(layer).is_err());
-        again.open(layer).unwrap();
-        let diff_id = &image.config.rootfs.diff_ids[0];
-        store.scan_layer(layer, diff_id).unwrap();
-        assert!(again.open(&Digest::of(b"none")).is_err());
-    }
-
-    #[test]
-    fn docker_has_no_zstd_and_no_annotations() {
-        let fixture = filled();
-        let store = &fixture.store;
-        let docker = Change {
-            format: Some(Format::Docker),
-            ..Change::default()
-        };
-        let root = changed(store, docker).unwrap().root;
-        assert_eq!(root.media_type, media_type::DOCKER_LIST);
-        let gzip = media_type::DOCKER_LAYER_GZIP;
-        let amd = vec![gzip, gzip, media_type::DOCKER_LAYER];
-        assert_eq!(types(store, &root), [amd, vec![gzip]]);
-        let images = store.platform_images(&root).unwrap();
-        assert_eq!(
-            images[0].manifest.config.media_type,
-            media_type::DOCKER_CONFIG
-        );
-        assert_eq!(images[0].descriptor.media_type, media_type::DOCKER_MANIFEST);
-        let zstd = Change {
-            compression: Some(Compression::default()),
-            ..docker
-        };
-        assert_eq!(changed(store, zstd).err().unwrap().kind(), Kind::Usage);
-    }
-}
+mod tests;
