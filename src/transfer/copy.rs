@@ -88,7 +88,7 @@ impl<'a> Copier<'a> {
                 self.save(source, scratch, format, path, None)
             }
             Location::RegistryDirectory { path, name } => {
-                let layout = Layout::create(path, self.store.is_synced())?;
+                let layout = Layout::create(path, self.store.is_synced())?.for_writing()?;
                 let tag = name.clone().qualified().tag().map(str::to_owned);
                 let sink = TreeSink::new(&layout, &tree_repository(name), tag.as_deref());
                 self.run(source, &sink)

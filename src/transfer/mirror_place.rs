@@ -78,7 +78,9 @@ impl PlaceName {
     /// it survives power loss.
     pub(crate) fn sink(&self, client: &Client, sync: bool) -> Result<Place> {
         match self {
-            Self::Directory(path) => Ok(Place::Tree(Layout::create(&tree(path), sync)?)),
+            Self::Directory(path) => Ok(Place::Tree(
+                Layout::create(&tree(path), sync)?.for_writing()?,
+            )),
             Self::Registry { .. } => Ok(self.registry(client)),
         }
     }

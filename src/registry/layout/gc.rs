@@ -67,7 +67,7 @@ impl Layout {
         for repository in names {
             let marked = self
                 .mark(repository, options, &mut needed)
-                .context(|| "nothing was collected".to_owned())?;
+                .context(|| "no blob was collected".to_owned())?;
             self.sweep_repository(marked, options, &mut needed, &mut report)?;
             task.advance(1);
         }
@@ -93,7 +93,9 @@ impl Layout {
                 .document(digest)
                 .context(|| format!("cannot tell what manifest {digest} of {repository} needs"))?
             {
-                facts.insert(digest.clone(), Facts::parse(&document.bytes)?);
+                let parsed = Facts::parse(&document.bytes)
+                    .context(|| format!("manifest {digest} of {repository}"))?;
+                facts.insert(digest.clone(), parsed);
             }
         }
         let mut kept: BTreeSet<Digest> = BTreeSet::new();

@@ -40,6 +40,8 @@ pub(crate) struct Layout {
     /// Held shared while a manifest and its tag are put, alone while one is removed, so that no tag
     /// comes to point at what another request of this process takes away.
     changes: Arc<RwLock<()>>,
+    /// Held by who writes, see [`Layout::for_writing`].
+    in_use: Option<Arc<InUse>>,
 }
 
 /// A held lock on a tree; dropping it releases it.
@@ -55,6 +57,7 @@ impl Layout {
         let layout = Self {
             tree: Arc::new(Tree::open(directory, sync)?),
             changes: Arc::default(),
+            in_use: None,
         };
         match layout.tree.metadata(paths::BASE)? {
             Some(metadata) if metadata.is_directory() => Ok(layout),
@@ -71,9 +74,23 @@ impl Layout {
         let layout = Self {
             tree: Arc::new(Tree::open(directory, sync)?),
             changes: Arc::default(),
+            in_use: None,
         };
         layout.tree.make_directory(paths::BASE)?;
         Ok(layout)
+    }
+
+    /// The same, kept from being collected while it or a copy of it lives.
+    pub(crate) fn for_writing(mut self) -> Result<Self> {
+        let in_use = self.lock_shared()?.ok_or_else(|| {
+            Error::new(
+                Kind::Busy,
+                format!("garbage is collected in {}", self.path().display()),
+            )
+            .hint("try again when `imgctl registry gc` is done")
+        })?;
+        self.in_use = Some(Arc::new(in_use));
+        Ok(self)
     }
 
     /// Says that somebody works on the tree, so that [`Layout::lock_alone`] fails; `None` when
@@ -88,9 +105,9 @@ impl Layout {
             .ok_or_else(|| {
                 Error::new(
                     Kind::Busy,
-                    format!("{} is being served", self.path().display()),
+                    format!("{} is being served or written to", self.path().display()),
                 )
-                .hint("stop the registry that serves it first")
+                .hint("stop the registry that serves it first, or wait for the copy to end")
             })
     }
 

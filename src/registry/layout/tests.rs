@@ -311,8 +311,15 @@ fn gc_and_serving_exclude_each_other() {
     assert!(scratch.layout.lock_shared().unwrap().is_some());
     assert_eq!(scratch.layout.lock_alone().unwrap_err().kind(), Kind::Busy);
     drop(serving);
+    let writing = scratch.layout.clone().for_writing().unwrap();
+    let copy = writing.clone();
+    drop(writing);
+    assert_eq!(scratch.layout.lock_alone().unwrap_err().kind(), Kind::Busy);
+    drop(copy);
     let alone = scratch.layout.lock_alone().unwrap();
     assert!(scratch.layout.lock_shared().unwrap().is_none());
+    let refused = scratch.layout.clone().for_writing().unwrap_err();
+    assert_eq!(refused.kind(), Kind::Busy);
     drop(alone);
 }
 
