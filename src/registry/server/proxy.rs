@@ -120,7 +120,10 @@ impl ProxyBackend {
         }
         match found(self.ask_for_tag(repository, tag)) {
             Ok(served) => {
-                self.believe(repository, tag, self.upstream.ttl);
+                // One that has gone there is not believed to be what it was here.
+                if served.is_some() {
+                    self.believe(repository, tag, self.upstream.ttl);
+                }
                 Ok(served)
             }
             Err(error) => match self.cache.manifest(repository, &target)? {
