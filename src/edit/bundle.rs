@@ -65,7 +65,8 @@ pub(crate) struct Blob {
 impl Bundle {
     /// Bytes that are carried, and bytes that are spared.
     pub(crate) fn sizes(&self) -> (u64, u64) {
-        let sum = |blobs: &[Blob]| blobs.iter().map(|blob| blob.size).sum();
+        let add = |sum: u64, blob: &Blob| sum.saturating_add(blob.size);
+        let sum = |blobs: &[Blob]| blobs.iter().fold(0, add);
         (sum(&self.included), sum(&self.assumed))
     }
 }

@@ -73,7 +73,8 @@ impl ResolvedImage {
     /// Bytes of all documents and blobs.
     pub(crate) fn size(&self) -> u64 {
         let documents = self.documents.iter().map(|document| &document.descriptor);
-        documents.chain(&self.blobs).map(|part| part.size).sum()
+        let sizes = documents.chain(&self.blobs).map(|part| part.size);
+        sizes.fold(0, u64::saturating_add)
     }
 }
 

@@ -82,7 +82,9 @@ impl Plan {
 
     /// Bytes of all blobs.
     pub(crate) fn total(&self) -> u64 {
-        self.blobs.iter().map(|blob| blob.size).sum()
+        let sizes = self.blobs.iter().map(|blob| blob.size);
+        // Anybody can write any size.
+        sizes.fold(0, u64::saturating_add)
     }
 }
 
@@ -246,7 +248,8 @@ impl Reading<'_> {
             .iter()
             .filter(|child| !self.known.contains_key(&child.digest))
             .collect();
-        self.bytes += missing.iter().map(|child| child.size).sum::<u64>();
+        let sizes = missing.iter().map(|child| child.size);
+        self.bytes = sizes.fold(self.bytes, u64::saturating_add);
         if self.known.len() + missing.len() > MAX_DOCUMENTS || self.bytes > MAX_BYTES {
             return Err(Error::bad_content(format!(
                 "the image leads to more than {MAX_DOCUMENTS} manifests or {MAX_BYTES} bytes of them"

@@ -48,7 +48,7 @@ pub(super) fn write(
     let mut order: Vec<usize> = (0..plans.len()).collect();
     order.sort_by_key(|index| {
         let files = plans[*index].files.values();
-        std::cmp::Reverse(files.map(File::size).sum::<u64>())
+        std::cmp::Reverse(files.map(File::size).fold(0, u64::saturating_add))
     });
     let next = AtomicUsize::new(0);
     let done: Mutex<BTreeMap<usize, Result<CachedLayer>>> = Mutex::default();
@@ -132,7 +132,8 @@ impl Work<'_> {
 
     fn write(&self, plan: &LayerPlan, entries: Vec<(Entry, Option<&File>)>) -> Result<CachedLayer> {
         let store = self.shared.store;
-        let total = plan.files.values().map(File::size).sum();
+        let sizes = plan.files.values().map(File::size);
+        let total = sizes.fold(0, u64::saturating_add);
         let title = format!("embedding {}", plan.title);
         let task = self.shared.reporter.start(&title, Unit::Bytes, Some(total));
         let mut writer = LayerWriter::start(store.ingest()?, Compression::None, 1)?;

@@ -362,3 +362,13 @@ fn from_one_store_to_another_an_index_stays_the_same_bytes() {
     assert_eq!(copied.moved.copied, 5);
     second.store.check_complete_image(&index).unwrap();
 }
+
+#[test]
+fn sizes_beyond_all_bounds_are_no_defect_of_ours() {
+    let mut memory = Memory::default();
+    let config = memory.put(media_type::OCI_CONFIG, config(&[], "linux/amd64"));
+    let huge = |text: &[u8]| Descriptor::new(media_type::OCI_LAYER, Digest::of(text), u64::MAX);
+    memory.manifest(config, vec![huge(b"a"), huge(b"b")]);
+    let plan = Plan::read(&memory, &Selection::default(), 1).unwrap();
+    assert_eq!(plan.total(), u64::MAX);
+}
