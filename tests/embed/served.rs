@@ -128,6 +128,28 @@ fn archives_and_images_of_the_store_are_embedded_too() {
 }
 
 #[test]
+fn builds_that_embed_the_same_archive_do_not_disturb_each_other() {
+    let env = TestEnv::new();
+    let app = env.context("app", "FROM scratch\nCOPY f /f\n", &[("f", "content")]);
+    env.build("localhost/app:v1", &app);
+    let list = "oci-archive:app.tar@quay.io/team/app:v2\n";
+    let files = [("images/skopeo/tar.txt", list)];
+    let context = env.context("context", "FROM scratch\n", &files);
+    let archive = context.join("images/skopeo/app.tar");
+    let archive = archive.to_str().unwrap();
+    let save = ["save", "--format=oci-archive", "-o", archive];
+    env.imgctl([&save[..], &["localhost/app:v1"]].concat()).ok();
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            let (env, context) = (&env, &context);
+            scope.spawn(move || build(env, &format!("cluster:{number}"), context, &[]).ok());
+        }
+    });
+    let names = env.imgctl(["images"]).ok().stdout();
+    assert!(!names.contains("embedded-archive"), "{names}");
+}
+
+#[test]
 fn a_registry_folder_is_taken_apart_and_nothing_is_there_twice() {
     let upstream = Upstream::new();
     for (name, own) in [("a:v1", "a"), ("b:v1", "b"), ("c:v1", "c")] {

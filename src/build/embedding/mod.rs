@@ -26,7 +26,7 @@ use crate::error::{Context as _, Error, Result};
 use crate::image::{Descriptor, History, Platform};
 use crate::layer::LayerPath;
 use crate::progress::Reporter;
-use crate::store::Store;
+use crate::store::{Named, Store};
 use crate::transfer::{self, Input, LoadOptions};
 
 pub(crate) use report::{Report, ReportedImage, report};
@@ -110,8 +110,15 @@ impl Question<'_> {
             .first()
             .ok_or_else(|| Error::bad_content(format!("{} has no image", archive.path)))?;
         self.store.image_at(&image.descriptor, None)?;
-        self.store
-            .untag(&[self.store.resolve(&name.to_string())?])?;
+        // Another build of this context may have taken the name away, or given it to its image.
+        self.store.untag(&[Named {
+            reference: Some(name),
+            // The archive's own names for it count for nothing here.
+            descriptor: Descriptor {
+                annotations: BTreeMap::new(),
+                ..image.descriptor.clone()
+            },
+        }])?;
         Ok(image.descriptor.clone())
     }
 }
