@@ -68,3 +68,18 @@ fn a_cache_fetches_once_follows_tags_and_serves_without_its_upstream() {
     proxy.stop();
     env.imgctl(["registry", "scrub", env.path("cache").to_str().unwrap()]);
 }
+
+#[test]
+fn a_tag_that_the_upstream_removed_stays_removed() {
+    let env = TestEnv::new();
+    let upstream = Server::start(&env.path("upstream"), &["--delete"]);
+    upstream.push_image("app", "v1", b"content");
+    let url = format!("http://{}", upstream.address);
+    let proxy = Server::start(&env.path("cache"), &["--proxy", &url, "--proxy-ttl", "1s"]);
+    proxy.ask("GET", "/v2/app/manifests/v1").is(200);
+    upstream.ask("DELETE", "/v2/app/manifests/v1").is(202);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    for _ in 0..2 {
+        proxy.ask("GET", "/v2/app/manifests/v1").is(404);
+    }
+}
