@@ -190,7 +190,7 @@ fn what_is_pushed_is_what_others_pull_and_once_is_enough() {
     let before = proxy.sent.load(Ordering::Relaxed);
     let mounted = env.imgctl(["--json", "push", "x:v1", &other]).ok().json();
     assert_eq!(mounted["blobs"]["mounted"], 3, "{mounted}");
-    assert_eq!(mounted["bytesSent"], 0);
+    assert_eq!(mounted["bytesCopied"], 0);
     assert!(proxy.sent.load(Ordering::Relaxed) - before < 64 << 10);
     let pulled = pulled_by_skopeo(&env, &format!("{}/other/x:v1", registry.host));
     assert_eq!(first["digest"], pulled.as_str());
