@@ -61,9 +61,7 @@ fn every_layer_gets_the_compression_and_the_content_stays() {
         for (new, old) in store.platform_images(&root).unwrap().iter().zip(&old) {
             assert_eq!(new.id(), old.id());
             for (layer, diff_id) in new.layers() {
-                store
-                    .scan_layer(&layer.digest, diff_id, crate::layer::Limits::default())
-                    .unwrap();
+                store.scan_layer(&layer.digest, diff_id).unwrap();
             }
         }
         let again = changed(store, what).unwrap().root;
@@ -111,8 +109,7 @@ fn a_result_that_was_pruned_is_known_and_made_when_it_is_read() {
     assert!(store.open_blob(layer).is_err());
     again.open(layer).unwrap();
     let diff_id = &image.config.rootfs.diff_ids[0];
-    let limits = crate::layer::Limits::default();
-    store.scan_layer(layer, diff_id, limits).unwrap();
+    store.scan_layer(layer, diff_id).unwrap();
     assert!(again.open(&Digest::of(b"none")).is_err());
 }
 
