@@ -179,7 +179,12 @@ pub(crate) fn sweep(store: &Store) -> Result<()> {
             if !is_garbage(&path, &boot_id) {
                 continue;
             }
-            let Some(_ours) = Lock::try_acquire(&path.join(LOCK), Mode::Exclusive)? else {
+            let lock = match Lock::try_acquire(&path.join(LOCK), Mode::Exclusive) {
+                // Another process has just removed it.
+                Err(error) if error.kind() == Kind::NotFound => continue,
+                lock => lock?,
+            };
+            let Some(_ours) = lock else {
                 continue;
             };
             detach::everything_of(&id, &path, true)?;

@@ -12,7 +12,6 @@ use crate::image::{Descriptor, Digest, Document, Reference};
 use crate::progress::{Reporter, Task, Unit};
 use crate::store::Store;
 use crate::transfer::docker_archive;
-use crate::transfer::early_scan::{self, Known};
 use crate::transfer::members::Members;
 use crate::transfer::oci_layout::{self, LayoutDirectory};
 use crate::transfer::verify::verify;
@@ -76,7 +75,7 @@ fn load_into(
     reporter: &dyn Reporter,
     imported: &mut Vec<Digest>,
 ) -> Result<Vec<Loaded>> {
-    let (mut found, known) = match input {
+    let mut found = match input {
         Input::Stream(stream) => {
             let task = reporter.start("loading from a stream", Unit::Bytes, None);
             read_archive(store, stream, None, imported, (reporter, &*task))?
@@ -90,7 +89,7 @@ fn load_into(
     let total: u64 = imported_bytes(store, imported)?;
     let task = reporter.start("verifying", Unit::Bytes, Some(total));
     let descriptors: Vec<&Descriptor> = found.iter().map(|image| &image.descriptor).collect();
-    verify(store, &descriptors, known, &*task)?;
+    verify(store, &descriptors, &*task)?;
     let mut names = Vec::new();
     for image in &found {
         if image.references.is_empty() {
@@ -108,15 +107,14 @@ fn read_path(
     path: &Path,
     imported: &mut Vec<Digest>,
     reporter: &dyn Reporter,
-) -> Result<(Vec<Found>, Known)> {
+) -> Result<Vec<Found>> {
     let title = format!("loading {}", path.display());
     let metadata = std::fs::metadata(path).path("look at", path)?;
     let stem = path.file_name().and_then(|name| name.to_str()).map(stem_of);
     if metadata.is_dir() {
         let task = reporter.start(&title, Unit::Bytes, None);
         let mut note = |text: String| reporter.note(&text);
-        let found = LayoutDirectory::open(path, store, imported, &*task)?.import(stem, &mut note);
-        return Ok((found?, Known::new()));
+        return LayoutDirectory::open(path, store, imported, &*task)?.import(stem, &mut note);
     }
     let task = reporter.start(&title, Unit::Bytes, None);
     let file = File::open(path).path("open", path)?;
@@ -141,32 +139,19 @@ fn read_archive(
     stem: Option<&str>,
     imported: &mut Vec<Digest>,
     (reporter, task): (&dyn Reporter, &dyn Task),
-) -> Result<(Vec<Found>, Known)> {
-    let (members, known) = early_scan::beside(store, |arrived| {
-        Members::read(store, reader, imported, (task, arrived))
-    })?;
-    let found = images_of(store, &members, stem, imported, reporter)?;
-    Ok((found, known))
-}
-
-fn images_of(
-    store: &Store,
-    members: &Members,
-    stem: Option<&str>,
-    imported: &mut Vec<Digest>,
-    reporter: &dyn Reporter,
 ) -> Result<Vec<Found>> {
+    let members = Members::read(store, reader, imported, task)?;
     if let Some(index) = members.document("index.json") {
-        check_layout(members)?;
+        check_layout(&members)?;
         let mut found = oci_layout::images(index, stem, &mut |text| reporter.note(&text))?;
         // Docker's archives are OCI layouts, too, but say the full names in manifest.json.
         if members.document("manifest.json").is_some() {
-            name_by_config(store, &mut found, members)?;
+            name_by_config(store, &mut found, &members)?;
         }
         return Ok(found);
     }
     if members.document("manifest.json").is_some() {
-        return docker_archive::images(store, members, imported);
+        return docker_archive::images(store, &members, imported);
     }
     let error = Error::bad_content("it is no image archive: it has no index.json or manifest.json");
     Err(if members.document("repositories").is_some() {

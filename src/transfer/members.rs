@@ -15,7 +15,6 @@ use crate::layer::{Entry, EntryKind, LayerPath, TarReader};
 use crate::progress::Task;
 use crate::store::Store;
 use crate::store::blobs::copy_hashed;
-use crate::transfer::early_scan::Arrived;
 
 /// More members than this are no image archive.
 const MAX_MEMBERS: usize = 100_000;
@@ -43,13 +42,12 @@ pub(super) struct Members {
 
 impl Members {
     /// Reads an archive, compressed or not, to its end. `imported` gets the digests of blobs that
-    /// were not in the store before, also when the archive turns out to be bad; `arrived` is called
-    /// for each of them once it is there.
+    /// were not in the store before, also when the archive turns out to be bad.
     pub(super) fn read(
         store: &Store,
         reader: impl Read + Send,
         imported: &mut Vec<Digest>,
-        (task, arrived): (&dyn Task, &mut Arrived<'_>),
+        task: &dyn Task,
     ) -> Result<Self> {
         let limits = store.limits();
         let (_, plain) = decompress_within(reader, limits)?;
@@ -72,11 +70,9 @@ impl Members {
                     entry.path
                 )));
             }
-            let before = imported.len();
             members
                 .add(store, &entry, &mut tar, imported)
                 .context(|| format!("cannot load {} of the archive", entry.path))?;
-            imported.iter().skip(before).for_each(&mut *arrived);
             task.advance(entry.size());
         }
         Ok(members)

@@ -4,7 +4,6 @@
 pub(crate) mod convert;
 pub(crate) mod copy;
 mod docker_archive;
-mod early_scan;
 pub(crate) mod engine;
 mod known_blobs;
 pub(crate) mod layout_sink;

@@ -1,6 +1,7 @@
 //! Checks that what came in is whole and is what it claims to be, before it gets a name: every
 //! manifest, config and layer is there, and every layer has the diff-id that its config says.
 
+use std::collections::HashSet;
 use std::io::Read;
 use std::sync::{Mutex, PoisonError};
 
@@ -10,7 +11,6 @@ use crate::layer::decompress::Format;
 use crate::progress::Task;
 use crate::store::Store;
 use crate::store::images::is_platform;
-use crate::transfer::early_scan::Known;
 
 /// Layers verified at the same time; each takes threads of its own to decompress and hash.
 const WORKERS: usize = 2;
@@ -33,14 +33,9 @@ pub(super) fn check_digest(bytes: &[u8], digest: &Digest) -> Result<()> {
 /// A layer with the diff-id that a config gives it.
 type Pair = (Descriptor, Digest);
 
-/// Verifies all images behind `descriptors`. Layers in `known`, and those of images that the store
-/// already has a name for, are not decompressed again.
-pub(super) fn verify(
-    store: &Store,
-    descriptors: &[&Descriptor],
-    known: Known,
-    task: &dyn Task,
-) -> Result<()> {
+/// Verifies all images behind `descriptors`. Layers of images that the store already has a name
+/// for are not decompressed again.
+pub(super) fn verify(store: &Store, descriptors: &[&Descriptor], task: &dyn Task) -> Result<()> {
     let mut pairs = Vec::new();
     for descriptor in descriptors {
         collect(store, descriptor, MAX_NESTING, &mut pairs)
@@ -50,7 +45,7 @@ pub(super) fn verify(
             })
             .context(|| format!("cannot load image {}", descriptor.digest))?;
     }
-    let mut seen = known_pairs(store, known)?;
+    let mut seen = known_pairs(store)?;
     pairs.retain(|(layer, diff_id)| seen.insert((layer.digest.clone(), diff_id.clone())));
     // The largest first, so that both workers end at about the same time.
     pairs.sort_by_key(|(layer, _)| layer.size);
@@ -148,8 +143,9 @@ fn collect_layers(
     Ok(())
 }
 
-/// Which layers are known to have which diff-ids: those of all named images, too.
-fn known_pairs(store: &Store, mut known: Known) -> Result<Known> {
+/// Which layers are known to have which diff-ids: those of all named images.
+fn known_pairs(store: &Store) -> Result<HashSet<(Digest, Digest)>> {
+    let mut known = HashSet::new();
     for named in store.names()? {
         // A damaged image vouches for nothing.
         for image in store.platform_images(&named.descriptor).unwrap_or_default() {
