@@ -168,7 +168,8 @@ def main(words):
     try:
         for name in filter(None, chosen.workload.split(",")):
             served = bench.workload(name)
-            sections += [f"### {name.upper()}", "", *report.table(results, name), ""]
+            costs = report.table(results, name) if any(key[0] == name for key in results.costs) else []
+            sections += [f"### {name.upper()}", "", *costs, ""]
             sections += ["", *served, ""] if served else []
         if "embed" in chosen.parts:
             three = [ShipImgctl(base / f"stores/{role}") for role in ("maker", "builder", "puller")]
