@@ -92,10 +92,13 @@ impl Place {
 
     /// Adds to the tag's index; looks again whether it stayed, for nobody can lock it.
     async fn add_to_tag(&self, subject: &Digest, entry: Descriptor) -> Result<()> {
-        for _ in 0..ROUNDS {
+        for round in 0.. {
             let mut manifests = self.referrers_by_tag(subject).await?;
             if manifests.iter().any(|known| known.digest == entry.digest) {
                 return Ok(());
+            }
+            if round == ROUNDS {
+                break;
             }
             manifests.push(entry.clone());
             let bytes = serde_json::to_vec(&Index::new(manifests))
@@ -103,7 +106,11 @@ impl Place {
             self.put_document(&fallback_tag(subject), media_type::OCI_INDEX, &bytes)
                 .await?;
         }
-        Ok(())
+        Err(Error::new(
+            Kind::Busy,
+            format!("others changed the list of referrers of {subject} each time it was written"),
+        )
+        .hint("try again"))
     }
 }
 
