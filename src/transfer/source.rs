@@ -1,6 +1,6 @@
 //! Where images come from: a registry, the store, an archive, a directory; all alike to the engine.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use crate::error::Result;
 use crate::image::{Descriptor, Digest};
@@ -38,5 +38,26 @@ pub(crate) trait ImageSource: Sync {
     fn mountable(&self, registry: &str, digest: &Digest) -> Vec<String> {
         let _ = (registry, digest);
         Vec::new()
+    }
+}
+
+/// A reader of a blob that tells `moved` the bytes as they come.
+pub(super) fn counted<'a>(
+    reader: Box<dyn Read + Send + 'static>,
+    moved: &'a (dyn Fn(u64) + Sync),
+) -> Box<dyn Read + Send + 'a> {
+    Box::new(Counted { reader, moved })
+}
+
+struct Counted<'a> {
+    reader: Box<dyn Read + Send + 'static>,
+    moved: &'a (dyn Fn(u64) + Sync),
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        (self.moved)(count as u64);
+        Ok(count)
     }
 }

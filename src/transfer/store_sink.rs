@@ -2,7 +2,6 @@
 //! for, layers that are unpacked while they are downloaded.
 
 use std::collections::HashSet;
-use std::io::{self, Read};
 use std::sync::Mutex;
 
 use crate::error::{Context, Error, Kind, Result};
@@ -14,7 +13,7 @@ use crate::store::Store;
 use crate::store::images::is_platform;
 use crate::transfer::plan::{Plan, read_small};
 use crate::transfer::sink::{ImageSink, Put};
-use crate::transfer::source::ImageSource;
+use crate::transfer::source::{ImageSource, counted};
 use crate::transfer::workers::lock;
 
 /// Layers downloaded and unpacked side by side: each keeps several threads busy once its bytes
@@ -51,7 +50,7 @@ impl StoreSink {
         source: &dyn ImageSource,
         moved: &(dyn Fn(u64) + Sync),
     ) -> Result<bool> {
-        let rest = |offset| counted(source.open(blob, offset)?, moved);
+        let rest = |offset| Ok(counted(source.open(blob, offset)?, moved));
         self.store.complete_blob(&blob.digest, blob.size, &rest)
     }
 
@@ -227,7 +226,7 @@ impl LayerBlobs for Downloads<'_> {
             return consume(&mut self.store.open_blob(digest)?);
         };
         let is_resumed = partial.length() > 0;
-        let rest = |offset| counted(self.source.open(&layer.blob, offset)?, self.moved);
+        let rest = |offset| Ok(counted(self.source.open(&layer.blob, offset)?, self.moved));
         let consumed = consume(&mut partial.reader(&rest));
         if let Err(error) = consumed {
             let is_about_content = matches!(error.kind(), Kind::BadContent | Kind::Failed);
@@ -250,26 +249,5 @@ impl LayerBlobs for Downloads<'_> {
             .context(|| format!("cannot keep blob {digest}"))?;
         lock(&self.brought).insert(digest.clone());
         Ok(())
-    }
-}
-
-/// Tells the bytes that come.
-fn counted<'a>(
-    reader: Box<dyn Read + Send + 'static>,
-    moved: &'a (dyn Fn(u64) + Sync),
-) -> Result<Box<dyn Read + Send + 'a>> {
-    Ok(Box::new(Counted { reader, moved }))
-}
-
-struct Counted<'a> {
-    reader: Box<dyn Read + Send + 'static>,
-    moved: &'a (dyn Fn(u64) + Sync),
-}
-
-impl Read for Counted<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.reader.read(buffer)?;
-        (self.moved)(count as u64);
-        Ok(count)
     }
 }

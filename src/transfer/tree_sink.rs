@@ -1,12 +1,10 @@
 //! An image in a tree that docker-distribution keeps on disk, to be written.
 
-use std::io::{self, Read};
-
 use crate::error::Result;
 use crate::image::Descriptor;
 use crate::registry::layout::{Facts, Layout};
 use crate::transfer::sink::{ImageSink, Put};
-use crate::transfer::source::ImageSource;
+use crate::transfer::source::{ImageSource, counted};
 
 /// A tag, or no more than the digest, in a repository of a tree.
 pub(crate) struct TreeSink {
@@ -47,10 +45,7 @@ impl ImageSink for TreeSink {
                 false => Put::Mounted,
             }
         } else {
-            let mut reader = Counted {
-                reader: source.open(descriptor, 0)?,
-                moved,
-            };
+            let mut reader = counted(source.open(descriptor, 0)?, moved);
             self.layout.put_blob(&mut reader, digest, descriptor.size)?;
             Put::Copied
         };
@@ -70,19 +65,5 @@ impl ImageSink for TreeSink {
         let tags: Vec<&str> = self.tag.as_deref().into_iter().collect();
         self.layout
             .put_manifest(&self.repository, &tags, &root.digest, bytes, &facts)
-    }
-}
-
-/// Tells how much has been read.
-struct Counted<'a> {
-    reader: Box<dyn Read + Send + 'static>,
-    moved: &'a (dyn Fn(u64) + Sync),
-}
-
-impl Read for Counted<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.reader.read(buffer)?;
-        (self.moved)(count as u64);
-        Ok(count)
     }
 }

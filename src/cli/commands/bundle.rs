@@ -4,13 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::cli::commands::save::{Compression, compression};
+use crate::cli::commands::save::{self, Compression, compression};
 use crate::cli::context::Context;
 use crate::edit::bundle::{self, Bundle, CreateOptions};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::image::Platform;
-use crate::transfer::Output;
-use crate::ui::output::Stdout;
 use crate::ui::size::human;
 
 /// Carry an update: only what an image has beyond an older one
@@ -143,17 +141,7 @@ pub(crate) fn create(
 ) -> Result<()> {
     let store = context.store()?;
     let (old, new) = (store.resolve(old)?, store.resolve(new)?);
-    let target = match output.filter(|path| *path != Path::new("-")) {
-        Some(path) => Output::Path(path),
-        None if options.directory => {
-            return Err(Error::usage("a directory cannot be written to stdout").hint("give -o DIR"));
-        }
-        None if context.ui.stdout_is_terminal() => {
-            return Err(Error::usage("an archive is not written to a terminal")
-                .hint("redirect stdout, or give -o FILE"));
-        }
-        None => Output::Stream(Box::new(Stdout::new())),
-    };
+    let target = save::output(output, options.directory, context)?;
     let bundle = bundle::create(store, &old, &new, options, target, context.ui.reporter())?;
     let (carried, spared) = bundle.sizes();
     context.ui.note(&format!(

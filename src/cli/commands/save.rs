@@ -70,10 +70,7 @@ pub(crate) fn run(args: &SaveArgs, context: &Context) -> Result<()> {
         .iter()
         .map(|name| store.resolve(name))
         .collect::<Result<Vec<_>>>()?;
-    let path = args
-        .output
-        .as_deref()
-        .filter(|path| *path != Path::new("-"));
+    let path = args.output.as_deref();
     let options = SaveOptions {
         format: match args.format {
             Format::OciArchive => ArchiveFormat::OciArchive,
@@ -85,18 +82,27 @@ pub(crate) fn run(args: &SaveArgs, context: &Context) -> Result<()> {
         platform: args.platform.as_deref().map(Platform::parse).transpose()?,
         leaving: None,
     };
-    let output = match path {
-        Some(path) => Output::Path(path),
-        None if options.format.is_directory() => {
-            return Err(Error::usage("a directory cannot be written to stdout").hint("give -o DIR"));
+    let output = output(path, options.format.is_directory(), context)?;
+    transfer::save(store, &images, &options, output, context.ui.reporter())
+}
+
+/// Where an archive or a directory is written: to `path`, without one (or with `-`) to stdout.
+pub(crate) fn output<'a>(
+    path: Option<&'a Path>,
+    is_directory: bool,
+    context: &Context,
+) -> Result<Output<'a>> {
+    match path.filter(|path| *path != Path::new("-")) {
+        Some(path) => Ok(Output::Path(path)),
+        None if is_directory => {
+            Err(Error::usage("a directory cannot be written to stdout").hint("give -o DIR"))
         }
         None if context.ui.stdout_is_terminal() => {
-            return Err(Error::usage("an archive is not written to a terminal")
-                .hint("redirect stdout, or give -o FILE"));
+            Err(Error::usage("an archive is not written to a terminal")
+                .hint("redirect stdout, or give -o FILE"))
         }
-        None => Output::Stream(Box::new(Stdout::new())),
-    };
-    transfer::save(store, &images, &options, output, context.ui.reporter())
+        None => Ok(Output::Stream(Box::new(Stdout::new()))),
+    }
 }
 
 /// As given, else by the end of the file's name.

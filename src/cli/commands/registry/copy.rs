@@ -4,16 +4,13 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use crate::cli::commands::registry::save::{Sources, find_all};
+use crate::cli::commands::registry::save::{Sources, deliver};
 use crate::cli::commands::registry::selection::SelectionArgs;
-use crate::cli::commands::registry::sync::show;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::error::{Error, Result};
-use crate::transfer::mirror::{self, IMAGES, MirrorOptions};
-use crate::transfer::mirror_images::items;
+use crate::transfer::mirror::IMAGES;
 use crate::transfer::mirror_place::PlaceName;
-use crate::transfer::plan::Selection;
 
 /// Copy images into a registry or a tree on disk under their own names
 #[derive(Args, Debug)]
@@ -49,16 +46,5 @@ pub(crate) fn run(args: &CopyArgs, context: &Context) -> Result<()> {
     let client = args.registry.client(context)?;
     let to = PlaceName::parse(destination)?.sink(&client, context.settings.sync)?;
     let sources = Sources::of(images)?;
-    let scratch = context.store()?.scratch_directory()?;
-    let found = find_all(&sources, &client, &scratch, context)?;
-    let platforms = args.selection.of_host()?;
-    let items = items(found, &to, &platforms)?;
-    let options = MirrorOptions {
-        selection: Selection::default(),
-        images: args.jobs.max(1),
-    };
-    show(
-        &mirror::copy_all(&items, &options, context.ui.reporter())?,
-        context,
-    )
+    deliver(&sources, &to, &client, &args.selection, args.jobs, context)
 }

@@ -21,7 +21,7 @@ use crate::transfer::engine::CopyOptions;
 use crate::transfer::location::{Archived, Location};
 use crate::transfer::mirror::{self, IMAGES, MirrorOptions};
 use crate::transfer::mirror_images::{Found, find, items, read_list};
-use crate::transfer::mirror_place::PlaceName;
+use crate::transfer::mirror_place::{Place, PlaceName};
 use crate::transfer::plan::Selection;
 
 /// Longest list of images that is read, in bytes.
@@ -94,18 +94,7 @@ pub(crate) fn run(args: &SaveArgs, context: &Context) -> Result<()> {
     let client = args.registry.client(context)?;
     let to =
         PlaceName::Directory(here.join(&args.registry_dir)).sink(&client, context.settings.sync)?;
-    let scratch = context.store()?.scratch_directory()?;
-    let found = find_all(&sources, &client, &scratch, context)?;
-    let platforms = args.selection.of_host()?;
-    let items = items(found, &to, &platforms)?;
-    let options = MirrorOptions {
-        selection: Selection::default(),
-        images: args.jobs.max(1),
-    };
-    show(
-        &mirror::copy_all(&items, &options, context.ui.reporter())?,
-        context,
-    )
+    deliver(&sources, &to, &client, &args.selection, args.jobs, context)
 }
 
 fn read_file(path: &Path) -> Result<String> {
@@ -225,8 +214,31 @@ impl Sources {
     }
 }
 
+/// Finds the images and copies them to a place under their own names.
+pub(super) fn deliver(
+    sources: &Sources,
+    to: &Place,
+    client: &Client,
+    selection: &SelectionArgs,
+    jobs: usize,
+    context: &Context,
+) -> Result<()> {
+    let scratch = context.store()?.scratch_directory()?;
+    let found = find_all(sources, client, &scratch, context)?;
+    let platforms = selection.of_host()?;
+    let items = items(found, to, &platforms)?;
+    let options = MirrorOptions {
+        selection: Selection::default(),
+        images: jobs.max(1),
+    };
+    show(
+        &mirror::copy_all(&items, &options, context.ui.reporter())?,
+        context,
+    )
+}
+
 /// Finds all of them; what an archive holds is unpacked into `scratch`.
-pub(super) fn find_all<'a>(
+fn find_all<'a>(
     sources: &Sources,
     client: &'a Client,
     scratch: &ScratchDirectory,
