@@ -7,23 +7,36 @@
 //! | floor | modules |
 //! |---|---|
 //! | 6 | `cli/` (a file per verb), `ui/` (progress, tables, JSON): all that prints, exits or reads the environment |
-//! | 2 | `build/`, `embed/`, `edit/`, `trust/`, `transfer/`, `mount/` |
+//! | 5 | `pipeline/` |
+//! | 4 | `cluster/`, `runtime/`, `sync/` |
+//! | 3 | `host/`, `agent/` |
+//! | 2 | `build/`, `embed/`, `edit/`, `trust/`, `transfer/`, `mount/`, `render/` |
 //! | 1 | `store/`, `layer/`, `registry/` |
-//! | 0 | `image/`, `kubefile/`, `template/`, `fs/`, `error.rs`, `progress.rs` |
+//! | 0 | `image/`, `kubefile/`, `template/`, `fs/`, `error.rs`, `progress.rs`, `secret.rs` |
 
+#![allow(dead_code, reason = "skeleton")]
+
+mod agent;
 mod build;
 mod cli;
+mod cluster;
 mod edit;
 mod embed;
 mod error;
 mod fs;
+mod host;
 mod image;
 mod kubefile;
 mod layer;
 mod mount;
+mod pipeline;
 mod progress;
 mod registry;
+mod render;
+mod runtime;
+mod secret;
 mod store;
+mod sync;
 mod template;
 mod transfer;
 mod trust;

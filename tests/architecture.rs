@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 const FLOORS: [(usize, &[&str]); 7] = [
     (
         0,
-        &["image", "kubefile", "template", "fs", "error", "progress"],
+        &[
+            "image", "kubefile", "template", "fs", "error", "progress", "secret",
+        ],
     ),
     (1, &["store", "layer", "registry"]),
     (
@@ -27,7 +29,7 @@ const FLOORS: [(usize, &[&str]); 7] = [
 
 /// The arrows that are allowed between modules of one floor. `error` and `progress` are words that
 /// every module may use.
-const SAME_FLOOR: [(&str, &str); 15] = [
+const SAME_FLOOR: [(&str, &str); 20] = [
     ("template", "image"),
     ("store", "layer"),
     ("build", "mount"),
@@ -38,6 +40,11 @@ const SAME_FLOOR: [(&str, &str); 15] = [
     ("edit", "mount"),
     ("trust", "transfer"),
     ("transfer", "mount"),
+    ("agent", "host"),
+    ("runtime", "cluster"),
+    ("sync", "cluster"),
+    ("runtime", "kube"),
+    ("*", "secret"),
     ("cli", "ui"),
     ("lib", "cli"),
     ("main", "lib"),

@@ -15,27 +15,7 @@ use crate::registry::credentials::file::AuthFile;
 use crate::registry::credentials::helper::Helper;
 
 pub(crate) use crate::registry::credentials::key::Key;
-
-/// A password or token. `Debug` shows none of it.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(String);
-
-impl Secret {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The secret itself: for the wire only.
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("***")
-    }
-}
+pub(crate) use crate::secret::Secret;
 
 /// What is shown to a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,102 @@
+//! All that is known of one cluster while something is done to it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::cluster::host::Host;
+use crate::cluster::image::{ClusterImage, ImageKind};
+use crate::cluster::paths::Paths;
+use crate::secret::Secret;
+
+/// The embedded registry as hosts see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RegistryAccess {
+    /// `sealos.hub`.
+    pub(crate) domain: String,
+    pub(crate) port: u16,
+    pub(crate) username: String,
+    pub(crate) password: Secret,
+    /// Its data directory on a registry host: `/var/lib/registry`.
+    pub(crate) data: String,
+}
+
+/// A cluster as it will be when the pipeline has run.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene {
+    pub(crate) name: String,
+    /// All hosts, in the Clusterfile's order; the first control plane bootstraps the cluster.
+    pub(crate) hosts: Vec<Host>,
+    /// Hosts on their way out; not in `hosts`.
+    pub(crate) leaving: Vec<Host>,
+    /// All images of the cluster, in `spec.image` order.
+    pub(crate) images: Vec<ClusterImage>,
+    pub(crate) paths: Paths,
+    /// `~/.sealos/<cluster>` of the controller.
+    pub(crate) state_directory: PathBuf,
+    /// `spec.env`.
+    pub(crate) environment: BTreeMap<String, String>,
+    /// `--env` of this and earlier commands: beats everything.
+    pub(crate) flag_environment: BTreeMap<String, String>,
+    pub(crate) registry: Option<RegistryAccess>,
+    /// The virtual address of the API, where the image names one.
+    pub(crate) vip: Option<String>,
+    /// kubeadm and k3s documents of the Clusterfile, as they were read.
+    pub(crate) documents: Vec<serde_json::Value>,
+}
+
+impl Scene {
+    /// The rootfs image.
+    pub(crate) fn rootfs(&self) -> Option<&ClusterImage> {
+        self.images
+            .iter()
+            .find(|image| image.kind == ImageKind::Rootfs)
+    }
+
+    pub(crate) fn control_planes(&self) -> impl Iterator<Item = &Host> {
+        self.hosts.iter().filter(|host| host.is_control_plane())
+    }
+
+    pub(crate) fn workers(&self) -> impl Iterator<Item = &Host> {
+        self.hosts.iter().filter(|host| !host.is_control_plane())
+    }
+
+    /// The host that bootstraps the cluster and runs applications' commands.
+    pub(crate) fn first(&self) -> Option<&Host> {
+        self.control_planes().next()
+    }
+
+    /// Hosts that serve the embedded registry: role `registry`, else the first control plane.
+    pub(crate) fn registry_hosts(&self) -> Vec<&Host> {
+        let named: Vec<&Host> = self
+            .hosts
+            .iter()
+            .filter(|host| host.has_role(crate::cluster::host::REGISTRY))
+            .collect();
+        if named.is_empty() {
+            self.first().into_iter().collect()
+        } else {
+            named
+        }
+    }
+
+    /// The variables that `image`'s scripts and commands see on `host`: the one precedence of
+    /// docs/clusterfile.md, with the facts of docs/cluster-image.md below everything.
+    pub(crate) fn environment_on(
+        &self,
+        host: &Host,
+        image: Option<&ClusterImage>,
+    ) -> BTreeMap<String, String> {
+        let _ = (host, image);
+        todo!("cluster")
+    }
+
+    /// `.Host`, `.Cluster`, `.Registry`, `.Arch` for templates on `host`.
+    pub(crate) fn facts_on(
+        &self,
+        host: &Host,
+        known: &crate::agent::protocol::Facts,
+    ) -> serde_json::Map<String, serde_json::Value> {
+        let _ = (host, known);
+        todo!("cluster")
+    }
+}

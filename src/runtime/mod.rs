@@ -1,0 +1,50 @@
+//! What brings a cluster up, changes its members and takes it down: scripts, kubeadm, k3s.
+//!
+//! A [`Runtime`] answers with [`Action`]s, which a plan shows and the executor does. Order among
+//! hosts, parallelism, retries and journal belong to pipeline/.
+
+pub(crate) mod action;
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::error::Result;
+
+pub(crate) use action::{Action, Crew, Site};
+
+/// One way to make hosts a cluster. Every method only says what to do.
+pub(crate) trait Runtime: Send + Sync {
+    /// `script`, `kubeadm`, `k3s`.
+    fn name(&self) -> &'static str;
+
+    /// Can this cluster be made at all? Checks documents, addresses, versions; touches no host.
+    fn check(&self, scene: &Scene) -> Result<()>;
+
+    /// On every host before the cluster is there, on new hosts before they join: after its files
+    /// are synced and hosts entries, registry and `check` are done (pipeline/ does those).
+    fn prepare(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// On the first control plane.
+    fn init(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// On each further control plane, one after the other.
+    fn join_control_plane(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// On workers, several at once where [`Runtime::workers_in_parallel`].
+    fn join_worker(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// On hosts that stay, after control planes came or went: load balancers, endpoints.
+    fn settle(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// Exit 0 when the host does its part; after each step that changed it.
+    fn health(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// Before `host` is taken out of a cluster that lives on: drain, remove from etcd and API.
+    fn leave(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// Takes everything off `host` that this runtime put there; also when it is half made.
+    fn reset(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    fn workers_in_parallel(&self) -> bool {
+        true
+    }
+}
