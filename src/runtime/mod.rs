@@ -6,6 +6,7 @@
 pub(crate) mod action;
 
 use crate::cluster::host::Host;
+use crate::cluster::image::ClusterImage;
 use crate::cluster::scene::Scene;
 use crate::error::Result;
 
@@ -44,7 +45,30 @@ pub(crate) trait Runtime: Send + Sync {
     /// Takes everything off `host` that this runtime put there; also when it is half made.
     fn reset(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
 
+    /// Names for the hosts file of `host`, besides the registry's: `(address, name)`.
+    fn hosts_entries(&self, scene: &Scene, host: &Host) -> Vec<(String, String)> {
+        let _ = (scene, host);
+        Vec::new()
+    }
+
+    /// TCP ports that must be free on `host` before it becomes part of the cluster.
+    fn ports(&self, scene: &Scene, host: &Host) -> Vec<u16> {
+        let _ = (scene, host);
+        Vec::new()
+    }
+
+    /// Whether the cluster has a Kubernetes API, in which its state can be kept.
+    fn has_api(&self) -> bool {
+        false
+    }
+
     fn workers_in_parallel(&self) -> bool {
         true
     }
+}
+
+/// Reads files out of images in the controller's store, without unpacking them.
+pub(crate) trait ImageFiles: Send + Sync {
+    /// The file at `path` (relative to the image's root); `None` when there is none.
+    fn read(&self, image: &ClusterImage, path: &str) -> Result<Option<Vec<u8>>>;
 }
