@@ -3,6 +3,7 @@
 //! [`Agent`] is what the floors above know of a host; [`protocol`] is what goes over the wire.
 //! Must not know clusters: paths and environments come with each request.
 
+pub(crate) mod balancer;
 pub(crate) mod protocol;
 
 use crate::error::Result;

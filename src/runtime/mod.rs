@@ -4,6 +4,9 @@
 //! hosts, parallelism, retries and journal belong to pipeline/.
 
 pub(crate) mod action;
+pub(crate) mod k3s;
+pub(crate) mod load_balancer;
+pub(crate) mod script;
 
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
@@ -64,6 +67,18 @@ pub(crate) trait Runtime: Send + Sync {
 
     fn workers_in_parallel(&self) -> bool {
         true
+    }
+}
+
+/// A line that puts a copy of the imgctl binary, which runs the commands of a host, at `target`.
+pub(crate) fn own_binary(target: &str) -> action::Line {
+    action::Line {
+        line: format!(
+            "mkdir -p \"$(dirname {target})\" && \
+             install -m 0755 \"${{IMGCTL_BINARY:-/proc/$PPID/exe}}\" {target}.new && mv -f {target}.new {target}"
+        ),
+        again: true,
+        ..action::Line::default()
     }
 }
 
