@@ -1,0 +1,149 @@
+"""A bed as a whole: up, down, and the warden that takes a bed down when the process that wanted it
+is gone."""
+
+import concurrent.futures
+import contextlib
+import os
+import select
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import groups
+import network
+from failure import Failed
+from machine import Machine
+from network import Network
+from store import STATE, Bed, beds, locked, started
+from template import template
+
+HERE = Path(__file__).resolve().parent
+MOST_HOSTS = 200
+
+
+def machines(bed):
+    """The hosts of a bed."""
+    return [Machine(bed, name) for name in bed.host_names()]
+
+
+def find(bed, host):
+    """The host that is meant by `h2`, `2` or an address."""
+    for machine in machines(bed):
+        if host in (machine.name, machine.name[1:], machine.ip, machine.ip6):
+            return machine
+    known = ", ".join(bed.host_names()) or "none"
+    raise Failed(f"no host {host} in test bed {bed.name} (it has {known})")
+
+
+def existing(name):
+    """The bed of that name, which must be there."""
+    bed = Bed(name)
+    if not bed.known:
+        raise Failed(f"there is no test bed {name} (scripts/testbed --name {name} up 3)")
+    return bed
+
+
+def up(name, count, extra=(), disk=0, owner=None, say=print):
+    """Makes sure that the bed is there and that its hosts h1 to h`count` run."""
+    if not 0 < count <= MOST_HOSTS:
+        raise Failed(f"a test bed has 1 to {MOST_HOSTS} hosts, not {count}")
+    sweep()
+    root = template(extra, say)
+    bed = Bed(name)
+    with locked(name):
+        bed.load()
+        if not bed.known:
+            bed.create(root, list(extra), owner)
+            if owner is not None:
+                _ward(bed)
+        elif extra and list(extra) != bed.known["with"]:
+            had = ",".join(bed.known["with"]) or "nothing"
+            raise Failed(f"test bed {name} is there with {had} extra: down first")
+        Network(bed).up()
+        wanted = [Machine(bed, f"h{number}") for number in range(1, count + 1)]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda machine: _start(machine, disk), wanted))
+            bed.known_hosts.write_text(
+                "".join(line for machine in machines(bed) for line in machine.host_keys())
+            )
+            list(pool.map(Machine.wait, wanted))
+    return bed
+
+
+def _start(machine, disk):
+    if not machine.place.exists():
+        machine.make()
+        if disk:
+            machine.resize(disk)
+    if machine.state() == "stopped":
+        machine.start()
+
+
+def down(name):
+    """Removes everything a bed of this name has, also one that was left half-made. Whether there
+    was anything."""
+    bed = Bed(name)
+    with locked(name):
+        left = groups.of_bed(name)
+        spaces = network.namespaces(name)
+        unfinished = STATE / f".{name}.unfinished"
+        found = bool(left or spaces or bed.place.exists() or unfinished.exists())
+        # The ports first: peers of this bed on this machine notice nothing but silence.
+        bed.load()
+        if bed.known:
+            Network(bed).down()
+        for group in left:
+            if not groups.kill(group):
+                raise Failed(f"processes of {group} do not die: {sorted(groups.members(group))}")
+        for space in network.namespaces(name):
+            network.run("ip", "netns", "del", space, check=False)
+        for group in left:
+            groups.remove(group)
+        for place in (bed.place, unfinished):
+            _remove(place)
+    with contextlib.suppress(OSError):
+        STATE.rmdir()
+    return found
+
+
+def _remove(place):
+    if not place.exists():
+        return
+    try:
+        shutil.rmtree(place)
+    except OSError:
+        # A test may have made files immutable.
+        subprocess.run(["chattr", "-R", "-f", "-i", "-a", str(place)], check=False)
+        shutil.rmtree(place)
+
+
+def sweep():
+    """Takes down the beds whose owners are gone."""
+    for bed in beds():
+        if not bed.owned():
+            down(bed.name)
+
+
+def _ward(bed):
+    subprocess.Popen(
+        [sys.executable, "-B", str(HERE / "warden.py"), bed.name],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def ward(name):
+    """Waits for the end of the bed's owner, then takes the bed down."""
+    bed = Bed(name)
+    group = groups.name(name, "warden")
+    groups.enter(group)
+    owner = bed.known["owner"]
+    with contextlib.suppress(ProcessLookupError):
+        process = os.pidfd_open(owner["pid"])
+        if started(owner["pid"]) == owner["started"]:
+            select.select([process], [], [])
+    groups.leave()
+    down(name)

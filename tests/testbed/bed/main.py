@@ -1,0 +1,294 @@
+"""The command line of scripts/testbed."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+
+import life
+import network
+import template
+from failure import Failed
+from store import PASSWORD, STATE, USERS, beds, locked
+
+TOOLS = "systemd-nspawn debootstrap ip bridge tc nft nsenter unshare ssh ssh-keygen mkfs.ext4 losetup"
+HELP = """
+Real hosts on one machine: each boots systemd and has its own sshd, address, files and name.
+Hosts are called h1, h2 and so on; users are root, ops, deploy and nosudo, password "test".
+
+examples:
+  scripts/testbed up 3                  three hosts (the first time makes their template)
+  scripts/testbed ssh h1
+  scripts/testbed list --json           addresses, key, users, states
+  scripts/testbed cut h2                nothing reaches h2 any more, and nothing leaves it
+  scripts/testbed rate controller 1000  this machine's uplink gets 1 Gbit/s in both directions
+  scripts/testbed down
+
+docs/testbed.md says more.
+"""
+
+
+def arguments():
+    """The parsed command line."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/testbed", epilog=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--name",
+        default=os.environ.get("TESTBED_NAME", "default"),
+        help='which test bed (default: $TESTBED_NAME or "default")',
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    def verb(name, says, *operands):
+        found = verbs.add_parser(name, help=says, description=says)
+        for operand in operands:
+            found.add_argument(operand)
+        return found
+
+    up = verb("up", "start hosts h1 to hN, making what is missing")
+    up.add_argument("count", metavar="N", type=int)
+    up.add_argument("--with", dest="extra", default="", metavar="PACKAGES",
+                    help="comma-separated Debian packages more; containerd brings runc and CNI")
+    up.add_argument("--disk", type=int, default=0, metavar="MB", help="size of each new /var/lib")
+    up.add_argument("--owner", type=int, metavar="PID",
+                    help="take the bed down when this process ends")
+    down = verb("down", "remove the test bed with all that is in it")
+    down.add_argument("--all", action="store_true", help="every test bed")
+    show = verb("list", "show the hosts")
+    show.add_argument("--json", action="store_true")
+    show.add_argument("--all", action="store_true", help="every test bed")
+    ssh = verb("ssh", "log in, or run a command", "host")
+    ssh.add_argument("-l", dest="user", default="root", help="user (default root)")
+    ssh.add_argument("command", nargs=argparse.REMAINDER)
+    run = verb("exec", "run a command without the network: one shell line, or words", "host")
+    run.add_argument("command", nargs=argparse.REMAINDER)
+    for name, says in (("cut", "cut a host off, or two hosts from each other"),
+                       ("heal", "undo cut; without a host, all of them")):
+        found = verb(name, says)
+        found.add_argument("host", nargs="?" if name == "heal" else None)
+        found.add_argument("other", nargs="?")
+    verb("rate", "limit a port in both directions; 0 is no limit", "host", "mbit")
+    verb("kill", "lose a host: all its processes, without a word to its peers", "host")
+    verb("start", "switch a host on", "host")
+    verb("stop", "switch a host off in good order", "host")
+    verb("reboot", "reboot a host and wait for it", "host")
+    verb("disk", "give /var/lib a size in MB; 0 is the machine's disk", "host", "megabytes")
+    verb("template", "make the template and say where it is").add_argument(
+        "--with", dest="extra", default="", metavar="PACKAGES")
+    verb("prune", "remove templates that neither a bed nor this checkout uses")
+    return parser.parse_args()
+
+
+def main():
+    """Does what the command line says; returns the exit code."""
+    chosen = arguments()
+    os.umask(0o022)
+    if os.geteuid() != 0:
+        raise Failed("hosts need namespaces, mounts and devices: run it as root (sudo scripts/testbed …)")
+    if missing := [tool for tool in TOOLS.split() if not shutil.which(tool)]:
+        raise Failed(f"not installed: {', '.join(missing)} (scripts/setup installs them)")
+    return VERBS[chosen.verb](chosen) or 0
+
+
+def say(text):
+    """Tells the person what takes long."""
+    print(f"testbed: {text}", file=sys.stderr, flush=True)
+
+
+def words(text):
+    """The parts of a comma-separated list."""
+    return sorted({word.strip() for word in text.split(",")} - {""})
+
+
+def up(chosen):
+    bed = life.up(chosen.name, chosen.count, words(chosen.extra), chosen.disk, chosen.owner, say)
+    table(bed)
+
+
+def down(chosen):
+    for name in [bed.name for bed in beds()] if chosen.all else [chosen.name]:
+        life.down(name)
+
+
+def describe(bed):
+    """The bed as `list --json` shows it."""
+    settings = bed.settings()
+    return {
+        "name": bed.name,
+        "state_directory": str(bed.place),
+        "network": f"{network.NET}.{bed.subnet}.0/24",
+        "controller": {
+            "ip": network.address(bed.subnet, 1),
+            "ip6": network.address6(bed.subnet, 1),
+            "interface": f"itb{bed.subnet}",
+            "cut": network.CONTROLLER in settings["cut"],
+            "rate_mbit": settings["rate"].get(network.CONTROLLER, 0),
+        },
+        "hosts": [machine.describe() for machine in life.machines(bed)],
+        "apart": settings["apart"],
+        "key": str(bed.key),
+        "known_hosts": str(bed.known_hosts),
+        "users": list(USERS),
+        "password": PASSWORD,
+    }
+
+
+def table(bed):
+    """The bed for people."""
+    shown = describe(bed)
+    print(f"test bed {bed.name}: {shown['network']}, this machine is {shown['controller']['ip']}")
+    for host in shown["hosts"]:
+        notes = [host["state"]]
+        notes += ["cut"] if host["cut"] else []
+        notes += [f"{host['rate_mbit']} Mbit/s"] if host["rate_mbit"] else []
+        print(f"  {host['name']:<5} {host['ip']:<15} {', '.join(notes)}")
+    print(f"  key {shown['key']}; users {', '.join(shown['users'])}, password {PASSWORD}")
+
+
+def show(chosen):
+    found = beds() if chosen.all else [life.existing(chosen.name)]
+    if chosen.json:
+        shown = [describe(bed) for bed in found]
+        print(json.dumps(shown if chosen.all else shown[0], indent=2))
+    else:
+        for bed in found:
+            table(bed)
+
+
+def ssh(chosen):
+    bed = life.existing(chosen.name)
+    machine = life.find(bed, chosen.host)
+    options = ["-i", str(bed.key), "-o", "IdentitiesOnly=yes", "-F", "none"]
+    options += ["-o", f"UserKnownHostsFile={bed.known_hosts}", "-o", "StrictHostKeyChecking=yes"]
+    os.execvp("ssh", ["ssh", *options, f"{chosen.user}@{machine.ip}", *chosen.command])
+
+
+def execute(chosen):
+    machine = life.find(life.existing(chosen.name), chosen.host)
+    command = chosen.command[1:] if chosen.command[:1] == ["--"] else chosen.command
+    line = machine.enter(command or ["bash", "-l"])
+    os.execvp(line[0], line)
+
+
+def port(bed, host):
+    """The name of a host's or the controller's port."""
+    return host if host == network.CONTROLLER else life.find(bed, host).name
+
+
+def shape(chosen, change):
+    """Changes the settings by `change`, then applies them to all ports."""
+    with locked(chosen.name):
+        bed = life.existing(chosen.name)
+        settings = bed.settings()
+        touched = change(bed, settings)
+        bed.set(settings)
+        for name in touched:
+            network.Network(bed).apply(name)
+
+
+def cut(chosen):
+    def change(bed, settings):
+        one = port(bed, chosen.host)
+        if chosen.other:
+            pair = sorted([one, port(bed, chosen.other)])
+            if pair not in settings["apart"]:
+                settings["apart"].append(pair)
+        elif one not in settings["cut"]:
+            settings["cut"].append(one)
+        return [one]
+
+    shape(chosen, change)
+
+
+def heal(chosen):
+    def change(bed, settings):
+        if chosen.host is None:
+            touched = [*settings["cut"], *(one for one, _ in settings["apart"])]
+            settings["cut"], settings["apart"] = [], []
+            return touched
+        one = port(bed, chosen.host)
+        if chosen.other:
+            pair = sorted([one, port(bed, chosen.other)])
+            settings["apart"] = [known for known in settings["apart"] if known != pair]
+        else:
+            settings["cut"] = [known for known in settings["cut"] if known != one]
+            settings["apart"] = [known for known in settings["apart"] if one not in known]
+        return [one]
+
+    shape(chosen, change)
+
+
+def rate(chosen):
+    def change(bed, settings):
+        name = port(bed, chosen.host)
+        settings["rate"].pop(name, None)
+        if whole(chosen.mbit):
+            settings["rate"][name] = whole(chosen.mbit)
+        return [name]
+
+    shape(chosen, change)
+
+
+def whole(text):
+    """A number that is 0 or more."""
+    if not text.isdigit():
+        raise Failed(f"{text!r} is no whole number")
+    return int(text)
+
+
+def one_host(action):
+    """A verb that does one thing to one host, alone."""
+
+    def verb(chosen):
+        with locked(chosen.name):
+            action(life.find(life.existing(chosen.name), chosen.host), chosen)
+
+    return verb
+
+
+def start(machine, _):
+    if machine.state() == "stopped":
+        machine.start()
+    machine.wait()
+
+
+def make_template(chosen):
+    print(template.template(words(chosen.extra), say))
+
+
+def prune(_):
+    used = {bed.template.parent.name for bed in beds()} | {template.recipe([])}
+    for name in template.prune(used):
+        print(f"removed {template.CACHE / name}")
+
+
+VERBS = {
+    "up": up,
+    "down": down,
+    "list": show,
+    "ssh": ssh,
+    "exec": execute,
+    "cut": cut,
+    "heal": heal,
+    "rate": rate,
+    "kill": one_host(lambda machine, _: machine.kill()),
+    "start": one_host(start),
+    "stop": one_host(lambda machine, _: machine.stop()),
+    "reboot": one_host(lambda machine, _: machine.reboot()),
+    "disk": one_host(lambda machine, chosen: machine.resize(whole(chosen.megabytes))),
+    "template": make_template,
+    "prune": prune,
+}
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failed as failure:
+        print(f"scripts/testbed: {failure}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print(f"scripts/testbed: interrupted; `scripts/testbed down` removes what is in {STATE}",
+              file=sys.stderr)
+        sys.exit(130)
