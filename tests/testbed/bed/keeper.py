@@ -6,6 +6,7 @@ asked for a reboot, and notes when it is up. It lives in the host's control grou
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -78,8 +79,10 @@ def boot(machine, notes):
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     channel.bind(str(path))
     threading.Thread(target=notes.listen, args=(channel,), daemon=True).start()
-    (place / "work").mkdir(exist_ok=True)
-    overlay = f"lowerdir={machine.bed.template},upperdir={place}/upper,workdir={place}/work"
+    # What is on the overlay need not survive a crash of this machine; a crash of the host it does.
+    shutil.rmtree(place / "work", ignore_errors=True)
+    (place / "work").mkdir()
+    overlay = f"lowerdir={machine.bed.template},upperdir={place}/upper,workdir={place}/work,volatile"
     varlib = place / "varlib"
     command = ["unshare", "--mount", "bash", "-c", BOOT, "boot"]
     command += [str(place / "root"), overlay, str(place / "disk.img"), str(varlib)]
@@ -90,6 +93,7 @@ def boot(machine, notes):
         "NOTIFY_SOCKET": str(path),
         "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "1",
         "SYSTEMD_NSPAWN_USE_CGNS": "1",
+        "SYSTEMD_NSPAWN_TMPFS_TMP": "0",
     }
     with open(place / "console.log", "wb") as console:
         done = subprocess.run(

@@ -59,8 +59,7 @@ def arguments():
     show = verb("list", "show the hosts")
     show.add_argument("--json", action="store_true")
     show.add_argument("--all", action="store_true", help="every test bed")
-    ssh = verb("ssh", "log in, or run a command", "host")
-    ssh.add_argument("-l", dest="user", default="root", help="user (default root)")
+    ssh = verb("ssh", "log in to HOST or USER@HOST, or run a command there", "host")
     ssh.add_argument("command", nargs=argparse.REMAINDER)
     run = verb("exec", "run a command without the network: one shell line, or words", "host")
     run.add_argument("command", nargs=argparse.REMAINDER)
@@ -159,10 +158,11 @@ def show(chosen):
 
 def ssh(chosen):
     bed = life.existing(chosen.name)
-    machine = life.find(bed, chosen.host)
+    user, _, host = chosen.host.rpartition("@")
+    machine = life.find(bed, host)
     options = ["-i", str(bed.key), "-o", "IdentitiesOnly=yes", "-F", "none"]
     options += ["-o", f"UserKnownHostsFile={bed.known_hosts}", "-o", "StrictHostKeyChecking=yes"]
-    os.execvp("ssh", ["ssh", *options, f"{chosen.user}@{machine.ip}", *chosen.command])
+    os.execvp("ssh", ["ssh", *options, f"{user or 'root'}@{machine.ip}", *chosen.command])
 
 
 def execute(chosen):

@@ -150,8 +150,8 @@ class Network:
             return
         run("ip", "netns", "exec", self.switch, "nft", "-f", "-", text=(
             "table bridge testbed\ndelete table bridge testbed\n"
-            "table bridge testbed { chain forward {\n"
-            f"type filter hook forward priority 0; policy accept;\n{rules}}} }}\n"
+            "table bridge testbed {\nchain forward {\n"
+            f"type filter hook forward priority 0; policy accept;\n{rules}}}\n}}\n"
         ))
 
     def _address(self, namespace, device, number):
