@@ -14,6 +14,7 @@
 
 pub(crate) mod proxy;
 pub(crate) mod registry;
+pub(crate) mod testbed;
 pub(crate) mod tree;
 
 use std::ffi::{OsStr, OsString};

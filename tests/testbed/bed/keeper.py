@@ -37,7 +37,7 @@ def nspawn(machine, varlib):
     words += [f"--hostname={machine.name}", f"--uuid={(machine.place / 'identity').read_text()}"]
     words += [f"--network-namespace-path=/run/netns/{Network(bed).namespace(machine.name)}"]
     # A clock that is set in a host is the machine's.
-    words += ["--capability=all", "--drop-capability=CAP_SYS_TIME"]
+    words += ["--capability=all", "--drop-capability=CAP_SYS_TIME,CAP_SYS_MODULE"]
     words += ["--system-call-filter=@keyring @mount @privileged bpf"]
     words += ["--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=pipe"]
     words += ["--kill-signal=SIGRTMIN+3", f"--bind={varlib}:/var/lib"]

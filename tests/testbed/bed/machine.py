@@ -153,6 +153,9 @@ class Machine:
             raise Failed(f"host {self.name} is {self.state()} (scripts/testbed start {self.name})")
         words = ["bash", "-c", command[0]] if len(command) == 1 else list(command)
         return [
+            # nsenter changes namespaces only: what the host may not do must be said again. Without
+            # this a clock that is set "in the host" is this machine's.
+            "setpriv", "--bounding-set=-sys_time,-sys_module", "--inh-caps=-sys_time,-sys_module",
             "nsenter", "-t", str(pid), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w",
             "env", "-i", "HOME=/root", "LANG=C.UTF-8", f"TERM={os.environ.get('TERM', 'dumb')}",
             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "SHELL=/bin/bash",

@@ -12,7 +12,7 @@ import template
 from failure import Failed
 from store import PASSWORD, STATE, USERS, beds, locked
 
-TOOLS = "systemd-nspawn debootstrap ip bridge tc nft nsenter unshare ssh ssh-keygen mkfs.ext4 losetup"
+TOOLS = "systemd-nspawn debootstrap ip bridge tc nft nsenter setpriv unshare ssh ssh-keygen mkfs.ext4 losetup"
 HELP = """
 Real hosts on one machine: each boots systemd and has its own sshd, address, files and name.
 Hosts are called h1, h2 and so on; users are root, ops, deploy and nosudo, password "test".
