@@ -7,6 +7,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::error::Result;
 
+pub(crate) use crate::host::command::{Output, run};
+
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Who runs the command.
@@ -26,12 +28,33 @@ pub(crate) enum Ended {
     Signal(i32),
 }
 
-/// A running command. Dropping it closes its stdin and stops reading.
+impl Ended {
+    /// Whether it ended with exit code 0.
+    pub(crate) fn is_success(self) -> bool {
+        self == Self::Code(0)
+    }
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+/// A running command. Dropping `input` closes its stdin; dropping the whole of it ends the command
+/// (SIGTERM to its process group over SSH, SIGKILL on the machine we run on).
+///
+/// Both outputs must be read to their ends: the channels of one connection share its flow, so one
+/// that is not read from holds up the others.
 pub(crate) struct Channel {
     pub(crate) input: Box<dyn AsyncWrite + Send + Unpin>,
     pub(crate) output: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) errors: Box<dyn AsyncRead + Send + Unpin>,
-    /// Resolves when the command has ended; an error when the connection was lost before.
+    /// Resolves when the command has ended; an error when the connection was lost before. Output
+    /// may still be on its way, and a process it left behind may hold the outputs open.
     pub(crate) ended: BoxFuture<'static, Result<Ended>>,
 }
 
@@ -45,6 +68,8 @@ pub(crate) trait Transport: Send + Sync {
 
     /// Starts a line of POSIX shell. 8-bit clean, without a terminal; the line must hold no
     /// secrets (it is in the host's process table). A password for sudo is given on stdin before
-    /// the command sees it.
+    /// the command sees it. A connection that was lost is made anew first.
+    ///
+    /// The future may be polled on any runtime; the channel's own work is done by the reactor.
     fn open<'a>(&'a self, line: &'a str, privilege: Privilege) -> BoxFuture<'a, Result<Channel>>;
 }

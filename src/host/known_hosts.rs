@@ -1,0 +1,280 @@
+//! known_hosts files: which keys hosts are known by, and learning new ones.
+//!
+//! Reads what OpenSSH writes: plain and hashed names, `[host]:port`, wildcards and negation,
+//! `@revoked` and `@cert-authority`. Must not know connections.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use russh::keys::{Algorithm, PublicKey};
+
+use crate::error::{Error, IoContext, Result};
+use crate::fs::lock::{Lock, Mode};
+use crate::host::address::{Address, SSH_PORT};
+use crate::host::pattern;
+
+/// Fleets of thousands have a megabyte; more is no known_hosts file.
+const LARGEST_FILE: u64 = 64 << 20;
+
+/// What an entry says about its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Marker {
+    None,
+    /// Signs the keys of hosts.
+    Authority,
+    Revoked,
+}
+
+struct Entry {
+    file: usize,
+    line: usize,
+    marker: Marker,
+    names: String,
+    key: PublicKey,
+}
+
+/// Where an entry stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) file: PathBuf,
+    /// From 1.
+    pub(super) line: usize,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file.display(), self.line)
+    }
+}
+
+/// What the files say about the key of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Known,
+    /// The host is in no file.
+    Unknown,
+    /// The host is known by another key.
+    Changed(Place),
+    Revoked(Place),
+}
+
+/// The entries of some files.
+pub(super) struct KnownHosts {
+    files: Vec<PathBuf>,
+    entries: Vec<Entry>,
+}
+
+/// The name under which known_hosts keeps a host: `name`, or `[name]:port`.
+pub(super) fn name_of(address: &Address) -> String {
+    match address.port {
+        SSH_PORT => address.name.clone(),
+        port => format!("[{}]:{port}", address.name),
+    }
+}
+
+impl KnownHosts {
+    /// Reads the files; one that is not there is empty. Lines that mean nothing are passed over, as
+    /// OpenSSH does.
+    pub(super) fn read(files: &[PathBuf]) -> Result<Self> {
+        let mut entries = Vec::new();
+        for (index, file) in files.iter().enumerate() {
+            let Some(text) = read_text(file)? else {
+                continue;
+            };
+            for (number, line) in text.lines().enumerate() {
+                if let Some((marker, names, key)) = parse_line(line) {
+                    entries.push(Entry {
+                        file: index,
+                        line: number + 1,
+                        marker,
+                        names: names.to_owned(),
+                        key,
+                    });
+                }
+            }
+        }
+        Ok(Self {
+            files: files.to_vec(),
+            entries,
+        })
+    }
+
+    fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Entry> {
+        self.entries
+            .iter()
+            .filter(move |entry| matches(&entry.names, name))
+    }
+
+    fn place(&self, entry: &Entry) -> Place {
+        Place {
+            file: self.files.get(entry.file).cloned().unwrap_or_default(),
+            line: entry.line,
+        }
+    }
+
+    /// What is to be thought of `key`, which the host `name` has shown.
+    pub(super) fn check(&self, name: &str, key: &PublicKey) -> Verdict {
+        if let Some(place) = self.revoked(key) {
+            return Verdict::Revoked(place);
+        }
+        let mut verdict = Verdict::Unknown;
+        for entry in self.of(name).filter(|entry| entry.marker == Marker::None) {
+            if entry.key.key_data() == key.key_data() {
+                return Verdict::Known;
+            }
+            // Of several entries the one of the same type tells most.
+            if verdict == Verdict::Unknown || entry.key.algorithm() == key.algorithm() {
+                verdict = Verdict::Changed(self.place(entry));
+            }
+        }
+        verdict
+    }
+
+    /// Where a key is revoked, for whichever host.
+    pub(super) fn revoked(&self, key: &PublicKey) -> Option<Place> {
+        self.entries
+            .iter()
+            .find(|entry| entry.marker == Marker::Revoked && entry.key.key_data() == key.key_data())
+            .map(|entry| self.place(entry))
+    }
+
+    /// The types of the keys by which a host is known: those are asked for first, so that a host
+    /// with several keys does not seem to have changed.
+    pub(super) fn algorithms(&self, name: &str) -> Vec<Algorithm> {
+        self.of(name)
+            .filter(|entry| entry.marker == Marker::None)
+            .map(|entry| entry.key.algorithm())
+            .collect()
+    }
+
+    /// The keys whose signature makes the key of this host a known one.
+    pub(super) fn authorities(&self, name: &str) -> Vec<&PublicKey> {
+        self.entries
+            .iter()
+            .filter(|entry| entry.marker == Marker::Authority && matches(&entry.names, name))
+            .map(|entry| &entry.key)
+            .collect()
+    }
+}
+
+/// Adds the key of a new host to `file`. Returns what another process has learnt in the meantime:
+/// [`Verdict::Unknown`] means that the key was added.
+pub(super) fn learn(files: &[PathBuf], name: &str, key: &PublicKey) -> Result<Verdict> {
+    let Some(file) = files.first() else {
+        return Ok(Verdict::Unknown);
+    };
+    let directory = file.parent().filter(|path| !path.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    if !directory.exists() {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .path("create the directory", directory)?;
+    }
+    // The way to say that nothing is to be learnt.
+    if file
+        .metadata()
+        .is_ok_and(|data| data.file_type().is_char_device())
+    {
+        return Ok(Verdict::Unknown);
+    }
+    let _lock = Lock::of_directory(directory, Mode::Exclusive)?;
+    let verdict = KnownHosts::read(files)?.check(name, key);
+    if verdict != Verdict::Unknown {
+        return Ok(verdict);
+    }
+    let key = key
+        .to_openssh()
+        .map_err(|error| Error::failed("cannot write the key of a host").caused_by(error))?;
+    // Without a comment.
+    let key: Vec<&str> = key.split_whitespace().take(2).collect();
+    let mut file_ = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(file)
+        .path("open", file)?;
+    let break_first = ends_within_a_line(&mut file_).path("read", file)?;
+    let line = format!(
+        "{}{name} {}\n",
+        if break_first { "\n" } else { "" },
+        key.join(" ")
+    );
+    file_.write_all(line.as_bytes()).path("write", file)?;
+    file_.sync_all().path("sync", file)?;
+    Ok(Verdict::Unknown)
+}
+
+fn ends_within_a_line(file: &mut File) -> std::io::Result<bool> {
+    if file.metadata()?.len() == 0 {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last != *b"\n")
+}
+
+fn read_text(path: &Path) -> Result<Option<String>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io(format!("cannot open {}", path.display()), error)),
+    };
+    let mut bytes = Vec::new();
+    file.take(LARGEST_FILE + 1)
+        .read_to_end(&mut bytes)
+        .path("read", path)?;
+    if bytes.len() as u64 > LARGEST_FILE {
+        return Err(Error::bad_content(format!(
+            "{} is too large for a file of known hosts",
+            path.display()
+        )));
+    }
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// Marker, names and key of a line; `None` for comments and what means nothing.
+fn parse_line(line: &str) -> Option<(Marker, &str, PublicKey)> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return None;
+    }
+    let mut words = line.split_ascii_whitespace();
+    let mut names = words.next()?;
+    let mut marker = Marker::None;
+    if names.starts_with('@') {
+        marker = match names {
+            "@cert-authority" => Marker::Authority,
+            "@revoked" => Marker::Revoked,
+            _ => return None,
+        };
+        names = words.next()?;
+    }
+    let (kind, data) = (words.next()?, words.next()?);
+    let key = PublicKey::from_openssh(&format!("{kind} {data}")).ok()?;
+    Some((marker, names, key))
+}
+
+/// Whether the names of an entry, plain or hashed, are of the host `name`.
+fn matches(names: &str, name: &str) -> bool {
+    match names.strip_prefix("|1|") {
+        Some(hashed) => matches_hashed(hashed, name).unwrap_or(false),
+        None => pattern::matches_list(names.split(','), name),
+    }
+}
+
+fn matches_hashed(hashed: &str, name: &str) -> Option<bool> {
+    let (salt, hash) = hashed.split_once('|')?;
+    let (salt, hash) = (STANDARD.decode(salt).ok()?, STANDARD.decode(hash).ok()?);
+    let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &salt);
+    let name = name.to_ascii_lowercase();
+    Some(hmac::verify(&key, name.as_bytes(), &hash).is_ok())
+}

@@ -1,0 +1,55 @@
+//! The one tokio runtime of everything that talks to hosts. Must not know what runs on it.
+//!
+//! Callers are ordinary threads: they hand a future to [`block_on`] and wait. Two workers are
+//! enough for a thousand connections; encryption is what they do most.
+
+use std::future::Future;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::error::{Error, IoContext, Result};
+
+static REACTOR: OnceLock<Runtime> = OnceLock::new();
+static MAKING: Mutex<()> = Mutex::new(());
+
+/// The runtime, made when first asked for.
+pub(crate) fn reactor() -> Result<&'static Runtime> {
+    if let Some(runtime) = REACTOR.get() {
+        return Ok(runtime);
+    }
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(runtime) = REACTOR.get() {
+        return Ok(runtime);
+    }
+    let made = Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("hosts")
+        .enable_all()
+        .build()
+        .doing(|| "cannot start the threads that talk to hosts".to_owned())?;
+    Ok(REACTOR.get_or_init(|| made))
+}
+
+/// Runs a future to its end on the reactor. For ordinary threads only: inside the reactor it would
+/// wait for itself, so it refuses there.
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    if tokio::runtime::Handle::try_current().is_ok() {
+        return Err(Error::failed(
+            "a blocking call was made inside the reactor: this is a defect of imgctl",
+        ));
+    }
+    reactor()?.block_on(future)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blocking_call_inside_is_refused_and_not_a_panic() {
+        let inner = block_on(async { Ok(block_on(async { Ok(1) })) }).unwrap();
+        assert!(inner.is_err());
+        assert_eq!(block_on(async { Ok(2) }).unwrap(), 2);
+    }
+}

@@ -1,0 +1,67 @@
+//! Where the name of a host leads: `/etc/hosts`, then the name servers of `/etc/resolv.conf`,
+//! without the C library's NSS. Must not know SSH.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{LookupIpStrategy, ResolverConfig};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+
+use crate::error::{Error, Kind, Result};
+
+static RESOLVER: OnceLock<TokioResolver> = OnceLock::new();
+
+/// The socket addresses of `name`, in the order in which to try them; never empty.
+pub(super) async fn resolve(name: &str, port: u16, patience: Duration) -> Result<Vec<SocketAddr>> {
+    if let Ok(address) = name.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let failed = || {
+        Error::new(Kind::Network, format!("cannot find the address of {name}")).hint(
+            "use its IP address, or add the name to /etc/hosts or the name servers of this machine",
+        )
+    };
+    let found = tokio::time::timeout(patience, resolver()?.lookup_ip(name))
+        .await
+        .map_err(|_| failed().caused_by("the name servers do not answer"))?
+        .map_err(|error| failed().caused_by(error))?;
+    let found: Vec<SocketAddr> = found.iter().map(|ip| SocketAddr::new(ip, port)).collect();
+    if found.is_empty() {
+        return Err(failed());
+    }
+    Ok(found)
+}
+
+fn resolver() -> Result<&'static TokioResolver> {
+    if let Some(resolver) = RESOLVER.get() {
+        return Ok(resolver);
+    }
+    let mut builder = TokioResolver::builder_tokio().unwrap_or_else(|error| {
+        // Nobody else's servers are asked: then only /etc/hosts is left.
+        tracing::debug!("there is no name server: {error}");
+        let provider = TokioRuntimeProvider::default();
+        TokioResolver::builder_with_config(ResolverConfig::default(), provider)
+    });
+    builder.options_mut().ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
+    let made = builder
+        .build()
+        .map_err(|error| Error::failed("cannot set up the look-up of names").caused_by(error))?;
+    Ok(RESOLVER.get_or_init(|| made))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::reactor::block_on;
+
+    #[test]
+    fn addresses_need_no_server_and_etc_hosts_counts() {
+        let patience = Duration::from_secs(10);
+        let v6 = block_on(resolve("fe80::1", 22, patience)).unwrap();
+        assert_eq!(v6[0].to_string(), "[fe80::1]:22");
+        let local = block_on(resolve("localhost", 2222, patience)).unwrap();
+        assert!(local.iter().all(|address| address.ip().is_loopback()));
+    }
+}

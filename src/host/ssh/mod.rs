@@ -1,0 +1,228 @@
+//! Hosts over SSH: one connection for everything, made when it is needed and again when it was
+//! lost. Must not know which hosts there are.
+
+mod auth;
+mod channel;
+mod client;
+mod dial;
+mod keys;
+mod session;
+mod target;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::OnceCell;
+
+use crate::error::{Error, Kind, Result};
+use crate::host::address::Address;
+use crate::host::quote::quote;
+use crate::host::reactor;
+use crate::host::sudo::Sudo;
+use crate::host::transport::{BoxFuture, Channel, Privilege, Transport};
+
+use channel::connection_lost;
+use session::{Counted, NoChannel, Session};
+
+pub(super) use keys::KeyCache;
+pub(super) use target::{Hop, Target, configured, parse_jump};
+
+/// Connections to one host. OpenSSH takes 10 commands on each unless told otherwise; more of them
+/// need more connections.
+const MOST_SESSIONS: usize = 16;
+
+/// A live connection opens a channel at once; a dead one may not be known to be dead yet.
+const CHANNEL_PATIENCE: Duration = Duration::from_secs(30);
+
+/// One host reached over SSH.
+pub(super) struct Ssh {
+    target: Target,
+    via: Option<Arc<Self>>,
+    keys: Arc<KeyCache>,
+    sessions: Mutex<Vec<Arc<Session>>>,
+    /// Held while a connection is made, so that many callers make one.
+    dialling: tokio::sync::Mutex<()>,
+    sudo: Sudo,
+    is_root: OnceCell<bool>,
+}
+
+impl Ssh {
+    pub(super) fn new(target: Target, via: Option<Arc<Self>>, keys: Arc<KeyCache>) -> Arc<Self> {
+        let login = &target.login;
+        let password = login.sudo_password.clone().or(login.password.clone());
+        Arc::new(Self {
+            sudo: Sudo::new(target.label.clone(), target.user.clone(), password),
+            target,
+            via,
+            keys,
+            sessions: Mutex::default(),
+            dialling: tokio::sync::Mutex::default(),
+            is_root: OnceCell::new(),
+        })
+    }
+
+    pub(super) fn label_of(&self) -> &str {
+        &self.target.label
+    }
+
+    /// Connects and logs in, unless that was done.
+    pub(super) async fn ensure(self: &Arc<Self>) -> Result<()> {
+        let ssh = Arc::clone(self);
+        on_reactor(async move { ssh.session_beside(&[]).await.map(drop) }).await
+    }
+
+    /// The connections that are alive; the others are forgotten.
+    fn alive(&self) -> Vec<Arc<Session>> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|session| session.is_alive());
+        sessions.clone()
+    }
+
+    /// A connection that is none of `tried`: one that others have made, or a new one.
+    async fn session_beside(&self, tried: &[Arc<Session>]) -> Result<Arc<Session>> {
+        let _dialling = self.dialling.lock().await;
+        let alive = self.alive();
+        let is_tried = |session: &Arc<Session>| tried.iter().any(|old| Arc::ptr_eq(old, session));
+        if let Some(session) = alive.iter().find(|session| !is_tried(session)) {
+            return Ok(Arc::clone(session));
+        }
+        if alive.len() >= MOST_SESSIONS {
+            return Err(Error::new(
+                Kind::Busy,
+                format!(
+                    "{} takes no more commands at once: {} connections are full",
+                    self.target.label,
+                    alive.len()
+                ),
+            )
+            .hint("raise MaxSessions in /etc/ssh/sshd_config on the host"));
+        }
+        let dialled = dial::dial(&self.target, self.via.as_ref(), &self.keys).await?;
+        let session = Session::new(dialled, self.via.clone());
+        self.sessions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// A channel for a command, on whichever connection has room.
+    async fn channel(&self) -> Result<(russh::Channel<russh::client::Msg>, Counted)> {
+        let mut tried = Vec::new();
+        let mut lost_before = false;
+        loop {
+            let untried =
+                |session: &Arc<Session>| !tried.iter().any(|old| Arc::ptr_eq(old, session));
+            let session = match self.alive().into_iter().find(untried) {
+                Some(session) => session,
+                None => self.session_beside(&tried).await?,
+            };
+            let opened = tokio::time::timeout(CHANNEL_PATIENCE, session.channel()).await;
+            match opened {
+                Ok(Ok(channel)) => return Ok(channel),
+                Ok(Err(NoChannel::Full)) => {}
+                Ok(Err(NoChannel::Lost(why))) => {
+                    session.give_up();
+                    // A second loss in a row is no coincidence.
+                    if std::mem::replace(&mut lost_before, true) {
+                        return Err(connection_lost(&self.target.label, &why));
+                    }
+                }
+                Err(_) => {
+                    session.give_up();
+                    let why = format!("no answer within {} s", CHANNEL_PATIENCE.as_secs());
+                    return Err(connection_lost(&self.target.label, &why));
+                }
+            }
+            tried.push(session);
+        }
+    }
+
+    /// A connection from this host to another one.
+    fn tunnel<'a>(
+        self: &'a Arc<Self>,
+        to: &'a Address,
+    ) -> BoxFuture<'a, Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>>> {
+        Box::pin(async move {
+            let alive = self.alive().into_iter().next();
+            let session = match alive {
+                Some(session) => session,
+                None => self.session_beside(&[]).await?,
+            };
+            let opened = session.forward(&to.name, to.port);
+            let opened = tokio::time::timeout(CHANNEL_PATIENCE, opened).await;
+            match opened {
+                Ok(Ok(channel)) => Ok(channel.into_stream()),
+                Ok(Err(russh::Error::ChannelOpenFailure(reason))) => Err(Error::new(
+                    Kind::Network,
+                    format!("{} does not connect us to {to}", self.target.label),
+                )
+                .caused_by(format!("{reason:?}"))
+                .hint("see that the host is up, and that AllowTcpForwarding is not `no` on the jump host")),
+                Ok(Err(error)) => Err(connection_lost(&self.target.label, &error.to_string())),
+                Err(_) => Err(connection_lost(&self.target.label, "it does not answer")),
+            }
+        })
+    }
+
+    async fn exec(&self, line: &str) -> Result<Channel> {
+        let (channel, counted) = self.channel().await?;
+        // Whatever the user's login shell is.
+        let command = format!("exec /bin/sh -c {}", quote(line));
+        channel::start(&self.target.label, channel, counted, command).await
+    }
+
+    async fn open(&self, line: &str, privilege: Privilege) -> Result<Channel> {
+        if privilege == Privilege::User || self.is_root().await? {
+            return self.exec(line).await;
+        }
+        self.sudo.check()?;
+        let channel = self.exec(&self.sudo.wrap(line)).await?;
+        self.sudo.pass(channel).await
+    }
+
+    /// Whether who logs in is root, by whichever name.
+    async fn is_root(&self) -> Result<bool> {
+        if self.target.user == "root" {
+            return Ok(true);
+        }
+        let ask = || async {
+            let mut channel = self.exec("id -u").await?;
+            let mut said = Vec::new();
+            let mut output = (&mut channel.output).take(64);
+            // What cannot be read is not root, and sudo will tell.
+            let _ = output.read_to_end(&mut said).await;
+            Ok::<_, Error>(said.trim_ascii() == b"0")
+        };
+        self.is_root.get_or_try_init(ask).await.copied()
+    }
+}
+
+/// Does the work on the reactor, whoever waits for it.
+async fn on_reactor<T: Send + 'static>(
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let task = reactor::reactor()?.spawn(work);
+    task.await
+        .map_err(|error| Error::failed("a connection ended unexpectedly").caused_by(error))?
+}
+
+/// [`Ssh`] as a way to run commands.
+pub(super) struct SshTransport(pub(super) Arc<Ssh>);
+
+impl Transport for SshTransport {
+    fn label(&self) -> &str {
+        self.0.label_of()
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    fn open<'a>(&'a self, line: &'a str, privilege: Privilege) -> BoxFuture<'a, Result<Channel>> {
+        let (ssh, line) = (Arc::clone(&self.0), line.to_owned());
+        Box::pin(on_reactor(async move { ssh.open(&line, privilege).await }))
+    }
+}

@@ -1,0 +1,167 @@
+//! A real sshd on the loopback for tests, with keys and files of its own.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+use crate::host::address::Address;
+use crate::host::connect::Connections;
+use crate::host::login::{HostKeys, Login, Settings};
+use crate::host::transport::Transport;
+
+/// An sshd that ends with the value, and a directory of its own.
+pub(super) struct Sshd {
+    pub(super) port: u16,
+    pub(super) directory: tempfile::TempDir,
+    process: Child,
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs a tool that must succeed.
+pub(super) fn tool(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Makes a key pair.
+pub(super) fn keygen(path: &Path, kind: &[&str], passphrase: &str) {
+    let file = path.to_str().unwrap();
+    let mut arguments = vec!["-q", "-f", file, "-N", passphrase, "-C", "test"];
+    arguments.extend(kind);
+    tool("ssh-keygen", &arguments);
+}
+
+impl Sshd {
+    /// With an ed25519 host key, one user key `id` that is let in, and more lines of sshd_config.
+    pub(super) fn start(lines: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let path = |name: &str| directory.path().join(name);
+        keygen(&path("host"), &["-t", "ed25519"], "");
+        keygen(&path("id"), &["-t", "ed25519"], "");
+        std::fs::copy(path("id.pub"), path("authorized")).unwrap();
+        // Some sshds want it.
+        let _ = std::fs::create_dir("/run/sshd");
+        let port = free_port();
+        let penalties = if knows_penalties() {
+            "PerSourcePenalties no"
+        } else {
+            ""
+        };
+        let config = format!(
+            "ListenAddress 127.0.0.1\nPort {port}\nHostKey {d}/host\nAuthorizedKeysFile {d}/authorized\n\
+             StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\nPasswordAuthentication no\n\
+             KbdInteractiveAuthentication no\nMaxStartups 200\nLogLevel VERBOSE\n{penalties}\n{lines}\n",
+            d = directory.path().display()
+        );
+        std::fs::write(path("config"), config).unwrap();
+        let log = std::fs::File::create(path("log")).unwrap();
+        let process = Command::new("/usr/sbin/sshd")
+            .args(["-D", "-e", "-f"])
+            .arg(path("config"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let sshd = Self {
+            port,
+            directory,
+            process,
+        };
+        assert!(sshd.is_up(), "sshd: {}", sshd.log());
+        sshd
+    }
+
+    fn is_up(&self) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
+            if self.log().contains("Server listening") {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
+    pub(super) fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(super) fn address(&self) -> Address {
+        Address {
+            name: "127.0.0.1".to_owned(),
+            port: self.port,
+        }
+    }
+
+    /// Settings that touch nothing outside the directory.
+    pub(super) fn settings(&self) -> Settings {
+        Settings {
+            host_keys: HostKeys::TrustOnFirstUse,
+            known_hosts: vec![self.path("ssh/known_hosts")],
+            config_files: vec![self.path("ssh/config")],
+            agent_socket: None,
+            home: Some(self.directory.path().to_owned()),
+            local_user: None,
+            connect_timeout: Duration::from_secs(10),
+            retries: 2,
+        }
+    }
+
+    /// With the key that is let in.
+    pub(super) fn login(&self) -> Login {
+        Login {
+            keys: vec![self.path("id")],
+            ..Login::default()
+        }
+    }
+
+    pub(super) fn connect_with(
+        &self,
+        login: &Login,
+        settings: Settings,
+    ) -> Result<Arc<dyn Transport>> {
+        Connections::new(settings)?.connect(&self.address(), login, false)
+    }
+
+    pub(super) fn connect(&self) -> Arc<dyn Transport> {
+        self.connect_with(&self.login(), self.settings()).unwrap()
+    }
+}
+
+fn free_port() -> u16 {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap().port()
+}
+
+/// Whether this sshd punishes addresses (9.8 and later).
+fn knows_penalties() -> bool {
+    let output = Command::new("/usr/sbin/sshd").arg("-V").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let version = text.split("OpenSSH_").nth(1).unwrap_or("0");
+    let major = version.split('.').next().and_then(|text| text.parse().ok());
+    major.unwrap_or(0) >= 10 || version.starts_with("9.8") || version.starts_with("9.9")
+}

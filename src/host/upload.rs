@@ -1,0 +1,153 @@
+//! Bringing a file to a host by streaming it into a command. Must not know what the file is.
+
+use std::io::Read;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::error::{Context, Error, IoContext, Kind, Result};
+use crate::host::command::Output;
+use crate::host::quote::quote;
+use crate::host::reactor;
+use crate::host::transport::{Ended, Privilege, Transport};
+
+/// A host that takes nothing for so long is gone.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PIECE: usize = 256 << 10;
+
+/// Writes `size` bytes of `reader` to `path` on the host, with `mode`: into a file beside it, which
+/// takes its place when all bytes have arrived and are on disk. Missing directories are made.
+pub(crate) fn upload(
+    transport: &dyn Transport,
+    path: &str,
+    mode: u32,
+    reader: &mut (dyn Read + Send),
+    size: u64,
+) -> Result<()> {
+    let line = script(path, mode, size);
+    let output = stream(transport, &line, Privilege::Root, reader, size)
+        .context(|| format!("cannot write {path} on {}", transport.label()))?;
+    output.success(transport.label(), &format!("write {path}"))?;
+    Ok(())
+}
+
+fn script(path: &str, mode: u32, size: u64) -> String {
+    let path = match path.starts_with('-') {
+        true => format!("./{path}"),
+        false => path.to_owned(),
+    };
+    let path = quote(&path);
+    format!(
+        "set -eu; umask 077; p={path}; d=$(dirname \"$p\"); [ -d \"$d\" ] || (umask 022; mkdir -p \"$d\"); \
+         t=$(mktemp \"$p.XXXXXX\"); trap 'rm -f \"$t\"' EXIT; cat > \"$t\"; \
+         n=$(wc -c < \"$t\"); [ \"$n\" -eq {size} ] || {{ echo \"got $n bytes of {size}\" >&2; exit 65; }}; \
+         chmod {:04o} \"$t\"; sync \"$t\" 2>/dev/null || sync; mv -fT \"$t\" \"$p\" 2>/dev/null || mv -f \"$t\" \"$p\"; trap - EXIT",
+        mode & 0o7777
+    )
+}
+
+/// Runs `line` with exactly `size` bytes of `reader` on its stdin. At most 64 KiB of its outputs
+/// are kept. A reader that is cut short leaves the command with too few bytes and is an error.
+pub(crate) fn stream(
+    transport: &dyn Transport,
+    line: &str,
+    privilege: Privilege,
+    reader: &mut (dyn Read + Send),
+    size: u64,
+) -> Result<Output> {
+    feed(transport, line, privilege, reader, Some(size))
+}
+
+/// The same for a reader whose length is not known: it goes to its end.
+pub(crate) fn stream_all(
+    transport: &dyn Transport,
+    line: &str,
+    privilege: Privilege,
+    reader: &mut (dyn Read + Send),
+) -> Result<Output> {
+    feed(transport, line, privilege, reader, None)
+}
+
+fn feed(
+    transport: &dyn Transport,
+    line: &str,
+    privilege: Privilege,
+    reader: &mut (dyn Read + Send),
+    size: Option<u64>,
+) -> Result<Output> {
+    const LIMIT: u64 = 64 << 10;
+    let channel = reactor::block_on(transport.open(line, privilege))?;
+    let mut input = channel.input;
+    let (mut output, mut errors) = (channel.output, channel.errors);
+    let runtime = reactor::reactor()?;
+    let outputs = runtime.spawn(async move {
+        let keep = |mut from: Box<dyn tokio::io::AsyncRead + Send + Unpin>| async move {
+            let mut kept = Vec::new();
+            (&mut from).take(LIMIT).read_to_end(&mut kept).await?;
+            tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
+            Ok::<_, std::io::Error>(kept)
+        };
+        tokio::join!(
+            async { keep(std::mem::replace(&mut output, Box::new(tokio::io::empty()))).await },
+            async { keep(std::mem::replace(&mut errors, Box::new(tokio::io::empty()))).await }
+        )
+    });
+    let mut buffer = vec![0; PIECE];
+    let mut left = size.unwrap_or(u64::MAX);
+    let mut read_error = None;
+    // Reading may block (a disk), so it is done here and not on the reactor.
+    while left > 0 {
+        let want = buffer
+            .len()
+            .min(usize::try_from(left).unwrap_or(usize::MAX));
+        let count = match reader.read(&mut buffer[..want]) {
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                read_error = Some(Error::io("cannot read what is to be sent", error));
+                break;
+            }
+        };
+        if count == 0 {
+            if size.is_some() {
+                read_error = Some(Error::bad_content(format!(
+                    "what is to be sent ended {left} bytes too early"
+                )));
+            }
+            break;
+        }
+        left -= count as u64;
+        let sent = reactor::block_on(async {
+            let write = input.write_all(&buffer[..count]);
+            match tokio::time::timeout(PATIENCE, write).await {
+                // The command has ended or the connection is gone: its end tells which.
+                Ok(sent) => Ok(sent.is_ok()),
+                Err(_) => Err(Error::new(
+                    Kind::Network,
+                    format!("{} takes no more bytes", transport.label()),
+                )),
+            }
+        })?;
+        if !sent {
+            break;
+        }
+    }
+    if let Some(error) = read_error {
+        // Dropping the channel ends the command before it can take half a file for a whole one.
+        return Err(error);
+    }
+    reactor::block_on(async {
+        let _ = input.shutdown().await;
+        drop(input);
+        let ended: Ended = channel.ended.await?;
+        let (stdout, stderr) = outputs
+            .await
+            .map_err(|error| Error::failed("reading an output ended").caused_by(error))?;
+        Ok(Output {
+            ended,
+            stdout: stdout.doing(|| "cannot read the output of a command".to_owned())?,
+            stderr: stderr.doing(|| "cannot read the output of a command".to_owned())?,
+            truncated: false,
+        })
+    })
+}
