@@ -19,6 +19,8 @@ use crate::store::blobs::{self, WriteBack};
 
 /// Ends the name of such a file.
 const PARTIAL: &str = "partial";
+/// Bytes that are read at once to be hashed.
+const HASHED_AT_ONCE: usize = 1 << 20;
 /// One that has not been written to for so long is swept.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
@@ -150,6 +152,40 @@ impl Partial {
     /// Whether the last thing that happened was a failure of where the rest comes from.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
+    }
+
+    /// Hashes what is here.
+    pub(crate) fn hash_here(&self, hasher: &mut Hasher) -> Result<()> {
+        let mut buffer = vec![0; HASHED_AT_ONCE];
+        let mut position = 0;
+        while position < self.length {
+            let left = usize::try_from(self.length - position).unwrap_or(usize::MAX);
+            let wanted = left.min(HASHED_AT_ONCE);
+            let part = buffer.get_mut(..wanted).unwrap_or_default();
+            self.file
+                .read_exact_at(part, position)
+                .path("read", &self.path)?;
+            hasher.update(part);
+            position += wanted as u64;
+        }
+        Ok(())
+    }
+
+    /// Adds bytes at the end; more than the blob has are refused.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let length = self.length + bytes.len() as u64;
+        if length > self.size {
+            return Err(Error::bad_content(format!(
+                "blob {} has more bytes than the {} its descriptor says",
+                self.digest, self.size
+            )));
+        }
+        self.file
+            .write_all_at(bytes, self.length)
+            .path("write", &self.path)?;
+        self.length = length;
+        self.write_back.wrote(&self.file, length);
+        Ok(())
     }
 
     /// Forgets what is here.

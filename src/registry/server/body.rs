@@ -30,7 +30,7 @@ pub(super) enum Content {
 }
 
 /// A [`Content`] on its way, with what must live until it has been sent.
-pub(super) struct Body {
+pub(crate) struct Body {
     content: Content,
     /// Counts as a request in progress until it is dropped.
     _held: Option<Box<dyn Send + Sync>>,

@@ -44,7 +44,10 @@ pub(super) async fn answer(
     let mut failure = None;
     let mut reply = outcome.unwrap_or_else(|refusal| {
         failure = refusal.cause.as_ref().map(ToString::to_string);
-        refusal.reply()
+        match shared.candid {
+            true => refusal.candid().reply(),
+            false => refusal.reply(),
+        }
     });
     set(&mut reply, API_VERSION, "registry/2.0");
     if let Some(failure) = &failure {

@@ -73,7 +73,8 @@ impl Server {
         outcome
     }
 
-    async fn serve(self, stop: impl Future<Output = ()>) -> Result<()> {
+    /// The same on the runtime of the caller.
+    pub(crate) async fn serve(self, stop: impl Future<Output = ()>) -> Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)
             .doing(|| "cannot set up the socket".to_owned())?;
         let (stopping, is_stopping) = watch::channel(false);

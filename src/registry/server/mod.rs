@@ -18,6 +18,7 @@ mod pull;
 mod push;
 mod reply;
 mod routes;
+mod service;
 mod sessions;
 #[cfg(test)]
 mod tests;
@@ -37,9 +38,11 @@ use reply::Refusal;
 use sessions::Sessions;
 
 pub(crate) use auth::{hash_password, set_password};
+pub(crate) use body::Body;
 pub(crate) use layout_backend::LayoutBackend;
 pub(crate) use listen::{Server, signalled};
 pub(crate) use proxy::{ProxyBackend, Upstream};
+pub(crate) use service::Service;
 
 /// How a registry is served.
 #[derive(Clone, Default)]
@@ -60,6 +63,8 @@ pub(crate) struct ServeOptions {
     /// Whether manifests are taken whose blobs are not here.
     pub(crate) sparse: bool,
     pub(crate) limits: Limits,
+    /// Whether clients are told in full why we failed: they may see the paths of this machine.
+    pub(crate) candid: bool,
     /// Told of every request.
     pub(crate) log: Option<Arc<AccessLog>>,
 }
@@ -123,6 +128,7 @@ struct Shared {
     read_only: bool,
     deletion: bool,
     sparse: bool,
+    candid: bool,
     log: Option<Arc<AccessLog>>,
 }
 
@@ -137,6 +143,7 @@ impl Shared {
             read_only: options.read_only,
             deletion: options.deletion,
             sparse: options.sparse,
+            candid: options.candid,
             log: options.log.clone(),
         })
     }

@@ -50,6 +50,14 @@ impl Refusal {
         self
     }
 
+    /// The same with the whole reason in place of the few words.
+    pub(super) fn candid(mut self) -> Self {
+        if let Some(cause) = &self.cause {
+            self.message = cause.to_string();
+        }
+        self
+    }
+
     /// The response that says so.
     pub(super) fn reply(self) -> Reply {
         let error = json!({"code": self.code, "message": self.message, "detail": Value::Null});

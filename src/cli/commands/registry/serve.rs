@@ -223,6 +223,7 @@ fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
         deletion: args.delete,
         sparse: args.sparse,
         limits: Limits::default(),
+        candid: false,
         log: is_logged.then(|| {
             let log = move |access: &Access| log(access, format);
             Arc::new(log) as Arc<AccessLog>
