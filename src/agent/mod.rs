@@ -4,7 +4,19 @@
 //! Must not know clusters: paths and environments come with each request.
 
 pub(crate) mod balancer;
+mod blobs;
+mod facts;
+mod fetch;
+mod files;
+mod hosts_file;
+pub(crate) mod install;
+mod network;
+mod offers;
 pub(crate) mod protocol;
+pub(crate) mod remote;
+mod removal;
+pub(crate) mod server;
+mod wire;
 
 use crate::error::Result;
 use crate::image::{Descriptor, Digest};

@@ -172,6 +172,7 @@ pub(crate) struct Outcome {
 pub(crate) struct FileToWrite {
     pub(crate) path: String,
     pub(crate) mode: u32,
+    #[serde(with = "crate::agent::wire::base64_bytes")]
     pub(crate) content: Vec<u8>,
 }
 

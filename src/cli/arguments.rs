@@ -4,10 +4,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
 use crate::cli::commands::{
-    annotate, attach, build, bundle, cat, completion, copy, create, df, diff, export, help_all,
-    history, images, inspect, key, load, login, logout, ls, man, manifest, merge, mount, mounts,
-    prune, pull, push, rebase, registry, rmi, save, sbom, scrub, sign, tag, tags, tree, umount,
-    verify, version,
+    agent, annotate, attach, build, bundle, cat, completion, copy, create, df, diff, export,
+    help_all, history, images, inspect, key, load, login, logout, ls, man, manifest, merge, mount,
+    mounts, prune, pull, push, rebase, registry, rmi, save, sbom, scrub, sign, tag, tags, tree,
+    umount, verify, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -74,6 +74,8 @@ pub(crate) enum Verb {
     Df(df::DfArgs),
     Scrub(scrub::ScrubArgs),
     Registry(registry::RegistryCommand),
+    #[command(hide = true)]
+    Agent(agent::AgentArgs),
     Version(version::VersionArgs),
     Completion(completion::CompletionArgs),
     Man(man::ManArgs),
@@ -123,6 +125,7 @@ impl Verb {
             Self::Df(args) => df::run(&args, context),
             Self::Scrub(args) => scrub::run(&args, context),
             Self::Registry(args) => registry::run(&args, context),
+            Self::Agent(args) => agent::run(&args, context),
             Self::Version(args) => version::run(&args, context),
             Self::Completion(args) => completion::run(&args, context),
             Self::Man(args) => man::run(&args, context),

@@ -1,5 +1,6 @@
 //! One file per verb: its arguments (the doc comments are the help), one call, presentation.
 
+pub(crate) mod agent;
 pub(crate) mod annotate;
 pub(crate) mod attach;
 pub(crate) mod build;

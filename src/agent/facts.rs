@@ -1,0 +1,177 @@
+//! What this machine is and has, as the kernel and a few files say.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::Access;
+
+use crate::agent::network;
+use crate::agent::protocol::Facts;
+
+/// Where programs are looked for: what root has on any distribution, and where sealos images put
+/// theirs.
+pub(super) const PROGRAMS: &str =
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin:/snap/bin";
+const RUNTIMES: [&str; 4] = ["containerd", "dockerd", "crio", "k3s"];
+/// What a cluster's directory holds one of.
+const OURS: [&str; 5] = [
+    "rootfs",
+    "registry",
+    "applications",
+    "runs",
+    "registry-layers",
+];
+
+/// Asks all of it. What cannot be found out stays empty. `skew_ms` is the asker's to fill.
+pub(super) fn gather(data_root: &str) -> Facts {
+    let uname = rustix::system::uname();
+    let data_root = Path::new(data_root);
+    let place = existing(data_root);
+    let room = rustix::fs::statvfs(&place).ok();
+    Facts {
+        hostname: uname.nodename().to_string_lossy().into_owned(),
+        architecture: architecture(&uname.machine().to_string_lossy()).to_owned(),
+        system: system(),
+        kernel: uname.release().to_string_lossy().into_owned(),
+        cpus: std::thread::available_parallelism()
+            .map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX)),
+        memory_bytes: memory(),
+        addresses: network::addresses(),
+        free_bytes: room.map_or(0, |room| room.f_bavail.saturating_mul(room.f_frsize)),
+        writable: rustix::fs::access(&place, Access::WRITE_OK).is_ok(),
+        systemd: Path::new("/run/systemd/system").is_dir(),
+        bash: program("bash"),
+        cgroup_v2: Path::new("/sys/fs/cgroup/cgroup.controllers").exists(),
+        boot_id: line("/proc/sys/kernel/random/boot_id"),
+        machine_id: line("/etc/machine-id"),
+        runtimes: RUNTIMES
+            .iter()
+            .filter(|name| program(name).is_some())
+            .map(ToString::to_string)
+            .collect(),
+        listening: network::listening(),
+        clusters: clusters(&data_root.join("data")),
+        time_ms: now(),
+        skew_ms: 0,
+    }
+}
+
+/// OCI's word for what `uname -m` says; its own where there is none.
+pub(super) fn architecture(machine: &str) -> &str {
+    match machine {
+        "x86_64" | "amd64" => "amd64",
+        "aarch64" | "arm64" => "arm64",
+        "i386" | "i486" | "i586" | "i686" => "386",
+        "armv6l" | "armv7l" | "armv8l" => "arm",
+        "loongarch64" => "loong64",
+        other => other,
+    }
+}
+
+/// Milliseconds since 1970.
+pub(super) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    })
+}
+
+/// The path, or what is there of it.
+fn existing(path: &Path) -> PathBuf {
+    path.ancestors()
+        .find(|path| path.exists())
+        .unwrap_or(Path::new("/"))
+        .to_owned()
+}
+
+fn line(path: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+fn system() -> String {
+    ["/etc/os-release", "/usr/lib/os-release"]
+        .iter()
+        .find_map(|path| pretty_name(&std::fs::read_to_string(path).ok()?))
+        .unwrap_or_default()
+}
+
+fn pretty_name(text: &str) -> Option<String> {
+    let value = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("PRETTY_NAME="))?;
+    Some(value.trim_matches(['"', '\'']).to_owned())
+}
+
+fn memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| {
+        let rest = line.strip_prefix("MemTotal:")?;
+        rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    total.unwrap_or(0).saturating_mul(1024)
+}
+
+fn program(name: &str) -> Option<String> {
+    PROGRAMS.split(':').find_map(|directory| {
+        let path = Path::new(directory).join(name);
+        let is_program = path.is_file() && rustix::fs::access(&path, Access::EXEC_OK).is_ok();
+        is_program.then(|| path.to_string_lossy().into_owned())
+    })
+}
+
+fn clusters(data: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(data) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = entries
+        .filter_map(Result::ok)
+        .filter(|entry| {
+            let path = entry.path();
+            OURS.iter()
+                .any(|name| std::fs::symlink_metadata(path.join(name)).is_ok())
+        })
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        std::fs::create_dir_all(root.join("data/one")).unwrap();
+        std::os::unix::fs::symlink("gone", root.join("data/one/rootfs")).unwrap();
+        std::fs::create_dir_all(root.join("data/none/lost+found")).unwrap();
+        std::fs::create_dir_all(root.join("data/two/runs")).unwrap();
+        let facts = gather(root.join("").to_str().unwrap());
+        assert_eq!(facts.clusters, ["one", "two"]);
+        assert!(!facts.hostname.is_empty() && !facts.kernel.is_empty());
+        assert!(!facts.system.is_empty() && !facts.boot_id.is_empty());
+        assert!(["amd64", "arm64"].contains(&&*facts.architecture));
+        assert!(facts.memory_bytes > 1 << 20 && facts.free_bytes > 0 && facts.writable);
+        assert!(facts.bash.unwrap().ends_with("/bash"));
+        assert!((facts.time_ms - now()).abs() < 5000);
+        let nowhere = gather("/nowhere/at/all");
+        assert!(nowhere.free_bytes > 0 && nowhere.clusters.is_empty());
+    }
+
+    #[test]
+    fn pretty_names_come_without_quotes() {
+        for (text, name) in [
+            (
+                "NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n",
+                Some("Debian GNU/Linux 12"),
+            ),
+            ("PRETTY_NAME='A b'", Some("A b")),
+            ("NAME=x", None),
+        ] {
+            assert_eq!(pretty_name(text).as_deref(), name);
+        }
+    }
+}

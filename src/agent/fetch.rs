@@ -1,0 +1,214 @@
+//! Fetches blobs that another host offers: in parallel, checked, gone on with after cuts and at the
+//! next of its addresses. What cannot be had from there is said, not an error: somebody else has it.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+
+use crate::agent::protocol::Offer;
+use crate::agent::wire::REPOSITORY;
+use crate::error::{Error, Kind, Result};
+use crate::image::{Descriptor, Digest};
+use crate::store::Store;
+
+/// Blobs at once.
+const WORKERS: usize = 4;
+/// For a connection to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The longest silence of the other host.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How often one blob is tried: an address that has failed is not tried first again.
+const TRIES: usize = 3;
+
+/// Fetches `blobs` into the store; returns those that could not be had. An error is of this machine.
+/// Blocks; `runtime` does the waiting.
+pub(super) fn fetch(
+    store: &Store,
+    runtime: &Handle,
+    from: &Offer,
+    blobs: &[Descriptor],
+    fetched: &(dyn Fn(u64) + Sync),
+) -> Result<Vec<Digest>> {
+    let peer = Peer {
+        offer: from,
+        runtime,
+        preferred: AtomicUsize::new(0),
+    };
+    let queue = Mutex::new(blobs.iter().collect::<VecDeque<_>>());
+    let missing = Mutex::new(Vec::new());
+    let next = || {
+        queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front()
+    };
+    let work = || -> Result<()> {
+        while let Some(blob) = next() {
+            if !peer.bring(store, blob, fetched)? {
+                let mut missing = missing.lock().unwrap_or_else(PoisonError::into_inner);
+                missing.push(blob.digest.clone());
+            }
+        }
+        Ok(())
+    };
+    let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
+        let count = WORKERS.min(blobs.len());
+        let threads: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
+        threads
+            .into_iter()
+            .map(|thread| {
+                let stopped = |_| Err(Error::failed("a thread that fetched blobs has died"));
+                thread.join().unwrap_or_else(stopped)
+            })
+            .collect()
+    });
+    outcomes.into_iter().collect::<Result<()>>()?;
+    Ok(missing.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+struct Peer<'a> {
+    offer: &'a Offer,
+    runtime: &'a Handle,
+    /// Which of its addresses answered last.
+    preferred: AtomicUsize,
+}
+
+impl Peer<'_> {
+    /// Whether the blob is here now.
+    fn bring(
+        &self,
+        store: &Store,
+        blob: &Descriptor,
+        fetched: &(dyn Fn(u64) + Sync),
+    ) -> Result<bool> {
+        for _ in 0..TRIES.max(self.offer.addresses.len()) {
+            let (failed, gone) = (AtomicBool::new(false), AtomicBool::new(false));
+            let rest = |offset: u64| -> Result<Box<dyn Read + Send + '_>> {
+                let opened = self.runtime.block_on(self.get(blob, offset));
+                let body = opened.inspect_err(|error| {
+                    failed.store(true, Ordering::Relaxed);
+                    gone.store(error.kind() == Kind::NotFound, Ordering::Relaxed);
+                })?;
+                Ok(Box::new(Arriving {
+                    runtime: self.runtime,
+                    body,
+                    current: Bytes::new(),
+                    failed: &failed,
+                    fetched,
+                }))
+            };
+            let error = match store.complete_blob(&blob.digest, blob.size, &rest) {
+                Ok(_) => return Ok(true),
+                Err(error) => error,
+            };
+            let is_theirs = failed.load(Ordering::Relaxed) || error.kind() == Kind::BadContent;
+            if !is_theirs {
+                return Err(error);
+            }
+            tracing::debug!("{error}");
+            if gone.load(Ordering::Relaxed) {
+                break;
+            }
+            self.preferred.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(false)
+    }
+
+    /// Asks for the blob from an offset on, at the address that answered last.
+    async fn get(&self, blob: &Descriptor, offset: u64) -> Result<Incoming> {
+        let addresses = &self.offer.addresses;
+        let at = self.preferred.load(Ordering::Relaxed) % addresses.len().max(1);
+        let name = addresses.get(at).map_or("", String::as_str);
+        let lost =
+            |why: String| Error::new(Kind::Network, format!("{name}, which offers blobs, {why}"));
+        let address: IpAddr = name
+            .parse()
+            .map_err(|_| lost("is not an address".to_owned()))?;
+        let connecting = TcpStream::connect((address, self.offer.port));
+        let stream = tokio::time::timeout(CONNECT, connecting)
+            .await
+            .map_err(|_| lost("does not answer".to_owned()))?
+            .map_err(|error| lost(format!("cannot be reached: {error}")))?;
+        let _ = stream.set_nodelay(true);
+        let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
+            .max_buf_size(512 << 10)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| lost(error.to_string()))?;
+        tokio::spawn(connection);
+        let request = Request::get(format!("/v2/{REPOSITORY}/blobs/{}", blob.digest))
+            .header(header::HOST, "peer")
+            .header(
+                header::AUTHORIZATION,
+                format!("Bearer {}", self.offer.token),
+            )
+            .header(header::RANGE, format!("bytes={offset}-"))
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| lost(error.to_string()))?;
+        let response = tokio::time::timeout(SILENCE, sender.send_request(request))
+            .await
+            .map_err(|_| lost("is silent".to_owned()))?
+            .map_err(|error| lost(error.to_string()))?;
+        match response.status() {
+            StatusCode::PARTIAL_CONTENT => Ok(response.into_body()),
+            StatusCode::OK if offset == 0 => Ok(response.into_body()),
+            StatusCode::NOT_FOUND => Err(Error::not_found(format!(
+                "{name} does not have blob {}",
+                blob.digest
+            ))),
+            status => Err(lost(format!("answered {status}"))),
+        }
+    }
+}
+
+/// The bytes of a body as a blocking reader.
+struct Arriving<'a> {
+    runtime: &'a Handle,
+    body: Incoming,
+    current: Bytes,
+    failed: &'a AtomicBool,
+    fetched: &'a (dyn Fn(u64) + Sync),
+}
+
+impl Read for Arriving<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() {
+            let frame = self
+                .runtime
+                .block_on(async { tokio::time::timeout(SILENCE, self.body.frame()).await });
+            let frame = match frame {
+                Ok(None) => return Ok(0),
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(error))) => {
+                    self.failed.store(true, Ordering::Relaxed);
+                    return Err(io::Error::new(io::ErrorKind::ConnectionReset, error));
+                }
+                Err(_) => {
+                    self.failed.store(true, Ordering::Relaxed);
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            };
+            if let Ok(data) = frame.into_data() {
+                self.current = data;
+            }
+        }
+        let count = buffer.len().min(self.current.len());
+        let part = self.current.split_to(count);
+        if let Some(place) = buffer.get_mut(..count) {
+            place.copy_from_slice(&part);
+        }
+        (self.fetched)(count as u64);
+        Ok(count)
+    }
+}

@@ -1,0 +1,155 @@
+//! Single files of this machine: written whole or not at all, read up to a limit.
+
+use std::fs::{DirBuilder, File};
+use std::io::Read;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::agent::protocol::FileToWrite;
+use crate::error::{Error, IoContext, Result};
+use crate::fs::atomic::{self, Durability};
+
+/// Makes directories so, whatever they are for.
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// `text` as a path that means the same wherever we stand.
+pub(super) fn absolute(text: &str) -> Result<PathBuf> {
+    let path = Path::new(text);
+    let is_plain = !path
+        .components()
+        .any(|part| matches!(part, std::path::Component::ParentDir));
+    match path.is_absolute() && is_plain && !text.contains('\0') {
+        true => Ok(path.to_owned()),
+        false => Err(Error::usage(format!(
+            "`{text}` is not an absolute path without `..`"
+        ))),
+    }
+}
+
+/// Writes a file with its parents; `true` when content or mode were others. A symlink in its place
+/// is replaced.
+pub(super) fn write(file: &FileToWrite) -> Result<bool> {
+    let path = absolute(&file.path)?;
+    let mode = file.mode & 0o7777;
+    if is_so(&path, &file.content, mode) {
+        return Ok(false);
+    }
+    if let Some(parent) = path.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(DIRECTORY_MODE)
+            .create(parent)
+            .path("create the directory", parent)?;
+    }
+    atomic::write(&path, &file.content, mode, Durability::Durable)?;
+    Ok(true)
+}
+
+fn is_so(path: &Path, content: &[u8], mode: u32) -> bool {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else {
+        return false;
+    };
+    metadata.is_file()
+        && metadata.mode() & 0o7777 == mode
+        && metadata.len() == content.len() as u64
+        && std::fs::read(path).is_ok_and(|old| old == content)
+}
+
+/// Reads a file of at most `limit` bytes; a longer one is an error. `None` when there is none.
+pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
+    let path = absolute(path)?;
+    // Non-blocking: a FIFO would hold us until somebody writes to it.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits();
+    let opened = File::options()
+        .read(true)
+        .custom_flags(flags.cast_signed())
+        .open(&path);
+    let file = match opened {
+        Err(error)
+            if matches!(
+                error.kind(),
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+            ) =>
+        {
+            return Ok(None);
+        }
+        opened => opened.path("open", &path)?,
+    };
+    if !file.metadata().path("look at", &path)?.is_file() {
+        return Err(Error::failed(format!(
+            "cannot read {}: it is not a regular file",
+            path.display()
+        )));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .path("read", &path)?;
+    if bytes.len() as u64 > limit {
+        return Err(Error::bad_content(format!(
+            "{} has more than {limit} bytes",
+            path.display()
+        )));
+    }
+    Ok(Some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    fn file(path: &Path, mode: u32, content: &[u8]) -> FileToWrite {
+        FileToWrite {
+            path: path.to_str().unwrap().to_owned(),
+            mode,
+            content: content.to_vec(),
+        }
+    }
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b/c");
+        for (mode, content, changed) in [
+            (0o600, &b"one"[..], true),
+            (0o600, b"one", false),
+            (0o600, b"two", true),
+            (0o755, b"two", true),
+            (0o755, b"", true),
+            (0o755, b"", false),
+        ] {
+            assert_eq!(write(&file(&path, mode, content)).unwrap(), changed);
+            let text = path.to_str().unwrap();
+            assert_eq!(read(text, 3).unwrap().unwrap(), content);
+        }
+        assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o755);
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_its_target_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let (target, link) = (directory.path().join("t"), directory.path().join("l"));
+        std::fs::write(&target, "x").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(write(&file(&link, 0o644, b"x")).unwrap());
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_file());
+        assert_eq!(std::fs::read(&target).unwrap(), b"x");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        let text = path.to_str().unwrap();
+        assert!(read(text, 10).unwrap().is_none());
+        assert!(read(&format!("{text}/under"), 10).unwrap().is_none());
+        std::fs::write(&path, "12345").unwrap();
+        assert!(read(&format!("{text}/under"), 10).unwrap().is_none());
+        assert_eq!(read(text, 4).unwrap_err().kind(), Kind::BadContent);
+        assert!(read(directory.path().to_str().unwrap(), 4).is_err());
+        for wrong in ["", "relative", "/a/../b", "/a\0b"] {
+            assert_eq!(read(wrong, 4).unwrap_err().kind(), Kind::Usage);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Bodies of requests: a call, or a part of a blob that a thread reads while it is sent.
+
+use std::io::{self, Read};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use crate::error::{Error, Result};
+
+/// Bytes read at once.
+const BLOCK: u64 = 512 << 10;
+/// Blocks between the reading thread and the connection.
+const BLOCKS: usize = 4;
+
+/// What a request carries.
+pub(super) enum Body {
+    Whole(Option<Bytes>),
+    Stream(Stream),
+}
+
+/// A part of a blob on its way.
+pub(super) struct Stream {
+    blocks: mpsc::Receiver<Bytes>,
+    left: u64,
+    progress: Arc<Progress>,
+}
+
+/// How far a stream has gone, and why it could not go on if that was our fault.
+#[derive(Default)]
+pub(super) struct Progress {
+    pub(super) sent: AtomicU64,
+    failure: Mutex<Option<Error>>,
+}
+
+impl Progress {
+    /// What was wrong with the source.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+impl Body {
+    pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self::Whole(Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty()))
+    }
+
+    /// The next `length` bytes of `reader`.
+    pub(super) fn stream(
+        runtime: &Handle,
+        mut reader: Box<dyn Read + Send + 'static>,
+        length: u64,
+    ) -> (Self, Arc<Progress>) {
+        let (sender, blocks) = mpsc::channel(BLOCKS);
+        let progress = Arc::new(Progress::default());
+        let told = Arc::clone(&progress);
+        runtime.spawn_blocking(move || {
+            let mut left = length;
+            while left > 0 {
+                match read_block(&mut *reader, left) {
+                    Ok(block) => {
+                        left -= block.len() as u64;
+                        if sender.blocking_send(block).is_err() {
+                            return;
+                        }
+                    }
+                    // The channel closes with bytes missing, which ends the request.
+                    Err(error) => {
+                        *told.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                        return;
+                    }
+                }
+            }
+        });
+        let stream = Stream {
+            blocks,
+            left: length,
+            progress: Arc::clone(&progress),
+        };
+        (Self::Stream(stream), progress)
+    }
+}
+
+fn read_block(reader: &mut dyn Read, left: u64) -> Result<Bytes> {
+    let wanted = usize::try_from(left.min(BLOCK)).unwrap_or_default();
+    let mut bytes = vec![0; wanted];
+    match reader.read_exact(&mut bytes) {
+        Ok(()) => Ok(Bytes::from(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Error::bad_content(
+            format!("what is to be sent ended less than {left} bytes before its end"),
+        )),
+        Err(error) => Err(Error::io("cannot read what is to be sent", error)),
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match &mut *self {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Stream(stream) if stream.left == 0 => Poll::Ready(None),
+            Self::Stream(stream) => {
+                Poll::Ready(Some(match ready!(stream.blocks.poll_recv(context)) {
+                    Some(block) => {
+                        let length = block.len() as u64;
+                        stream.left -= length;
+                        stream.progress.sent.fetch_add(length, Ordering::Relaxed);
+                        Ok(Frame::data(block))
+                    }
+                    None => Err(io::ErrorKind::UnexpectedEof.into()),
+                }))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::Stream(stream) => stream.left == 0,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(match self {
+            Self::Whole(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
+            Self::Stream(stream) => stream.left,
+        })
+    }
+}

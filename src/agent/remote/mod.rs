@@ -1,0 +1,270 @@
+//! The controller's side: one host's agent, started when it is first needed and again when it was
+//! lost.
+
+mod body;
+mod connection;
+mod handshake;
+mod start;
+#[cfg(test)]
+mod tests;
+mod upload;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use crate::agent::install::Binaries;
+use crate::agent::protocol::{
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
+    Outcome, OutputLine, Run,
+};
+use crate::agent::wire::{
+    Call, Cancel, Content, FactsQuestion, Fetch, OfferBlobs, ReadFile, Remove, Withdraw,
+};
+use crate::agent::{Agent, BlobOpener, facts};
+use crate::error::{Context, Result};
+use crate::host::transport::Transport;
+use crate::image::{Descriptor, Digest};
+use connection::{Connection, Told, Trouble};
+
+/// After a call has lasted so long, a cut is the first one again.
+const LASTING: Duration = Duration::from_secs(30);
+
+/// How the agent of a host is started.
+#[derive(Clone)]
+pub(crate) struct Launch {
+    /// Programs to run on hosts; shared by all of them.
+    pub(crate) binaries: Arc<Binaries>,
+    /// Where the agent's program is kept on a host.
+    pub(crate) directory: String,
+    /// Where the agent's store lies on a host; `None`: where it is by default.
+    pub(crate) root: Option<String>,
+    /// Where clusters keep their files on a host (`SEALOS_DATA_ROOT`).
+    pub(crate) data_root: String,
+}
+
+/// A host's agent behind a transport.
+pub(crate) struct Remote {
+    transport: Arc<dyn Transport>,
+    launch: Launch,
+    runtime: Handle,
+    connection: Mutex<Option<Arc<Connection>>>,
+    facts: OnceLock<Facts>,
+}
+
+impl Remote {
+    /// Connects to nothing yet. `runtime` does the waiting; calls must not come from its threads.
+    pub(crate) fn new(transport: Arc<dyn Transport>, launch: Launch, runtime: Handle) -> Self {
+        Self {
+            transport,
+            launch,
+            runtime,
+            connection: Mutex::default(),
+            facts: OnceLock::new(),
+        }
+    }
+
+    /// The living connection; a new one when there is none. Others wait while it is made.
+    fn connection(&self) -> Result<Arc<Connection>> {
+        let mut held = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = held.as_ref().filter(|held| !held.is_lost()) {
+            return Ok(Arc::clone(connection));
+        }
+        // The old one must end before its successor asks for the same locks.
+        *held = None;
+        let started = self
+            .runtime
+            .block_on(start::start(&*self.transport, &self.launch));
+        let connection = Arc::new(started.context(|| self.cannot_start())?);
+        *held = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    fn cannot_start(&self) -> String {
+        format!("{}: cannot start the agent", self.transport.label())
+    }
+
+    /// Calls, and once more on a new connection when the first was lost. Says whether it was.
+    fn call_again<C: Call>(
+        &self,
+        mut call: C,
+        lost: impl Fn(&mut C),
+        told: &mut dyn FnMut(Told),
+    ) -> Result<(C::Answer, bool)> {
+        let mut is_second = false;
+        let mut was_lost = false;
+        loop {
+            let connection = self.connection()?;
+            let begun = Instant::now();
+            let outcome = self.runtime.block_on(connection.call(&call, told));
+            is_second &= begun.elapsed() < LASTING;
+            match outcome {
+                Ok(answer) => return Ok((answer, was_lost)),
+                Err(Trouble::Refused(error)) => {
+                    return Err(error.context(self.transport.label()));
+                }
+                Err(Trouble::Lost { error, .. }) if is_second => {
+                    return Err(error.context(self.transport.label()));
+                }
+                Err(Trouble::Lost { error, has_begun }) => {
+                    tracing::debug!("{}: {error}; once more", self.transport.label());
+                    if has_begun {
+                        lost(&mut call);
+                    }
+                    is_second = true;
+                    was_lost = true;
+                }
+            }
+        }
+    }
+
+    fn call<C: Call>(&self, call: C) -> Result<C::Answer> {
+        let (answer, _) = self.call_again(call, |_| {}, &mut |_| {})?;
+        Ok(answer)
+    }
+
+    /// A call that tells bytes.
+    fn call_with_progress<C: Call>(
+        &self,
+        call: C,
+        done: &(dyn Fn(u64) + Sync),
+    ) -> Result<(C::Answer, bool)> {
+        self.call_again(call, |_| {}, &mut |told| {
+            if let Told::Progress(bytes) = told {
+                done(bytes);
+            }
+        })
+    }
+}
+
+impl Agent for Remote {
+    fn host(&self) -> &str {
+        self.transport.label()
+    }
+
+    fn facts(&self) -> Result<Facts> {
+        if let Some(facts) = self.facts.get() {
+            return Ok(facts.clone());
+        }
+        // Starting the agent is not part of the round trip.
+        self.connection()?;
+        let begun = Instant::now();
+        let answer = self.call(FactsQuestion {
+            data_root: self.launch.data_root.clone(),
+        })?;
+        let (now, round) = (facts::now(), begun.elapsed());
+        let spent = Duration::from_micros(answer.spent);
+        let way = round.saturating_sub(spent) / 2;
+        let way = i64::try_from(way.as_millis()).unwrap_or(i64::MAX);
+        let mut facts = answer.facts;
+        facts.skew_ms = facts.time_ms.saturating_sub(now.saturating_sub(way));
+        Ok(self.facts.get_or_init(|| facts).clone())
+    }
+
+    fn inventory(&self, question: &InventoryQuestion) -> Result<Inventory> {
+        self.call(question.clone())
+    }
+
+    fn send_blob(
+        &self,
+        blob: &Descriptor,
+        open: &BlobOpener<'_>,
+        sent: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        upload::send(self, blob, open, sent).context(|| {
+            format!(
+                "{}: cannot send blob {}",
+                self.transport.label(),
+                blob.digest
+            )
+        })
+    }
+
+    fn offer(&self) -> Result<Offer> {
+        self.call(OfferBlobs {})
+    }
+
+    fn withdraw(&self) -> Result<()> {
+        let is_there = {
+            let held = self
+                .connection
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            held.as_ref().is_some_and(|held| !held.is_lost())
+        };
+        // An agent that has ended serves nobody.
+        match is_there {
+            true => self.call(Withdraw {}),
+            false => Ok(()),
+        }
+    }
+
+    fn fetch(
+        &self,
+        from: &Offer,
+        blobs: &[Descriptor],
+        fetched: &(dyn Fn(u64) + Sync),
+    ) -> Result<Vec<Digest>> {
+        let call = Fetch {
+            from: from.clone(),
+            blobs: blobs.to_vec(),
+        };
+        Ok(self.call_with_progress(call, fetched)?.0)
+    }
+
+    fn checkout(&self, request: &Checkout, done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut> {
+        let (mut answer, was_lost) = self.call_with_progress(request.clone(), done)?;
+        // What the first agent did, the second found done.
+        answer.changed |= was_lost;
+        Ok(answer)
+    }
+
+    fn run(&self, request: &Run, output: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {
+        // Once it has begun anew, it is followed, not begun anew again.
+        let lost = |call: &mut Run| call.again = false;
+        let (outcome, _) = self.call_again(request.clone(), lost, &mut |told| {
+            if let Told::Line(line) = told {
+                output(line);
+            }
+        })?;
+        Ok(outcome)
+    }
+
+    fn cancel(&self, directory: &str, key: &str) -> Result<()> {
+        self.call(Cancel {
+            directory: directory.to_owned(),
+            key: key.to_owned(),
+        })
+    }
+
+    fn write_file(&self, file: &FileToWrite) -> Result<bool> {
+        let (changed, was_lost) = self.call_again(file.clone(), |_| {}, &mut |_| {})?;
+        Ok(changed || was_lost)
+    }
+
+    fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
+        let content = self.call(ReadFile {
+            path: path.to_owned(),
+            limit,
+        })?;
+        Ok(content.map(|Content(bytes)| bytes))
+    }
+
+    fn remove(&self, paths: &[String]) -> Result<Vec<String>> {
+        self.call(Remove {
+            paths: paths.to_vec(),
+        })
+    }
+
+    fn set_hosts(&self, block: &HostsBlock) -> Result<bool> {
+        let (set, was_lost) = self.call_again(block.clone(), |_| {}, &mut |_| {})?;
+        for note in &set.notes {
+            tracing::warn!("{}: {note}", self.transport.label());
+        }
+        Ok(set.changed || was_lost)
+    }
+}

@@ -1,0 +1,44 @@
+//! Bodies of answers: a registry's, or events as they come from the thread that works.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body::Frame;
+use tokio::sync::mpsc;
+
+use crate::registry::server;
+
+/// What a request gets.
+pub(super) enum Answer {
+    Registry(server::Body),
+    Text(Option<Bytes>),
+    Events(mpsc::Receiver<Bytes>),
+}
+
+/// An answer that says why there is none.
+pub(super) fn refusal(status: StatusCode, why: &str) -> Response<Answer> {
+    let mut response = Response::new(Answer::Text(Some(Bytes::from(why.to_owned()))));
+    *response.status_mut() = status;
+    response
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match &mut *self {
+            Self::Registry(body) => Pin::new(body).poll_frame(context),
+            Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+            Self::Events(events) => events
+                .poll_recv(context)
+                .map(|line| line.map(|line| Ok(Frame::data(line)))),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The agent's side: serves one controller over stdin and stdout until stdin ends.
+//!
+//! Commands that were started go on without us; everything else that is under way can be cut at
+//! any moment and is taken up by the next agent.
+
+mod answer;
+mod calls;
+mod stdio;
+mod work;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt;
+
+use crate::agent::blobs::HostBlobs;
+use crate::agent::offers::Offers;
+use crate::agent::wire;
+use crate::error::{IoContext, Result};
+use crate::registry::server::{Limits, ServeOptions, Service};
+use crate::store::Store;
+use answer::Answer;
+
+/// Bytes that may be on their way to us for one request, and for all of them.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 16 << 20;
+const FRAME: u32 = 1 << 20;
+/// Requests at once.
+const STREAMS: u32 = 1024;
+/// How often a silent controller is asked whether it lives, and how long it has to answer: its
+/// answer may be queued behind much else on a slow line.
+const PING: Duration = Duration::from_secs(20);
+const PONG: Duration = Duration::from_secs(60);
+/// The longest silence within a blob that is pushed.
+const SILENCE: Duration = Duration::from_secs(120);
+/// How often idle uploads are looked for.
+const TIDY: Duration = Duration::from_secs(60);
+
+/// What all requests share.
+struct Host {
+    store: Store,
+    registry: Service,
+    offers: Offers,
+}
+
+/// Serves over stdin and stdout until stdin ends.
+pub(crate) fn serve_stdio(store: &Store) -> Result<()> {
+    // Whoever logged in may have one that makes files unreadable for others.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let options = ServeOptions {
+        limits: Limits {
+            silence: SILENCE,
+            ..Limits::default()
+        },
+        candid: true,
+        ..ServeOptions::default()
+    };
+    let host = Arc::new(Host {
+        store: store.clone(),
+        registry: Service::new(&options, Arc::new(HostBlobs::new(store)))?,
+        offers: Offers::default(),
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("agent")
+        .enable_all()
+        .build()
+        .doing(|| "cannot start threads".to_owned())?;
+    let outcome = runtime.block_on(serve(&host));
+    // What still works is cut: the next agent takes it up.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve(host: &Arc<Host>) -> Result<()> {
+    let (input, mut output) = stdio::open()?;
+    let greeted = async {
+        output.write_all(wire::greeting().as_bytes()).await?;
+        output.flush().await
+    };
+    greeted
+        .await
+        .doing(|| "cannot greet the controller".to_owned())?;
+    let registry = host.registry.clone();
+    let tidy = tokio::spawn(async move {
+        let mut interval = tokio::time::interval(TIDY);
+        loop {
+            interval.tick().await;
+            registry.tidy();
+        }
+    });
+    let service = service_fn(|request| {
+        let host = Arc::clone(host);
+        async move { Ok::<_, Infallible>(answer(&host, request).await) }
+    });
+    let served = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME)
+        .max_concurrent_streams(STREAMS)
+        .max_send_buf_size(1 << 20)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PONG)
+        .serve_connection(TokioIo::new(tokio::io::join(input, output)), service)
+        .await;
+    tidy.abort();
+    if let Err(error) = served {
+        // The controller or the line is gone: nobody is there to be told.
+        tracing::debug!("the connection ended: {error}");
+    }
+    Ok(())
+}
+
+async fn answer(host: &Arc<Host>, request: Request<Incoming>) -> Response<Answer> {
+    let path = request.uri().path();
+    if path == "/v2" || path.starts_with("/v2/") {
+        return host.registry.answer(request).await.map(Answer::Registry);
+    }
+    match path.strip_prefix(wire::PREFIX).map(str::to_owned) {
+        Some(name) if request.method() == Method::POST => {
+            calls::answer(host, &name, request.into_body()).await
+        }
+        _ => answer::refusal(StatusCode::NOT_FOUND, "there is no such call"),
+    }
+}

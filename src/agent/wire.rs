@@ -1,0 +1,270 @@
+//! How calls travel: the line that begins a conversation, paths, events and errors.
+//!
+//! A call is `POST /imgctl/v1/<name>` with a JSON body; its answer is lines of JSON, each an
+//! [`Event`], the last one `Done` or `Failed`. Must not know what calls do.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::agent::protocol::{
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
+    Outcome, OutputLine, Run,
+};
+use crate::error::{Error, Kind};
+use crate::image::{Descriptor, Digest};
+
+/// Below it lie the calls.
+pub(super) const PREFIX: &str = "/imgctl/v1/";
+/// The repository in which blobs are asked for; which one it is makes no difference.
+pub(super) const REPOSITORY: &str = "imgctl";
+/// The largest call, in bytes.
+pub(super) const MAX_CALL: usize = 64 << 20;
+/// The longest line of an answer, in bytes: a file that is read comes in one.
+pub(super) const MAX_LINE: usize = 128 << 20;
+
+/// Begins the line that the agent says first.
+const GREETING: &str = "imgctl-agent";
+/// Begins the line that a host says which lacks the agent.
+pub(super) const NEEDED: &str = "imgctl-agent-needed";
+/// Counts changes of the protocol beside the version of the program.
+const PROTOCOL: u32 = 1;
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What the agent says first. It begins with a line break: whatever a shell's start-up files said
+/// before may have ended without one.
+pub(super) fn greeting() -> String {
+    format!("\n{GREETING} {PROTOCOL} {VERSION}\n")
+}
+
+/// What a line before the conversation means.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// The agent is there.
+    Ready,
+    /// An agent is there that speaks otherwise.
+    Other(String),
+    /// There is no agent for this kernel and machine, as `uname -s` and `uname -m` say.
+    Needed(String, String),
+    /// Something that is not for us.
+    Noise,
+}
+
+/// Reads one line.
+pub(super) fn said(line: &str) -> Said {
+    let mut words = line.split_whitespace();
+    let (first, second, third) = (words.next(), words.next(), words.next());
+    match (first, second, third, words.next()) {
+        (Some(GREETING), Some(protocol), Some(version), None) => {
+            match protocol == PROTOCOL.to_string() && version == VERSION {
+                true => Said::Ready,
+                false => Said::Other(format!("{version} (protocol {protocol})")),
+            }
+        }
+        (Some(NEEDED), Some(system), Some(machine), None) => {
+            Said::Needed(system.to_owned(), machine.to_owned())
+        }
+        _ => Said::Noise,
+    }
+}
+
+/// What we speak, as [`Said::Other`] says it.
+pub(super) fn ours() -> String {
+    format!("{VERSION} (protocol {PROTOCOL})")
+}
+
+/// A line of an answer.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Event<T> {
+    /// The call has been understood; its work begins.
+    Begun,
+    /// So many bytes more.
+    Progress(u64),
+    Line(OutputLine),
+    Done(T),
+    Failed(Failure),
+}
+
+/// An [`Error`] on its way.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Failure {
+    kind: String,
+    chain: Vec<String>,
+    hints: Vec<String>,
+}
+
+const KINDS: [(Kind, &str); 10] = [
+    (Kind::Failed, "failed"),
+    (Kind::Usage, "usage"),
+    (Kind::NotFound, "not-found"),
+    (Kind::BadContent, "bad-content"),
+    (Kind::Denied, "denied"),
+    (Kind::Busy, "busy"),
+    (Kind::Network, "network"),
+    (Kind::NoSpace, "no-space"),
+    (Kind::CommandFailed, "command-failed"),
+    (Kind::CheckFailed, "check-failed"),
+];
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        let name = KINDS.iter().find(|(kind, _)| *kind == error.kind());
+        Self {
+            kind: name.map_or("failed", |(_, name)| name).to_owned(),
+            chain: error.chain(),
+            hints: error.hints().into_iter().map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let kind = KINDS.iter().find(|(_, name)| *name == failure.kind);
+        let kind = kind.map_or(Kind::Failed, |(kind, _)| *kind);
+        let mut messages = failure.chain.into_iter().rev();
+        let innermost = messages.next().unwrap_or_default();
+        let error = failure
+            .hints
+            .into_iter()
+            .fold(Self::new(kind, innermost), Self::hint);
+        messages.fold(error, Self::context)
+    }
+}
+
+/// A call and its answer.
+pub(super) trait Call: Serialize + DeserializeOwned + Send + 'static {
+    const NAME: &'static str;
+    type Answer: Serialize + DeserializeOwned + Send + 'static;
+}
+
+macro_rules! calls {
+    ($($name:literal: $call:ty => $answer:ty;)*) => {
+        $(impl Call for $call {
+            const NAME: &'static str = $name;
+            type Answer = $answer;
+        })*
+    };
+}
+
+calls! {
+    "facts": FactsQuestion => FactsAnswer;
+    "inventory": InventoryQuestion => Inventory;
+    "offer": OfferBlobs => Offer;
+    "withdraw": Withdraw => ();
+    "fetch": Fetch => Vec<Digest>;
+    "checkout": Checkout => CheckedOut;
+    "run": Run => Outcome;
+    "cancel": Cancel => ();
+    "write-file": FileToWrite => bool;
+    "read-file": ReadFile => Option<Content>;
+    "remove": Remove => Vec<String>;
+    "set-hosts": HostsBlock => HostsSet;
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct FactsQuestion {
+    /// Where clusters keep their files on the host.
+    pub(super) data_root: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct FactsAnswer {
+    pub(super) facts: Facts,
+    /// Microseconds that it took to find out; `Facts::time_ms` is from the end of it.
+    pub(super) spent: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct OfferBlobs {}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Withdraw {}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Fetch {
+    pub(super) from: Offer,
+    pub(super) blobs: Vec<Descriptor>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Cancel {
+    pub(super) directory: String,
+    pub(super) key: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ReadFile {
+    pub(super) path: String,
+    pub(super) limit: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Remove {
+    pub(super) paths: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HostsSet {
+    pub(super) changed: bool,
+    /// Lines of others that stand against ours.
+    pub(super) notes: Vec<String>,
+}
+
+/// A file's bytes.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Content(#[serde(with = "base64_bytes")] pub(super) Vec<u8>);
+
+/// Bytes as base64 in JSON.
+pub(super) mod base64_bytes {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::{Deserialize, Deserializer, Serializer};
+
+    pub(in crate::agent) fn serialize<S: Serializer>(
+        bytes: &[u8],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(in crate::agent) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_arrives_as_it_was_sent() {
+        let sent = Error::new(Kind::NoSpace, "it is full")
+            .hint("make room")
+            .context("cannot write /x");
+        let text = serde_json::to_string(&Failure::from(&sent)).unwrap();
+        let came = Error::from(serde_json::from_str::<Failure>(&text).unwrap());
+        assert_eq!(came.kind(), Kind::NoSpace);
+        assert_eq!(came.chain(), ["cannot write /x", "it is full"]);
+        assert_eq!(came.hints(), ["make room"]);
+    }
+
+    #[test]
+    fn greetings_are_told_from_noise() {
+        assert_eq!(said(greeting().trim()), Said::Ready);
+        assert_eq!(
+            said("imgctl-agent 0 9.9.9"),
+            Said::Other("9.9.9 (protocol 0)".to_owned())
+        );
+        assert_eq!(
+            said("imgctl-agent-needed Linux armv7l\r"),
+            Said::Needed("Linux".to_owned(), "armv7l".to_owned())
+        );
+        for noise in ["", "Welcome to imgctl-agent", "imgctl-agent", "-bash: x"] {
+            assert_eq!(said(noise), Said::Noise, "{noise}");
+        }
+    }
+}
