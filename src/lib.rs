@@ -51,5 +51,8 @@ pub fn run(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> 
     if let Some(code) = build::run::entry(arguments.get(1).map(OsString::as_os_str)) {
         return code;
     }
+    if let Some(code) = agent::execution::entry(arguments.get(1..).unwrap_or_default()) {
+        return code;
+    }
     cli::run(arguments, environment)
 }

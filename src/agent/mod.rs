@@ -17,6 +17,9 @@ pub(crate) mod remote;
 mod removal;
 pub(crate) mod server;
 mod wire;
+pub(crate) mod execution;
+pub(crate) mod protocol;
+pub(crate) mod tree;
 
 use crate::error::Result;
 use crate::image::{Descriptor, Digest};

@@ -1,0 +1,33 @@
+//! Ends a running command from outside.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::agent::execution::place::Place;
+use crate::agent::execution::supervisor::GRACE;
+use crate::error::{Error, IoContext, Kind, Result};
+
+/// How often we look whether it has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Has the command of `key` ended with SIGTERM, then SIGKILL, and waits for its end. One that does
+/// not run is fine.
+pub(crate) fn cancel(directory: &str, key: &str) -> Result<()> {
+    let place = Place::new(Path::new(directory), key)?;
+    if !place.directory().exists() {
+        return Ok(());
+    }
+    let begun = Instant::now();
+    while place.try_lock_alive()?.is_none() {
+        std::fs::write(place.cancel_file(), b"").path("write", place.cancel_file())?;
+        if begun.elapsed() > GRACE + Duration::from_secs(20) {
+            return Err(Error::new(
+                Kind::Busy,
+                format!("{key} could not be ended: its supervisor does not answer"),
+            )
+            .hint(format!("its files are in {}", place.directory().display())));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
