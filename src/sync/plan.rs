@@ -1,0 +1,317 @@
+//! Who lacks what: one question to each host, and what follows from the answers.
+//! Must not know how anything gets there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use crate::agent::Agent;
+use crate::agent::protocol::{Checkout, Facts, Inventory, InventoryQuestion};
+use crate::cluster::host::Host;
+use crate::error::{Context, Error, Result};
+use crate::image::{Descriptor, Digest};
+use crate::sync::brief::{Brief, Wants};
+use crate::sync::tree::{self, Tree};
+use crate::transfer::workers::{for_each, lock};
+
+/// Hosts that are asked at the same time.
+const QUESTIONS: usize = 32;
+
+/// A host and what it is to get.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) host: Host,
+    pub(crate) agent: Arc<dyn Agent>,
+    pub(crate) wants: Wants,
+}
+
+/// What has to be done so that every host has what it wants. `Display` and serde show it.
+pub(crate) struct SyncPlan {
+    pub(crate) brief: Arc<Brief>,
+    /// All layers that some host wants.
+    pub(crate) blobs: Vec<Descriptor>,
+    /// In the order of the targets, without those in `failed`.
+    pub(crate) hosts: Vec<HostPlan>,
+    /// Hosts that did not answer, or for which there is no image.
+    pub(crate) failed: Vec<(Host, Error)>,
+}
+
+/// What one host lacks.
+pub(crate) struct HostPlan {
+    pub(crate) host: Host,
+    pub(crate) agent: Arc<dyn Agent>,
+    pub(super) facts: Facts,
+    pub(super) registry: bool,
+    /// Of [`SyncPlan::blobs`]: what is to be brought, largest first.
+    pub(super) lacks: Vec<u32>,
+    /// Of the same: what it can give to others.
+    pub(super) holds: Vec<u32>,
+    /// Where there is something to do.
+    pub(super) changes: Vec<TreeChange>,
+    /// The ids that its trees will have, whether they change or not.
+    pub(crate) trees: BTreeMap<String, String>,
+}
+
+/// What is done to one tree of a host.
+pub(super) struct TreeChange {
+    pub(super) tree: Arc<Tree>,
+    pub(super) id: String,
+    /// The id of what is there now.
+    pub(super) former: Option<String>,
+    /// Registry layers that are not applied yet.
+    pub(super) apply: BTreeSet<Digest>,
+}
+
+impl TreeChange {
+    /// Whether the tree itself is made anew.
+    pub(super) fn makes(&self) -> bool {
+        self.former.as_ref() != Some(&self.id)
+    }
+}
+
+impl HostPlan {
+    /// Nothing to bring and nothing to make.
+    pub(crate) fn is_done(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Bytes to be brought.
+    pub(crate) fn bytes(&self, plan: &SyncPlan) -> u64 {
+        self.missing(plan).map(|blob| blob.size).sum()
+    }
+
+    /// Layers to be brought.
+    pub(crate) fn missing<'a>(
+        &'a self,
+        plan: &'a SyncPlan,
+    ) -> impl Iterator<Item = &'a Descriptor> {
+        self.lacks.iter().map(|&blob| &plan.blobs[blob as usize])
+    }
+
+    /// Changes when the host is to have something else.
+    pub(crate) fn fingerprint(&self) -> String {
+        let mut text = String::new();
+        for (tree, id) in &self.trees {
+            text.push_str(&format!("{tree} {id}\n"));
+        }
+        for digest in self.changes.iter().flat_map(|change| &change.apply) {
+            text.push_str(&format!("{digest}\n"));
+        }
+        Digest::of(text.as_bytes()).to_string()
+    }
+
+    /// The request that makes one of its trees.
+    pub(super) fn request(&self, plan: &SyncPlan, change: &TreeChange) -> Checkout {
+        let inputs = change.tree.inputs(&plan.brief, &self.host, &self.facts);
+        change.tree.request(
+            &plan.brief,
+            inputs,
+            &change.id,
+            self.registry,
+            &change.apply,
+        )
+    }
+}
+
+impl SyncPlan {
+    /// Nothing to do on any host, and none that failed.
+    pub(crate) fn is_done(&self) -> bool {
+        self.failed.is_empty() && self.hosts.iter().all(HostPlan::is_done)
+    }
+
+    /// Bytes that hosts have to get in all, from wherever.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.hosts.iter().map(|host| host.bytes(self)).sum()
+    }
+}
+
+/// Asks every target what it has, each once and many at a time. A host that does not answer is a
+/// failure of that host; only what concerns all of them is an error here.
+pub(crate) fn plan(
+    brief: &Arc<Brief>,
+    targets: &[Target],
+    cancel: &AtomicBool,
+) -> Result<SyncPlan> {
+    let trees = Trees::default();
+    let answers: Mutex<Vec<Option<Result<Answer>>>> =
+        Mutex::new((0..targets.len()).map(|_| None).collect());
+    // A flag of its own, as the queue sets it on an error; no item returns one.
+    let stop = AtomicBool::new(false);
+    for_each(0..targets.len(), QUESTIONS, &stop, |index| {
+        let target = &targets[index];
+        let answer = if cancel.load(std::sync::atomic::Ordering::Relaxed) {
+            Err(Error::failed("interrupted"))
+        } else {
+            ask(brief, target, &trees)
+        };
+        lock(&answers)[index] =
+            Some(answer.context(|| format!("cannot plan what {} gets", target.host.id())));
+        Ok(())
+    })?;
+    let answers = answers
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut blobs = Blobs::default();
+    let (mut hosts, mut failed) = (Vec::new(), Vec::new());
+    for (target, answer) in targets.iter().zip(answers) {
+        match answer {
+            Some(Ok(answer)) => hosts.push(host_plan(target, answer, &mut blobs)),
+            Some(Err(error)) => failed.push((target.host.clone(), error)),
+            None => failed.push((target.host.clone(), Error::failed("was not asked"))),
+        }
+    }
+    for host in &mut hosts {
+        host.lacks
+            .sort_by_key(|&blob| std::cmp::Reverse(blobs.list[blob as usize].size));
+    }
+    Ok(SyncPlan {
+        brief: Arc::clone(brief),
+        blobs: blobs.list,
+        hosts,
+        failed,
+    })
+}
+
+/// Trees are the same for hosts of one architecture with the same wants.
+#[derive(Default)]
+struct Trees {
+    known: Mutex<Vec<(String, Wants, Arc<[Arc<Tree>]>)>>,
+}
+
+impl Trees {
+    fn of(&self, brief: &Brief, architecture: &str, wants: &Wants) -> Result<Arc<[Arc<Tree>]>> {
+        let mut known = lock(&self.known);
+        let found = known
+            .iter()
+            .find(|(other, theirs, _)| other == architecture && theirs == wants);
+        if let Some((_, _, trees)) = found {
+            return Ok(Arc::clone(trees));
+        }
+        let trees: Arc<[Arc<Tree>]> = tree::trees(brief, architecture, wants)?.into();
+        known.push((architecture.to_owned(), wants.clone(), Arc::clone(&trees)));
+        Ok(trees)
+    }
+}
+
+/// What a host said, and the trees it is to have with their ids.
+struct Answer {
+    facts: Facts,
+    trees: Arc<[Arc<Tree>]>,
+    ids: Vec<String>,
+    inventory: Inventory,
+}
+
+fn ask(brief: &Brief, target: &Target, trees: &Trees) -> Result<Answer> {
+    let facts = target.agent.facts()?;
+    let trees = trees.of(brief, &facts.architecture, &target.wants)?;
+    let blobs = |layers: &dyn Fn(&Tree) -> Vec<Digest>| -> Vec<Digest> {
+        let all: BTreeSet<Digest> = trees.iter().flat_map(|tree| layers(tree)).collect();
+        all.into_iter().collect()
+    };
+    let registry_layers = blobs(&|tree| digests(&tree.registry_layers));
+    let inventory = target.agent.inventory(&InventoryQuestion {
+        root: brief.root.clone(),
+        blobs: blobs(&|tree| {
+            let mut all = digests(&tree.layers);
+            all.extend(digests(&tree.registry_layers));
+            all
+        }),
+        registry_layers,
+        trees: trees.iter().map(|tree| tree.name.clone()).collect(),
+    })?;
+    let ids = trees
+        .iter()
+        .map(|tree| {
+            let inputs = tree.inputs(brief, &target.host, &facts);
+            tree.id(&inputs, target.wants.registry)
+        })
+        .collect::<Result<_>>()?;
+    Ok(Answer {
+        facts,
+        trees,
+        ids,
+        inventory,
+    })
+}
+
+fn digests(layers: &[crate::agent::protocol::CheckoutLayer]) -> Vec<Digest> {
+    layers
+        .iter()
+        .map(|layer| layer.descriptor.digest.clone())
+        .collect()
+}
+
+/// Every layer once, with a number.
+#[derive(Default)]
+struct Blobs {
+    list: Vec<Descriptor>,
+    numbers: BTreeMap<Digest, u32>,
+}
+
+impl Blobs {
+    fn number(&mut self, blob: &Descriptor) -> u32 {
+        if let Some(number) = self.numbers.get(&blob.digest) {
+            return *number;
+        }
+        // There are never 2^32 layers.
+        let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        self.numbers.insert(blob.digest.clone(), number);
+        self.list.push(blob.clone());
+        number
+    }
+}
+
+fn host_plan(target: &Target, answer: Answer, blobs: &mut Blobs) -> HostPlan {
+    let Answer {
+        facts,
+        trees,
+        ids,
+        inventory,
+    } = answer;
+    let has: BTreeSet<&Digest> = inventory.blobs.iter().collect();
+    let applied: BTreeSet<&Digest> = inventory.registry_layers.iter().collect();
+    let (mut lacks, mut holds) = (BTreeSet::new(), BTreeSet::new());
+    let mut changes = Vec::new();
+    for (tree, id) in trees.iter().zip(&ids) {
+        let apply: BTreeSet<Digest> = digests(&tree.registry_layers)
+            .into_iter()
+            .filter(|digest| !applied.contains(digest))
+            .collect();
+        let change = TreeChange {
+            tree: Arc::clone(tree),
+            id: id.clone(),
+            former: inventory.trees.get(&tree.name).cloned(),
+            apply,
+        };
+        for layer in tree.layers.iter().chain(&tree.registry_layers) {
+            let digest = &layer.descriptor.digest;
+            let is_needed = match layer.registry {
+                true => change.apply.contains(digest),
+                false => change.makes(),
+            };
+            let number = blobs.number(&layer.descriptor);
+            if has.contains(digest) {
+                holds.insert(number);
+            } else if is_needed {
+                lacks.insert(number);
+            }
+        }
+        if change.makes() || !change.apply.is_empty() {
+            changes.push(change);
+        }
+    }
+    HostPlan {
+        host: target.host.clone(),
+        agent: Arc::clone(&target.agent),
+        facts,
+        registry: target.wants.registry,
+        lacks: lacks.into_iter().collect(),
+        holds: holds.into_iter().collect(),
+        changes,
+        trees: trees
+            .iter()
+            .zip(ids)
+            .map(|(tree, id)| (tree.name.clone(), id))
+            .collect(),
+    }
+}
