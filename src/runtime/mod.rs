@@ -7,6 +7,7 @@ pub(crate) mod action;
 pub(crate) mod k3s;
 pub(crate) mod load_balancer;
 pub(crate) mod script;
+pub(crate) mod certificates;
 
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;

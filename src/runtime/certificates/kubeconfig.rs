@@ -1,0 +1,79 @@
+//! Kubeconfig files: written as kubeadm writes them, and read for their certificate.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+use crate::runtime::certificates::leaf::Signed;
+use crate::template::yaml;
+
+const CLUSTER: &str = "kubernetes";
+
+/// The file for `user` at `server`.
+pub(crate) fn write(authority: &str, server: &str, user: &str, signed: &Signed) -> Result<String> {
+    let context = format!("{user}@{CLUSTER}");
+    let encoded = |pem: &str| STANDARD.encode(pem);
+    let mut text = yaml::write(&json!({
+        "apiVersion": "v1",
+        "clusters": [{
+            "cluster": {
+                "certificate-authority-data": encoded(authority),
+                "server": server,
+            },
+            "name": CLUSTER,
+        }],
+        "contexts": [{
+            "context": { "cluster": CLUSTER, "user": user },
+            "name": context,
+        }],
+        "current-context": context,
+        "kind": "Config",
+        "preferences": {},
+        "users": [{
+            "name": user,
+            "user": {
+                "client-certificate-data": encoded(&signed.certificate),
+                "client-key-data": encoded(signed.key.pem.expose()),
+            },
+        }],
+    }))?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// What a kubeconfig holds of its current context.
+pub(crate) struct Kubeconfig {
+    pub(crate) server: String,
+    pub(crate) authority: String,
+    /// `None` when the certificate lies in a file of its own, as kubelet's does.
+    pub(crate) certificate: Option<String>,
+}
+
+/// Reads the parts; an error when it is no kubeconfig.
+pub(crate) fn read(text: &str) -> Result<Kubeconfig> {
+    let wrong = || Error::bad_content("the kubeconfig cannot be read");
+    let value = yaml::parse(text).map_err(|error| wrong().caused_by(error))?;
+    let current = value["current-context"].as_str().unwrap_or_default();
+    let context = &named(&value, "contexts", current)?["context"];
+    let cluster = context["cluster"].as_str().unwrap_or_default();
+    let cluster = &named(&value, "clusters", cluster)?["cluster"];
+    let user = context["user"].as_str().unwrap_or_default();
+    let user = &named(&value, "users", user)?["user"];
+    let decoded = |value: &Value| -> Option<String> {
+        let bytes = STANDARD.decode(value.as_str()?).ok()?;
+        String::from_utf8(bytes).ok()
+    };
+    Ok(Kubeconfig {
+        server: cluster["server"].as_str().unwrap_or_default().to_owned(),
+        authority: decoded(&cluster["certificate-authority-data"]).unwrap_or_default(),
+        certificate: decoded(&user["client-certificate-data"]),
+    })
+}
+
+fn named<'a>(value: &'a Value, list: &str, name: &str) -> Result<&'a Value> {
+    value[list]
+        .as_array()
+        .and_then(|entries| entries.iter().find(|entry| entry["name"] == name))
+        .ok_or_else(|| Error::bad_content(format!("the kubeconfig has no `{name}` in {list}")))
+}

@@ -1,0 +1,64 @@
+//! How long certificates are good for.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::error::{Error, Result};
+
+const DAY: u64 = 86_400;
+const HOUR: u64 = 3600;
+
+/// Lifetimes of new certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Validity {
+    pub(crate) authorities: Duration,
+    pub(crate) leaves: Duration,
+}
+
+impl Default for Validity {
+    /// Ten years and one, as kubeadm has them.
+    fn default() -> Self {
+        Self {
+            authorities: Duration::from_secs(3650 * DAY),
+            leaves: Duration::from_secs(365 * DAY),
+        }
+    }
+}
+
+impl Validity {
+    /// A hundred years for everything, as sealos has it.
+    pub(crate) fn sealos() -> Self {
+        let century = Duration::from_secs(876_000 * HOUR);
+        Self {
+            authorities: century,
+            leaves: century,
+        }
+    }
+
+    /// Certificates good for `leaves`, their authorities at least as long as by default.
+    pub(crate) fn of_leaves(leaves: Duration) -> Result<Self> {
+        let standard = Self::default();
+        if leaves < Duration::from_secs(HOUR) || leaves > Self::sealos().leaves {
+            return Err(Error::usage(format!(
+                "certificates cannot be good for {} hours",
+                leaves.as_secs() / HOUR
+            ))
+            .hint("between one hour and 100 years, for example --certificate-validity 8760h"));
+        }
+        Ok(Self {
+            authorities: standard.authorities.max(leaves),
+            leaves,
+        })
+    }
+
+    /// As kubeadm's configuration and the controller manager's flags write it.
+    pub(crate) fn hours(duration: Duration) -> String {
+        format!("{}h0m0s", duration.as_secs() / HOUR)
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
