@@ -8,6 +8,9 @@ pub(crate) mod k3s;
 pub(crate) mod load_balancer;
 pub(crate) mod script;
 pub(crate) mod certificates;
+pub(crate) mod kubeadm;
+pub(crate) mod kubectl;
+pub(crate) mod load_balancer;
 
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;

@@ -81,10 +81,11 @@ impl Authority {
             .max(self.read.not_before.max(0).cast_unsigned());
         let end = (now() + validity.as_secs()).min(self.read.not_after.max(0).cast_unsigned());
         if end <= start {
-            return Err(
-                Error::failed(format!("the authority {} has expired", self.read.common_name))
-                    .hint("a cluster whose authority has expired must be made anew"),
-            );
+            return Err(Error::failed(format!(
+                "the authority {} has expired",
+                self.read.common_name
+            ))
+            .hint("a cluster whose authority has expired must be made anew"));
         }
         let mut parameters =
             parameters(&leaf.common_name, leaf.organization.as_deref(), start, end)?;

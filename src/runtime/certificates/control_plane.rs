@@ -147,7 +147,8 @@ impl Member {
             leaf: Leaf::client(name, group),
             server: server.to_owned(),
         };
-        let plain = |file, user: &str, group, server: &str| identity(file, user, user, group, server);
+        let plain =
+            |file, user: &str, group, server: &str| identity(file, user, user, group, server);
         let mut all = vec![
             plain(
                 "admin.conf",

@@ -87,13 +87,17 @@ fn verifies(certificate: &X509Certificate<'_>, key: &[u8]) -> bool {
     use aws_lc_rs::signature::{
         ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256,
     };
-    let algorithm: &'static dyn aws_lc_rs::signature::VerificationAlgorithm =
-        match certificate.signature_algorithm.algorithm.to_id_string().as_str() {
-            "1.2.840.113549.1.1.11" => &RSA_PKCS1_2048_8192_SHA256,
-            "1.2.840.10045.4.3.2" => &ECDSA_P256_SHA256_ASN1,
-            "1.2.840.10045.4.3.3" => &ECDSA_P384_SHA384_ASN1,
-            _ => return false,
-        };
+    let algorithm: &'static dyn aws_lc_rs::signature::VerificationAlgorithm = match certificate
+        .signature_algorithm
+        .algorithm
+        .to_id_string()
+        .as_str()
+    {
+        "1.2.840.113549.1.1.11" => &RSA_PKCS1_2048_8192_SHA256,
+        "1.2.840.10045.4.3.2" => &ECDSA_P256_SHA256_ASN1,
+        "1.2.840.10045.4.3.3" => &ECDSA_P384_SHA384_ASN1,
+        _ => return false,
+    };
     ParsedPublicKey::new(algorithm, key).is_ok_and(|key| {
         key.verify_sig(
             certificate.tbs_certificate.as_ref(),
@@ -108,7 +112,9 @@ fn with<T>(pem: &str, look: impl FnOnce(&X509Certificate<'_>) -> T) -> Result<T>
     for block in Pem::iter_from_buffer(pem.as_bytes()) {
         let block = block.map_err(|error| wrong().caused_by(error))?;
         if block.label == "CERTIFICATE" {
-            let certificate = block.parse_x509().map_err(|error| wrong().caused_by(error))?;
+            let certificate = block
+                .parse_x509()
+                .map_err(|error| wrong().caused_by(error))?;
             return Ok(look(&certificate));
         }
     }

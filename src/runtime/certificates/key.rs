@@ -24,10 +24,10 @@ impl Algorithm {
             "RSA-4096" => Ok(Self::Rsa4096),
             "ECDSA-P256" => Ok(Self::EcdsaP256),
             "ECDSA-P384" => Ok(Self::EcdsaP384),
-            other => Err(Error::usage(format!(
-                "there is no encryptionAlgorithm `{other}`"
-            ))
-            .hint("one of RSA-2048, RSA-3072, RSA-4096, ECDSA-P256, ECDSA-P384")),
+            other => Err(
+                Error::usage(format!("there is no encryptionAlgorithm `{other}`"))
+                    .hint("one of RSA-2048, RSA-3072, RSA-4096, ECDSA-P256, ECDSA-P384"),
+            ),
         }
     }
 }

@@ -27,8 +27,8 @@ const AUTHORITIES: [(&str, &str); 3] = [
 impl Pki {
     /// What `directory` holds; what is missing is made and written before it is used.
     pub(crate) fn open(directory: &Path, algorithm: Algorithm, validity: Duration) -> Result<Self> {
-        let [ca, etcd_ca, front_proxy_ca] = AUTHORITIES
-            .map(|(file, name)| authority(directory, file, name, algorithm, validity));
+        let [ca, etcd_ca, front_proxy_ca] =
+            AUTHORITIES.map(|(file, name)| authority(directory, file, name, algorithm, validity));
         Ok(Self {
             ca: ca?,
             etcd_ca: etcd_ca?,
@@ -42,10 +42,12 @@ impl Pki {
         for (file, _) in AUTHORITIES {
             let path = directory.join(format!("{file}.crt"));
             if !path.exists() {
-                return Err(Error::not_found(format!("{} does not exist", path.display())).hint(
-                    "the authorities of a cluster lie with the controller that made it: \
+                return Err(
+                    Error::not_found(format!("{} does not exist", path.display())).hint(
+                        "the authorities of a cluster lie with the controller that made it: \
                      run there, or copy its pki directory",
-                ));
+                    ),
+                );
             }
         }
         Self::open(directory, Algorithm::default(), Duration::ZERO)

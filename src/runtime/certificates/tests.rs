@@ -21,9 +21,14 @@ fn member(minor: u32) -> Member {
         endpoint: "apiserver.cluster.local:6443".to_owned(),
         dns_domain: "cluster.local".to_owned(),
         service_addresses: vec!["10.96.0.1".to_owned()],
-        api_names: ["127.0.0.1", "apiserver.cluster.local", "10.103.97.2", "10.0.0.11"]
-            .map(str::to_owned)
-            .to_vec(),
+        api_names: [
+            "127.0.0.1",
+            "apiserver.cluster.local",
+            "10.103.97.2",
+            "10.0.0.11",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         etcd: Some((Vec::new(), Vec::new())),
     }
 }
@@ -186,16 +191,28 @@ fn kubeconfigs_by_version() {
     // Longer than the authority lives: cut to it.
     let signed = pki
         .ca
-        .sign(&identity.leaf, Algorithm::EcdsaP256, Validity::default().leaves)
+        .sign(
+            &identity.leaf,
+            Algorithm::EcdsaP256,
+            Validity::default().leaves,
+        )
         .unwrap();
     assert_eq!(
         inspect::read(&signed.certificate).unwrap().not_after,
         pki.ca.read().not_after
     );
-    let text =
-        kubeconfig::write(&pki.ca.certificate, &identity.server, &identity.user, &signed).unwrap();
+    let text = kubeconfig::write(
+        &pki.ca.certificate,
+        &identity.server,
+        &identity.user,
+        &signed,
+    )
+    .unwrap();
     let read = kubeconfig::read(&text).unwrap();
-    assert_eq!(read.certificate.as_deref(), Some(signed.certificate.as_str()));
+    assert_eq!(
+        read.certificate.as_deref(),
+        Some(signed.certificate.as_str())
+    );
     assert_eq!(read.authority, pki.ca.certificate);
     assert_eq!(read.server, identity.server);
 }
@@ -214,15 +231,28 @@ fn authorities_of_others_are_kept() {
         let key = path(&format!("{file}.key"));
         openssl(&["genrsa", "-traditional", "-out", &key, "2048"]);
         openssl(&[
-            "req", "-x509", "-new", "-key", &key, "-days", "36500", "-subj",
-            &format!("/CN={name}"), "-addext", "keyUsage=critical,digitalSignature,keyEncipherment,keyCertSign",
-            "-out", &path(&format!("{file}.crt")),
+            "req",
+            "-x509",
+            "-new",
+            "-key",
+            &key,
+            "-days",
+            "36500",
+            "-subj",
+            &format!("/CN={name}"),
+            "-addext",
+            "keyUsage=critical,digitalSignature,keyEncipherment,keyCertSign",
+            "-out",
+            &path(&format!("{file}.crt")),
         ]);
     }
     let before = std::fs::read(directory.path().join("ca.crt")).unwrap();
     let key_before = std::fs::read(directory.path().join("ca.key")).unwrap();
     let pki = Pki::load(directory.path()).unwrap();
-    assert_eq!(std::fs::read(directory.path().join("ca.crt")).unwrap(), before);
+    assert_eq!(
+        std::fs::read(directory.path().join("ca.crt")).unwrap(),
+        before
+    );
     assert_eq!(pki.ca.key.pem.expose().as_bytes(), key_before);
     assert!(pki.ca.key.pem.expose().contains("RSA PRIVATE KEY"));
     for (file, signer, leaf) in member(34).certificates() {
@@ -282,6 +312,14 @@ fn what_does_not_fit_is_refused_and_what_was_begun_is_finished() {
 
     let leaf = member(34).certificates().remove(0).2;
     let signed = first.ca.sign(&leaf, Algorithm::EcdsaP256, hour).unwrap();
-    assert!(first.ca.stands_behind(&signed.certificate, &leaf, Duration::ZERO));
-    assert!(!first.etcd_ca.stands_behind(&signed.certificate, &leaf, Duration::ZERO));
+    assert!(
+        first
+            .ca
+            .stands_behind(&signed.certificate, &leaf, Duration::ZERO)
+    );
+    assert!(
+        !first
+            .etcd_ca
+            .stands_behind(&signed.certificate, &leaf, Duration::ZERO)
+    );
 }

@@ -1,0 +1,77 @@
+//! The container images of a control plane, pulled before kubeadm needs them.
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::error::Result;
+use crate::runtime::action::{Line, Site};
+use crate::runtime::kubeadm::config::{Config, unix, variable};
+use crate::runtime::kubeadm::host_state::HostState;
+use crate::runtime::kubeadm::place::write;
+use crate::runtime::kubeadm::settings::{Settings, etc};
+
+const FILE: &str = "kubeadm-cluster.yaml";
+
+/// What the plan says.
+pub(super) fn says(scene: &Scene) -> String {
+    format!(
+        "crictl pull each of `kubeadm config images list --config {}`",
+        etc(scene, FILE)
+    )
+}
+
+pub(super) fn pull(site: &Site<'_>, settings: &Settings) -> Result<()> {
+    let (state, config) = settings.config(site)?;
+    let file = config_file(site, &config)?;
+    let line = line(site.scene, site.host, &state, &file);
+    site.run_on(
+        site.agent,
+        &Line {
+            again: true,
+            ..Line::new(line)
+        },
+        "",
+    )
+    .map(|_| ())
+}
+
+fn config_file(site: &Site<'_>, config: &Config) -> Result<String> {
+    let file = etc(site.scene, FILE);
+    write(site.agent, &file, 0o600, &config.cluster_text()?)?;
+    Ok(file)
+}
+
+/// Where kubelet asks for images through a helper that rewrites names (image-cri-shim), the images
+/// are known by the registry's names; else by their own, and the container runtime asks the
+/// registry first.
+fn line(scene: &Scene, host: &Host, state: &HostState, file: &str) -> String {
+    let shim = variable(scene, host, "SEALOS_SYS_IMAGE_ENDPOINT")
+        .is_some_and(|endpoint| !same_socket(&unix(endpoint), &state.cri_socket));
+    let name = match &scene.registry {
+        Some(registry) if shim => {
+            format!("{}:{}/${{image#*/}}", registry.domain, registry.port)
+        }
+        _ => "$image".to_owned(),
+    };
+    format!(
+        "images=$(kubeadm config images list --config {file})\n\
+         if command -v crictl >/dev/null 2>&1; then\n\
+         for image in $images; do\n\
+         for try in 1 2 3; do\n\
+         if crictl pull \"{name}\"; then continue 2; fi\n\
+         sleep \"$try\"\n\
+         done\n\
+         echo \"cannot pull {name}: is it in the cluster's registry, and does the registry answer?\" >&2\n\
+         exit 1\n\
+         done\n\
+         else\n\
+         kubeadm config images pull --config {file} --cri-socket {socket}\n\
+         fi",
+        socket = state.cri_socket,
+    )
+}
+
+/// `/var/run` is `/run`.
+fn same_socket(a: &str, b: &str) -> bool {
+    let plain = |path: &str| path.replace("///var/run/", "///run/");
+    plain(a) == plain(b)
+}

@@ -1,0 +1,202 @@
+//! The first control plane.
+
+use std::time::Duration;
+
+use crate::agent::protocol::HostsBlock;
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::error::Result;
+use crate::runtime::action::{Action, Line, Site};
+use crate::runtime::certificates::pki;
+use crate::runtime::kubeadm::config::{API_NAME, Config};
+use crate::runtime::kubeadm::images;
+use crate::runtime::kubeadm::place;
+use crate::runtime::kubeadm::progress::Once;
+use crate::runtime::kubeadm::settings::{Settings, etc};
+use crate::runtime::kubectl::ADMIN_CONF;
+
+pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
+const CONFIG: &str = "kubeadm-init.yaml";
+/// Preflight fails on hosts whose kernel configuration cannot be read; sealos passes this too.
+pub(super) const IGNORED: &str = "SystemVerification";
+/// What an attempt that did not end well leaves behind: all of it is ours, and is used again.
+const LEFT_BEHIND: &str = "DirAvailable--var-lib-etcd,\
+FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml,\
+FileAvailable--etc-kubernetes-manifests-kube-controller-manager.yaml,\
+FileAvailable--etc-kubernetes-manifests-kube-scheduler.yaml,\
+FileAvailable--etc-kubernetes-manifests-etcd.yaml,\
+Port-6443,Port-10250,Port-10257,Port-10259,Port-2379,Port-2380";
+
+const LONG: Duration = Duration::from_secs(30 * 60);
+
+/// `planned` is the configuration as far as it can be known without the host.
+pub(super) fn actions(
+    scene: &Scene,
+    host: &Host,
+    settings: &Settings,
+    planned: &Config,
+) -> Result<Vec<Action>> {
+    let mut actions = before(scene, host, settings, planned, true);
+    let file = etc(scene, CONFIG);
+    let text = planned.init_text()?;
+    let config = settings.clone();
+    actions.push(Action::new(
+        "kubeadm-config",
+        format!("write {file} (mode 0600):\n{}", shown(&text)),
+        &text,
+        move |site| {
+            let (_, config) = config.config(site)?;
+            config.check_cgroups(site.agent.facts()?.cgroup_v2, site.agent.host())?;
+            let file = etc(site.scene, CONFIG);
+            place::write(site.agent, &file, 0o600, &config.init_text()?)
+        },
+    ));
+    actions.push(api_name(scene, host, host.ip()));
+    let line = command(&file, IGNORED);
+    let resumed = command(&file, &format!("{IGNORED},{LEFT_BEHIND}"));
+    actions.push(
+        Action::new("kubeadm-init", line.clone(), "", move |site| {
+            Once {
+                proof: API_MANIFEST,
+                line: Line::new(line.clone()),
+                // kubeadm takes up every file it finds, and writes the same ones again.
+                again: &|| Ok(Some(Line::new(resumed.clone()))),
+            }
+            .run(site)
+        })
+        .within(LONG),
+    );
+    actions.push(kubeconfig());
+    actions.push(Action::new(
+        "admin-conf",
+        "fetch /etc/kubernetes/admin.conf to the controller as etc/admin.conf",
+        "",
+        |site| match place::read(site.agent, ADMIN_CONF)? {
+            Some(text) => pki::write(&site.state().join("etc/admin.conf"), &text),
+            None => Ok(()),
+        },
+    ));
+    Ok(actions)
+}
+
+fn command(file: &str, ignored: &str) -> String {
+    format!(
+        "kubeadm init --config {file} --skip-certificate-key-print --skip-token-print \
+         --ignore-preflight-errors={ignored}"
+    )
+}
+
+/// What every control plane needs before kubeadm runs.
+pub(super) fn before(
+    scene: &Scene,
+    host: &Host,
+    settings: &Settings,
+    planned: &Config,
+    first: bool,
+) -> Vec<Action> {
+    let (policy, certificates, pull) = (settings.clone(), settings.clone(), settings.clone());
+    let member = planned.member(first, "<hostname>");
+    let names: Vec<String> = member
+        .map(|member| {
+            let certificates = member.certificates();
+            let identities = member.identities(first);
+            let certificates = certificates
+                .iter()
+                .map(|(name, ..)| format!("pki/{name}.crt"));
+            let identities = identities.iter().map(|identity| identity.file.to_owned());
+            certificates.chain(identities).collect()
+        })
+        .unwrap_or_default();
+    let _ = host;
+    vec![
+        Action::new(
+            "audit-policy",
+            "write /etc/kubernetes/audit-policy.yml (from the image's statics/)",
+            "",
+            move |site| {
+                let (_, config) = policy.config(site)?;
+                place::audit_policy(site, &config)
+            },
+        ),
+        Action::new(
+            "certificates",
+            format!(
+                "write below /etc/kubernetes: the authorities pki/ca, pki/etcd/ca, pki/front-proxy-ca, pki/sa; {}",
+                names.join(", ")
+            ),
+            "",
+            move |site| {
+                let (_, config) = certificates.config(site)?;
+                place::control_plane(site, &certificates, &config, first)
+            },
+        ),
+        Action::new("images", images::says(scene), "", move |site| {
+            images::pull(site, &pull)
+        })
+        .within(LONG),
+    ]
+}
+
+/// Where this host finds the API. A control plane asks itself, once it is one.
+pub(super) fn api_name(scene: &Scene, host: &Host, address: &str) -> Action {
+    let _ = host;
+    let entry = (address.to_owned(), API_NAME.to_owned());
+    let cluster = hosts_block(scene);
+    Action::new(
+        &format!("api-name-{}", address.replace([':', '.'], "-")),
+        format!("hosts file: {address} {API_NAME}"),
+        "",
+        move |site| {
+            let block = HostsBlock {
+                cluster: cluster.clone(),
+                entries: vec![entry.clone()],
+            };
+            site.agent.set_hosts(&block).map(|_| ())
+        },
+    )
+}
+
+/// A block of its own beside the cluster's: it changes while a control plane joins.
+pub(super) fn hosts_block(scene: &Scene) -> String {
+    format!("{}.apiserver", scene.name)
+}
+
+/// kubectl for whoever logs in to a control plane. Somebody else's configuration is put aside.
+pub(super) fn kubeconfig() -> Action {
+    let mut action = Action::command(
+        "kubeconfig",
+        Line {
+            line: format!(
+                "mkdir -p \"$HOME/.kube\"\n\
+                 if [ -e \"$HOME/.kube/config\" ] && ! grep -q {API_NAME} \"$HOME/.kube/config\"; then \
+                 mv -f \"$HOME/.kube/config\" \"$HOME/.kube/config.before-imgctl\"; fi\n\
+                 install -m 0600 {ADMIN_CONF} \"$HOME/.kube/config\""
+            ),
+            again: true,
+            ..Line::default()
+        },
+    );
+    action.says = vec![format!("install -m 0600 {ADMIN_CONF} $HOME/.kube/config")];
+    action
+}
+
+/// The documents without what must not be seen.
+fn shown(text: &str) -> String {
+    let secret = |line: &str| {
+        let key = line.trim_start().trim_start_matches("- ");
+        ["certificateKey:", "token:"]
+            .iter()
+            .any(|name| key.starts_with(name))
+    };
+    text.lines()
+        .map(|line| match line.split_once(':') {
+            Some((key, _)) if secret(line) => format!("    {key}: ***\n"),
+            _ => format!("    {line}\n"),
+        })
+        .collect()
+}
+
+/// For the marker of a step's end and others that only need the site.
+pub(super) fn hostname(site: &Site<'_>) -> Result<String> {
+    Ok(site.agent.facts()?.hostname)
+}

@@ -1,0 +1,164 @@
+//! Hosts that become part of a cluster that is there.
+
+use std::time::Duration;
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::error::{Error, Result};
+use crate::runtime::action::{Action, Line, Site};
+use crate::runtime::certificates::pki::Pki;
+use crate::runtime::kubeadm::config::{Config, join_port, lvscare_image};
+use crate::runtime::kubeadm::etcd;
+use crate::runtime::kubeadm::init::{self, API_MANIFEST, IGNORED};
+use crate::runtime::kubeadm::lvscare;
+use crate::runtime::kubeadm::place;
+use crate::runtime::kubeadm::progress::Once;
+use crate::runtime::kubeadm::settings::{Settings, etc, pki_directory};
+use crate::runtime::kubeadm::token::Token;
+use crate::runtime::kubectl::{Condition, Kubectl};
+use crate::runtime::load_balancer;
+
+const LONG: Duration = Duration::from_secs(30 * 60);
+const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
+
+fn file(control_plane: bool) -> &'static str {
+    if control_plane {
+        "kubeadm-join-master.yaml"
+    } else {
+        "kubeadm-join-node.yaml"
+    }
+}
+
+/// A further control plane.
+pub(super) fn control_plane(
+    scene: &Scene,
+    host: &Host,
+    settings: &Settings,
+    planned: &Config,
+) -> Result<Vec<Action>> {
+    let first = scene
+        .first()
+        .ok_or_else(|| Error::usage("the cluster has no control plane to join"))?;
+    let mut actions = init::before(scene, host, settings, planned, false);
+    actions.push(init::api_name(scene, host, first.ip()));
+    actions.push(join(scene, settings, planned, true)?);
+    actions.push(init::api_name(scene, host, host.ip()));
+    actions.push(init::kubeconfig());
+    Ok(actions)
+}
+
+/// A worker.
+pub(super) fn worker(
+    scene: &Scene,
+    host: &Host,
+    settings: &Settings,
+    planned: &Config,
+) -> Result<Vec<Action>> {
+    let mut actions = match lvscare_image(scene) {
+        Some(_) => vec![lvscare::bridge(scene)?],
+        None => load_balancer::actions(scene, host),
+    };
+    actions.push(join(scene, settings, planned, false)?);
+    if let Some(image) = lvscare_image(scene) {
+        actions.push(lvscare::pod(scene, host, image)?);
+    }
+    Ok(actions)
+}
+
+fn join(
+    scene: &Scene,
+    settings: &Settings,
+    planned: &Config,
+    control_plane: bool,
+) -> Result<Action> {
+    let path = etc(scene, file(control_plane));
+    let command = format!("kubeadm join --config {path} --ignore-preflight-errors={IGNORED}");
+    let text = planned.join_text(
+        control_plane,
+        "<a control plane>:6443",
+        "<token>",
+        "<sha256 of pki/ca.crt>",
+    )?;
+    let shown: String = text.lines().map(|line| format!("    {line}\n")).collect();
+    let settings = settings.clone();
+    let says = format!("write {path} (mode 0600):\n{shown}{command}");
+    let action = Action::new("kubeadm-join", says, &text, move |site| {
+        let joining = Joining {
+            site,
+            settings: &settings,
+            control_plane,
+        };
+        joining.run(&command)
+    });
+    Ok(action.within(LONG))
+}
+
+struct Joining<'a> {
+    site: &'a Site<'a>,
+    settings: &'a Settings,
+    control_plane: bool,
+}
+
+impl Joining<'_> {
+    fn run(&self, command: &str) -> Result<()> {
+        let site = self.site;
+        let (state, config) = self.settings.config(site)?;
+        config.check_cgroups(site.agent.facts()?.cgroup_v2, site.agent.host())?;
+        let kubectl = Kubectl::anywhere(site)?;
+        let token = Token::generate()?;
+        token.announce(&kubectl)?;
+        let pin = Pki::load(&pki_directory(site.scene))?.ca.pin();
+        let endpoint = join_port(kubectl.address(), config.port());
+        let text = config.join_text(self.control_plane, &endpoint, token.text().expose(), &pin)?;
+        let path = etc(site.scene, file(self.control_plane));
+        place::write(site.agent, &path, 0o600, &text)?;
+        let joined = Once {
+            proof: if self.control_plane {
+                API_MANIFEST
+            } else {
+                KUBELET_CONF
+            },
+            line: Line::new(command),
+            again: &|| self.make_good(&kubectl, &config, &state.cri_socket, command),
+        }
+        .run(site);
+        // It has no further use, whatever came of it; if it cannot be taken back it runs out.
+        let withdrawn = token.withdraw(&kubectl);
+        joined.and(withdrawn)
+    }
+
+    /// A host that is half joined is taken back to where it was: kubeadm cannot go on with it. One
+    /// that turns out to be a Node that works is left alone.
+    fn make_good(
+        &self,
+        kubectl: &Kubectl<'_>,
+        config: &Config,
+        socket: &str,
+        command: &str,
+    ) -> Result<Option<Line>> {
+        let site = self.site;
+        let node = config.node_name(false, &init::hostname(site)?);
+        let condition = kubectl.condition(&node)?;
+        let has_member = !self.control_plane
+            || !config.has_local_etcd()
+            || etcd::has_member(site, kubectl, config.address())?.unwrap_or(true);
+        if matches!(condition, Condition::Ready | Condition::WaitsForNetwork) && has_member {
+            return Ok(None);
+        }
+        let undo = Line {
+            line: format!("kubeadm reset -f --cri-socket {socket}"),
+            again: true,
+            ..Line::default()
+        };
+        site.run_on(site.agent, &undo, "-undo")?;
+        if self.control_plane && config.has_local_etcd() {
+            etcd::remove_member(site, kubectl, config.address())?;
+        }
+        kubectl.delete_node(&node)?;
+        if self.control_plane {
+            place::audit_policy(site, config)?;
+            place::control_plane(site, self.settings, config, false)?;
+        }
+        Ok(Some(Line::new(command)))
+    }
+}

@@ -1,0 +1,88 @@
+//! A host is taken out of a cluster that lives on.
+
+use std::time::Duration;
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::error::{Error, Result};
+use crate::runtime::action::{Action, Line, Site};
+use crate::runtime::kubeadm::etcd;
+use crate::runtime::kubectl::{ADMIN_CONF, Kubectl};
+
+const DRAIN_SECONDS: u64 = 300;
+
+pub(super) fn actions(scene: &Scene, host: &Host, local_etcd: bool) -> Result<Vec<Action>> {
+    if scene.control_planes().next().is_none() {
+        return Err(Error::usage(format!(
+            "without {} cluster {} would have no control plane",
+            host.id(),
+            scene.name
+        ))
+        .hint("`imgctl reset` takes the whole cluster down"));
+    }
+    let address = host.ip().to_owned();
+    let mut actions = vec![
+        Action::new(
+            "drain",
+            format!(
+                "kubectl drain <the Node of {address}> --ignore-daemonsets --delete-emptydir-data \
+                 --timeout={DRAIN_SECONDS}s"
+            ),
+            "",
+            |site| {
+                let kubectl = Kubectl::anywhere(site)?;
+                match kubectl.node_of(site.host.ip())? {
+                    Some(node) => {
+                        let limit = site.timeout.map(|timeout| timeout.as_secs());
+                        kubectl.drain(&node, limit.unwrap_or(DRAIN_SECONDS))
+                    }
+                    // It never joined, or has left already.
+                    None => Ok(()),
+                }
+            },
+        )
+        .within(Duration::from_secs(DRAIN_SECONDS)),
+    ];
+    if host.is_control_plane() && local_etcd {
+        actions.push(Action::new(
+            "etcd-member",
+            format!(
+                "kubeadm reset phase remove-etcd-member on {address}; etcdctl member list elsewhere"
+            ),
+            "",
+            remove_etcd_member,
+        ));
+    }
+    actions.push(Action::new(
+        "delete-node",
+        format!("kubectl delete node <the Node of {address}>"),
+        "",
+        |site| {
+            let kubectl = Kubectl::anywhere(site)?;
+            match kubectl.node_of(site.host.ip())? {
+                Some(node) => kubectl.delete_node(&node),
+                None => Ok(()),
+            }
+        },
+    ));
+    Ok(actions)
+}
+
+/// The member goes by its own hand where that works; the others have the last word.
+fn remove_etcd_member(site: &Site<'_>) -> Result<()> {
+    let line = Line {
+        line: format!(
+            "if [ -e /etc/kubernetes/manifests/etcd.yaml ]; then \
+             kubeadm reset phase remove-etcd-member --kubeconfig {ADMIN_CONF}; fi"
+        ),
+        again: true,
+        ..Line::default()
+    };
+    let own = site.run(&line);
+    let kubectl = Kubectl::anywhere(site)?;
+    match etcd::remove_member(site, &kubectl, site.host.ip())? {
+        Some(()) => Ok(()),
+        // Nobody else can be asked: then its own word counts.
+        None => own.map(|_| ()),
+    }
+}

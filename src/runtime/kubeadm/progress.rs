@@ -1,0 +1,89 @@
+//! `kubeadm init` and `kubeadm join` exactly once: what was begun is followed, finished or undone.
+//!
+//! Two markers beside the generated configuration say how far a host is: `kubeadm.begun` is written
+//! before kubeadm starts, `kubeadm.done` after it has ended well. A host that carries what kubeadm
+//! makes but no marker belongs to somebody else, and is not touched.
+
+use crate::error::{Error, Kind, Result};
+use crate::runtime::action::{Line, Site};
+use crate::runtime::kubeadm::place::write;
+use crate::runtime::kubeadm::settings::etc;
+
+const BEGUN: &str = "kubeadm.begun";
+const DONE: &str = "kubeadm.done";
+/// An exit code that kubeadm does not have: nothing is known of an earlier run.
+const UNKNOWN: i32 = 97;
+
+/// One such command.
+pub(super) struct Once<'a> {
+    /// A file that is there when the command has done its work, or some of it.
+    pub(super) proof: &'a str,
+    pub(super) line: Line,
+    /// Makes good after an attempt that failed or whose end is unknown, and gives what to run then;
+    /// `None` when it turns out that all is done.
+    pub(super) again: &'a dyn Fn() -> Result<Option<Line>>,
+}
+
+/// Files that markers are.
+pub(super) fn markers(site: &Site<'_>) -> [String; 2] {
+    [etc(site.scene, BEGUN), etc(site.scene, DONE)]
+}
+
+impl Once<'_> {
+    pub(super) fn run(&self, site: &Site<'_>) -> Result<()> {
+        let [begun, done] = markers(site);
+        let look = format!(
+            "if [ -e {done} ] && [ -e {proof} ]; then echo done; \
+             elif [ -e {begun} ]; then echo begun; \
+             elif [ -e {proof} ]; then echo foreign; fi",
+            proof = self.proof
+        );
+        let found = site.run_on(site.agent, &Line::query(look), "-progress")?;
+        match found.trim() {
+            "done" => return Ok(()),
+            "foreign" => return Err(self.foreign(site)),
+            "begun" => self.resume(site)?,
+            _ => {
+                write(site.agent, &begun, 0o600, "")?;
+                site.run(&self.line)?;
+            }
+        }
+        write(site.agent, &done, 0o600, "")
+    }
+
+    /// An earlier attempt of this very step is followed to its end; one of another run, or one that
+    /// failed, is made good.
+    fn resume(&self, site: &Site<'_>) -> Result<()> {
+        let question = Line {
+            line: format!("exit {UNKNOWN}"),
+            quiet: true,
+            ..Line::default()
+        };
+        let (outcome, _, _) = site.try_on(site.agent, &question, "")?;
+        if outcome.code == Some(0) {
+            return Ok(());
+        }
+        let Some(line) = (self.again)()? else {
+            return Ok(());
+        };
+        site.run(&Line {
+            again: true,
+            ..line
+        })
+        .map(|_| ())
+    }
+
+    fn foreign(&self, site: &Site<'_>) -> Error {
+        let host = site.agent.host();
+        Error::new(
+            Kind::Busy,
+            format!(
+                "{host}: {} is there, but this cluster did not make it",
+                self.proof
+            ),
+        )
+        .hint(format!(
+            "the host belongs to another cluster; if it is not needed any more: `kubeadm reset -f` on {host}"
+        ))
+    }
+}

@@ -1,0 +1,165 @@
+//! Documents to the text that kubeadm of one version reads.
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+use crate::runtime::kubeadm::documents::{Documents, at, set};
+use crate::runtime::kubeadm::version::Version;
+use crate::template::yaml;
+
+const KUBELET: &str = "kubelet.config.k8s.io/v1beta1";
+const PROXY: &str = "kubeproxy.config.k8s.io/v1alpha1";
+
+/// Fields that came with v1beta4 and mean something to whoever wrote them.
+const ONLY_LATER: [(&str, &[&str]); 9] = [
+    ("dns", &["disabled"]),
+    ("proxy", &["disabled"]),
+    ("apiServer", &["extraEnvs"]),
+    ("controllerManager", &["extraEnvs"]),
+    ("scheduler", &["extraEnvs"]),
+    ("etcd", &["local", "extraEnvs"]),
+    ("nodeRegistration", &["imagePullSerial"]),
+    ("dryRun", &[]),
+    ("timeouts", &["kubeletHealthCheck"]),
+];
+
+pub(super) fn init(documents: &Documents, version: &Version) -> Result<String> {
+    let (init, cluster) = split_timeouts(documents, version)?;
+    Ok([
+        document(version.api(), "InitConfiguration", fit(&init, version)?)?,
+        document(
+            version.api(),
+            "ClusterConfiguration",
+            fit(&cluster, version)?,
+        )?,
+        document(KUBELET, "KubeletConfiguration", documents.kubelet.clone())?,
+        document(PROXY, "KubeProxyConfiguration", documents.proxy.clone())?,
+    ]
+    .join("---\n"))
+}
+
+pub(super) fn cluster(documents: &Documents, version: &Version) -> Result<String> {
+    let (_, cluster) = split_timeouts(documents, version)?;
+    document(
+        version.api(),
+        "ClusterConfiguration",
+        fit(&cluster, version)?,
+    )
+}
+
+pub(super) fn join(join: &Value, version: &Version) -> Result<String> {
+    let mut join = join.clone();
+    if !version.has_lists() {
+        if let Some(timeout) = take(&mut join, &["timeouts", "discovery"]) {
+            set(&mut join, &["discovery", "timeout"], timeout)?;
+        }
+    }
+    document(version.api(), "JoinConfiguration", fit(&join, version)?)
+}
+
+/// How long to wait for the control plane: a field of ClusterConfiguration before v1beta4, of
+/// InitConfiguration since.
+fn split_timeouts(documents: &Documents, version: &Version) -> Result<(Value, Value)> {
+    let (mut init, mut cluster) = (documents.init.clone(), documents.cluster.clone());
+    let old = ["apiServer", "timeoutForControlPlane"];
+    let new = ["timeouts", "controlPlaneComponentHealthCheck"];
+    if version.has_lists() {
+        if let Some(timeout) = take(&mut cluster, &old)
+            && at(&init, &new).is_null()
+        {
+            set(&mut init, &new, timeout)?;
+        }
+    } else if let Some(timeout) = take(&mut init, &new) {
+        set(&mut cluster, &old, timeout)?;
+    }
+    Ok((init, cluster))
+}
+
+/// From the inner form to what this version reads.
+fn fit(document: &Value, version: &Version) -> Result<Value> {
+    let mut document = document.clone();
+    if version.has_lists() {
+        return Ok(document);
+    }
+    for (field, path) in ONLY_LATER {
+        let path: Vec<&str> = std::iter::once(field).chain(path.iter().copied()).collect();
+        if !at(&document, &path).is_null() {
+            return Err(Error::usage(format!(
+                "kubeadm {} does not know `{}`",
+                version.text,
+                path.join(".")
+            ))
+            .hint("that field came with Kubernetes 1.31"));
+        }
+    }
+    for holder in [
+        &["apiServer", "extraArgs"][..],
+        &["controllerManager", "extraArgs"],
+        &["scheduler", "extraArgs"],
+        &["etcd", "local", "extraArgs"],
+        &["nodeRegistration", "kubeletExtraArgs"],
+    ] {
+        if let Some(Value::Array(list)) = take(&mut document, holder) {
+            set(&mut document, holder, Value::Object(as_map(&list)))?;
+        }
+    }
+    if let Some(fields) = document.as_object_mut() {
+        // We make the certificates ourselves: these hold without kubeadm knowing of them.
+        for field in [
+            "encryptionAlgorithm",
+            "certificateValidityPeriod",
+            "caCertificateValidityPeriod",
+            "timeouts",
+        ] {
+            fields.shift_remove(field);
+        }
+    }
+    Ok(document)
+}
+
+/// The last of several values of a flag.
+fn as_map(list: &[Value]) -> Map<String, Value> {
+    list.iter()
+        .filter_map(|entry| Some((entry["name"].as_str()?.to_owned(), entry["value"].clone())))
+        .collect()
+}
+
+fn take(document: &mut Value, path: &[&str]) -> Option<Value> {
+    let (last, holders) = path.split_last()?;
+    let mut place = document;
+    for name in holders {
+        place = place.get_mut(*name)?;
+    }
+    place.as_object_mut()?.shift_remove(*last)
+}
+
+/// Keys sorted at every level, so that the same configuration is the same text.
+fn document(api: &str, kind: &str, body: Value) -> Result<String> {
+    let mut fields = Map::new();
+    fields.insert("apiVersion".to_owned(), api.into());
+    fields.insert("kind".to_owned(), kind.into());
+    if let Value::Object(body) = sorted(body) {
+        fields.extend(body);
+    }
+    let mut text = yaml::write(&Value::Object(fields))?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mut fields: Vec<(String, Value)> = fields
+                .into_iter()
+                .filter(|(_, value)| !value.is_null())
+                .collect();
+            fields.sort_by(|a, b| a.0.cmp(&b.0));
+            let fields = fields
+                .into_iter()
+                .map(|(name, value)| (name, sorted(value)));
+            Value::Object(fields.collect())
+        }
+        Value::Array(list) => list.into_iter().map(sorted).collect(),
+        other => other,
+    }
+}

@@ -1,0 +1,266 @@
+//! kubectl on a control plane, with that host's `admin.conf`.
+//!
+//! Nothing is asked of the controller's own network: the API may not be reachable from there.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::agent::Agent;
+use crate::error::{Context, Error, Kind, Result};
+use crate::runtime::action::{Line, Site};
+
+/// Where kubeadm leaves the administrator's kubeconfig.
+pub(crate) const ADMIN_CONF: &str = "/etc/kubernetes/admin.conf";
+
+/// kubectl on one control plane whose API answers.
+pub(crate) struct Kubectl<'a> {
+    site: &'a Site<'a>,
+    agent: Arc<dyn Agent>,
+    address: String,
+}
+
+impl<'a> Kubectl<'a> {
+    /// On the first control plane of the cluster that answers and says that it is ready.
+    pub(crate) fn anywhere(site: &'a Site<'a>) -> Result<Self> {
+        let mut problems = Vec::new();
+        for host in site.scene.control_planes() {
+            let tried = site.crew.agent(host).and_then(|agent| {
+                let kubectl = Self {
+                    site,
+                    agent,
+                    address: host.ip().to_owned(),
+                };
+                kubectl.ready().map(|()| kubectl)
+            });
+            match tried {
+                Ok(kubectl) => return Ok(kubectl),
+                Err(error) => problems.push(error.to_string()),
+            }
+        }
+        let error = Error::failed(format!(
+            "no control plane of cluster {} answers:\n  {}",
+            site.scene.name,
+            problems.join("\n  ")
+        ));
+        Err(error.hint(
+            "on a control plane: `kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz?verbose`, \
+             `crictl ps -a`, `journalctl -u kubelet`",
+        ))
+    }
+
+    /// On the host that the action runs on.
+    pub(crate) fn here(site: &'a Site<'a>) -> Result<Self> {
+        Ok(Self {
+            site,
+            agent: site.crew.agent(site.host)?,
+            address: site.host.ip().to_owned(),
+        })
+    }
+
+    /// The control plane's address.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn agent(&self) -> &dyn Agent {
+        &*self.agent
+    }
+
+    /// Whether the API that this host's `admin.conf` names is ready.
+    pub(crate) fn ready(&self) -> Result<()> {
+        self.run(&["get", "--raw", "/readyz", "--request-timeout=10s"])
+            .map(|_| ())
+    }
+
+    /// Runs kubectl; stdout, or an error with the end of its output.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<String> {
+        self.with_input(arguments, None, true)
+    }
+
+    /// The same with its output in the step's log.
+    pub(crate) fn run_shown(&self, arguments: &[&str]) -> Result<String> {
+        self.with_input(arguments, None, false)
+    }
+
+    fn with_input(&self, arguments: &[&str], input: Option<String>, quiet: bool) -> Result<String> {
+        let line = Line {
+            line: command(arguments),
+            input,
+            again: true,
+            quiet,
+            ..Line::default()
+        };
+        // Keys are file names: the verb tells them apart well enough, for these run one by one.
+        let verb = arguments.first().copied().unwrap_or("kubectl");
+        self.site
+            .run_on(&*self.agent, &line, &format!("-kubectl-{verb}"))
+    }
+
+    /// Makes objects what `document` says. It goes over stdin: it may hold secrets.
+    pub(crate) fn apply(&self, document: &Value) -> Result<()> {
+        self.with_input(&["apply", "-f", "-"], Some(document.to_string()), true)
+            .map(|_| ())
+    }
+
+    /// `get … -o json`.
+    pub(crate) fn get(&self, arguments: &[&str]) -> Result<Value> {
+        let all: Vec<&str> = ["get"]
+            .iter()
+            .chain(arguments)
+            .chain(&["-o", "json"])
+            .copied()
+            .collect();
+        let text = self.run(&all)?;
+        serde_json::from_str(&text).map_err(|error| {
+            Error::bad_content(format!("`{}` gave no JSON", command(&all))).caused_by(error)
+        })
+    }
+
+    /// The name of the Node that has `address`; `None` when there is no such Node.
+    pub(crate) fn node_of(&self, address: &str) -> Result<Option<String>> {
+        let nodes = self.get(&["nodes"])?;
+        let items = nodes["items"].as_array().map_or(&[][..], Vec::as_slice);
+        let found = items.iter().find(|node| {
+            let addresses = node["status"]["addresses"].as_array();
+            addresses.is_some_and(|all| all.iter().any(|one| one["address"] == address))
+        });
+        let name = found.and_then(|node| node["metadata"]["name"].as_str());
+        Ok(name.map(str::to_owned))
+    }
+
+    /// Cordons the Node and evicts its Pods, heeding PodDisruptionBudgets. When that does not
+    /// succeed in time, the Node is uncordoned and the error names what stands in the way.
+    pub(crate) fn drain(&self, node: &str, seconds: u64) -> Result<()> {
+        let timeout = format!("--timeout={seconds}s");
+        let drained = self.run_shown(&[
+            "drain",
+            node,
+            "--ignore-daemonsets",
+            "--delete-emptydir-data",
+            &timeout,
+        ]);
+        let Err(error) = drained else {
+            return Ok(());
+        };
+        let error = match self.run(&["uncordon", node]) {
+            Ok(_) => error.hint(format!(
+                "Node {node} takes Pods again; see to the Pods and PodDisruptionBudgets named \
+                 above (`kubectl get pdb -A`), then run the same command again"
+            )),
+            Err(_) => error.hint(format!(
+                "Node {node} is still cordoned: `kubectl uncordon {node}`"
+            )),
+        };
+        Err(error).context(|| format!("cannot drain Node {node}"))
+    }
+
+    /// Takes the Node out of the API; it may be gone already.
+    pub(crate) fn delete_node(&self, node: &str) -> Result<()> {
+        self.run_shown(&["delete", "node", node, "--ignore-not-found"])
+            .map(|_| ())
+    }
+
+    /// What the Node says of itself.
+    pub(crate) fn condition(&self, node: &str) -> Result<Condition> {
+        let node = match self.get(&["node", node]) {
+            Ok(node) => node,
+            // kubectl's own word for it; anything else is a failure to ask.
+            Err(error) if error.to_string().contains("NotFound") => return Ok(Condition::Absent),
+            Err(error) => return Err(error),
+        };
+        Ok(condition(&node))
+    }
+}
+
+/// How a Node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Absent,
+    Ready,
+    /// Everything but the Pod network, which comes with an application.
+    WaitsForNetwork,
+    NotReady(String),
+}
+
+fn condition(node: &Value) -> Condition {
+    let conditions = node["status"]["conditions"].as_array();
+    let ready = conditions.and_then(|all| all.iter().find(|one| one["type"] == "Ready"));
+    let Some(ready) = ready else {
+        return Condition::NotReady("it has not reported yet".to_owned());
+    };
+    let message = ready["message"].as_str().unwrap_or_default();
+    match ready["status"].as_str() {
+        Some("True") => Condition::Ready,
+        _ if message.contains("NetworkPluginNotReady") || message.contains("cni plugin not") => {
+            Condition::WaitsForNetwork
+        }
+        _ => Condition::NotReady(format!(
+            "{}: {message}",
+            ready["reason"].as_str().unwrap_or("no reason given")
+        )),
+    }
+}
+
+/// The line of shell; arguments may hold anything.
+fn command(arguments: &[&str]) -> String {
+    let mut line = format!("kubectl --kubeconfig {ADMIN_CONF}");
+    for argument in arguments {
+        line.push(' ');
+        line.push_str(&quoted(argument));
+    }
+    line
+}
+
+/// One word of shell.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// An error that says which command a host must have.
+pub(crate) fn missing(host: &str, program: &str) -> Error {
+    Error::new(Kind::Failed, format!("{host}: there is no {program}"))
+        .hint("the rootfs image's init script installs it from bin/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn words_are_quoted_for_the_shell() {
+        assert_eq!(
+            command(&["get", "node", "a b", "it's", "-o", "jsonpath={.x}"]),
+            "kubectl --kubeconfig /etc/kubernetes/admin.conf get node 'a b' 'it'\\''s' -o 'jsonpath={.x}'"
+        );
+    }
+
+    #[test]
+    fn a_node_without_network_has_joined() {
+        let node = |status: &str, message: &str| {
+            condition(&json!({"status": {"conditions": [
+                {"type": "MemoryPressure", "status": "False"},
+                {"type": "Ready", "status": status, "reason": "KubeletNotReady", "message": message},
+            ]}}))
+        };
+        assert_eq!(node("True", ""), Condition::Ready);
+        assert_eq!(
+            node(
+                "False",
+                "container runtime network not ready: NetworkReady=false \
+                 reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"
+            ),
+            Condition::WaitsForNetwork
+        );
+        assert_eq!(
+            node("Unknown", "Kubelet stopped posting node status."),
+            Condition::NotReady("KubeletNotReady: Kubelet stopped posting node status.".to_owned())
+        );
+        assert!(matches!(condition(&json!({})), Condition::NotReady(_)));
+    }
+}
