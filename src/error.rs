@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     CommandFailed,
     /// A check found something wrong (`scrub`, `build --check`).
     CheckFailed,
+    /// Somebody asked us to stop (SIGINT, SIGTERM) before all was done.
+    Interrupted,
 }
 
 /// An error with its kind, message, hints and source. The message never repeats its source.

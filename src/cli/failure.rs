@@ -22,6 +22,8 @@ fn code_and_name(kind: Kind) -> (u8, &'static str) {
         Kind::NoSpace => (8, "no-space"),
         Kind::CommandFailed => (9, "command-failed"),
         Kind::CheckFailed => (10, "check-failed"),
+        // As a shell says of a command that SIGINT ended.
+        Kind::Interrupted => (130, "interrupted"),
     }
 }
 
@@ -155,10 +157,11 @@ mod tests {
             NoSpace,
             CommandFailed,
             CheckFailed,
+            Interrupted,
         ];
         let mut codes: Vec<u8> = kinds.iter().map(|kind| code_and_name(*kind).0).collect();
         codes.sort_unstable();
         codes.dedup();
-        assert_eq!(codes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(codes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 130]);
     }
 }

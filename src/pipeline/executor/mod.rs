@@ -1,0 +1,386 @@
+//! Does what a plan says: several hosts at once, journalled, taken up again where it stopped.
+//!
+//! Must not know what the steps are for. A failure stops what has not begun; what runs is let end.
+
+pub(crate) mod decision;
+mod lanes;
+mod log;
+mod running;
+mod ticker;
+mod together;
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use crate::cluster::scene::Scene;
+use crate::error::{Error, Kind, Result};
+use crate::pipeline::event::{Event, Listener, Outcome};
+use crate::pipeline::interrupt::Interrupt;
+use crate::pipeline::journal::{Journal, Past, Record, past};
+use crate::pipeline::step::{Plan, journals};
+use crate::runtime::action::Crew;
+use crate::secret::Redactor;
+
+/// How to execute.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// Hosts at once.
+    pub(crate) parallel: usize,
+    /// How often a step is tried anew after the connection was lost.
+    pub(crate) retries: u32,
+    /// The first pause before that; it doubles.
+    pub(crate) backoff: Duration,
+    /// For commands whose step has no limit of its own.
+    pub(crate) timeout: Option<Duration>,
+    /// How long running steps may go on after the first request to stop.
+    pub(crate) grace: Duration,
+    /// A step that says nothing for so long is mentioned.
+    pub(crate) silence: Duration,
+    /// Steps to take as done, and steps to do whatever the journal says.
+    pub(crate) assume_done: Vec<String>,
+    pub(crate) redo: Vec<String>,
+    /// Whether records must survive power loss.
+    pub(crate) sync: bool,
+    /// For tests of crashes: ends the process with SIGKILL after so many records.
+    pub(crate) die_after: Option<u64>,
+    /// The command line for the journal, without secrets.
+    pub(crate) arguments: Vec<String>,
+    /// Where we run, for the journal.
+    pub(crate) controller: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            parallel: 32,
+            retries: 5,
+            backoff: Duration::from_secs(1),
+            timeout: None,
+            grace: Duration::from_secs(10),
+            silence: Duration::from_secs(120),
+            assume_done: Vec::new(),
+            redo: Vec::new(),
+            sync: true,
+            die_after: None,
+            arguments: Vec::new(),
+            controller: String::new(),
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) done: usize,
+    /// Done by an earlier run.
+    pub(crate) skipped: usize,
+    pub(crate) journal: String,
+}
+
+/// What an execution works with.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) scene: &'a Scene,
+    pub(crate) crew: Arc<dyn Crew + Send>,
+    pub(crate) redactor: &'a Redactor,
+    pub(crate) listener: &'a dyn Listener,
+    pub(crate) interrupt: &'a Interrupt,
+}
+
+/// The run that `plan` would take up, if there is one.
+pub(crate) fn unfinished(plan: &Plan, scene: &Scene) -> Result<Option<Past>> {
+    past::unfinished(&journals(&scene.state_directory), &plan.intent)
+}
+
+/// Executes `plan`. Where it has no steps nothing happens, and nothing is written.
+pub(crate) fn execute(
+    plan: &Plan,
+    surroundings: &Surroundings<'_>,
+    options: &Options,
+) -> Result<Summary> {
+    check_flags(plan, options)?;
+    if plan.phases.is_empty() {
+        return Ok(Summary::default());
+    }
+    let directory = journals(&surroundings.scene.state_directory);
+    let past = past::unfinished(&directory, &plan.intent)?;
+    let journal = match &past {
+        Some(past) => Journal::reopen(&directory, &past.id, options.sync)?,
+        None => Journal::create(&directory, &plan.verb, options.sync)?,
+    };
+    let journal = match options.die_after {
+        None => journal,
+        Some(limit) => journal.telling(move |count| {
+            if count >= limit {
+                let me = rustix::process::getpid();
+                let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
+            }
+        }),
+    };
+    let run = Run::new(plan, surroundings, options, &journal, past.as_ref());
+    run.all()
+}
+
+/// A step that somebody names must be there: a typo is not to be taken for consent.
+fn check_flags(plan: &Plan, options: &Options) -> Result<()> {
+    let known: BTreeSet<&str> = plan.steps().map(|step| step.id.as_str()).collect();
+    for (flag, named) in [
+        ("--assume-done", &options.assume_done),
+        ("--redo", &options.redo),
+    ] {
+        if let Some(id) = named.iter().find(|id| !known.contains(id.as_str())) {
+            return Err(
+                Error::usage(format!("{flag} {id}: there is no such step in this run"))
+                    .hint("the same command with --dry-run shows all steps"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// One failure, already without secrets.
+struct Failure {
+    step: String,
+    host: String,
+    outcome: Outcome,
+    error: Error,
+    log: Option<PathBuf>,
+}
+
+/// One execution under way.
+struct Run<'a> {
+    plan: &'a Plan,
+    scene: &'a Scene,
+    crew: Arc<dyn Crew + Send>,
+    redactor: &'a Redactor,
+    listener: &'a dyn Listener,
+    interrupt: &'a Interrupt,
+    options: &'a Options,
+    journal: &'a Journal,
+    past: Option<&'a Past>,
+    /// The place of each step among its host's, for the names of logs.
+    places: HashMap<&'a str, usize>,
+    running: Arc<running::Running>,
+    /// Nothing new is begun.
+    stop: AtomicBool,
+    failures: Mutex<Vec<Failure>>,
+    done: AtomicUsize,
+    skipped: AtomicUsize,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        plan: &'a Plan,
+        surroundings: &Surroundings<'a>,
+        options: &'a Options,
+        journal: &'a Journal,
+        past: Option<&'a Past>,
+    ) -> Self {
+        let mut next: HashMap<String, usize> = HashMap::new();
+        let mut places = HashMap::new();
+        for lane in plan.phases.iter().flat_map(|phase| &phase.lanes) {
+            let place = next.entry(lane.id()).or_default();
+            for step in &lane.steps {
+                *place += 1;
+                places.insert(step.id.as_str(), *place);
+            }
+        }
+        Self {
+            plan,
+            scene: surroundings.scene,
+            crew: Arc::clone(&surroundings.crew),
+            redactor: surroundings.redactor,
+            listener: surroundings.listener,
+            interrupt: surroundings.interrupt,
+            options,
+            journal,
+            past,
+            places,
+            running: Arc::default(),
+            stop: AtomicBool::new(false),
+            failures: Mutex::default(),
+            done: AtomicUsize::new(0),
+            skipped: AtomicUsize::new(0),
+        }
+    }
+
+    fn all(&self) -> Result<Summary> {
+        let started = Instant::now();
+        self.journal.append(&Record::Start {
+            time: Timestamp::now(),
+            verb: self.plan.verb.clone(),
+            cluster: self.plan.cluster.clone(),
+            intent: self.plan.intent.clone(),
+            plan: self.plan.digest(),
+            arguments: self.options.arguments.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            controller: self.options.controller.clone(),
+        })?;
+        self.listener.event(&Event::Start {
+            journal: self.journal.id().to_owned(),
+            verb: self.plan.verb.clone(),
+            cluster: self.plan.cluster.clone(),
+            hosts: self.plan.hosts(),
+            steps: self.plan.steps().count(),
+            resumed: self.past.is_some(),
+        });
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let ticker = scope.spawn(|| ticker::tick(self, &ended));
+            self.phases();
+            ended.store(true, Ordering::SeqCst);
+            ticker.thread().unpark();
+        });
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = if !failures.is_empty() && !failures.iter().all(is_interruption) {
+            Outcome::Failed
+        } else if self.interrupt.is_asked() && self.is_short() {
+            Outcome::Interrupted
+        } else if failures.is_empty() {
+            Outcome::Done
+        } else {
+            Outcome::Failed
+        };
+        let finished = self.journal.append(&Record::Finish {
+            time: Timestamp::now(),
+            outcome,
+        });
+        self.listener.event(&Event::End {
+            outcome,
+            done: self.done.load(Ordering::SeqCst),
+            skipped: self.skipped.load(Ordering::SeqCst),
+            failed: failures.len(),
+            duration_ms: millis(started.elapsed()),
+            journal: self.journal.path().display().to_string(),
+        });
+        match outcome {
+            Outcome::Done => {
+                finished?;
+                Ok(Summary {
+                    done: self.done.load(Ordering::SeqCst),
+                    skipped: self.skipped.load(Ordering::SeqCst),
+                    journal: self.journal.id().to_owned(),
+                })
+            }
+            Outcome::Interrupted => Err(self.interrupted()),
+            _ => Err(self.failed(&failures)),
+        }
+    }
+
+    fn phases(&self) {
+        for phase in &self.plan.phases {
+            if self.interrupt.is_asked() || self.stop.load(Ordering::SeqCst) {
+                return;
+            }
+            let started = Instant::now();
+            self.listener.event(&Event::PhaseStart {
+                phase: phase.name.clone(),
+                hosts: phase.lanes.len(),
+                steps: phase.lanes.iter().map(|lane| lane.steps.len()).sum(),
+            });
+            match &phase.together {
+                Some(work) => together::run(self, phase, work.as_ref()),
+                None => lanes::run(self, phase),
+            }
+            self.listener.event(&Event::PhaseEnd {
+                phase: phase.name.clone(),
+                duration_ms: millis(started.elapsed()),
+            });
+        }
+    }
+
+    /// Whether steps are left that nobody has done.
+    fn is_short(&self) -> bool {
+        let ended = self.done.load(Ordering::SeqCst) + self.skipped.load(Ordering::SeqCst);
+        ended < self.plan.steps().count()
+    }
+
+    /// Writes a failure down and tells it; nothing new is begun after it.
+    fn fail(&self, failure: Failure) {
+        self.listener.event(&Event::Failure {
+            host: failure.host.clone(),
+            step: failure.step.clone(),
+            message: failure.error.message().to_owned(),
+            causes: failure.error.chain().into_iter().skip(1).collect(),
+            hints: failure.error.hints().into_iter().map(str::to_owned).collect(),
+            log: failure.log.as_ref().map(|log| log.display().to_string()),
+        });
+        self.stop.store(true, Ordering::SeqCst);
+        self.failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(failure);
+    }
+
+    fn failed(&self, failures: &[Failure]) -> Error {
+        // Interrupted steps are only consequences.
+        let mut told: Vec<&Failure> = failures.iter().filter(|one| !is_interruption(one)).collect();
+        told.sort_by(|a, b| a.step.cmp(&b.step));
+        let Some(first) = told.first() else {
+            return Error::failed("the run failed");
+        };
+        let mut message = match told.len() {
+            1 => format!("step {} failed on {}", first.step, first.host),
+            many => format!("{many} steps failed"),
+        };
+        if told.len() > 1 {
+            for failure in &told {
+                message.push_str(&format!(
+                    "\n  {}: {}",
+                    failure.step,
+                    failure.error.chain().join(": ").replace('\n', "\n    ")
+                ));
+            }
+        }
+        let cause = &first.error;
+        let mut error = Error::new(cause.kind(), message);
+        if told.len() == 1 {
+            error = error.caused_by(crate::pipeline::redact::error(cause, self.redactor));
+        } else {
+            for hint in cause.hints() {
+                error = error.hint(hint);
+            }
+        }
+        for failure in told.iter().take(MOST_LOGS) {
+            if let Some(log) = &failure.log {
+                error = error.hint(format!("log: {}", log.display()));
+            }
+        }
+        error.hint(format!(
+            "run the same command again when that is put right: what is done is not done again \
+             (journal {})",
+            self.journal.id()
+        ))
+    }
+
+    fn interrupted(&self) -> Error {
+        Error::new(
+            Kind::Interrupted,
+            format!("stopped on request; {} steps are done", {
+                self.done.load(Ordering::SeqCst) + self.skipped.load(Ordering::SeqCst)
+            }),
+        )
+        .hint(format!(
+            "run the same command again to go on (journal {})",
+            self.journal.id()
+        ))
+    }
+}
+
+/// An error names this many logs; the others are in the events and the journal.
+const MOST_LOGS: usize = 5;
+
+fn is_interruption(failure: &Failure) -> bool {
+    failure.outcome == Outcome::Interrupted
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

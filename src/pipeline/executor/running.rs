@@ -1,0 +1,226 @@
+//! What runs now: steps and their commands on hosts, so that they can be mentioned and ended.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::agent::protocol::{
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
+    Outcome, OutputLine, Run,
+};
+use crate::agent::{Agent, BlobOpener};
+use crate::cluster::host::Host;
+use crate::error::Result;
+use crate::image::{Descriptor, Digest};
+use crate::runtime::action::Crew;
+
+/// All that runs.
+#[derive(Default)]
+pub(crate) struct Running {
+    steps: Mutex<HashMap<String, Arc<StepWatch>>>,
+}
+
+/// One running step.
+pub(crate) struct StepWatch {
+    pub(crate) step: String,
+    pub(crate) host: String,
+    /// When it last said something, and the silence that was mentioned last.
+    heard: Mutex<(Instant, Duration)>,
+    commands: Mutex<Vec<Command>>,
+    cancelled: AtomicBool,
+    recalled: AtomicBool,
+    unknown: Mutex<Option<String>>,
+}
+
+#[derive(Clone)]
+struct Command {
+    agent: Arc<dyn Agent>,
+    directory: String,
+    key: String,
+}
+
+impl Running {
+    /// Registers a step until [`Running::ended`].
+    pub(crate) fn began(&self, step: &str, host: &str) -> Arc<StepWatch> {
+        let watch = Arc::new(StepWatch {
+            step: step.to_owned(),
+            host: host.to_owned(),
+            heard: Mutex::new((Instant::now(), Duration::ZERO)),
+            commands: Mutex::default(),
+            cancelled: AtomicBool::new(false),
+            recalled: AtomicBool::new(false),
+            unknown: Mutex::default(),
+        });
+        lock(&self.steps).insert(step.to_owned(), Arc::clone(&watch));
+        watch
+    }
+
+    pub(crate) fn ended(&self, step: &str) {
+        lock(&self.steps).remove(step);
+    }
+
+    /// Those that run now.
+    pub(crate) fn steps(&self) -> Vec<Arc<StepWatch>> {
+        lock(&self.steps).values().cloned().collect()
+    }
+}
+
+impl StepWatch {
+    /// It said something.
+    pub(crate) fn hears(&self) {
+        *lock(&self.heard) = (Instant::now(), Duration::ZERO);
+    }
+
+    /// The silence, when it is time to mention it: after `first`, then each time it has doubled.
+    pub(crate) fn silence(&self, first: Duration) -> Option<Duration> {
+        let mut heard = lock(&self.heard);
+        let silent = heard.0.elapsed();
+        let due = if heard.1.is_zero() { first } else { heard.1 * 2 };
+        (silent >= due).then(|| {
+            heard.1 = silent;
+            silent
+        })
+    }
+
+    /// Ends its commands. Blocks until the hosts have answered.
+    pub(crate) fn cancel(&self) {
+        let commands = lock(&self.commands).clone();
+        for command in commands {
+            if !self.cancelled.swap(true, Ordering::SeqCst) {
+                // A host that cannot be reached now is found in the next run.
+                let _ = command.agent.cancel(&command.directory, &command.key);
+            }
+        }
+    }
+
+    /// Whether we ended one of its commands.
+    pub(crate) fn was_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Whether a command had run before and its outcome was only recalled.
+    pub(crate) fn was_recalled(&self) -> bool {
+        self.recalled.load(Ordering::SeqCst)
+    }
+
+    /// Why it is not known how a command ended; forgotten when it is asked.
+    pub(crate) fn take_unknown(&self) -> Option<String> {
+        lock(&self.unknown).take()
+    }
+}
+
+/// An agent whose commands are watched.
+struct WatchedAgent {
+    agent: Arc<dyn Agent>,
+    watch: Arc<StepWatch>,
+}
+
+/// A crew of such agents.
+pub(crate) struct WatchedCrew {
+    pub(crate) crew: Arc<dyn Crew + Send>,
+    pub(crate) watch: Arc<StepWatch>,
+}
+
+impl Crew for WatchedCrew {
+    fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
+        Ok(Arc::new(WatchedAgent {
+            agent: self.crew.agent(host)?,
+            watch: Arc::clone(&self.watch),
+        }))
+    }
+}
+
+impl Agent for WatchedAgent {
+    fn host(&self) -> &str {
+        self.agent.host()
+    }
+
+    fn facts(&self) -> Result<Facts> {
+        self.agent.facts()
+    }
+
+    fn inventory(&self, question: &InventoryQuestion) -> Result<Inventory> {
+        self.agent.inventory(question)
+    }
+
+    fn send_blob(
+        &self,
+        blob: &Descriptor,
+        open: &BlobOpener<'_>,
+        sent: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        self.agent.send_blob(blob, open, sent)
+    }
+
+    fn offer(&self) -> Result<Offer> {
+        self.agent.offer()
+    }
+
+    fn withdraw(&self) -> Result<()> {
+        self.agent.withdraw()
+    }
+
+    fn fetch(
+        &self,
+        from: &Offer,
+        blobs: &[Descriptor],
+        fetched: &(dyn Fn(u64) + Sync),
+    ) -> Result<Vec<Digest>> {
+        self.agent.fetch(from, blobs, fetched)
+    }
+
+    fn checkout(&self, request: &Checkout, done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut> {
+        self.agent.checkout(request, done)
+    }
+
+    fn run(&self, request: &Run, output: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {
+        lock(&self.watch.commands).push(Command {
+            agent: Arc::clone(&self.agent),
+            directory: request.directory.clone(),
+            key: request.key.clone(),
+        });
+        let outcome = self.agent.run(request, output);
+        lock(&self.watch.commands).retain(|command| command.key != request.key);
+        let outcome = outcome?;
+        if outcome.recalled {
+            self.watch.recalled.store(true, Ordering::SeqCst);
+        }
+        if let Some(why) = end_is_unknown(&outcome) {
+            *lock(&self.watch.unknown) = Some(why.to_owned());
+        }
+        Ok(outcome)
+    }
+
+    fn cancel(&self, directory: &str, key: &str) -> Result<()> {
+        self.agent.cancel(directory, key)
+    }
+
+    fn write_file(&self, file: &FileToWrite) -> Result<bool> {
+        self.agent.write_file(file)
+    }
+
+    fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
+        self.agent.read_file(path, limit)
+    }
+
+    fn remove(&self, paths: &[String]) -> Result<Vec<String>> {
+        self.agent.remove(paths)
+    }
+
+    fn set_hosts(&self, block: &HostsBlock) -> Result<bool> {
+        self.agent.set_hosts(block)
+    }
+}
+
+/// A command that nobody saw end: the host was rebooted while it ran, or what supervised it was
+/// killed. A signal or a timeout is a known end.
+fn end_is_unknown(outcome: &Outcome) -> Option<&str> {
+    let reason = outcome.reason.as_deref()?;
+    let known = reason.starts_with("killed by") || reason.starts_with("timed out");
+    (outcome.code.is_none() && !known && !reason.starts_with("cancel")).then_some(reason)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,67 @@
+//! What happens beside the steps: requests to stop, and steps that say nothing for long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::pipeline::event::Event;
+use crate::pipeline::executor::Run;
+use crate::pipeline::executor::running::StepWatch;
+
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Looks after a run until it has `ended`.
+pub(crate) fn tick(run: &Run<'_>, ended: &AtomicBool) {
+    let mut asked: Option<Instant> = None;
+    std::thread::scope(|scope| {
+        while !ended.load(Ordering::SeqCst) {
+            std::thread::park_timeout(INTERVAL);
+            for watch in run.running.steps() {
+                if let Some(silence) = watch.silence(run.options.silence) {
+                    run.listener.event(&Event::Note {
+                        host: Some(watch.host.clone()),
+                        message: format!(
+                            "step {} has said nothing for {} s",
+                            watch.step,
+                            silence.as_secs()
+                        ),
+                    });
+                }
+            }
+            if !run.interrupt.is_asked() {
+                continue;
+            }
+            let since = *asked.get_or_insert_with(|| {
+                announce(run);
+                Instant::now()
+            });
+            if since.elapsed() >= run.options.grace {
+                run.interrupt.press();
+            }
+            if run.interrupt.is_urgent() {
+                for watch in run.running.steps() {
+                    if !watch.was_cancelled() {
+                        // One that does not answer keeps no other waiting.
+                        let watch: Arc<StepWatch> = watch;
+                        scope.spawn(move || watch.cancel());
+                    }
+                }
+            }
+        }
+    });
+}
+
+fn announce(run: &Run<'_>) {
+    let running = run.running.steps().len();
+    run.listener.event(&Event::Note {
+        host: None,
+        message: match running {
+            0 => "stopping: nothing new is begun".to_owned(),
+            _ => format!(
+                "stopping: nothing new is begun; {running} running steps have {} s to end \
+                 (a second Ctrl-C ends them at once)",
+                run.options.grace.as_secs()
+            ),
+        },
+    });
+}

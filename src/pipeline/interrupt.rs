@@ -1,0 +1,41 @@
+//! Whether somebody wants us to stop, and how urgently. `cli/` turns signals into this.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Shared between who asks to stop and who does.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interrupt {
+    asked: Arc<AtomicUsize>,
+    now: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    /// Asks once more: the first time no new step is begun, the second time running ones are
+    /// ended at once.
+    pub(crate) fn ask(&self) {
+        if self.asked.fetch_add(1, Ordering::SeqCst) > 0 {
+            self.now.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether somebody has asked.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether running work is to end now.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.now.load(Ordering::SeqCst)
+    }
+
+    /// The same as a flag for those that know nothing of us.
+    pub(crate) fn urgent_flag(&self) -> &AtomicBool {
+        &self.now
+    }
+
+    /// The time to end of its own accord is over.
+    pub(crate) fn press(&self) {
+        self.now.store(true, Ordering::SeqCst);
+    }
+}

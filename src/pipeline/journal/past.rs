@@ -1,0 +1,272 @@
+//! Journals that were written: what each step came to, and which run can be taken up again.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use crate::error::{Error, IoContext, Result};
+use crate::pipeline::event::Outcome;
+use crate::pipeline::journal::record::Record;
+
+/// A line of a journal is not longer than this; error messages in it are cut.
+const LONGEST_LINE: u64 = 1 << 20;
+
+/// What is known of one step.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PastStep {
+    pub(crate) fingerprint: String,
+    pub(crate) attempt: u32,
+    /// `None`: it began and nobody wrote down how it ended.
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) duration_ms: u64,
+    pub(crate) log: Option<String>,
+    pub(crate) message: Option<String>,
+}
+
+/// A journal as it was read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Past {
+    pub(crate) id: String,
+    pub(crate) verb: String,
+    pub(crate) cluster: String,
+    pub(crate) intent: String,
+    pub(crate) plan: String,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) controller: String,
+    pub(crate) version: String,
+    pub(crate) started: Option<Timestamp>,
+    /// When the last record was written.
+    pub(crate) last: Option<Timestamp>,
+    /// How often it was taken up.
+    pub(crate) runs: u32,
+    /// How its last run ended; `None` while it runs, or when it was killed.
+    pub(crate) finished: Option<Outcome>,
+    pub(crate) steps: HashMap<String, PastStep>,
+    /// Steps in the order in which they first began.
+    pub(crate) order: Vec<String>,
+}
+
+impl Past {
+    /// Reads one file. A last line that a crash tore is passed over.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let mut past = Self {
+            id: path
+                .file_stem()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default(),
+            ..Self::default()
+        };
+        each_line(path, &mut |number, line, whole| {
+            match serde_json::from_slice::<Record>(line) {
+                Ok(record) => past.take(record),
+                Err(_) if !whole => {}
+                Err(error) => {
+                    return Err(Error::bad_content(format!(
+                        "the journal {} is damaged at line {number}",
+                        path.display()
+                    ))
+                    .caused_by(error)
+                    .hint("move the file away: the next run then begins anew"));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(past)
+    }
+
+    /// Whether it was brought to its end.
+    pub(crate) fn is_done(&self) -> bool {
+        self.finished == Some(Outcome::Done)
+    }
+
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Start {
+                time,
+                verb,
+                cluster,
+                intent,
+                plan,
+                arguments,
+                version,
+                controller,
+            } => {
+                self.started.get_or_insert(time);
+                self.last = Some(time);
+                self.runs += 1;
+                self.finished = None;
+                (self.verb, self.cluster, self.intent) = (verb, cluster, intent);
+                (self.plan, self.arguments) = (plan, arguments);
+                (self.version, self.controller) = (version, controller);
+            }
+            Record::Begin {
+                time,
+                step,
+                fingerprint,
+                attempt,
+            } => {
+                self.last = Some(time);
+                let begun = PastStep {
+                    fingerprint,
+                    attempt,
+                    outcome: None,
+                    duration_ms: 0,
+                    log: None,
+                    message: None,
+                };
+                if self.steps.insert(step.clone(), begun).is_none() {
+                    self.order.push(step);
+                }
+            }
+            Record::End {
+                time,
+                step,
+                fingerprint,
+                attempt,
+                outcome,
+                duration_ms,
+                log,
+                message,
+            } => {
+                self.last = Some(time);
+                let ended = PastStep {
+                    fingerprint,
+                    attempt,
+                    outcome: Some(outcome),
+                    duration_ms,
+                    log,
+                    message,
+                };
+                if self.steps.insert(step.clone(), ended).is_none() {
+                    self.order.push(step);
+                }
+            }
+            Record::Finish { time, outcome } => {
+                self.last = Some(time);
+                self.finished = Some(outcome);
+            }
+        }
+    }
+}
+
+/// Where the journal `id` lies.
+pub(crate) fn path_of(directory: &Path, id: &str) -> PathBuf {
+    directory.join(format!("{id}.jsonl"))
+}
+
+/// The names of all journals, newest first; none where there is no directory.
+pub(crate) fn list(directory: &Path) -> Result<Vec<String>> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.path("read the directory", directory)?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.path("read the directory", directory)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(id) = name.strip_suffix(".jsonl") {
+            names.push(id.to_owned());
+        }
+    }
+    names.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(names)
+}
+
+/// The newest journal of the same intent that did not come to its end. One that did, whatever it
+/// was, ends the search: what was half done before it is no longer as it was left.
+pub(crate) fn unfinished(directory: &Path, intent: &str) -> Result<Option<Past>> {
+    for id in list(directory)? {
+        let past = Past::read(&path_of(directory, &id))?;
+        if past.is_done() {
+            return Ok(None);
+        }
+        if past.intent == intent {
+            return Ok(Some(past));
+        }
+    }
+    Ok(None)
+}
+
+/// How many bytes of the file are whole lines.
+pub(crate) fn whole_length(path: &Path) -> Result<u64> {
+    let mut length = 0;
+    each_line(path, &mut |_, line, whole| {
+        if whole {
+            length += line.len() as u64 + 1;
+        }
+        Ok(())
+    })?;
+    Ok(length)
+}
+
+fn each_line(
+    path: &Path,
+    take: &mut dyn FnMut(usize, &[u8], bool) -> Result<()>,
+) -> Result<()> {
+    let file = File::open(path).path("open the journal", path)?;
+    let mut reader = BufReader::new(file);
+    let mut line = Vec::new();
+    let mut number = 0;
+    loop {
+        line.clear();
+        let read = std::io::Read::take(&mut reader, LONGEST_LINE)
+            .read_until(b'\n', &mut line)
+            .path("read the journal", path)?;
+        if read == 0 {
+            return Ok(());
+        }
+        number += 1;
+        let whole = line.last() == Some(&b'\n');
+        if whole {
+            line.pop();
+        }
+        take(number, &line, whole)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::journal::Journal;
+
+    fn journal(directory: &Path, name: &str, intent: &str, outcome: Option<Outcome>) {
+        let journal = Journal::create(directory, "x", false).unwrap();
+        journal
+            .append(&Record::Start {
+                time: Timestamp::UNIX_EPOCH,
+                verb: "x".into(),
+                cluster: "c".into(),
+                intent: intent.into(),
+                plan: String::new(),
+                arguments: Vec::new(),
+                version: String::new(),
+                controller: String::new(),
+            })
+            .unwrap();
+        if let Some(outcome) = outcome {
+            let time = Timestamp::UNIX_EPOCH;
+            journal.append(&Record::Finish { time, outcome }).unwrap();
+        }
+        std::fs::rename(journal.path(), path_of(directory, name)).unwrap();
+    }
+
+    #[test]
+    fn the_newest_unfinished_run_of_the_same_intent_is_taken_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let found = |intent: &str| unfinished(directory, intent).unwrap().map(|past| past.id);
+        assert_eq!(found("a"), None);
+        journal(directory, "1", "a", Some(Outcome::Failed));
+        journal(directory, "2", "b", None);
+        assert_eq!(found("a").as_deref(), Some("1"));
+        assert_eq!(found("b").as_deref(), Some("2"));
+        // A reset that came to its end: what "a" had done is no longer there.
+        journal(directory, "3", "reset", Some(Outcome::Done));
+        assert_eq!(found("a"), None);
+        journal(directory, "4", "a", Some(Outcome::Interrupted));
+        assert_eq!(found("a").as_deref(), Some("4"));
+    }
+}

@@ -1,0 +1,96 @@
+//! Which secrets a scene holds, and errors without them.
+
+use crate::cluster::scene::Scene;
+use crate::error::Error;
+use crate::host::login::Login;
+use crate::secret::{Redactor, Secret};
+
+/// Words in the name of a variable that make its value a secret.
+const SECRET_WORDS: [&str; 7] = [
+    "passw", "passphrase", "secret", "token", "credential", "apikey", "private_key",
+];
+
+/// Whether the variable `name` holds what must not be shown.
+pub(crate) fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_WORDS.iter().any(|word| name.contains(word))
+}
+
+/// Knows every secret of the scene: logins, the registry's password, variables named like one.
+pub(crate) fn of_scene(scene: &Scene) -> Redactor {
+    let mut redactor = Redactor::default();
+    let mut seen: Vec<&Login> = Vec::new();
+    for host in scene.hosts.iter().chain(&scene.leaving) {
+        // A thousand hosts mostly have one login.
+        if seen.contains(&&host.login) {
+            continue;
+        }
+        seen.push(&host.login);
+        let login = &host.login;
+        for secret in [&login.password, &login.key_passphrase, &login.sudo_password]
+            .into_iter()
+            .flatten()
+            .chain(&login.key_data)
+        {
+            redactor.add(secret);
+        }
+    }
+    if let Some(registry) = &scene.registry {
+        redactor.add(&registry.password);
+    }
+    let images = scene.images.iter().map(|image| &image.environment);
+    let hosts = scene.hosts.iter().map(|host| &host.environment);
+    for variables in [&scene.environment, &scene.flag_environment]
+        .into_iter()
+        .chain(images)
+        .chain(hosts)
+    {
+        for (name, value) in variables {
+            if is_secret_name(name) {
+                redactor.add(&Secret::new(value.as_str()));
+            }
+        }
+    }
+    redactor
+}
+
+/// The same error without known secrets.
+pub(crate) fn error(error: &Error, redactor: &Redactor) -> Error {
+    let mut clean: Option<Error> = None;
+    for message in error.chain().iter().rev() {
+        let outer = Error::new(error.kind(), redactor.redact(message).into_owned());
+        clean = Some(match clean {
+            None => outer,
+            Some(inner) => outer.caused_by(inner),
+        });
+    }
+    let mut clean = clean.unwrap_or_else(|| Error::new(error.kind(), String::new()));
+    for hint in error.hints() {
+        clean = clean.hint(redactor.redact(hint).into_owned());
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_lose_secrets_and_keep_the_rest() {
+        let mut redactor = Redactor::default();
+        redactor.add(&Secret::new("hunter22"));
+        let before = Error::usage("inner hunter22")
+            .hint("not hunter22")
+            .context("outer");
+        let after = error(&before, &redactor);
+        assert_eq!(after.chain(), ["outer", "inner ***"]);
+        assert_eq!(after.hints(), ["not ***"]);
+        assert_eq!(after.kind(), before.kind());
+    }
+
+    #[test]
+    fn variables_are_secret_by_name() {
+        assert!(is_secret_name("registryPassword") && is_secret_name("MY_TOKEN"));
+        assert!(!is_secret_name("registryDomain") && !is_secret_name("etcdData"));
+    }
+}
