@@ -156,6 +156,17 @@ pub(crate) enum Order {
     Serial,
 }
 
+/// What a failure in a phase keeps from being begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnFailure {
+    /// Everything.
+    Stop,
+    /// The rest of that host, and the next phase: all problems of all hosts are told at once.
+    FinishPhase,
+    /// Nothing but a phase that stops: taking down goes as far as it gets.
+    GoOn,
+}
+
 /// Work that concerns several hosts at once: moving files in waves.
 pub(crate) trait Together: Send + Sync {
     /// Does it for `hosts`, those of the phase's steps; calls `ended` once for each of them.
@@ -174,8 +185,7 @@ pub(crate) trait Together: Send + Sync {
 pub(crate) struct Phase {
     pub(crate) name: String,
     pub(crate) order: Order,
-    /// A failure on one host keeps no other from this phase: all problems are told at once.
-    pub(crate) goes_on: bool,
+    pub(crate) on_failure: OnFailure,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) together: Option<Arc<dyn Together>>,
 }
@@ -186,15 +196,15 @@ impl Phase {
         Self {
             name: name.to_owned(),
             order,
-            goes_on: false,
+            on_failure: OnFailure::Stop,
             lanes: Vec::new(),
             together: None,
         }
     }
 
-    /// The same, on all hosts whatever happens on one.
-    pub(crate) fn goes_on(mut self) -> Self {
-        self.goes_on = true;
+    /// The same with another answer to failures.
+    pub(crate) fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = on_failure;
         self
     }
 
@@ -218,6 +228,8 @@ pub(crate) struct Plan {
     pub(crate) phases: Vec<Phase>,
     /// Worth knowing, in the way of nothing.
     pub(crate) notes: Vec<String>,
+    /// It undoes what earlier runs did: those that did not finish cannot be taken up after it.
+    pub(crate) destroys: bool,
 }
 
 impl Plan {
@@ -229,6 +241,7 @@ impl Plan {
             intent: Digest::of(format!("{verb}\0{cluster}\0{intent}").as_bytes()).to_string(),
             phases: Vec::new(),
             notes: Vec::new(),
+            destroys: false,
         }
     }
 
@@ -251,12 +264,6 @@ impl Plan {
             }
         }
         self.phases.push(phase);
-    }
-
-    /// Adds the phases of another plan behind these.
-    pub(crate) fn append(&mut self, other: Plan) {
-        self.phases.extend(other.phases);
-        self.notes.extend(other.notes);
     }
 
     /// Takes known secrets out of what the plan says.

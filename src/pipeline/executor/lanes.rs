@@ -16,7 +16,7 @@ use crate::pipeline::executor::running::{StepWatch, WatchedCrew};
 use crate::pipeline::executor::{Failure, Run, millis};
 use crate::pipeline::journal::Record;
 use crate::pipeline::redact;
-use crate::pipeline::step::{Desk, Lane, Order, Phase, Step, Work};
+use crate::pipeline::step::{Desk, Lane, OnFailure, Order, Phase, Step, Work};
 use crate::runtime::action::{Crew, Repeat, Site};
 
 /// Does a phase with as many threads as its order and the limit allow.
@@ -31,7 +31,10 @@ pub(crate) fn run(run: &Run<'_>, phase: &Phase) {
             let lane = next.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some(lane) = lane else { return };
             for step in &lane.steps {
-                if must_stop(run, phase) || !one(run, phase, lane, step) {
+                if must_stop(run, phase) {
+                    break;
+                }
+                if !one(run, phase, lane, step) && phase.on_failure != OnFailure::GoOn {
                     break;
                 }
             }
@@ -48,7 +51,7 @@ pub(crate) fn run(run: &Run<'_>, phase: &Phase) {
 }
 
 fn must_stop(run: &Run<'_>, phase: &Phase) -> bool {
-    run.interrupt.is_asked() || (run.stop.load(Ordering::SeqCst) && !phase.goes_on)
+    run.interrupt.is_asked() || (run.stop.load(Ordering::SeqCst) && phase.on_failure == OnFailure::Stop)
 }
 
 /// One step, from the decision to the record; `false` when its lane ends with it.

@@ -22,7 +22,7 @@ use crate::error::{Error, Kind, Result};
 use crate::pipeline::event::{Event, Listener, Outcome};
 use crate::pipeline::interrupt::Interrupt;
 use crate::pipeline::journal::{Journal, Past, Record, past};
-use crate::pipeline::step::{Plan, journals};
+use crate::pipeline::step::{OnFailure, Plan, journals};
 use crate::runtime::action::Crew;
 use crate::secret::Redactor;
 
@@ -218,6 +218,7 @@ impl<'a> Run<'a> {
             plan: self.plan.digest(),
             arguments: self.options.arguments.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            destroys: self.plan.destroys,
             controller: self.options.controller.clone(),
         })?;
         self.listener.event(&Event::Start {
@@ -273,8 +274,11 @@ impl<'a> Run<'a> {
 
     fn phases(&self) {
         for phase in &self.plan.phases {
-            if self.interrupt.is_asked() || self.stop.load(Ordering::SeqCst) {
+            if self.interrupt.is_asked() {
                 return;
+            }
+            if self.stop.load(Ordering::SeqCst) && phase.on_failure != OnFailure::GoOn {
+                continue;
             }
             let started = Instant::now();
             self.listener.event(&Event::PhaseStart {

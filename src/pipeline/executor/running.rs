@@ -214,11 +214,10 @@ impl Agent for WatchedAgent {
 }
 
 /// A command that nobody saw end: the host was rebooted while it ran, or what supervised it was
-/// killed. A signal or a timeout is a known end.
+/// killed while it ran. A signal, a timeout and a cancellation are known ends.
 fn end_is_unknown(outcome: &Outcome) -> Option<&str> {
     let reason = outcome.reason.as_deref()?;
-    let known = reason.starts_with("killed by") || reason.starts_with("timed out");
-    (outcome.code.is_none() && !known && !reason.starts_with("cancel")).then_some(reason)
+    (outcome.code.is_none() && reason.ends_with("while it ran")).then_some(reason)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

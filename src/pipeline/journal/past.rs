@@ -37,6 +37,7 @@ pub(crate) struct Past {
     pub(crate) arguments: Vec<String>,
     pub(crate) controller: String,
     pub(crate) version: String,
+    pub(crate) destroys: bool,
     pub(crate) started: Option<Timestamp>,
     /// When the last record was written.
     pub(crate) last: Option<Timestamp>,
@@ -92,6 +93,7 @@ impl Past {
                 plan,
                 arguments,
                 version,
+                destroys,
                 controller,
             } => {
                 self.started.get_or_insert(time);
@@ -101,6 +103,7 @@ impl Past {
                 (self.verb, self.cluster, self.intent) = (verb, cluster, intent);
                 (self.plan, self.arguments) = (plan, arguments);
                 (self.version, self.controller) = (version, controller);
+                self.destroys = destroys;
             }
             Record::Begin {
                 time,
@@ -176,7 +179,8 @@ pub(crate) fn list(directory: &Path) -> Result<Vec<String>> {
 }
 
 /// The newest journal of the same intent that did not come to its end. One that did, whatever it
-/// was, ends the search: what was half done before it is no longer as it was left.
+/// was, ends the search, and so does one that undid things: what was half done before it is no
+/// longer as it was left.
 pub(crate) fn unfinished(directory: &Path, intent: &str) -> Result<Option<Past>> {
     for id in list(directory)? {
         let past = Past::read(&path_of(directory, &id))?;
@@ -185,6 +189,9 @@ pub(crate) fn unfinished(directory: &Path, intent: &str) -> Result<Option<Past>>
         }
         if past.intent == intent {
             return Ok(Some(past));
+        }
+        if past.destroys {
+            return Ok(None);
         }
     }
     Ok(None)
@@ -243,6 +250,7 @@ mod tests {
                 plan: String::new(),
                 arguments: Vec::new(),
                 version: String::new(),
+                destroys: intent.starts_with("reset"),
                 controller: String::new(),
             })
             .unwrap();
@@ -268,5 +276,9 @@ mod tests {
         assert_eq!(found("a"), None);
         journal(directory, "4", "a", Some(Outcome::Interrupted));
         assert_eq!(found("a").as_deref(), Some("4"));
+        // Not even half of a reset leaves what "a" had done.
+        journal(directory, "5", "reset", Some(Outcome::Failed));
+        assert_eq!(found("a"), None);
+        assert_eq!(found("reset").as_deref(), Some("5"));
     }
 }

@@ -21,6 +21,9 @@ pub(crate) enum Record {
         /// The command line without secrets.
         arguments: Vec<String>,
         version: String,
+        /// It undoes what earlier runs did.
+        #[serde(default)]
+        destroys: bool,
         /// Host name and process of the controller.
         controller: String,
     },

@@ -1,0 +1,266 @@
+//! Whether hosts can become part of a cluster: all problems of all hosts at once.
+//!
+//! Must not change anything, nor ask hosts: it judges what they have said.
+
+use std::collections::BTreeMap;
+
+use crate::agent::protocol::Facts;
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::error::{Error, Kind};
+use crate::pipeline::look::Looks;
+use crate::runtime::Runtime;
+
+/// Clocks may differ by this much, as with sealos.
+const MOST_SKEW_MS: i64 = 5_000;
+/// A tree needs room beside the layers it is made from.
+const ROOM_PER_BYTE: u64 = 2;
+
+/// What is wrong with, and worth knowing of, each host.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// By [`Host::id`].
+    pub(crate) problems: BTreeMap<String, Vec<Problem>>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// One thing in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) kind: Kind,
+    pub(crate) what: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Problem {
+    fn new(what: String, hint: &str) -> Self {
+        Self {
+            kind: Kind::CheckFailed,
+            what,
+            hint: (!hint.is_empty()).then(|| hint.to_owned()),
+        }
+    }
+
+    /// Several problems of one host as one error.
+    pub(crate) fn error(host: &str, problems: &[Self]) -> Error {
+        let kind = problems.first().map_or(Kind::CheckFailed, |one| one.kind);
+        let list: Vec<&str> = problems.iter().map(|one| one.what.as_str()).collect();
+        let mut error = Error::new(kind, format!("{host}: {}", list.join("; ")));
+        let mut told: Vec<&str> = Vec::new();
+        for hint in problems.iter().filter_map(|one| one.hint.as_deref()) {
+            if !told.contains(&hint) {
+                told.push(hint);
+                error = error.hint(hint);
+            }
+        }
+        error
+    }
+}
+
+/// What is asked of the hosts.
+pub(crate) struct Question<'a> {
+    pub(crate) scene: &'a Scene,
+    pub(crate) runtime: &'a dyn Runtime,
+    pub(crate) looks: &'a Looks,
+    /// Hosts that are to become part of the cluster; the others only have to answer.
+    pub(crate) new: &'a [Host],
+    /// Bytes that each host will get.
+    pub(crate) bytes: &'a BTreeMap<String, u64>,
+    pub(crate) force: bool,
+}
+
+/// Judges.
+pub(crate) fn findings(question: &Question<'_>) -> Findings {
+    let mut found = Findings::default();
+    let scene = question.scene;
+    for host in &scene.hosts {
+        let Some(look) = question.looks.get(&host.id()) else {
+            continue;
+        };
+        let problems = match look {
+            Err(error) => vec![unreachable(error)],
+            Ok(facts) => {
+                let is_new = question.new.contains(host);
+                let mut problems = always(question, host, facts);
+                if is_new {
+                    problems.extend(before_joining(question, host, facts, &mut found.notes));
+                }
+                problems
+            }
+        };
+        if !problems.is_empty() {
+            found.problems.insert(host.id(), problems);
+        }
+    }
+    twins(question, &mut found);
+    let masters = scene.control_planes().count();
+    if masters > 0 && masters % 2 == 0 {
+        found.notes.push(format!(
+            "{masters} control planes bear no more losses than {}: an odd number is better",
+            masters - 1
+        ));
+    }
+    found
+}
+
+fn unreachable(error: &Error) -> Problem {
+    Problem {
+        kind: error.kind(),
+        what: error.chain().join(": "),
+        hint: error.hints().first().map(|hint| (*hint).to_owned()),
+    }
+}
+
+/// What must be so on every host of the operation.
+fn always(question: &Question<'_>, host: &Host, facts: &Facts) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if facts.skew_ms.abs() > MOST_SKEW_MS {
+        problems.push(Problem::new(
+            format!(
+                "its clock is {:.1} s {} ours",
+                seconds(facts.skew_ms.abs()),
+                if facts.skew_ms > 0 { "ahead of" } else { "behind" }
+            ),
+            "synchronise the clocks (chronyc makestep, timedatectl set-ntp true); at most 5 s are borne",
+        ));
+    }
+    if !facts.writable {
+        problems.push(Problem::new(
+            format!(
+                "{} cannot be written",
+                question.scene.paths.root()
+            ),
+            "mount it read-write, or choose another place with SEALOS_DATA_ROOT",
+        ));
+    }
+    if facts.bash.is_none() {
+        problems.push(Problem::new(
+            "there is no bash".to_owned(),
+            "install bash: scripts and commands of images need it",
+        ));
+    }
+    let bytes = question.bytes.get(&host.id()).copied().unwrap_or(0);
+    let needed = bytes.saturating_mul(ROOM_PER_BYTE);
+    if bytes > 0 && facts.free_bytes < needed {
+        problems.push(Problem {
+            kind: Kind::NoSpace,
+            what: format!(
+                "{} are free where {} lies, about {} are needed",
+                megabytes(facts.free_bytes),
+                question.scene.paths.root(),
+                megabytes(needed)
+            ),
+            hint: Some("free space there, or choose another place with SEALOS_DATA_ROOT".to_owned()),
+        });
+    }
+    problems
+}
+
+/// What must be so before a host becomes part of the cluster.
+fn before_joining(
+    question: &Question<'_>,
+    host: &Host,
+    facts: &Facts,
+    notes: &mut Vec<String>,
+) -> Vec<Problem> {
+    let scene = question.scene;
+    let mut problems = Vec::new();
+    let is_ours = facts.clusters.contains(&scene.name);
+    let others: Vec<&str> = facts
+        .clusters
+        .iter()
+        .map(String::as_str)
+        .filter(|name| *name != scene.name)
+        .collect();
+    if !others.is_empty() {
+        let what = format!("it belongs to another cluster: {}", others.join(", "));
+        if question.force {
+            notes.push(format!("{}: {what}", host.id()));
+        } else {
+            problems.push(Problem::new(
+                what,
+                "take it out there (imgctl delete, imgctl reset), or add --force if that cluster is gone",
+            ));
+        }
+    }
+    let mut ports = question.runtime.ports(scene, host);
+    let serves = scene.registry_hosts().iter().any(|other| other.address == host.address);
+    if let Some(registry) = scene.registry.as_ref().filter(|_| serves) {
+        ports.push(registry.port);
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    // A run that stopped half-way has left services of ours: their ports are no problem.
+    if !is_ours {
+        let taken: Vec<String> = ports
+            .iter()
+            .filter(|port| facts.listening.contains(port))
+            .map(ToString::to_string)
+            .collect();
+        if !taken.is_empty() {
+            problems.push(Problem::new(
+                format!("something listens on port {}", taken.join(", ")),
+                "stop what listens there (ss -ltnp shows it), or configure another port",
+            ));
+        }
+        if !facts.runtimes.is_empty() {
+            notes.push(format!(
+                "{}: has {} already; the image's check decides about it",
+                host.id(),
+                facts.runtimes.join(", ")
+            ));
+        }
+    }
+    problems
+}
+
+/// Two hosts with one name, or one machine under two addresses.
+fn twins(question: &Question<'_>, found: &mut Findings) {
+    let mut names: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut machines: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for host in &question.scene.hosts {
+        if let Some(Ok(facts)) = question.looks.get(&host.id()) {
+            names.entry(&facts.hostname).or_default().push(host.id());
+            if !facts.machine_id.is_empty() {
+                machines.entry(&facts.machine_id).or_default().push(host.id());
+            }
+        }
+    }
+    let mut tell = |ids: &[String], what: &dyn Fn(&str) -> String, hint: &str| {
+        for id in ids.iter().skip(1) {
+            let others: Vec<&str> = ids.iter().map(String::as_str).filter(|other| other != id).collect();
+            let problem = Problem::new(what(&others.join(", ")), hint);
+            found.problems.entry(id.clone()).or_default().push(problem);
+        }
+    };
+    for ids in machines.values().filter(|ids| ids.len() > 1) {
+        tell(
+            ids,
+            &|others| format!("it is the same machine as {others} (one machine-id)"),
+            "name each machine once; of a cloned one, make a new /etc/machine-id (systemd-machine-id-setup)",
+        );
+    }
+    for (name, ids) in names.iter().filter(|(_, ids)| ids.len() > 1) {
+        let same_machine = machines.values().any(|machine| machine == ids);
+        if !same_machine {
+            tell(
+                ids,
+                &|others| format!("its hostname `{name}` is also that of {others}"),
+                "give each host a hostname of its own (hostnamectl hostname NAME)",
+            );
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "one digit is shown")]
+fn seconds(milliseconds: i64) -> f64 {
+    milliseconds as f64 / 1000.0
+}
+
+/// `120 MB`; rounded up.
+pub(crate) fn megabytes(bytes: u64) -> String {
+    format!("{} MB", bytes.div_ceil(1_000_000))
+}
+
+#[cfg(test)]
+mod tests;

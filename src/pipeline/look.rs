@@ -1,0 +1,71 @@
+//! A first look at hosts, before there is a plan: who answers, and what each is.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::agent::protocol::Facts;
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::error::Result;
+use crate::runtime::action::Crew;
+
+/// What hosts said, by [`Host::id`].
+pub(crate) type Looks = BTreeMap<String, Result<Facts>>;
+
+/// Asks `hosts`, at most `parallel` at once.
+pub(crate) fn look<'a>(
+    hosts: impl IntoIterator<Item = &'a Host>,
+    crew: &Arc<dyn Crew + Send>,
+    parallel: usize,
+) -> Looks {
+    let hosts: Vec<&Host> = hosts.into_iter().collect();
+    let next = Mutex::new(hosts.iter());
+    let looks = Mutex::new(Looks::new());
+    std::thread::scope(|scope| {
+        for _ in 0..parallel.clamp(1, hosts.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let host = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some(host) = host else { return };
+                    let facts = crew.agent(host).and_then(|agent| agent.facts());
+                    looks
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(host.id(), facts);
+                }
+            });
+        }
+    });
+    looks.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The scene with what the hosts said of themselves: `HOST_NAME` and `ARCH`, unless somebody set
+/// them.
+pub(crate) fn informed(scene: &Scene, looks: &Looks) -> Scene {
+    let mut scene = scene.clone();
+    let is_set = |scene: &Scene, name: &str| {
+        scene.environment.contains_key(name)
+            || scene
+                .images
+                .iter()
+                .any(|image| image.environment.contains_key(name))
+    };
+    let arch_is_set = is_set(&scene, "ARCH");
+    for host in scene.hosts.iter_mut().chain(&mut scene.leaving) {
+        let Some(Ok(facts)) = looks.get(&host.id()) else {
+            continue;
+        };
+        let mut known = vec![("HOST_NAME", &facts.hostname)];
+        if !arch_is_set {
+            known.push(("ARCH", &facts.architecture));
+        }
+        for (name, value) in known {
+            if !value.is_empty() {
+                host.environment
+                    .entry(name.to_owned())
+                    .or_insert_with(|| value.clone());
+            }
+        }
+    }
+    scene
+}
