@@ -5,6 +5,7 @@
 
 pub(crate) mod balancer;
 mod blobs;
+pub(crate) mod execution;
 mod facts;
 mod fetch;
 mod files;
@@ -16,10 +17,8 @@ pub(crate) mod protocol;
 pub(crate) mod remote;
 mod removal;
 pub(crate) mod server;
-mod wire;
-pub(crate) mod execution;
-pub(crate) mod protocol;
 pub(crate) mod tree;
+mod wire;
 
 use crate::error::Result;
 use crate::image::{Descriptor, Digest};

@@ -4,13 +4,12 @@
 //! hosts, parallelism, retries and journal belong to pipeline/.
 
 pub(crate) mod action;
-pub(crate) mod k3s;
-pub(crate) mod load_balancer;
-pub(crate) mod script;
 pub(crate) mod certificates;
+pub(crate) mod k3s;
 pub(crate) mod kubeadm;
 pub(crate) mod kubectl;
 pub(crate) mod load_balancer;
+pub(crate) mod script;
 
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
