@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+from failure import Failed
+
 PREFIX = "imgctl-testbed"
 
 
@@ -16,6 +18,15 @@ def name(bed, part):
 
 
 def _hierarchies():
+    """Mount point, type and options of each hierarchy; one where a group needs no setting up is
+    first."""
+    found = sorted(_mounted(), key=lambda hierarchy: "cpuset" in hierarchy[2])
+    if not found:
+        raise Failed("no control groups are mounted on /sys/fs/cgroup")
+    return found
+
+
+def _mounted():
     for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
         _, point, kind, options, *_ = line.split(" ")
         if kind in ("cgroup", "cgroup2") and point.startswith("/sys/fs/cgroup"):
@@ -38,6 +49,27 @@ def enter(group):
                     (place / file).write_text((root / file).read_text())
             (place / "cgroup.clone_children").write_text("1")
         (place / "cgroup.procs").write_text(str(os.getpid()))
+
+
+@contextlib.contextmanager
+def within(group):
+    """Is in `group` for a while with all it starts, so that what a SIGKILL leaves running can be
+    found. One hierarchy is enough for that."""
+    root, kind, _ = _hierarchies()[0]
+    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+        _, controllers, before = line.split(":", 2)
+        if (kind == "cgroup2" and not controllers) or root.name in controllers.split(","):
+            break
+    else:
+        before = "/"
+    (root / group).mkdir(exist_ok=True)
+    (root / group / "cgroup.procs").write_text(str(os.getpid()))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            (root / before.lstrip("/") / "cgroup.procs").write_text(str(os.getpid()))
+        remove(group)
 
 
 def leave():

@@ -51,7 +51,7 @@ def up(name, count, extra=(), disk=0, owner=None, say=print):
     sweep()
     root = template(extra, say)
     bed = Bed(name)
-    with locked(name):
+    with locked(name), groups.within(groups.name(name, "up")):
         bed.load()
         if not bed.known:
             bed.create(root, list(extra), owner)

@@ -4,6 +4,7 @@ machine) and one for each host. Addresses are 10.77.K.0/24 and fd77:0:0:K::/64, 
 The switch is not in this machine's namespace, so that firewalls and bridge settings here (Docker's,
 say) do not reach into it."""
 
+import ipaddress
 import os
 import subprocess
 from pathlib import Path
@@ -47,7 +48,7 @@ def address(k, number):
 
 def address6(k, number):
     """The IPv6 address of a port, its last group spelled like the IPv4 address's last byte."""
-    return f"fd77:0:0:{k}::{number}"
+    return str(ipaddress.ip_address(f"fd77:0:0:{k}::{number}"))
 
 
 class Network:

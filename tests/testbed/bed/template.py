@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import groups
 from failure import Failed
 
 HERE = Path(__file__).resolve().parent
@@ -64,10 +65,14 @@ def template(extra, say):
         if root.is_dir():
             return root
         unfinished = CACHE / f"{place.name}.unfinished"
+        group = f"{groups.PREFIX}-template.{place.name}"
+        # Of a maker that was killed.
+        groups.kill(group)
         _remove(unfinished)
         say("making the template of the hosts with debootstrap: once, a few minutes")
         try:
-            _make(unfinished, packages(extra))
+            with groups.within(group):
+                _make(unfinished, packages(extra))
         except BaseException:
             with contextlib.suppress(OSError):
                 _remove(unfinished)
