@@ -98,7 +98,9 @@ pub(crate) fn parse_one(text: &str, port: u16) -> Result<Address> {
         ),
         None => (text, port),
     };
-    if let Some(why) = wrong_name(name) {
+    if name.parse::<Ipv4Addr>().is_err()
+        && let Some(why) = wrong_name(name)
+    {
         return Err(wrong(why));
     }
     Ok(Address {

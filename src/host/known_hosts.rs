@@ -278,3 +278,74 @@ fn matches_hashed(hashed: &str, name: &str) -> Option<bool> {
     let name = name.to_ascii_lowercase();
     Some(hmac::verify(&key, name.as_bytes(), &hash).is_ok())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS";
+    const B: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIlzuA8AnD3E5lXn2ZHxGjVPpLyBXAiLA8pPwBYOsCS7";
+
+    fn key(text: &str) -> PublicKey {
+        PublicKey::from_openssh(text).unwrap()
+    }
+
+    fn known(text: &str) -> (tempfile::TempDir, KnownHosts, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("known");
+        std::fs::write(&file, text).unwrap();
+        let known = KnownHosts::read(std::slice::from_ref(&file)).unwrap();
+        (directory, known, file)
+    }
+
+    #[test]
+    fn lists_wildcards_negation_and_ports() {
+        let text = format!(
+            "\n# x\nnonsense\na,10.0.0.*,!10.0.0.9\t{A} comment with words\r\n[b]:2222 {A}\n"
+        );
+        let (_kept, known, file) = known(&text);
+        for (name, expected) in [
+            ("A", Verdict::Known),
+            ("10.0.0.5", Verdict::Known),
+            ("10.0.0.9", Verdict::Unknown),
+            ("[b]:2222", Verdict::Known),
+            ("b", Verdict::Unknown),
+        ] {
+            assert_eq!(known.check(name, &key(A)), expected, "{name}");
+        }
+        let place = Place { file, line: 4 };
+        assert_eq!(known.check("a", &key(B)), Verdict::Changed(place));
+    }
+
+    #[test]
+    fn one_of_several_keys_is_enough_and_a_revoked_one_never_is() {
+        let (_kept, both, _) = known(&format!("a {B}\na {A}\n"));
+        assert_eq!(both.check("a", &key(A)), Verdict::Known);
+        let (_kept, revoked, file) =
+            known(&format!("a {A}\n@revoked * {A}\n@cert-authority * {B}\n"));
+        assert_eq!(
+            revoked.check("a", &key(A)),
+            Verdict::Revoked(Place { file, line: 2 })
+        );
+        // An authority is no host.
+        assert_eq!(revoked.check("c", &key(B)), Verdict::Unknown);
+        assert_eq!(revoked.authorities("c").len(), 1);
+    }
+
+    #[test]
+    fn learning_mends_the_end_of_the_file_and_sees_what_others_learnt() {
+        let (_kept, _, file) = known(&format!("a {A}"));
+        let files = [file.clone()];
+        assert_eq!(learn(&files, "b", &key(B)).unwrap(), Verdict::Unknown);
+        assert_eq!(learn(&files, "b", &key(B)).unwrap(), Verdict::Known);
+        let changed = Verdict::Changed(Place {
+            file: file.clone(),
+            line: 2,
+        });
+        assert_eq!(learn(&files, "b", &key(A)).unwrap(), changed);
+        let text = std::fs::read_to_string(file).unwrap();
+        assert_eq!(text, format!("a {A}\nb {B}\n"));
+    }
+}

@@ -338,3 +338,76 @@ fn split_line(line: &str) -> std::result::Result<Option<(String, Vec<String>)>, 
     }
     Ok(Some((key.to_ascii_lowercase(), values)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> (tempfile::TempDir, Config) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config");
+        std::fs::write(&file, text).unwrap();
+        let config = Config::read(&[file], Some(Path::new("/home/me"))).unwrap();
+        (directory, config)
+    }
+
+    fn lookup(config: &Config, name: &str, user: Option<&str>) -> HostConfig {
+        let asker = Asker {
+            home: Some(Path::new("/home/me")),
+            local_user: Some("me"),
+        };
+        config.lookup(name, user, &asker)
+    }
+
+    #[test]
+    fn the_first_value_counts_and_blocks_hold_for_their_hosts() {
+        let (_kept, config) = config(
+            "# all\nUser = first\nhost a* !ab\n\tport 2222\n  identityfile ~/%h-%r-%u-%%\n  IdentityFile=/second # why\n\
+             Host *\n port 33\nUser second\nUserKnownHostsFile ~/k1 \"/k 2\"\nStrictHostKeyChecking accept-new\nIdentitiesOnly yes\nConnectTimeout 7\nFancyNewThing 1\n",
+        );
+        let found = lookup(&config, "ax", None);
+        assert_eq!(found.user.as_deref(), Some("first"));
+        assert_eq!(found.port, Some(2222));
+        let files = ["/home/me/ax-first-me-%", "/second"].map(PathBuf::from);
+        assert_eq!(found.identity_files, files);
+        let known = ["/home/me/k1", "/k 2"].map(PathBuf::from).to_vec();
+        assert_eq!(found.known_hosts, Some(known));
+        assert_eq!(
+            (found.strict, found.identities_only),
+            (Some(false), Some(true))
+        );
+        assert_eq!(found.connect_timeout, Some(Duration::from_secs(7)));
+        assert_eq!(lookup(&config, "ab", None).port, Some(33));
+    }
+
+    #[test]
+    fn match_knows_hosts_and_users_and_never_runs_anything() {
+        let (kept, config) = config(
+            "Host x\nHostName real.example\nMatch host *.example user root\nPort 1\nMatch originalhost x\nProxyJump j\n\
+             Match exec \"touch ran\"\nPort 9\nMatch all\nPort 2\n",
+        );
+        let found = lookup(&config, "x", Some("root"));
+        assert_eq!(
+            (found.port, found.proxy_jump.as_deref()),
+            (Some(1), Some("j"))
+        );
+        assert_eq!(found.host_name.as_deref(), Some("real.example"));
+        assert_eq!(lookup(&config, "x", Some("you")).port, Some(2));
+        assert!(!kept.path().join("ran").exists());
+    }
+
+    #[test]
+    fn a_circle_of_includes_and_open_quotes_are_errors() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config");
+        for text in ["Include config\n", "User \"x\n"] {
+            std::fs::write(&file, text).unwrap();
+            assert!(
+                Config::read(std::slice::from_ref(&file), None).is_err(),
+                "{text}"
+            );
+        }
+        std::fs::write(&file, "Include absent a*b\nUser x").unwrap();
+        assert!(Config::read(&[file], None).is_ok());
+    }
+}

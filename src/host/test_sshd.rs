@@ -1,6 +1,6 @@
 //! A real sshd on the loopback for tests, with keys and files of its own.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

@@ -73,9 +73,7 @@ impl Session {
     }
 
     /// Opens a channel for a command.
-    pub(super) async fn channel(
-        self: &Arc<Self>,
-    ) -> std::result::Result<(Channel<Msg>, Counted), NoChannel> {
+    pub(super) async fn channel(self: &Arc<Self>) -> Result<(Channel<Msg>, Counted), NoChannel> {
         let before = self.open.fetch_add(1, Ordering::Relaxed);
         let counted = Counted(Arc::clone(self));
         if before >= self.limit.load(Ordering::Relaxed) {
@@ -100,7 +98,7 @@ impl Session {
         &self,
         host: &str,
         port: u16,
-    ) -> std::result::Result<Channel<Msg>, russh::Error> {
+    ) -> Result<Channel<Msg>, russh::Error> {
         self.handle
             .channel_open_direct_tcpip(host, u32::from(port), "127.0.0.1", 0)
             .await
