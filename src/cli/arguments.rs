@@ -8,6 +8,10 @@ use crate::cli::commands::{
     help_all, history, images, inspect, key, load, login, logout, ls, man, manifest, merge, mount,
     mounts, prune, pull, push, rebase, registry, rmi, save, sbom, scrub, sign, tag, tags, tree,
     umount, verify, version,
+    annotate, attach, build, bundle, cat, completion, copy, create, df, diff, env, export, r#gen,
+    help_all, history, images, inspect, key, load, login, logout, ls, man, manifest, merge, mount,
+    mounts, prune, pull, push, rebase, registry, render, rmi, save, sbom, scrub, sign, tag, tags,
+    tree, umount, verify, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -76,6 +80,9 @@ pub(crate) enum Verb {
     Registry(registry::RegistryCommand),
     #[command(hide = true)]
     Agent(agent::AgentArgs),
+    Gen(Box<r#gen::GenArgs>),
+    Render(Box<render::RenderArgs>),
+    Env(env::EnvArgs),
     Version(version::VersionArgs),
     Completion(completion::CompletionArgs),
     Man(man::ManArgs),
@@ -126,6 +133,9 @@ impl Verb {
             Self::Scrub(args) => scrub::run(&args, context),
             Self::Registry(args) => registry::run(&args, context),
             Self::Agent(args) => agent::run(&args, context),
+            Self::Gen(args) => r#gen::run(&args, context),
+            Self::Render(args) => render::run(&args, context),
+            Self::Env(args) => env::run(&args, context),
             Self::Version(args) => version::run(&args, context),
             Self::Completion(args) => completion::run(&args, context),
             Self::Man(args) => man::run(&args, context),

@@ -44,4 +44,15 @@ impl Host {
     pub(crate) fn id(&self) -> String {
         self.address.to_string()
     }
+
+    /// OCI's word for its architecture where a role says it, as sealos writes: `amd64`, `arm64`.
+    pub(crate) fn architecture(&self) -> Option<&str> {
+        let known = |role: &&String| ARCHITECTURES.contains(&role.as_str());
+        self.roles.iter().find(known).map(String::as_str)
+    }
 }
+
+/// Roles that are architectures.
+const ARCHITECTURES: [&str; 8] = [
+    "386", "amd64", "arm", "arm64", "loong64", "ppc64le", "riscv64", "s390x",
+];

@@ -2,7 +2,20 @@
 //!
 //! Must not know how anything is done to a host.
 
+pub(crate) mod clusterfile;
+pub(crate) mod compose;
+pub(crate) mod desired;
+pub(crate) mod diff;
+pub(crate) mod environment;
+pub(crate) mod facts;
 pub(crate) mod host;
 pub(crate) mod image;
+mod label;
+pub(crate) mod local_addresses;
+pub(crate) mod name;
 pub(crate) mod paths;
 pub(crate) mod scene;
+pub(crate) mod state;
+#[cfg(test)]
+pub(crate) mod test_scenes;
+pub(crate) mod variable;

@@ -78,25 +78,4 @@ impl Scene {
             named
         }
     }
-
-    /// The variables that `image`'s scripts and commands see on `host`: the one precedence of
-    /// docs/clusterfile.md, with the facts of docs/cluster-image.md below everything.
-    pub(crate) fn environment_on(
-        &self,
-        host: &Host,
-        image: Option<&ClusterImage>,
-    ) -> BTreeMap<String, String> {
-        let _ = (host, image);
-        todo!("cluster")
-    }
-
-    /// `.Host`, `.Cluster`, `.Registry`, `.Arch` for templates on `host`.
-    pub(crate) fn facts_on(
-        &self,
-        host: &Host,
-        known: &crate::agent::protocol::Facts,
-    ) -> serde_json::Map<String, serde_json::Value> {
-        let _ = (host, known);
-        todo!("cluster")
-    }
 }

@@ -1,0 +1,317 @@
+//! Flags of verbs about clusters, and where clusters are kept: flag, then variable, then default.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::cli::context::Context;
+use crate::cli::environment::Environment;
+use crate::cli::registry_options::{Concealed, RegistryArgs};
+use crate::cluster::clusterfile::{self, Clusterfile, SecretSource, Ssh, Surroundings, Values};
+use crate::cluster::desired::HostFlags;
+use crate::cluster::image::ClusterImage;
+use crate::cluster::state::{State, States};
+use crate::cluster::{local_addresses, name, paths, variable};
+use crate::error::{Context as _, Error, IoContext, Kind, Result};
+use crate::image::{Platform, Reference};
+use crate::registry::Client;
+use crate::secret::Secret;
+use crate::transfer::plan::Selection;
+use crate::transfer::pull::{Policy, PullOptions, pull};
+
+/// Which cluster.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClusterArg {
+    /// Name of the cluster
+    #[arg(short, long, value_name = "NAME", default_value = name::DEFAULT)]
+    pub(crate) cluster: String,
+}
+
+/// Which hosts.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Host options")]
+pub(crate) struct HostsArgs {
+    /// Control planes: IP, IP:PORT, IP-IP, CIDR or name, separated by commas
+    #[arg(long, value_name = "LIST")]
+    masters: Option<String>,
+
+    /// Workers, in the same way
+    #[arg(long, value_name = "LIST")]
+    nodes: Option<String>,
+
+    /// Which of these serve the cluster's registry [default: the first control plane]
+    #[arg(long, value_name = "LIST")]
+    registry_hosts: Option<String>,
+}
+
+impl HostsArgs {
+    /// What they mean, with the flags about SSH.
+    pub(crate) fn flags(&self, ssh: Ssh) -> HostFlags {
+        HostFlags {
+            masters: self.masters.clone(),
+            nodes: self.nodes.clone(),
+            registry: self.registry_hosts.clone(),
+            ssh,
+        }
+    }
+}
+
+/// How to log in, as it goes into a Clusterfile.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "SSH options")]
+pub(crate) struct ClusterSshArgs {
+    /// User to log in as
+    #[arg(short, long, value_name = "NAME")]
+    user: Option<String>,
+
+    /// Password; other processes can see it: better in the Clusterfile as `passwdFrom`
+    #[arg(short, long, value_name = "PASSWORD")]
+    passwd: Option<Concealed>,
+
+    /// Private key (may be repeated)
+    #[arg(short = 'i', long, value_name = "FILE")]
+    pk: Vec<PathBuf>,
+
+    /// Passphrase of the private key
+    #[arg(long, value_name = "PASSPHRASE")]
+    pk_passwd: Option<Concealed>,
+
+    /// Port of SSH [default: 22]
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+}
+
+impl ClusterSshArgs {
+    pub(crate) fn ssh(&self) -> Ssh {
+        let inline = |text: &Option<Concealed>| {
+            text.as_ref()
+                .map(|text| SecretSource::Inline(Secret::new(text.expose())))
+        };
+        Ssh {
+            user: self.user.clone(),
+            password: inline(&self.passwd),
+            keys: self
+                .pk
+                .iter()
+                .map(|key| key.to_string_lossy().into_owned())
+                .collect(),
+            key_passphrase: inline(&self.pk_passwd),
+            port: self.port,
+            ..Ssh::default()
+        }
+    }
+}
+
+/// What is added to a Clusterfile from the command line.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Configuration options")]
+pub(crate) struct DesiredArgs {
+    /// Variable for templates, scripts and commands; beats all others (may be repeated)
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+
+    /// Command to run instead of the image's CMD (may be repeated)
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) cmd: Vec<String>,
+
+    /// File of Config, kubeadm or k3s documents to add (may be repeated)
+    #[arg(long, value_name = "FILE")]
+    config_file: Vec<PathBuf>,
+
+    /// Taken for the sake of existing scripts: the archive's format is seen
+    #[arg(short, long, value_name = "FORMAT", hide = true)]
+    transport: Option<String>,
+
+    /// Taken for the sake of existing scripts
+    #[arg(long, hide = true)]
+    single: bool,
+}
+
+impl DesiredArgs {
+    /// The variables of `--env`.
+    pub(crate) fn environment(&self) -> Result<BTreeMap<String, String>> {
+        self.env
+            .iter()
+            .map(|entry| {
+                variable::parse(entry).map_err(|error| error.context("--env cannot be used"))
+            })
+            .collect()
+    }
+
+    /// The documents of `--config-file`; notes go to the user.
+    pub(crate) fn add_documents(&self, to: &mut Clusterfile, context: &Context) -> Result<()> {
+        for file in &self.config_file {
+            let (additions, notes) =
+                clusterfile::read_additions(&read_file(file)?, &file.display().to_string())?;
+            notes.iter().for_each(|note| context.ui.note(note));
+            to.add_documents(additions);
+        }
+        Ok(())
+    }
+}
+
+/// A Clusterfile that is a template.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Template options")]
+pub(crate) struct ValuesArgs {
+    /// File of values for the Clusterfile, used there as {{ .Values.NAME }} (may be repeated)
+    #[arg(long, value_name = "FILE")]
+    values: Vec<PathBuf>,
+
+    /// One value for the Clusterfile (may be repeated)
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+}
+
+impl ValuesArgs {
+    /// Reads `file` (`-`: standard input), renders and parses it.
+    pub(crate) fn clusterfile(&self, file: &Path, context: &Context) -> Result<Clusterfile> {
+        let mut values = Values::default();
+        for file in &self.values {
+            values.add_file(&read_file(file)?, &file.display().to_string())?;
+        }
+        for set in &self.set {
+            values.set(set)?;
+        }
+        let shown = file.display().to_string();
+        let rendered = clusterfile::render(&read_file(file)?, &shown, &values)?;
+        let (read, notes) = clusterfile::read(&rendered, &shown)?;
+        notes.iter().for_each(|note| context.ui.note(note));
+        Ok(read)
+    }
+}
+
+/// Reads a text of the user's; `-` is standard input.
+pub(crate) fn read_file(file: &Path) -> Result<String> {
+    use std::io::Read as _;
+    let limit = clusterfile::MAX_LENGTH as u64 + 1;
+    let mut text = String::new();
+    let read = match file == Path::new("-") {
+        true => std::io::stdin().take(limit).read_to_string(&mut text),
+        false => std::fs::File::open(file)
+            .and_then(|opened| opened.take(limit).read_to_string(&mut text)),
+    };
+    read.path("read", file)?;
+    Ok(text)
+}
+
+/// `SEALOS_RUNTIME_ROOT`, else `~/.sealos`.
+pub(crate) fn runtime_root(environment: &Environment) -> Result<PathBuf> {
+    if let Some(root) = environment.path("SEALOS_RUNTIME_ROOT") {
+        return std::path::absolute(&root).path("use", &root);
+    }
+    environment
+        .path("HOME")
+        .map(|home| home.join(".sealos"))
+        .ok_or_else(|| {
+            Error::usage("there is no place for clusters: HOME is not set")
+                .hint("say where with SEALOS_RUNTIME_ROOT")
+        })
+}
+
+/// `SEALOS_DATA_ROOT`, else `/var/lib/sealos`: a path on every host.
+pub(crate) fn data_root(environment: &Environment) -> Result<String> {
+    let root = environment
+        .text("SEALOS_DATA_ROOT")?
+        .unwrap_or(paths::DATA_ROOT);
+    let fits = root.starts_with('/')
+        && root != "/"
+        && root.split('/').all(|part| part != ".." && part != ".")
+        && !root.chars().any(char::is_control);
+    match fits {
+        true => Ok(root.to_owned()),
+        false => Err(Error::usage(format!(
+            "SEALOS_DATA_ROOT is `{}`, which is no absolute path of a directory",
+            root.escape_debug()
+        ))),
+    }
+}
+
+/// All clusters of this user.
+pub(crate) fn states(context: &Context) -> Result<States> {
+    Ok(States::new(runtime_root(&context.environment)?))
+}
+
+/// The state of the cluster that is meant.
+pub(crate) fn state(cluster: &str, context: &Context) -> Result<State> {
+    states(context)?.of(cluster)
+}
+
+/// Does something with what a Clusterfile's references refer to.
+pub(crate) fn with_surroundings<T>(
+    context: &Context,
+    then: impl FnOnce(&Surroundings<'_>) -> T,
+) -> T {
+    let lookup = |name: &str| {
+        let value = context.environment.get(name)?;
+        value.to_str().map(str::to_owned)
+    };
+    then(&Surroundings {
+        variable: &lookup,
+        home: context.environment.path("HOME"),
+        local: local_addresses::all(),
+    })
+}
+
+/// Reads `names` for `platform` as images of `cluster`; those that are not in the store are pulled.
+pub(crate) fn images(
+    names: &[String],
+    cluster: &str,
+    platform: Option<&Platform>,
+    registry: &RegistryArgs,
+    context: &Context,
+) -> Result<Vec<ClusterImage>> {
+    let store = context.store()?;
+    let mut client: Option<Client> = None;
+    let mut images = Vec::new();
+    for name in names {
+        let loaded = match ClusterImage::load(store, cluster, name, platform) {
+            Err(error) if error.kind() == Kind::NotFound => {
+                let client = match &client {
+                    Some(client) => client,
+                    None => client.insert(registry.client(context)?),
+                };
+                let options = PullOptions {
+                    selection: Selection::default(),
+                    policy: Policy::Missing,
+                    ..PullOptions::default()
+                };
+                let reference = Reference::parse(name)?;
+                pull(store, client, &reference, &options, context.ui.reporter())
+                    .context(|| format!("image {name} is not in the store"))?;
+                ClusterImage::load(store, cluster, name, platform)
+            }
+            loaded => loaded,
+        };
+        images.push(loaded?);
+    }
+    Ok(images)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(variables: &[(&str, &str)]) -> Environment {
+        Environment::new(
+            variables
+                .iter()
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn roots_are_where_sealos_has_them() {
+        let home = environment(&[("HOME", "/home/x")]);
+        assert_eq!(runtime_root(&home).unwrap(), Path::new("/home/x/.sealos"));
+        assert_eq!(data_root(&home).unwrap(), "/var/lib/sealos");
+        let set = environment(&[("SEALOS_RUNTIME_ROOT", "/r"), ("SEALOS_DATA_ROOT", "/d")]);
+        assert_eq!(runtime_root(&set).unwrap(), Path::new("/r"));
+        assert_eq!(data_root(&set).unwrap(), "/d");
+        for wrong in ["d", "/", "/a/../b"] {
+            assert!(data_root(&environment(&[("SEALOS_DATA_ROOT", wrong)])).is_err());
+        }
+    }
+}

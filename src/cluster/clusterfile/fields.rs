@@ -1,0 +1,268 @@
+//! Reads typed members out of nodes and gathers what is wrong: every mistake of a file is told at
+//! once, each with its line.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::cluster::clusterfile::node::{Content, Member, Node};
+use crate::error::{Error, Result};
+use crate::kubefile::suggest::closest;
+
+/// More mistakes than this are not told.
+const TOLD: usize = 20;
+
+/// What was found wrong in one file.
+pub(super) struct Problems<'a> {
+    file: &'a str,
+    found: Vec<(u64, String)>,
+    hints: Vec<String>,
+    notes: Vec<String>,
+    lenient: bool,
+}
+
+impl<'a> Problems<'a> {
+    /// `lenient`: what is not known is no mistake.
+    pub(super) fn new(file: &'a str, lenient: bool) -> Self {
+        Self {
+            file,
+            lenient,
+            found: Vec::new(),
+            hints: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_lenient(&self) -> bool {
+        self.lenient
+    }
+
+    /// No mistake was found so far.
+    pub(super) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// A mistake on `line`.
+    pub(super) fn add(&mut self, line: u64, message: impl Into<String>) {
+        self.found.push((line, message.into()));
+    }
+
+    /// What helps against a mistake; the same sentence is given once.
+    pub(super) fn hint(&mut self, hint: impl Into<String>) {
+        let hint = hint.into();
+        if !self.hints.contains(&hint) {
+            self.hints.push(hint);
+        }
+    }
+
+    /// Something to know that is no mistake.
+    pub(super) fn note(&mut self, line: u64, message: impl std::fmt::Display) {
+        self.notes.push(format!("{}:{line}: {message}", self.file));
+    }
+
+    /// The notes, unless there was a mistake.
+    pub(super) fn finish(mut self) -> Result<Vec<String>> {
+        self.found.sort_by_key(|(line, _)| *line);
+        let mut lines: Vec<String> = self
+            .found
+            .iter()
+            .take(TOLD)
+            .map(|(line, message)| format!("{}:{line}: {message}", self.file))
+            .collect();
+        if self.found.len() > TOLD {
+            lines.push(format!("and {} more", self.found.len() - TOLD));
+        }
+        let mut error = match lines.len() {
+            0 => return Ok(self.notes),
+            1 => Error::usage(lines.remove(0)),
+            _ => Error::usage(format!("{} has mistakes\n{}", self.file, lines.join("\n"))),
+        };
+        for hint in self.hints {
+            error = error.hint(hint);
+        }
+        Err(error)
+    }
+}
+
+/// The members of one mapping, with those that were asked for.
+pub(super) struct Fields<'n> {
+    /// `spec.ssh`, for messages; empty at the top.
+    path: String,
+    members: &'n [Member],
+    asked: Vec<&'static str>,
+}
+
+impl<'n> Fields<'n> {
+    /// The members of `node`, which is to be a mapping; of anything else none.
+    pub(super) fn of(node: &'n Node, path: &str, problems: &mut Problems<'_>) -> Self {
+        let members: &[Member] = match &node.content {
+            Content::Map(members) => members,
+            Content::Null => &[],
+            _ => {
+                wrong(node, path, "a mapping", problems);
+                &[]
+            }
+        };
+        Self {
+            path: path.to_owned(),
+            members,
+            asked: Vec::new(),
+        }
+    }
+
+    /// `path.name`.
+    pub(super) fn path_of(&self, name: &str) -> String {
+        match self.path.is_empty() {
+            true => name.to_owned(),
+            false => format!("{}.{name}", self.path),
+        }
+    }
+
+    /// The member `name`; `null` is none.
+    pub(super) fn get(&mut self, name: &'static str) -> Option<&'n Node> {
+        self.asked.push(name);
+        self.members
+            .iter()
+            .find(|member| member.key == name)
+            .map(|member| &member.value)
+            .filter(|node| !matches!(node.content, Content::Null))
+    }
+
+    pub(super) fn text(&mut self, name: &'static str, p: &mut Problems<'_>) -> Option<String> {
+        let path = self.path_of(name);
+        text(self.get(name)?, &path, p)
+    }
+
+    pub(super) fn texts(&mut self, name: &'static str, p: &mut Problems<'_>) -> Vec<String> {
+        let path = self.path_of(name);
+        self.get(name)
+            .map_or_else(Vec::new, |node| texts(node, &path, p))
+    }
+
+    /// A mapping of texts to texts.
+    pub(super) fn table(
+        &mut self,
+        name: &'static str,
+        p: &mut Problems<'_>,
+    ) -> BTreeMap<String, String> {
+        let path = self.path_of(name);
+        let Some(node) = self.get(name) else {
+            return BTreeMap::new();
+        };
+        Fields::of(node, &path, p)
+            .members
+            .iter()
+            .filter_map(|member| {
+                let path = format!("{path}.{}", member.key);
+                Some((member.key.clone(), text(&member.value, &path, p)?))
+            })
+            .collect()
+    }
+
+    /// The elements of a list.
+    pub(super) fn list(&mut self, name: &'static str, p: &mut Problems<'_>) -> &'n [Node] {
+        let path = self.path_of(name);
+        self.get(name).map_or(&[], |node| list(node, &path, p))
+    }
+
+    /// A port number.
+    pub(super) fn port(&mut self, name: &'static str, p: &mut Problems<'_>) -> Option<u16> {
+        let path = self.path_of(name);
+        let node = self.get(name)?;
+        let number = match &node.content {
+            Content::Scalar(Value::Number(number)) => number.as_u64(),
+            Content::Text(text) => text.parse().ok(),
+            _ => None,
+        };
+        match number {
+            // sealos writes 0 for "not said".
+            Some(0) => None,
+            Some(number) if number <= u64::from(u16::MAX) => u16::try_from(number).ok(),
+            _ => {
+                wrong(node, &path, "a port (1 to 65535)", p);
+                None
+            }
+        }
+    }
+
+    /// What was not asked for is a mistake, with the nearest name that means something.
+    pub(super) fn finish(self, problems: &mut Problems<'_>) {
+        for member in self.unknown() {
+            let path = self.path_of(&member.key);
+            let meant = match closest(&member.key, self.asked.iter().copied()) {
+                Some(name) => format!("; did you mean `{name}`?"),
+                None => format!("; known here: {}", self.asked.join(", ")),
+            };
+            if problems.lenient {
+                problems.note(member.line, format!("`{path}` means nothing here"));
+            } else {
+                problems.add(member.line, format!("unknown field `{path}`{meant}"));
+            }
+        }
+    }
+
+    /// What was not asked for, to be kept.
+    pub(super) fn rest(self) -> Map<String, Value> {
+        self.unknown()
+            .map(|member| (member.key.clone(), member.value.to_value()))
+            .collect()
+    }
+
+    fn unknown(&self) -> impl Iterator<Item = &'n Member> {
+        let is_unknown = |member: &&Member| !self.asked.contains(&member.key.as_str());
+        self.members.iter().filter(is_unknown)
+    }
+}
+
+/// `node` as text. A number or a boolean is not taken for one: `0123` would arrive as `83`.
+pub(super) fn text(node: &Node, path: &str, problems: &mut Problems<'_>) -> Option<String> {
+    match &node.content {
+        Content::Text(text) => Some(text.clone()),
+        Content::Scalar(_) => {
+            wrong(node, path, "a text", problems);
+            problems.hint("YAML reads bare numbers, `yes` and `on` as other things than text: put quotes around them");
+            None
+        }
+        _ => {
+            wrong(node, path, "a text", problems);
+            None
+        }
+    }
+}
+
+/// `node` as a list of texts.
+pub(super) fn texts(node: &Node, path: &str, problems: &mut Problems<'_>) -> Vec<String> {
+    list(node, path, problems)
+        .iter()
+        .enumerate()
+        .filter_map(|(at, item)| text(item, &format!("{path}[{at}]"), problems))
+        .collect()
+}
+
+fn list<'n>(node: &'n Node, path: &str, problems: &mut Problems<'_>) -> &'n [Node] {
+    match &node.content {
+        Content::List(items) => items,
+        Content::Null => &[],
+        _ => {
+            wrong(node, path, "a list", problems);
+            &[]
+        }
+    }
+}
+
+/// Says that something of another sort stands there.
+pub(super) fn wrong(node: &Node, path: &str, expected: &str, problems: &mut Problems<'_>) {
+    let what = match &node.content {
+        Content::Scalar(value) => format!("{} (`{value}`)", node.what()),
+        _ => node.what().to_owned(),
+    };
+    let path = if path.is_empty() {
+        "the document"
+    } else {
+        path
+    };
+    problems.add(
+        node.line,
+        format!("`{path}` is to be {expected}, not {what}"),
+    );
+}
