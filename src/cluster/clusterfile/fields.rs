@@ -253,16 +253,18 @@ fn list<'n>(node: &'n Node, path: &str, problems: &mut Problems<'_>) -> &'n [Nod
 /// Says that something of another sort stands there.
 pub(super) fn wrong(node: &Node, path: &str, expected: &str, problems: &mut Problems<'_>) {
     let what = match &node.content {
-        Content::Scalar(value) => format!("{} (`{value}`)", node.what()),
+        Content::Scalar(value) if !is_secret(path) => format!("{} (`{value}`)", node.what()),
         _ => node.what().to_owned(),
     };
-    let path = if path.is_empty() {
-        "the document"
-    } else {
-        path
+    let path = match path.is_empty() {
+        true => "the document".to_owned(),
+        false => format!("`{path}`"),
     };
-    problems.add(
-        node.line,
-        format!("`{path}` is to be {expected}, not {what}"),
-    );
+    problems.add(node.line, format!("{path} is to be {expected}, not {what}"));
+}
+
+/// Whether what stands there is not to be shown.
+fn is_secret(path: &str) -> bool {
+    let name = path.rsplit('.').next().unwrap_or_default();
+    name.to_ascii_lowercase().contains("passw") || name.starts_with("pkData")
 }

@@ -1,6 +1,6 @@
 //! From `spec.hosts` and `spec.ssh` to [`Host`]s that can be logged in to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -31,20 +31,12 @@ impl ClusterDocument {
     /// is not where the file says, no control plane.
     pub(crate) fn hosts(&self, surroundings: &Surroundings<'_>) -> Result<Vec<Host>> {
         let cluster_port = self.ssh.port.unwrap_or(SSH_PORT);
-        let mut logins: BTreeMap<usize, Login> = BTreeMap::new();
         let mut seen = BTreeSet::new();
         let mut hosts = Vec::new();
-        for (at, group) in self.hosts.iter().enumerate() {
+        for group in &self.hosts {
             let ssh = self.ssh_of(group);
-            let login = match logins.get(&at) {
-                Some(login) => login.clone(),
-                None => {
-                    let login = login(&ssh, surroundings)
-                        .context(|| format!("cannot log in to {}", group.ips.join(", ")))?;
-                    logins.insert(at, login.clone());
-                    login
-                }
-            };
+            let login = login(&ssh, surroundings)
+                .context(|| format!("cannot log in to {}", group.ips.join(", ")))?;
             for address in self.addresses_of(group)? {
                 if !seen.insert(address.clone()) {
                     return Err(Error::usage(format!("host {address} is listed twice")));
@@ -152,5 +144,101 @@ fn expand(path: &Path, surroundings: &Surroundings<'_>) -> PathBuf {
     match (path.strip_prefix("~"), &surroundings.home) {
         (Ok(rest), Some(home)) => home.join(rest),
         _ => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::clusterfile::read;
+
+    fn hosts(spec: &str, surroundings: &Surroundings<'_>) -> Result<Vec<Host>> {
+        let text = format!(
+            "apiVersion: apps.sealos.io/v1beta1\nkind: Cluster\nmetadata: {{name: a}}\nspec:\n{spec}"
+        );
+        read(&text, "f")?.0.cluster.hosts(surroundings)
+    }
+
+    fn here(local: &[&str]) -> Surroundings<'static> {
+        Surroundings {
+            variable: &|name| (name == "PW").then(|| "from-variable".to_owned()),
+            home: Some("/home/x".into()),
+            local: local.iter().map(|ip| ip.parse().unwrap()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_host_has_the_clusters_login_and_its_own_on_top() {
+        let spec = "  ssh: {user: root, passwdFrom: {env: PW}, pk: ~/.ssh/a, pkPasswd: pp, jump: bastion}\n  hosts:\n  - {ips: [10.0.0.1], roles: [master]}\n  - {ips: ['10.0.0.2', '10.0.0.3:99'], roles: [node], ssh: {user: ops, pkData: KEY, port: 2222}}\n";
+        let found = hosts(spec, &here(&[])).unwrap();
+        let [first, second, third] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!(first.login.user.as_deref(), Some("root"));
+        assert_eq!(first.login.keys, [PathBuf::from("/home/x/.ssh/a")]);
+        assert_eq!(first.login.password, Some(Secret::new("from-variable")));
+        assert_eq!(first.address.port, 22);
+        assert_eq!(second.login.user.as_deref(), Some("ops"));
+        assert!(second.login.keys.is_empty());
+        assert_eq!(second.login.key_data, [Secret::new("KEY")]);
+        assert_eq!(second.login.jump.as_deref(), Some("bastion"));
+        assert_eq!((second.address.port, third.address.port), (2222, 99));
+    }
+
+    #[test]
+    fn secrets_in_files_and_what_is_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("pw");
+        std::fs::write(&file, "in-file\nsecond line\n").unwrap();
+        let spec = |reference: &str| {
+            format!(
+                "  ssh: {{passwdFrom: {reference}}}\n  hosts: [{{ips: [10.0.0.1], roles: [master]}}]\n"
+            )
+        };
+        let reference = format!("{{file: {}}}", file.display());
+        let found = hosts(&spec(&reference), &here(&[])).unwrap();
+        assert_eq!(found[0].login.password, Some(Secret::new("in-file")));
+        for (reference, expected) in [
+            ("{env: NOT_SET}", "NOT_SET is not set"),
+            ("{file: /no/such/file}", "/no/such/file"),
+        ] {
+            let error = hosts(&spec(reference), &here(&[])).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn this_machine_is_reached_without_ssh_unless_a_port_leads_elsewhere() {
+        for (ip, local, expected) in [
+            ("10.0.0.5", &["10.0.0.5"][..], true),
+            ("10.0.0.6", &["10.0.0.5"], false),
+            ("10.0.0.5:2201", &["10.0.0.5"], false),
+            ("127.0.0.1", &[], true),
+            ("127.0.0.1:2201", &[], false),
+            ("localhost", &[], true),
+            ("elsewhere", &["10.0.0.5"], false),
+        ] {
+            let spec = format!("  hosts: [{{ips: ['{ip}'], roles: [master]}}]\n");
+            let found = hosts(&spec, &here(local)).unwrap();
+            assert_eq!(found[0].local, expected, "{ip} {local:?}");
+        }
+    }
+
+    #[test]
+    fn twice_the_same_host_and_no_control_plane_are_refused() {
+        for (spec, expected) in [
+            (
+                "  hosts:\n  - {ips: [10.0.0.1], roles: [master]}\n  - {ips: ['10.0.0.1:22'], roles: [node]}\n",
+                "listed twice",
+            ),
+            (
+                "  hosts: [{ips: [10.0.0.1], roles: [node]}]\n",
+                "no host has the role `master`",
+            ),
+        ] {
+            let error = hosts(spec, &here(&[])).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        assert!(hosts("  image: []\n", &here(&[])).unwrap().is_empty());
     }
 }

@@ -19,6 +19,7 @@ mod write;
 pub(crate) use documents::MAX_LENGTH;
 pub(crate) use hosts::Surroundings;
 pub(crate) use login::{SecretSource, Ssh};
+#[allow(unused_imports, reason = "what pipelines write is read here only")]
 pub(crate) use model::{
     ClusterDocument, Clusterfile, CommandCondition, Condition, HostGroup, Mount, Phase, Status,
 };
