@@ -8,6 +8,10 @@ use crate::cli::commands::{
     r#gen, help_all, history, images, inspect, key, load, login, logout, ls, man, manifest, merge,
     mount, mounts, prune, pull, push, rebase, registry, render, rmi, save, sbom, scrub, sign, tag,
     tags, tree, umount, verify, version,
+    annotate, attach, build, bundle, cat, completion, copy, create, df, diff, exec, export,
+    help_all, history, images, inspect, key, load, login, logout, ls, man, manifest, merge, mount,
+    mounts, prune, pull, push, rebase, registry, rmi, save, sbom, scp, scrub, sign, tag, tags,
+    tree, umount, verify, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -70,6 +74,8 @@ pub(crate) enum Verb {
     Key(key::KeyArgs),
     Sbom(Box<sbom::SbomArgs>),
     Attach(Box<attach::AttachArgs>),
+    Exec(Box<exec::ExecArgs>),
+    Scp(Box<scp::ScpArgs>),
     Prune(prune::PruneArgs),
     Df(df::DfArgs),
     Scrub(scrub::ScrubArgs),
@@ -124,6 +130,8 @@ impl Verb {
             Self::Key(args) => key::run(&args, context),
             Self::Sbom(args) => sbom::run(&args, context),
             Self::Attach(args) => attach::run(&args, context),
+            Self::Exec(args) => exec::run(&args, context),
+            Self::Scp(args) => scp::run(&args, context),
             Self::Prune(args) => prune::run(&args, context),
             Self::Df(args) => df::run(&args, context),
             Self::Scrub(args) => scrub::run(&args, context),

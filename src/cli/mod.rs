@@ -13,6 +13,8 @@ mod environment;
 mod failure;
 mod filter;
 mod format;
+mod host_outcomes;
+mod host_selection;
 mod image_tree;
 mod limits;
 mod names;
@@ -23,6 +25,7 @@ mod registry_files;
 mod registry_options;
 mod settings;
 mod signing_keys;
+mod ssh_options;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

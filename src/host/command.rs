@@ -138,6 +138,63 @@ async fn drive(channel: Channel, input: &[u8], limit: usize) -> Result<Output> {
     })
 }
 
+/// Which output something came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Output,
+    Errors,
+}
+
+/// Runs `line` without input and hands over its output as it comes. A `sink` that takes its time
+/// slows the command down, and nothing else when the connection is its own; one that fails ends it.
+pub(crate) fn follow(
+    transport: &dyn Transport,
+    line: &str,
+    privilege: Privilege,
+    sink: &mut dyn FnMut(Source, &[u8]) -> Result<()>,
+) -> Result<Ended> {
+    reactor::block_on(async {
+        let Channel {
+            input,
+            mut output,
+            mut errors,
+            ended,
+        } = transport.open(line, privilege).await?;
+        drop(input);
+        let doing = || {
+            format!(
+                "cannot read the output of a command on {}",
+                transport.label()
+            )
+        };
+        let (mut first, mut second) = (vec![0; 32 << 10], vec![0; 32 << 10]);
+        let (mut is_open, mut errors_open) = (true, true);
+        let (mut ended, mut how) = (ended, None);
+        let mut silent_since = tokio::time::Instant::now();
+        while is_open || errors_open {
+            tokio::select! {
+                count = output.read(&mut first), if is_open => {
+                    let count = count.doing(doing)?;
+                    is_open = count > 0;
+                    sink(Source::Output, &first[..count])?;
+                }
+                count = errors.read(&mut second), if errors_open => {
+                    let count = count.doing(doing)?;
+                    errors_open = count > 0;
+                    sink(Source::Errors, &second[..count])?;
+                }
+                end = &mut ended, if how.is_none() => how = Some(end?),
+                () = tokio::time::sleep_until(silent_since + AFTER_THE_END), if how.is_some() => break,
+            }
+            silent_since = tokio::time::Instant::now();
+        }
+        match how {
+            Some(how) => Ok(how),
+            None => ended.await,
+        }
+    })
+}
+
 /// Reads to the end, or until nothing has come for a while after the command was over.
 async fn collect(
     from: &mut (dyn AsyncRead + Send + Unpin),

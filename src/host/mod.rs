@@ -14,6 +14,7 @@ mod pattern;
 pub(crate) mod quote;
 pub(crate) mod reactor;
 mod resolve;
+pub(crate) mod send_tree;
 mod ssh;
 mod ssh_config;
 mod sudo;

@@ -1,16 +1,9 @@
-//! A real sshd on the loopback for tests, with keys and files of its own.
+//! A real sshd on the loopback for tests, with keys and files of its own. Shared with `tests/ssh`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use crate::error::Result;
-use crate::host::address::Address;
-use crate::host::connect::Connections;
-use crate::host::login::{HostKeys, Login, Settings};
-use crate::host::transport::Transport;
 
 /// An sshd that ends with the value, and a directory of its own.
 pub(super) struct Sshd {
@@ -108,47 +101,6 @@ impl Sshd {
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
-    }
-
-    pub(super) fn address(&self) -> Address {
-        Address {
-            name: "127.0.0.1".to_owned(),
-            port: self.port,
-        }
-    }
-
-    /// Settings that touch nothing outside the directory.
-    pub(super) fn settings(&self) -> Settings {
-        Settings {
-            host_keys: HostKeys::TrustOnFirstUse,
-            known_hosts: vec![self.path("ssh/known_hosts")],
-            config_files: vec![self.path("ssh/config")],
-            agent_socket: None,
-            home: Some(self.directory.path().to_owned()),
-            local_user: None,
-            connect_timeout: Duration::from_secs(10),
-            retries: 2,
-        }
-    }
-
-    /// With the key that is let in.
-    pub(super) fn login(&self) -> Login {
-        Login {
-            keys: vec![self.path("id")],
-            ..Login::default()
-        }
-    }
-
-    pub(super) fn connect_with(
-        &self,
-        login: &Login,
-        settings: Settings,
-    ) -> Result<Arc<dyn Transport>> {
-        Connections::new(settings)?.connect(&self.address(), login, false)
-    }
-
-    pub(super) fn connect(&self) -> Arc<dyn Transport> {
-        self.connect_with(&self.login(), self.settings()).unwrap()
     }
 }
 

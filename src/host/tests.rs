@@ -1,10 +1,12 @@
 //! Hosts over a real sshd.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::Kind;
+use crate::error::{Kind, Result};
+use crate::host::address::Address;
 use crate::host::connect::{Call, Connections};
-use crate::host::login::{HostKeys, Login};
+use crate::host::login::{HostKeys, Login, Settings};
 use crate::host::reactor::block_on;
 use crate::host::test_sshd::{Sshd, keygen, tool};
 use crate::host::transport::{Ended, Output, Privilege, Transport, run};
@@ -12,6 +14,45 @@ use crate::host::upload::upload;
 use crate::secret::Secret;
 
 const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Sshd {
+    fn address(&self) -> Address {
+        Address {
+            name: "127.0.0.1".to_owned(),
+            port: self.port,
+        }
+    }
+
+    /// Settings that touch nothing outside the directory.
+    fn settings(&self) -> Settings {
+        Settings {
+            host_keys: HostKeys::TrustOnFirstUse,
+            known_hosts: vec![self.path("ssh/known_hosts")],
+            config_files: vec![self.path("ssh/config")],
+            agent_socket: None,
+            home: Some(self.directory.path().to_owned()),
+            local_user: None,
+            connect_timeout: Duration::from_secs(10),
+            retries: 2,
+        }
+    }
+
+    /// With the key that is let in.
+    fn login(&self) -> Login {
+        Login {
+            keys: vec![self.path("id")],
+            ..Login::default()
+        }
+    }
+
+    fn connect_with(&self, login: &Login, settings: Settings) -> Result<Arc<dyn Transport>> {
+        Connections::new(settings)?.connect(&self.address(), login, false)
+    }
+
+    fn connect(&self) -> Arc<dyn Transport> {
+        self.connect_with(&self.login(), self.settings()).unwrap()
+    }
+}
 
 fn go(transport: &dyn Transport, line: &str, input: Option<&[u8]>) -> Output {
     run(transport, line, Privilege::Root, input, 64 << 20, PATIENCE).unwrap()

@@ -24,25 +24,61 @@ pub(crate) fn upload(
     reader: &mut (dyn Read + Send),
     size: u64,
 ) -> Result<()> {
-    let line = script(path, mode, size);
-    let output = stream(transport, &line, Privilege::Root, reader, size)
+    let place = Place {
+        path,
+        mode,
+        mtime: None,
+        into: None,
+    };
+    upload_to(transport, &place, Privilege::Root, reader, size)
+}
+
+/// Where a file goes, and how it is to look there.
+pub(crate) struct Place<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) mode: u32,
+    /// Seconds since 1970; `None`: now.
+    pub(crate) mtime: Option<i64>,
+    /// When `path` is a directory there, the file goes into it by this name.
+    pub(crate) into: Option<&'a str>,
+}
+
+/// [`upload`] with more to say.
+pub(crate) fn upload_to(
+    transport: &dyn Transport,
+    place: &Place<'_>,
+    privilege: Privilege,
+    reader: &mut (dyn Read + Send),
+    size: u64,
+) -> Result<()> {
+    let path = place.path;
+    let output = stream(transport, &script(place, size), privilege, reader, size)
         .context(|| format!("cannot write {path} on {}", transport.label()))?;
     output.success(transport.label(), &format!("write {path}"))?;
     Ok(())
 }
 
-fn script(path: &str, mode: u32, size: u64) -> String {
-    let path = match path.starts_with('-') {
-        true => format!("./{path}"),
-        false => path.to_owned(),
+fn script(place: &Place<'_>, size: u64) -> String {
+    let path = match place.path.starts_with('-') {
+        true => format!("./{}", place.path),
+        false => place.path.to_owned(),
     };
     let path = quote(&path);
+    let into = match place.into {
+        Some(name) => format!("[ ! -d \"$p\" ] || p=\"${{p%/}}\"/{};", quote(name)),
+        None => String::new(),
+    };
+    let touch = match place.mtime {
+        Some(seconds) => format!("touch -d @{seconds} \"$t\";"),
+        None => String::new(),
+    };
     format!(
-        "set -eu; umask 077; p={path}; d=$(dirname \"$p\"); [ -d \"$d\" ] || (umask 022; mkdir -p \"$d\"); \
+        "set -eu; umask 077; p={path}; {into} d=$(dirname \"$p\"); [ -d \"$d\" ] || (umask 022; mkdir -p \"$d\"); \
          t=$(mktemp \"$p.XXXXXX\"); trap 'rm -f \"$t\"' EXIT; cat > \"$t\"; \
          n=$(wc -c < \"$t\"); [ \"$n\" -eq {size} ] || {{ echo \"got $n bytes of {size}\" >&2; exit 65; }}; \
-         chmod {:04o} \"$t\"; sync \"$t\" 2>/dev/null || sync; mv -fT \"$t\" \"$p\" 2>/dev/null || mv -f \"$t\" \"$p\"; trap - EXIT",
-        mode & 0o7777
+         chmod {:04o} \"$t\"; {touch} sync \"$t\" 2>/dev/null || sync; \
+         [ ! -d \"$p\" ] || {{ echo \"$p is a directory\" >&2; exit 66; }}; mv -f \"$t\" \"$p\"; trap - EXIT",
+        place.mode & 0o7777
     )
 }
 
@@ -78,7 +114,7 @@ fn feed(
     const LIMIT: u64 = 64 << 10;
     let channel = reactor::block_on(transport.open(line, privilege))?;
     let mut input = channel.input;
-    let (mut output, mut errors) = (channel.output, channel.errors);
+    let (output, errors) = (channel.output, channel.errors);
     let runtime = reactor::reactor()?;
     let outputs = runtime.spawn(async move {
         let keep = |mut from: Box<dyn tokio::io::AsyncRead + Send + Unpin>| async move {
@@ -87,10 +123,7 @@ fn feed(
             tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
             Ok::<_, std::io::Error>(kept)
         };
-        tokio::join!(
-            async { keep(std::mem::replace(&mut output, Box::new(tokio::io::empty()))).await },
-            async { keep(std::mem::replace(&mut errors, Box::new(tokio::io::empty()))).await }
-        )
+        tokio::join!(keep(output), keep(errors))
     });
     let mut buffer = vec![0; PIECE];
     let mut left = size.unwrap_or(u64::MAX);

@@ -1,0 +1,239 @@
+//! `imgctl exec`.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::cli::context::Context;
+use crate::cli::host_outcomes::{for_each, sum_up};
+use crate::cli::host_selection::HostArgs;
+use crate::cluster::host::Host;
+use crate::error::{Error, Kind, Result};
+use crate::host::connect::Connections;
+use crate::host::transport::{Ended, Privilege, Source, follow};
+use crate::ui::output;
+
+/// Pieces of output that wait for the hosts before: then the command waits.
+const WAITING: usize = 256;
+/// So much of each output goes into JSON.
+const MOST_JSON: usize = 1 << 20;
+/// A longer line is printed in parts.
+const LONGEST_LINE: usize = 64 << 10;
+
+/// Run a command on hosts
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The command is one line for the shell of the host; several arguments are joined by spaces,
+as ssh does it. It runs as root (through sudo for other users) unless --as-user is given.
+Output comes in the order of the hosts, each line after the name of its host. The exit code
+is 9 when the command failed on a host.
+
+Examples:
+  imgctl exec --ips 10.0.0.11-10.0.0.13 uptime
+  imgctl exec --ips web-1,web-2 -u ops --sudo-passwd-file pass 'systemctl is-active kubelet | sort'
+  imgctl exec --json --ips 10.0.0.0/29 -- df -h /var/lib"
+)]
+pub(crate) struct ExecArgs {
+    #[command(flatten)]
+    hosts: HostArgs,
+
+    /// Do not become root
+    #[arg(long)]
+    as_user: bool,
+
+    /// Command and arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+/// One piece of a host's output, or its end.
+type Piece = (Source, Vec<u8>);
+
+/// What a host's command came to.
+struct Done {
+    ended: Result<Ended>,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+/// Runs the command everywhere and prints what it says.
+pub(crate) fn run(args: &ExecArgs, context: &Context) -> Result<()> {
+    let (hosts, connections) = args.hosts.resolve(context)?;
+    let line = args.command.join(" ");
+    let privilege = match args.as_user {
+        true => Privilege::User,
+        false => Privilege::Root,
+    };
+    let work = Work {
+        connections,
+        line,
+        privilege,
+    };
+    let done = match context.ui.is_json() {
+        true => for_each(&hosts, args.hosts.parallel(), |_, host| work.collect(host)),
+        false => work.print(&hosts, args.hosts.parallel(), context)?,
+    };
+    if context.ui.is_json() {
+        let views: Vec<Value> = hosts.iter().zip(&done).map(view).collect();
+        context.ui.json(&views)?;
+    }
+    let failed: Vec<(String, Error)> = hosts
+        .iter()
+        .zip(done)
+        .filter_map(|(host, done)| failure(host, done.ended))
+        .collect();
+    sum_up("run the command", hosts.len(), failed).map_or(Ok(()), Err)
+}
+
+fn failure(host: &Host, ended: Result<Ended>) -> Option<(String, Error)> {
+    match ended {
+        Ok(ended) if ended.is_success() => None,
+        Ok(ended) => Some((
+            host.id(),
+            Error::new(
+                Kind::CommandFailed,
+                format!("the command failed on {}: {ended}", host.id()),
+            ),
+        )),
+        Err(error) => Some((host.id(), error)),
+    }
+}
+
+struct Work {
+    connections: Connections,
+    line: String,
+    privilege: Privilege,
+}
+
+impl Work {
+    fn follow(
+        &self,
+        host: &Host,
+        sink: &mut dyn FnMut(Source, &[u8]) -> Result<()>,
+    ) -> Result<Ended> {
+        let transport = self
+            .connections
+            .connect(&host.address, &host.login, host.local)?;
+        follow(&*transport, &self.line, self.privilege, sink)
+    }
+
+    fn collect(&self, host: &Host) -> Done {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let ended = self.follow(host, &mut |source, bytes| {
+            let kept: &mut Vec<u8> = match source {
+                Source::Output => &mut stdout,
+                Source::Errors => &mut stderr,
+            };
+            let room = MOST_JSON - kept.len();
+            kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            Ok(())
+        });
+        Done {
+            ended,
+            stdout,
+            stderr,
+        }
+    }
+
+    /// Prints while the commands run: those of later hosts wait for their turn.
+    fn print(&self, hosts: &[Host], parallel: usize, context: &Context) -> Result<Vec<Done>> {
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            hosts.iter().map(|_| sync_channel::<Piece>(WAITING)).unzip();
+        let senders: Vec<std::sync::Mutex<Option<SyncSender<Piece>>>> = senders
+            .into_iter()
+            .map(|it| std::sync::Mutex::new(Some(it)))
+            .collect();
+        std::thread::scope(|scope| {
+            let working = scope.spawn(|| {
+                for_each(hosts, parallel, |index, host| {
+                    // Taken, so that it goes with the command.
+                    let sender = senders.get(index).and_then(|slot| slot.lock().ok()?.take());
+                    let ended = self.follow(host, &mut |source, bytes| {
+                        let told = sender.as_ref().map(|to| to.send((source, bytes.to_vec())));
+                        match told {
+                            Some(Err(_)) => Err(Error::failed("nobody reads the output")),
+                            _ => Ok(()),
+                        }
+                    });
+                    Done {
+                        ended,
+                        stdout: Vec::new(),
+                        stderr: Vec::new(),
+                    }
+                })
+            });
+            let mut printed = Ok(());
+            for (host, receiver) in hosts.iter().zip(receivers) {
+                if printed.is_ok() {
+                    let prefix = match hosts.len() {
+                        1 => String::new(),
+                        _ => format!("{}: ", host.id()),
+                    };
+                    printed = print_host(&prefix, &receiver, context);
+                }
+                // Dropping it ends commands whose output cannot be printed any more.
+            }
+            let done = working.join();
+            printed?;
+            match done {
+                Ok(done) => Ok(done),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+}
+
+fn print_host(prefix: &str, pieces: &Receiver<Piece>, context: &Context) -> Result<()> {
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    for (source, bytes) in pieces {
+        let rest = match source {
+            Source::Output => &mut first,
+            Source::Errors => &mut second,
+        };
+        rest.extend_from_slice(&bytes);
+        let whole = match rest.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => end + 1,
+            None if rest.len() > LONGEST_LINE => rest.len(),
+            None => continue,
+        };
+        let lines: Vec<u8> = rest.drain(..whole).collect();
+        print_lines(source, prefix, &lines, context)?;
+    }
+    print_lines(Source::Output, prefix, &first, context)?;
+    print_lines(Source::Errors, prefix, &second, context)
+}
+
+fn print_lines(source: Source, prefix: &str, lines: &[u8], context: &Context) -> Result<()> {
+    let mut text = Vec::new();
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        text.extend_from_slice(prefix.as_bytes());
+        text.extend_from_slice(line);
+        if !line.ends_with(b"\n") && !prefix.is_empty() {
+            text.push(b'\n');
+        }
+    }
+    match source {
+        Source::Output => context.ui.bytes(&text),
+        Source::Errors => {
+            output::stderr(&String::from_utf8_lossy(&text));
+            Ok(())
+        }
+    }
+}
+
+fn view((host, done): (&Host, &Done)) -> Value {
+    let (code, signal, error) = match &done.ended {
+        Ok(Ended::Code(code)) => (Some(*code), None, None),
+        Ok(Ended::Signal(signal)) => (None, Some(*signal), None),
+        Err(error) => (None, None, Some(error.to_string())),
+    };
+    json!({
+        "host": host.id(),
+        "exitCode": code,
+        "signal": signal,
+        "error": error,
+        "stdout": String::from_utf8_lossy(&done.stdout),
+        "stderr": String::from_utf8_lossy(&done.stderr),
+    })
+}

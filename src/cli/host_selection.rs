@@ -1,0 +1,120 @@
+//! Which hosts a verb works on: lists on the command line, and the hosts of a cluster narrowed down
+//! by role and address.
+
+use clap::Args;
+
+use crate::cli::context::Context;
+use crate::cli::ssh_options::SshArgs;
+use crate::cluster::host::Host;
+use crate::error::{Error, Result};
+use crate::host::address::{Address, parse_list};
+use crate::host::connect::Connections;
+
+/// More connections at once do not make two cores faster.
+const PARALLEL: usize = 32;
+
+/// Hosts, and how to reach them.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct HostArgs {
+    /// Hosts: ip, ip:port, [IPv6]:port, name, range (10.0.0.1-10.0.0.9), CIDR; commas between
+    #[arg(long, visible_alias = "hosts", value_name = "LIST")]
+    pub(crate) ips: Option<String>,
+
+    /// So many hosts at once [default: 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) parallel: Option<u16>,
+
+    #[command(flatten)]
+    pub(crate) ssh: SshArgs,
+}
+
+impl HostArgs {
+    /// The hosts and the connections to them.
+    pub(crate) fn resolve(&self, context: &Context) -> Result<(Vec<Host>, Connections)> {
+        let (login, settings) = self.ssh.resolve(context)?;
+        let ips = parse_list(self.ips.as_deref().unwrap_or_default(), self.ssh.port())?;
+        if ips.is_empty() {
+            return Err(Error::usage("no hosts are named")
+                .hint("name them: --ips 10.0.0.11,10.0.0.12 (or a range, a CIDR, names)"));
+        }
+        let host = |address| Host {
+            address,
+            roles: Vec::new(),
+            environment: std::collections::BTreeMap::new(),
+            login: login.clone(),
+            local: false,
+        };
+        let hosts = ips.into_iter().map(host).collect();
+        Ok((hosts, Connections::new(settings)?))
+    }
+
+    /// So many hosts are worked on at once.
+    pub(crate) fn parallel(&self) -> usize {
+        self.parallel.map_or(PARALLEL, usize::from)
+    }
+}
+
+/// Those hosts of a cluster that have one of the roles (all when none is named) and one of the
+/// addresses (likewise). An address that is no host of the cluster is an error; its port counts
+/// only when it is not 22.
+pub(crate) fn select(hosts: Vec<Host>, roles: &[String], ips: &[Address]) -> Result<Vec<Host>> {
+    let is = |host: &Host, address: &Address| {
+        host.address == *address
+            || (address.port == crate::host::address::SSH_PORT && host.address.name == address.name)
+    };
+    let stranger = ips
+        .iter()
+        .find(|address| !hosts.iter().any(|host| is(host, address)));
+    if let Some(stranger) = stranger {
+        return Err(Error::not_found(format!(
+            "{stranger} is no host of the cluster"
+        )));
+    }
+    let wanted = |host: &Host| {
+        (roles.is_empty() || roles.iter().any(|role| host.has_role(role)))
+            && (ips.is_empty() || ips.iter().any(|address| is(host, address)))
+    };
+    let selected: Vec<Host> = hosts.into_iter().filter(wanted).collect();
+    if selected.is_empty() {
+        return Err(Error::not_found("the cluster has no such host")
+            .hint("imgctl status shows the hosts with their roles"));
+    }
+    Ok(selected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::login::Login;
+
+    fn host(address: &str, roles: &[&str]) -> Host {
+        Host {
+            address: parse_list(address, 22).unwrap().remove(0),
+            roles: roles.iter().map(|role| (*role).to_owned()).collect(),
+            environment: std::collections::BTreeMap::new(),
+            login: Login::default(),
+            local: false,
+        }
+    }
+
+    #[test]
+    fn roles_and_addresses_narrow_down_together() {
+        let hosts = || {
+            vec![
+                host("10.0.0.1", &["master"]),
+                host("10.0.0.2:2222", &["node"]),
+                host("10.0.0.3", &["node"]),
+            ]
+        };
+        let names = |roles: &[&str], ips: &str| {
+            let roles: Vec<String> = roles.iter().map(|role| (*role).to_owned()).collect();
+            select(hosts(), &roles, &parse_list(ips, 22).unwrap())
+                .map(|hosts| hosts.iter().map(Host::id).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[], "").unwrap().len(), 3);
+        assert_eq!(names(&["node"], "").unwrap(), ["10.0.0.2:2222", "10.0.0.3"]);
+        assert_eq!(names(&["node"], "10.0.0.2").unwrap(), ["10.0.0.2:2222"]);
+        assert!(names(&["master"], "10.0.0.2").is_err());
+        assert!(names(&[], "10.0.0.9").is_err());
+    }
+}

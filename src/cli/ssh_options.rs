@@ -1,0 +1,196 @@
+//! Flags of every verb that logs in to hosts, and the login and settings they come to: flags first,
+//! then variables, then ssh's own files.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::cli::context::Context;
+use crate::cli::registry_options::Concealed;
+use crate::error::{Error, IoContext as _, Result};
+use crate::host::address::SSH_PORT;
+use crate::host::login::{HostKeys, Login, Settings};
+use crate::secret::Secret;
+
+/// No password or passphrase is longer.
+const LONGEST_SECRET: u64 = 64 << 10;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// After a reset or an end of file while connecting.
+const RETRIES: u32 = 4;
+
+/// How hosts are logged in to.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "SSH options")]
+pub(crate) struct SshArgs {
+    /// User to log in as [default: as ~/.ssh/config says, else root]
+    #[arg(short, long, value_name = "USER")]
+    pub(crate) user: Option<String>,
+
+    /// Password; others on this machine can see it: --passwd-file is better [env: IMGCTL_SSH_PASSWORD]
+    #[arg(short, long, value_name = "PASSWORD")]
+    pub(crate) passwd: Option<Concealed>,
+
+    /// File whose first line is the password; `-` is stdin
+    #[arg(long, value_name = "FILE", conflicts_with = "passwd")]
+    pub(crate) passwd_file: Option<PathBuf>,
+
+    /// Ask for the password
+    #[arg(long, conflicts_with_all = ["passwd", "passwd_file"])]
+    pub(crate) ask_passwd: bool,
+
+    /// Private key file; may be repeated [default: as ~/.ssh/config says, else ~/.ssh/id_ed25519, id_ecdsa, id_rsa]
+    #[arg(short = 'i', long, value_name = "FILE")]
+    pub(crate) pk: Vec<PathBuf>,
+
+    /// Passphrase of the private keys; others on this machine can see it: --pk-passwd-file is better
+    #[arg(long, value_name = "PASSPHRASE")]
+    pub(crate) pk_passwd: Option<Concealed>,
+
+    /// File whose first line is the passphrase of the private keys
+    #[arg(long, value_name = "FILE", conflicts_with = "pk_passwd")]
+    pub(crate) pk_passwd_file: Option<PathBuf>,
+
+    /// SSH port of hosts that name none [default: 22]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
+
+    /// File whose first line is the password for sudo [default: the password of the login]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sudo_passwd_file: Option<PathBuf>,
+
+    /// Reach the hosts through these, as [USER@]HOST[:PORT],…
+    #[arg(short = 'J', long, value_name = "HOSTS")]
+    pub(crate) jump: Option<String>,
+
+    /// Refuse hosts whose key is not in known_hosts instead of learning it [env: IMGCTL_STRICT_HOST_KEY]
+    #[arg(long)]
+    pub(crate) strict_host_key: bool,
+
+    /// Read and learn the keys of hosts here [default: ~/.ssh/known_hosts]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) known_hosts: Option<PathBuf>,
+
+    /// Read this instead of ~/.ssh/config and /etc/ssh/ssh_config; `none` reads nothing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ssh_config: Option<PathBuf>,
+}
+
+impl SshArgs {
+    /// The port of hosts that name none.
+    pub(crate) fn port(&self) -> u16 {
+        self.port.unwrap_or(SSH_PORT)
+    }
+
+    /// What the flags say about logging in, and how careful to be.
+    pub(crate) fn resolve(&self, context: &Context) -> Result<(Login, Settings)> {
+        Ok((self.login(context)?, self.settings(context)?))
+    }
+
+    fn login(&self, context: &Context) -> Result<Login> {
+        let from_file = |file: &Option<PathBuf>| file.as_deref().map(first_line).transpose();
+        let shown = |given: &Option<Concealed>| given.as_ref().map(|it| Secret::new(it.expose()));
+        let password = match from_file(&self.passwd_file)?.or(shown(&self.passwd)) {
+            Some(password) => Some(password),
+            None if self.ask_passwd => Some(ask(context)?),
+            None => context
+                .environment
+                .text("IMGCTL_SSH_PASSWORD")?
+                .map(Secret::new),
+        };
+        if self.user.as_deref() == Some("") {
+            return Err(Error::usage("the user name is empty"));
+        }
+        Ok(Login {
+            user: self.user.clone(),
+            password,
+            keys: self.pk.clone(),
+            key_data: Vec::new(),
+            key_passphrase: from_file(&self.pk_passwd_file)?.or(shown(&self.pk_passwd)),
+            sudo_password: from_file(&self.sudo_passwd_file)?,
+            jump: self.jump.clone(),
+        })
+    }
+
+    fn settings(&self, context: &Context) -> Result<Settings> {
+        let environment = &context.environment;
+        let home = environment.path("HOME");
+        let below = |name: &str| home.as_ref().map(|home| home.join(".ssh").join(name));
+        let strict = environment.switch("IMGCTL_STRICT_HOST_KEY")?;
+        let learn = self.known_hosts.clone().or_else(|| below("known_hosts"));
+        let system = PathBuf::from("/etc/ssh/ssh_known_hosts");
+        let config_files = match &self.ssh_config {
+            Some(file) if file == Path::new("none") => Vec::new(),
+            Some(file) if !file.exists() => {
+                return Err(Error::not_found(format!(
+                    "the file {} of --ssh-config does not exist",
+                    file.display()
+                )));
+            }
+            Some(file) => vec![file.clone()],
+            None => {
+                let system = PathBuf::from("/etc/ssh/ssh_config");
+                below("config").into_iter().chain([system]).collect()
+            }
+        };
+        Ok(Settings {
+            host_keys: match self.strict_host_key || strict == Some(true) {
+                true => HostKeys::Strict,
+                false => HostKeys::TrustOnFirstUse,
+            },
+            known_hosts: learn.into_iter().chain([system]).collect(),
+            config_files,
+            agent_socket: environment.path("SSH_AUTH_SOCK"),
+            home,
+            local_user: environment.text("USER")?.map(str::to_owned),
+            connect_timeout: CONNECT_TIMEOUT,
+            retries: RETRIES,
+        })
+    }
+}
+
+fn ask(context: &Context) -> Result<Secret> {
+    match context.ui.ask_secret("SSH password: ")? {
+        Some(password) => Ok(Secret::new(password)),
+        None => Err(Error::usage("there is nobody to ask for the SSH password")
+            .hint("give it in a file (--passwd-file FILE) or in IMGCTL_SSH_PASSWORD")),
+    }
+}
+
+/// The first line of a file, without its end.
+fn first_line(path: &Path) -> Result<Secret> {
+    let mut text = String::new();
+    if path == Path::new("-") {
+        let stdin = std::io::stdin().lock();
+        stdin.take(LONGEST_SECRET).read_to_string(&mut text)
+    } else {
+        let file = std::fs::File::open(path).path("open", path)?;
+        file.take(LONGEST_SECRET).read_to_string(&mut text)
+    }
+    .path("read", path)?;
+    let text = Secret::new(text);
+    match text.expose().lines().next() {
+        Some(line) if !line.is_empty() => Ok(Secret::new(line)),
+        _ => Err(Error::usage(format!(
+            "the first line of {} is empty",
+            path.display()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_the_first_line_of_its_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("x");
+        for (text, expected) in [("a b\r\nc\n", Some("a b")), ("p", Some("p")), ("\nx", None)] {
+            std::fs::write(&file, text).unwrap();
+            let read = first_line(&file).ok();
+            assert_eq!(read.as_ref().map(Secret::expose), expected, "{text:?}");
+        }
+    }
+}
