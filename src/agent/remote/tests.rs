@@ -533,3 +533,47 @@ fn receiving_needs_little_memory() {
     let most = most.into_inner();
     assert!(most > 0 && most < 48 << 10, "{most} kB");
 }
+
+#[test]
+#[ignore = "a measurement: cargo test --release --lib agent::remote::tests::speed -- --ignored --nocapture"]
+fn speed() {
+    let runtime = runtime();
+    let host = Host::new(&runtime);
+    let size: u64 = 1 << 30;
+    let path = host.directory.path().join("source");
+    std::fs::write(&path, content(1 << 30, 9)).unwrap();
+    let mut hasher = crate::image::Hasher::new();
+    hasher.update(&std::fs::read(&path).unwrap());
+    let blob = Descriptor::new("x/y", hasher.finish(), size);
+    let open = |offset: u64| -> Result<Box<dyn Read + Send>> {
+        use std::io::Seek;
+        let mut file = std::fs::File::open(&path).unwrap();
+        file.seek(std::io::SeekFrom::Start(offset)).unwrap();
+        Ok(Box::new(file))
+    };
+    host.remote.facts().unwrap();
+    let begun = Instant::now();
+    host.remote.send_blob(&blob, &open, &|_| {}).unwrap();
+    let sent = begun.elapsed();
+    let pid = *host.shell.pids.lock().unwrap().last().unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let most = status.lines().find(|line| line.starts_with("VmHWM"));
+    let begun = Instant::now();
+    for _ in 0..1000 {
+        host.remote.read_file("/proc/version", 1000).unwrap();
+    }
+    let calls = begun.elapsed();
+    let taker = Host::new(&runtime);
+    taker.remote.facts().unwrap();
+    let offer = host.remote.offer().unwrap();
+    let begun = Instant::now();
+    let missing = taker.remote.fetch(&offer, &[blob], &|_| {}).unwrap();
+    let fetched = begun.elapsed();
+    assert!(missing.is_empty());
+    let rate = |time: Duration| 1073.7 / time.as_secs_f64();
+    println!(
+        "sent {:.0} MB/s, fetched {:.0} MB/s, 1000 calls {calls:?}, agent {most:?}",
+        rate(sent),
+        rate(fetched)
+    );
+}

@@ -7,6 +7,7 @@ use http::header::{ALLOW, HeaderName, USER_AGENT};
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 
+use crate::registry::server::body::{Body, Content};
 use crate::registry::server::push::Deleted;
 use crate::registry::server::reply::{Refusal, Reply, document, set};
 use crate::registry::server::routes::{self, Route};
@@ -39,6 +40,7 @@ pub(super) async fn answer(
             failure: None,
         }
     });
+    let is_head = request.method() == Method::HEAD;
     let mut user = None;
     let outcome = dispatch(shared, request, &mut user).await;
     let mut failure = None;
@@ -49,6 +51,10 @@ pub(super) async fn answer(
             false => refusal.reply(),
         }
     });
+    if is_head {
+        // HTTP/1.1 leaves a body out by itself, HTTP/2 sends it and breaks the request.
+        reply = reply.map(|_| Body::new(Content::Nothing));
+    }
     set(&mut reply, API_VERSION, "registry/2.0");
     if let Some(failure) = &failure {
         tracing::error!("{failure}");
