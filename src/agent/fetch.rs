@@ -108,9 +108,8 @@ impl Peer<'_> {
                     fetched,
                 }))
             };
-            let error = match store.complete_blob(&blob.digest, blob.size, &rest) {
-                Ok(_) => return Ok(true),
-                Err(error) => error,
+            let Err(error) = store.complete_blob(&blob.digest, blob.size, &rest) else {
+                return Ok(true);
             };
             let is_theirs = failed.load(Ordering::Relaxed) || error.kind() == Kind::BadContent;
             if !is_theirs {
