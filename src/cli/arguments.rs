@@ -4,14 +4,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
 use crate::cli::commands::{
-    agent, annotate, attach, build, bundle, cat, completion, copy, create, df, diff, env, export,
-    r#gen, help_all, history, images, inspect, key, load, login, logout, ls, man, manifest, merge,
-    mount, mounts, prune, pull, push, rebase, registry, render, rmi, save, sbom, scrub, sign, tag,
-    tags, tree, umount, verify, version,
-    annotate, attach, build, bundle, cat, completion, copy, create, df, diff, exec, export,
-    help_all, history, images, inspect, key, load, login, logout, ls, man, manifest, merge, mount,
-    mounts, prune, pull, push, rebase, registry, rmi, save, sbom, scp, scrub, sign, tag, tags,
-    tree, umount, verify, version,
+    agent, annotate, attach, build, bundle, cat, completion, copy, create, df, diff, env, exec,
+    export, r#gen, help_all, history, images, inspect, key, load, login, logout, ls, man, manifest,
+    merge, mount, mounts, prune, pull, push, rebase, registry, render, rmi, save, sbom, scp, scrub,
+    sign, tag, tags, tree, umount, verify, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
