@@ -1,17 +1,24 @@
 //! Which hosts can be had from which others, learnt from what worked and what did not.
 //!
-//! Networks are cut into parts by firewalls and address translation, and nobody tells us. A host
-//! tries a few others; one that reaches none of them is fed by the controller, or by another that
-//! is as cut off as itself: they may be in the same part. Must not know blobs.
+//! Networks are cut into parts by firewalls and address translation, and nobody tells us. Hosts
+//! that served each other are in one part; a part that could not be served by another one a few
+//! times does not try it again; a host that nobody can serve is fed by the controller. Must not
+//! know blobs.
 
-/// Others that a host tries in vain before it counts as cut off.
-const TRIES: usize = 4;
+use std::collections::BTreeMap;
+
+/// Failures between two parts after which they are not tried again.
+const TRIES: u32 = 2;
+/// Others that a host tries in vain before it tries nobody any more.
+const PATIENCE: usize = 8;
 /// Hosts that could not reach a source which nobody has reached, before it is given up.
-const BLAMES: u32 = 3;
+const BLAMES: u32 = 4;
 
 /// What is known of one host.
 #[derive(Debug, Default)]
 struct Known {
+    /// The part it is in, by the number of one of its hosts.
+    part: u32,
     /// Sources it could not be served by.
     not_from: Vec<u32>,
     /// Times it was served.
@@ -29,56 +36,91 @@ struct Known {
 pub(super) struct Reachability {
     hosts: Vec<Known>,
     troubled: Vec<u32>,
+    /// How often hosts of the first part could not be served by hosts of the second.
+    failures: BTreeMap<(u32, u32), u32>,
 }
 
 impl Reachability {
     pub(super) fn new(hosts: usize) -> Self {
+        let known = |part| Known {
+            part,
+            ..Known::default()
+        };
         Self {
-            hosts: (0..hosts).map(|_| Known::default()).collect(),
+            hosts: (0..).take(hosts).map(known).collect(),
             troubled: Vec::new(),
+            failures: BTreeMap::new(),
         }
     }
 
     /// Whether it is worth a try that `host` fetches from `source`.
     pub(super) fn is_worth_a_try(&self, host: u32, source: u32) -> bool {
-        let known = &self.hosts[host as usize];
+        let (known, from) = (&self.hosts[host as usize], &self.hosts[source as usize]);
+        let pair = (known.part, from.part);
         host != source
-            && !self.hosts[source as usize].is_mute
+            && !from.is_mute
+            && !self.is_alone(host)
             && !known.not_from.contains(&source)
-            && (!self.is_cut_off(host)
-                || (self.is_cut_off(source) && known.not_from.len() < 2 * TRIES + known.served))
+            && (pair.0 == pair.1 || self.failures.get(&pair).is_none_or(|&count| count < TRIES))
     }
 
     /// Whether `host` is not to try anybody any more.
     pub(super) fn is_alone(&self, host: u32) -> bool {
         let known = &self.hosts[host as usize];
-        known.not_from.len() >= 2 * TRIES + known.served
+        known.not_from.len() >= PATIENCE + known.served
     }
 
-    /// Hosts that have met a source they could not be served by.
+    /// Hosts that have met a source they could not be served by, and those in their parts.
     pub(super) fn troubled(&self) -> &[u32] {
         &self.troubled
-    }
-
-    fn is_cut_off(&self, host: u32) -> bool {
-        let known = &self.hosts[host as usize];
-        known.not_from.len() >= TRIES + known.served
     }
 
     pub(super) fn worked(&mut self, host: u32, source: u32) {
         self.hosts[host as usize].served += 1;
         self.hosts[source as usize].serves += 1;
+        let (old, new) = (
+            self.hosts[host as usize].part,
+            self.hosts[source as usize].part,
+        );
+        if old != new {
+            self.join(old, new);
+        }
     }
 
-    /// Notes that it did not work; `true` when `source` is thereby given up.
+    /// Two parts are one.
+    fn join(&mut self, old: u32, new: u32) {
+        for known in self.hosts.iter_mut().filter(|known| known.part == old) {
+            known.part = new;
+        }
+        let of = |part| if part == old { new } else { part };
+        for ((host, source), count) in std::mem::take(&mut self.failures) {
+            if of(host) != of(source) {
+                *self.failures.entry((of(host), of(source))).or_default() += count;
+            }
+        }
+        if self.failures.keys().any(|&(host, _)| host == new) {
+            for (number, known) in (0..).zip(&self.hosts) {
+                if known.part == new && !self.troubled.contains(&number) {
+                    self.troubled.push(number);
+                }
+            }
+        }
+    }
+
+    /// Notes that it did not work; `true` when `source` is to be given up.
     pub(super) fn failed(&mut self, host: u32, source: u32) -> bool {
         let known = &mut self.hosts[host as usize];
+        let part = known.part;
         if !known.not_from.contains(&source) {
-            if known.not_from.is_empty() {
+            known.not_from.push(source);
+            if !self.troubled.contains(&host) {
                 self.troubled.push(host);
             }
-            known.not_from.push(source);
-            self.hosts[source as usize].blamed += 1;
+            let source = &mut self.hosts[source as usize];
+            source.blamed += 1;
+            if source.part != part {
+                *self.failures.entry((part, source.part)).or_default() += 1;
+            }
         }
         let source = &self.hosts[source as usize];
         !source.is_mute && source.serves == 0 && source.blamed >= BLAMES
@@ -95,28 +137,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_that_reaches_nobody_tries_a_few_and_then_those_like_itself() {
+    fn parts_learn_of_each_other_and_inside_one_a_failure_is_one() {
         let mut known = Reachability::new(40);
-        for source in 1..=4 {
+        for host in 1..10 {
+            known.worked(host, 0);
+        }
+        for host in 21..30 {
+            known.worked(host, 20);
+        }
+        known.failed(3, 21);
+        assert!(known.is_worth_a_try(3, 22), "once may be chance");
+        known.failed(4, 22);
+        assert!(!known.is_worth_a_try(5, 23), "none of its part has to try");
+        assert!(
+            known.is_worth_a_try(23, 5),
+            "the other direction is another matter"
+        );
+        assert!(known.is_worth_a_try(5, 30));
+        known.failed(1, 2);
+        known.failed(1, 3);
+        assert!(!known.is_worth_a_try(1, 2) && known.is_worth_a_try(1, 4));
+        // A host that comes to a part knows what that has learnt.
+        known.worked(30, 9);
+        assert!(!known.is_worth_a_try(30, 25) && known.troubled().contains(&30));
+    }
+
+    #[test]
+    fn a_host_that_reaches_nobody_gives_up() {
+        let mut known = Reachability::new(40);
+        for source in 1..=8 {
             assert!(known.is_worth_a_try(0, source));
             known.failed(0, source);
         }
-        assert!(!known.is_worth_a_try(0, 5) && !known.is_alone(0));
-        for source in 1..=4 {
-            known.failed(20, source);
-        }
-        assert!(known.is_worth_a_try(0, 20) && known.is_worth_a_try(20, 0));
-        known.worked(0, 20);
-        assert!(known.is_worth_a_try(0, 5), "one success earns one more try");
+        assert!(known.is_alone(0) && !known.is_worth_a_try(0, 9));
+        known.worked(0, 8);
+        assert!(known.is_worth_a_try(0, 9), "one success earns one more try");
     }
 
     #[test]
     fn a_source_that_nobody_reaches_is_given_up_and_one_that_served_is_not() {
         let mut known = Reachability::new(10);
-        assert!(!known.failed(1, 0) && !known.failed(1, 0) && !known.failed(2, 0));
-        assert!(known.failed(3, 0));
+        assert!(!known.failed(1, 0) && !known.failed(1, 0));
+        assert!(!known.failed(2, 0) && !known.failed(3, 0) && known.failed(4, 0));
         known.give_up(0);
-        assert!(!known.is_worth_a_try(4, 0));
+        assert!(!known.is_worth_a_try(5, 0));
         known.worked(1, 9);
         assert!(!(2..9).any(|host| known.failed(host, 9)));
     }

@@ -9,6 +9,10 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::sync::reachability::Reachability;
 
+#[cfg(test)]
+#[path = "schedule_tests.rs"]
+mod tests;
+
 /// Bytes of one fetch, so that many small blobs cost one round trip.
 const BATCH: u64 = 64 << 20;
 /// Blobs of one fetch.
