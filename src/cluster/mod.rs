@@ -14,6 +14,7 @@ mod label;
 pub(crate) mod local_addresses;
 pub(crate) mod name;
 pub(crate) mod paths;
+pub(crate) mod registry_access;
 pub(crate) mod scene;
 pub(crate) mod state;
 #[cfg(test)]

@@ -1,0 +1,398 @@
+//! How the cluster's embedded registry is reached: what the image says in `etc/registry.yml`
+//! (sealos.md 7.5), what the user says, and a password drawn at random where nobody says one.
+//! Must not know how the registry is started.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::cluster::scene::RegistryAccess;
+use crate::error::{Context, Error, IoContext, Result};
+use crate::fs::atomic::{self, Durability};
+use crate::registry::server::hash_password;
+use crate::secret::Secret;
+use crate::template::{self, Dialect, Missing, Template};
+
+/// The file in an image's root.
+pub(crate) const FILE: &str = "etc/registry.yml";
+/// The same as a template: it wins, as its output replaces the file.
+pub(crate) const TEMPLATE: &str = "etc/registry.yml.tmpl";
+/// Where the image's scripts look for users, below its tree.
+pub(crate) const HTPASSWD: &str = "etc/registry_htpasswd";
+
+/// Names of the variables that images use.
+const DOMAIN_VARIABLE: &str = "registryDomain";
+const PORT_VARIABLE: &str = "registryPort";
+const USER_VARIABLE: &str = "registryUsername";
+const PASSWORD_VARIABLE: &str = "registryPassword";
+const DATA_VARIABLE: &str = "registryData";
+
+/// What images that say nothing mean.
+const DOMAIN: &str = "sealos.hub";
+const PORT: u16 = 5000;
+const USER: &str = "admin";
+const SEALOS_PASSWORD: &str = "passw0rd";
+const DATA: &str = "/var/lib/registry";
+
+/// Below the cluster's state directory.
+const KEPT_PASSWORD: &str = "etc/registry_password";
+const KEPT_HTPASSWD: &str = "etc/registry_htpasswd";
+/// No larger file is read.
+const MAX_FILE: u64 = 64 << 10;
+
+/// Letters and digits that are not mistaken for each other, and mean nothing to shells, URLs,
+/// YAML and TOML.
+const LETTERS: &[u8] = b"abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+const PASSWORD_LENGTH: usize = 20;
+
+/// What the rootfs image brings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ImageSays<'a> {
+    /// Its [`FILE`].
+    pub(crate) file: Option<&'a str>,
+    /// Its [`TEMPLATE`].
+    pub(crate) template: Option<&'a str>,
+}
+
+/// The registry, and whether its password has just been drawn: [`remember`] keeps it.
+#[derive(Clone, Debug)]
+pub(crate) struct Decided {
+    pub(crate) access: RegistryAccess,
+    pub(crate) is_new: bool,
+}
+
+/// Decides how the registry is reached.
+///
+/// The password is, in this order: `registryPassword` of the user; what the image's file says
+/// without asking the variable; the one drawn at the first run; what a cluster that sealos made
+/// uses; a new one at random. `image` are the variables of the rootfs image, `user` those of the
+/// Clusterfile and the command line.
+pub(crate) fn decide(
+    says: ImageSays<'_>,
+    image: &BTreeMap<String, String>,
+    user: &BTreeMap<String, String>,
+    state: &Path,
+) -> Result<Decided> {
+    let mut variables = image.clone();
+    variables.extend(user.clone());
+    let (password, is_new) = match user.get(PASSWORD_VARIABLE) {
+        Some(password) => (password.clone(), false),
+        None => kept_or_drawn(state, image)?,
+    };
+    variables.insert(PASSWORD_VARIABLE.to_owned(), password.clone());
+    let access = match (says.template, says.file) {
+        (Some(template), _) => parse(&render(template, &variables)?, TEMPLATE)?,
+        (None, Some(file)) => parse(file, FILE)?,
+        (None, None) => defaults(&variables)?,
+    };
+    let is_used = access.password.expose() == password;
+    if user.contains_key(PASSWORD_VARIABLE) && !is_used {
+        return Err(Error::usage(format!(
+            "{PASSWORD_VARIABLE} is set, but the image's {FILE} comes to another password"
+        ))
+        .hint(format!(
+            "leave it out, or use letters and digits (YAML changes some others), or replace {FILE} \
+             with a Config document"
+        )));
+    }
+    Ok(Decided {
+        access,
+        is_new: is_new && is_used,
+    })
+}
+
+/// Keeps a drawn password for later runs, for its owner only.
+pub(crate) fn remember(access: &RegistryAccess, state: &Path) -> Result<()> {
+    keep(&state.join(KEPT_PASSWORD), access.password.expose())
+}
+
+/// What goes into [`HTPASSWD`]; `None` where everybody may use the registry. The hash of a password
+/// is kept, so that the file stays the same from run to run.
+pub(crate) fn htpasswd(access: &RegistryAccess, state: &Path) -> Result<Option<String>> {
+    let user = &access.username;
+    if user.is_empty() || access.password.expose().is_empty() {
+        return Ok(None);
+    }
+    if user.contains(|c: char| c == ':' || c.is_control()) {
+        return Err(
+            Error::usage(format!("`{user}` cannot be a user of a registry"))
+                .hint("a name has no colon and no control characters"),
+        );
+    }
+    let path = state.join(KEPT_HTPASSWD);
+    if let Some(kept) = read(&path)?
+        && let Some((name, hash)) = kept.trim().split_once(':')
+        && name == user
+        && bcrypt::verify(access.password.expose(), hash).unwrap_or(false)
+    {
+        return Ok(Some(kept));
+    }
+    let line = format!("{user}:{}\n", hash_password(&access.password)?);
+    keep(&path, &line)?;
+    Ok(Some(line))
+}
+
+fn kept_or_drawn(state: &Path, image: &BTreeMap<String, String>) -> Result<(String, bool)> {
+    if let Some(kept) = read(&state.join(KEPT_PASSWORD))? {
+        return Ok((kept.trim().to_owned(), false));
+    }
+    // sealos keeps users and no password: its clusters have the image's.
+    if state.join(KEPT_HTPASSWD).exists() {
+        let password = image.get(PASSWORD_VARIABLE).map(String::as_str);
+        return Ok((password.unwrap_or(SEALOS_PASSWORD).to_owned(), false));
+    }
+    Ok((draw()?, true))
+}
+
+fn draw() -> Result<String> {
+    let mut password = String::with_capacity(PASSWORD_LENGTH);
+    let mut bytes = [0; 64];
+    // A number to YAML if it had digits alone.
+    password.push('p');
+    while password.len() < PASSWORD_LENGTH {
+        aws_lc_rs::rand::fill(&mut bytes)
+            .map_err(|_| Error::failed("the system gives no random numbers"))?;
+        // What is beyond the last whole multiple would make the first letters likelier.
+        let fair = 256 / LETTERS.len() * LETTERS.len();
+        let letters = bytes.iter().map(|&byte| usize::from(byte));
+        let letters = letters.filter(|&byte| byte < fair);
+        let wanted = PASSWORD_LENGTH - password.len();
+        password.extend(
+            letters
+                .take(wanted)
+                .map(|byte| char::from(LETTERS[byte % LETTERS.len()])),
+        );
+    }
+    Ok(password)
+}
+
+fn render(text: &str, variables: &BTreeMap<String, String>) -> Result<String> {
+    let data = template::value::from(variables)?;
+    Template::parse(TEMPLATE, text, Dialect::ClusterImage, Missing::NoValue)?.render(&data)
+}
+
+/// A file that is there means what it says: one without user and password is a registry without.
+fn parse(text: &str, name: &str) -> Result<RegistryAccess> {
+    let wrong = || format!("the image's {name} says how its registry is reached");
+    let fields = template::yaml::parse(text).context(wrong)?;
+    let field = |key: &str| -> Result<Option<String>> {
+        match fields.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(Value::Number(number)) => Ok(Some(number.to_string())),
+            Some(_) => {
+                Err(Error::usage(format!("`{key}` is neither text nor number"))).context(wrong)
+            }
+        }
+    };
+    let or = |value: Option<String>, default: &str| match value {
+        Some(value) if !value.is_empty() => value,
+        _ => default.to_owned(),
+    };
+    Ok(RegistryAccess {
+        domain: or(field("domain")?, DOMAIN),
+        port: port(&or(field("port")?, &PORT.to_string())).context(wrong)?,
+        username: field("username")?.unwrap_or_default(),
+        password: Secret::new(field("password")?.unwrap_or_default()),
+        data: data(&or(field("data")?, DATA)).context(wrong)?,
+    })
+}
+
+fn defaults(variables: &BTreeMap<String, String>) -> Result<RegistryAccess> {
+    let value = |key: &str, default: &str| match variables.get(key) {
+        Some(value) if !value.is_empty() => value.clone(),
+        _ => default.to_owned(),
+    };
+    Ok(RegistryAccess {
+        domain: value(DOMAIN_VARIABLE, DOMAIN),
+        port: port(&value(PORT_VARIABLE, &PORT.to_string()))?,
+        username: value(USER_VARIABLE, USER),
+        password: Secret::new(
+            variables
+                .get(PASSWORD_VARIABLE)
+                .cloned()
+                .unwrap_or_default(),
+        ),
+        data: data(&value(DATA_VARIABLE, DATA))?,
+    })
+}
+
+fn port(text: &str) -> Result<u16> {
+    match text.trim().parse() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(Error::usage(format!("`{text}` is no port for a registry"))),
+    }
+}
+
+fn data(text: &str) -> Result<String> {
+    let is_safe = text.starts_with('/')
+        && text.split('/').all(|part| part != ".." && part != ".")
+        && text.split('/').filter(|part| !part.is_empty()).count() > 1
+        && !text.contains(char::is_control);
+    match is_safe {
+        true => Ok(text.trim_end_matches('/').to_owned()),
+        false => Err(Error::usage(format!(
+            "`{text}` cannot be the data directory of a registry"
+        ))
+        .hint(format!(
+            "an absolute path of two parts or more, such as {DATA}"
+        ))),
+    }
+}
+
+fn read(path: &Path) -> Result<Option<String>> {
+    use std::io::Read;
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).path("open", path),
+    };
+    let mut text = String::new();
+    file.take(MAX_FILE)
+        .read_to_string(&mut text)
+        .path("read", path)?;
+    Ok(Some(text))
+}
+
+fn keep(path: &Path, text: &str) -> Result<()> {
+    let directory = path.parent().map(PathBuf::from).unwrap_or_default();
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .path("create the directory", &directory)?;
+    atomic::write(path, text.as_bytes(), 0o600, Durability::Durable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKS: &str = "domain: {{ .registryDomain }}\nport: \"{{ .registryPort }}\"\n\
+        username: {{ .registryUsername }}\npassword: {{ .registryPassword }}\ndata: {{ .registryData }}\n";
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        pairs.iter().map(owned).collect()
+    }
+
+    fn image() -> BTreeMap<String, String> {
+        map(&[
+            ("registryDomain", "hub.example"),
+            ("registryPort", "5001"),
+            ("registryUsername", "root"),
+            ("registryPassword", "passw0rd"),
+            ("registryData", "/srv/registry/"),
+        ])
+    }
+
+    fn template(text: &str) -> ImageSays<'_> {
+        ImageSays {
+            template: Some(text),
+            file: None,
+        }
+    }
+
+    #[test]
+    fn a_password_is_drawn_once_and_templates_see_it() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path();
+        let first = decide(template(ASKS), &image(), &map(&[]), state).unwrap();
+        assert!(first.is_new);
+        let access = &first.access;
+        assert_eq!(
+            (
+                &*access.domain,
+                access.port,
+                &*access.username,
+                &*access.data
+            ),
+            ("hub.example", 5001, "root", "/srv/registry")
+        );
+        assert_eq!(access.password.expose().len(), PASSWORD_LENGTH);
+        let other = decide(template(ASKS), &image(), &map(&[]), state).unwrap();
+        assert_ne!(other.access.password, access.password, "nothing was kept");
+        remember(access, state).unwrap();
+        let second = decide(template(ASKS), &image(), &map(&[]), state).unwrap();
+        assert!(!second.is_new && second.access == *access);
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |path: &str| {
+            let metadata = std::fs::metadata(state.join(path)).unwrap();
+            metadata.permissions().mode() & 0o7777
+        };
+        assert_eq!(mode(KEPT_PASSWORD), 0o600);
+        assert_eq!(mode("etc"), 0o700);
+    }
+
+    #[test]
+    fn the_user_beats_what_was_drawn_and_an_images_own_password_stays() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path();
+        let user = map(&[("registryPassword", "a $\"b"), ("registryPort", "7000")]);
+        let decided = decide(ImageSays::default(), &image(), &user, state).unwrap();
+        assert_eq!(decided.access.password.expose(), "a $\"b");
+        assert_eq!(decided.access.port, 7000);
+        assert!(!decided.is_new);
+        let fixed = "domain: x.y\nusername: u\npassword: fixed\n";
+        for says in [
+            template(fixed),
+            ImageSays {
+                file: Some(fixed),
+                template: None,
+            },
+        ] {
+            let decided = decide(says, &image(), &map(&[]), state).unwrap();
+            assert_eq!(decided.access.password.expose(), "fixed");
+            assert_eq!((decided.access.port, decided.is_new), (5000, false));
+            let error = decide(says, &image(), &user, state).unwrap_err();
+            assert!(error.to_string().contains("another password"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_login_means_none_and_bad_fields_are_named() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path();
+        let says = |text| {
+            let says = ImageSays {
+                file: Some(text),
+                template: None,
+            };
+            decide(says, &map(&[]), &map(&[]), state)
+        };
+        let open = says("port: 5000\n").unwrap().access;
+        assert_eq!(htpasswd(&open, state).unwrap(), None);
+        for (text, part) in [
+            ("port: http\n", "no port"),
+            ("port: 0\n", "no port"),
+            ("data: /\n", "data directory"),
+            ("data: /var\n", "data directory"),
+            ("data: /var/../etc/x\n", "data directory"),
+            ("domain: [a]\n", "neither text nor number"),
+            ("a: b: c", "malformed"),
+        ] {
+            let error = says(text).unwrap_err().to_string();
+            assert!(error.contains(part) && error.contains(FILE), "{error}");
+        }
+    }
+
+    #[test]
+    fn users_stay_the_same_until_the_password_changes_and_sealos_clusters_keep_theirs() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path();
+        let decided = decide(template(ASKS), &image(), &map(&[]), state).unwrap();
+        let mut access = decided.access;
+        let first = htpasswd(&access, state).unwrap().unwrap();
+        assert_eq!(htpasswd(&access, state).unwrap().unwrap(), first);
+        let (name, hash) = first.trim().split_once(':').unwrap();
+        assert!(name == "root" && bcrypt::verify(access.password.expose(), hash).unwrap());
+        access.password = Secret::new("other");
+        assert_ne!(htpasswd(&access, state).unwrap().unwrap(), first);
+        // Users without a kept password: sealos was here.
+        let decided = decide(template(ASKS), &image(), &map(&[]), state).unwrap();
+        assert_eq!(decided.access.password.expose(), "passw0rd");
+        assert!(!decided.is_new);
+    }
+}
