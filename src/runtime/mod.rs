@@ -10,6 +10,7 @@ pub(crate) mod kubeadm;
 pub(crate) mod kubectl;
 pub(crate) mod load_balancer;
 pub(crate) mod script;
+pub(crate) mod registry;
 
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
