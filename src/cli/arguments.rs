@@ -8,6 +8,10 @@ use crate::cli::commands::{
     export, r#gen, help_all, history, images, inspect, key, load, login, logout, ls, man, manifest,
     merge, mount, mounts, prune, pull, push, rebase, registry, render, rmi, save, sbom, scp, scrub,
     sign, tag, tags, tree, umount, verify, version,
+    annotate, attach, build, bundle, cat, completion, copy, create, df, diff, export, help_all,
+    history, host_action, images, inspect, key, load, login, logout, ls, man, manifest, merge,
+    mount, mounts, prune, pull, push, rebase, registry, rmi, save, sbom, scrub, sign, tag, tags,
+    tree, umount, verify, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -84,6 +88,8 @@ pub(crate) enum Verb {
     Version(version::VersionArgs),
     Completion(completion::CompletionArgs),
     Man(man::ManArgs),
+    #[command(name = "host-action", hide = true)]
+    HostAction(host_action::HostActionArgs),
     #[command(name = "help-all", hide = true)]
     HelpAll(help_all::HelpAllArgs),
 }
@@ -139,6 +145,7 @@ impl Verb {
             Self::Version(args) => version::run(&args, context),
             Self::Completion(args) => completion::run(&args, context),
             Self::Man(args) => man::run(&args, context),
+            Self::HostAction(args) => host_action::run(&args, context),
             Self::HelpAll(args) => help_all::run(&args, context),
         }
     }

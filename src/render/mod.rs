@@ -2,7 +2,22 @@
 //!
 //! Works on a directory and plain values; must not know clusters, agents or the store.
 
+mod configs;
+mod data;
+mod documents;
+mod files;
+mod json;
+mod merge;
+mod templates;
+mod yaml_edit;
+
 use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::error::Result;
+
+pub(crate) use data::Data;
+pub(crate) use templates::{is_template, one};
 
 use serde::{Deserialize, Serialize};
 
@@ -54,4 +69,46 @@ pub(crate) enum Strategy {
     Append,
     /// YAML merged into YAML; comments and order of keys stay.
     Merge,
+}
+
+/// The file in an image's root that holds Config documents of its own.
+pub(crate) const BUILT_IN: &str = "config.yml";
+
+/// The Config documents that one image brings.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct BuiltIn {
+    /// Which of [`Inputs::images`].
+    pub(crate) image: usize,
+    /// Its [`BUILT_IN`] file.
+    pub(crate) text: String,
+}
+
+/// Tells which of [`Inputs::images`] the file at a path (relative, as bytes) came from.
+pub(crate) type Origin<'a> = dyn Fn(&[u8]) -> Option<usize> + 'a;
+
+/// What was done to a tree.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Rendered {
+    /// Files that Config documents changed and templates gave, relative to the tree.
+    pub(crate) files: Vec<String>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Applies all Config documents to the tree at `root`, those of the images first, and then renders
+/// its templates. Nothing outside `root` is read or written, whatever links the tree has. All that
+/// is wrong with the templates is told at once; the tree is half rendered then.
+pub(crate) fn tree(
+    root: &Path,
+    inputs: &Inputs,
+    built_in: &[BuiltIn],
+    origin: &Origin<'_>,
+) -> Result<Rendered> {
+    let files = files::Files::open(root)?;
+    let mut rendered = Rendered::default();
+    let created = configs::apply_all(&files, inputs, built_in, origin, &mut rendered)?;
+    let origin = |path: &[u8]| origin(path).or_else(|| created.get(path).copied());
+    templates::render_all(&files, inputs, &origin, &mut rendered)?;
+    rendered.files.sort();
+    rendered.files.dedup();
+    Ok(rendered)
 }

@@ -1,6 +1,8 @@
 //! Go's `text/template`: parse once, render often.
 
-use gotmpl::{MissingKey, TemplateError};
+use std::collections::BTreeMap;
+
+use gotmpl::{FuncMap, MissingKey, TemplateError};
 
 use crate::error::{Error, Result};
 use crate::template::functions;
@@ -31,6 +33,7 @@ pub(crate) enum Missing {
 pub(crate) struct Template {
     inner: gotmpl::Template,
     name: String,
+    text: String,
 }
 
 impl Template {
@@ -42,13 +45,30 @@ impl Template {
         dialect: Dialect,
         missing: Missing,
     ) -> Result<Self> {
+        Self::parse_with(name, text, functions::of(dialect), missing)
+    }
+
+    /// As [`Template::parse`] for cluster images, with `env` and `expandenv`, which know
+    /// `environment` and nothing else.
+    pub(crate) fn parse_in(
+        name: &str,
+        text: &str,
+        missing: Missing,
+        environment: &BTreeMap<String, String>,
+    ) -> Result<Self> {
+        let mut table = functions::of(Dialect::ClusterImage);
+        table.extend(functions::environment(environment));
+        Self::parse_with(name, text, table, missing)
+    }
+
+    fn parse_with(name: &str, text: &str, table: FuncMap, missing: Missing) -> Result<Self> {
         let inner = gotmpl::Template::new(name)
             .missing_key(match missing {
                 Missing::NoValue => MissingKey::Invalid,
                 Missing::Error => MissingKey::Error,
             })
             .max_range_iters(MAX_TURNS)
-            .funcs(functions::of(dialect))
+            .funcs(table)
             .parse(text)
             .map_err(|error| {
                 Error::usage(format!("cannot parse the template {name}")).caused_by(error)
@@ -56,6 +76,7 @@ impl Template {
         Ok(Self {
             inner,
             name: name.to_owned(),
+            text: text.to_owned(),
         })
     }
 
@@ -69,13 +90,35 @@ impl Template {
                 )),
                 _ => None,
             };
+            let place = match &error {
+                TemplateError::MissingKey { key } => self.place(&format!(".{key}")),
+                TemplateError::UndefinedFunction(name) => self.place(name),
+                _ => self.name.clone(),
+            };
             let failed =
-                Error::usage(format!("cannot render the template {}", self.name)).caused_by(error);
+                Error::usage(format!("cannot render the template {place}")).caused_by(error);
             match hint {
                 Some(hint) => failed.hint(hint),
                 None => failed,
             }
         })
+    }
+}
+
+impl Template {
+    /// `NAME:LINE` of the first line with an action that says `word`: the library does not tell.
+    fn place(&self, word: &str) -> String {
+        let line = self.text.lines().position(|line| {
+            line.match_indices(word).any(|(at, _)| {
+                let end = line.get(at + word.len()..).unwrap_or_default();
+                let is_end = !end.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+                is_end && line.get(..at).is_some_and(|before| before.contains("{{"))
+            })
+        });
+        match line {
+            Some(line) => format!("{}:{}", self.name, line + 1),
+            None => self.name.clone(),
+        }
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod exec;
 pub(crate) mod export;
 pub(crate) mod help_all;
 pub(crate) mod history;
+pub(crate) mod host_action;
 pub(crate) mod images;
 pub(crate) mod inspect;
 pub(crate) mod inspect_view;

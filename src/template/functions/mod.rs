@@ -1,11 +1,12 @@
 //! The functions templates can call, as tables of name and body; each group in a file.
 //!
 //! Semantics are sprig's (v3) where its documentation speaks. Functions that would make the same
-//! template give different results (`now`, `randAlpha`, `genCA`, `env`) do not exist here, nor do
-//! those that change a value in place (`set`, `unset`): values are immutable.
+//! template give different results (`now`, `randAlpha`, `genCA`) do not exist here (`env` only with
+//! an environment that is part of the data), nor do those that change a value in place (`set`, `unset`): values are immutable.
 
 mod arguments;
 mod encoding;
+mod environment;
 mod format;
 mod lists;
 mod maps;
@@ -21,6 +22,8 @@ use gotmpl::{FuncMap, TemplateError, Value};
 
 use crate::template::Dialect;
 use arguments::Arguments;
+
+pub(crate) use environment::of as environment;
 
 /// The result of a function; the error is told with the template's name by [`super::go`].
 type Answer = Result<Value, TemplateError>;

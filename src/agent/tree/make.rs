@@ -1,0 +1,274 @@
+//! Layers to a rendered tree that becomes the current one. A call that is repeated after a crash,
+//! at any point, leads to the same end; one that finds everything done writes nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{Cursor, Read};
+use std::path::Path;
+
+use crate::agent::protocol::{CheckedOut, Checkout, CheckoutLayer};
+use crate::agent::tree::history::History;
+use crate::agent::tree::names::{TreePaths, check_id};
+use crate::agent::tree::registry_data::{RegistryData, is_registry};
+use crate::agent::tree::{keep, registry_layers, space, switch};
+use crate::error::{Context, IoContext, Kind, Result};
+use crate::fs::atomic::{remove_tree, sync_directory};
+use crate::fs::lock::{Lock, Mode};
+use crate::layer::unpack::{Form, NoLowerFiles, Unpacker};
+use crate::layer::{Entry, EntryKind};
+use crate::mount::layers::{LayerOf, stream};
+use crate::mount::privilege::Privileges;
+use crate::mount::snapshots::open_directory;
+use crate::progress::Task;
+use crate::render::{self, BUILT_IN, BuiltIn};
+use crate::store::Store;
+
+/// A longer `config.yml` in an image's root is no list of Config documents.
+const LONGEST_BUILT_IN: u64 = 4 << 20;
+
+/// Makes the tree of `request` the current one; `done` gets the bytes of layers as they are
+/// unpacked. One checkout at a time below one root; others wait.
+pub(crate) fn checkout(
+    store: &Store,
+    request: &Checkout,
+    done: &(dyn Fn(u64) + Sync),
+) -> Result<CheckedOut> {
+    check_id(&request.id)?;
+    let paths = TreePaths::new(&request.root, &request.tree)?;
+    std::fs::create_dir_all(&paths.root).path("create the directory", &paths.root)?;
+    let _lock = Lock::of_directory(&paths.root, Mode::Exclusive)?;
+    let made = Making {
+        store,
+        request,
+        paths: &paths,
+        done: Done(done),
+    }
+    .run();
+    made.map_err(|error| match error.kind() {
+        // What failed stays in the chain; which file system it is, and how full, is news.
+        Kind::NoSpace if !error.message().starts_with("not enough space") => {
+            space::full(&paths.root, None).caused_by(error)
+        }
+        _ => error,
+    })
+    .context(|| format!("cannot make {}", paths.link().display()))
+}
+
+struct Making<'a> {
+    store: &'a Store,
+    request: &'a Checkout,
+    paths: &'a TreePaths,
+    done: Done<'a>,
+}
+
+impl Making<'_> {
+    fn run(&self) -> Result<CheckedOut> {
+        let (request, paths) = (self.request, self.paths);
+        let directory = paths.directory(&request.id);
+        let is_made = directory.is_dir();
+        let missing = self.missing_registry_layers();
+        let is_current = paths.current().as_deref() == Some(&request.id);
+        if is_made && is_current && missing.is_empty() {
+            return Ok(CheckedOut::default());
+        }
+        for leftover in paths.leftovers() {
+            remove_tree(&leftover)?;
+        }
+        registry_layers::forget_if_gone(&paths.root)?;
+        let needed = request.layers.iter().filter(|layer| {
+            missing.contains(&layer.descriptor.digest) || !is_made && !layer.registry
+        });
+        space::check(&paths.root, needed)?;
+        let mut history = History::read(paths);
+        if history.use_now(&request.id) {
+            history.write(paths)?;
+        }
+        let mut answer = CheckedOut {
+            changed: true,
+            ..CheckedOut::default()
+        };
+        self.fill(is_made, &missing, &mut answer)?;
+        if !is_made {
+            let partial = paths.partial(&request.id);
+            std::fs::rename(&partial, &directory).path("rename", &partial)?;
+            sync_directory(&paths.parent)?;
+        }
+        if !is_current {
+            answer.notes.extend(switch::switch(paths, &request.id)?);
+        }
+        for layer in &missing {
+            registry_layers::record(&paths.root, layer)?;
+        }
+        switch::remove_old(self.store, paths, &mut history, request.keep)?;
+        self.drop_registry_layers()?;
+        Ok(answer)
+    }
+
+    /// Layers whose registry data is not known to be on this host; none where it is not wanted.
+    fn missing_registry_layers(&self) -> HashSet<crate::image::Digest> {
+        let layers = self.request.layers.iter();
+        layers
+            .filter(|_| self.request.registry)
+            .map(|layer| &layer.descriptor.digest)
+            .filter(|digest| !registry_layers::is_applied(&self.paths.root, digest))
+            .cloned()
+            .collect()
+    }
+
+    /// Writes the tree, if it is not made yet, and the registry data that is missing; both are
+    /// durable afterwards.
+    fn fill(
+        &self,
+        is_made: bool,
+        missing: &HashSet<crate::image::Digest>,
+        answer: &mut CheckedOut,
+    ) -> Result<()> {
+        let (request, paths) = (self.request, self.paths);
+        let mut registry = match request.registry {
+            true => Some(RegistryData::open(&paths.root.join("registry"))?),
+            false => None,
+        };
+        let partial = paths.partial(&request.id);
+        let mut tree = match is_made {
+            true => None,
+            false => Some(TreeInMaking::start(&partial, request)?),
+        };
+        let mut applied = HashSet::new();
+        for layer in &request.layers {
+            let digest = &layer.descriptor.digest;
+            let mut registry = registry
+                .as_mut()
+                .filter(|_| missing.contains(digest) && applied.insert(digest.clone()));
+            let mut tree = tree.as_mut().filter(|_| !layer.registry);
+            if registry.is_none() && tree.is_none() {
+                continue;
+            }
+            self.layer(layer, &mut |entry, content| {
+                if is_registry(&entry.path) {
+                    return match &mut registry {
+                        Some(registry) => registry.apply(entry, content),
+                        None => Ok(()),
+                    };
+                }
+                match &mut tree {
+                    Some(tree) => tree.apply(entry, content, layer.image),
+                    None => Ok(()),
+                }
+            })?;
+            if let Some(tree) = &mut tree {
+                tree.unpacker.next_layer();
+            }
+        }
+        if let Some(registry) = registry {
+            answer.notes.extend(registry.notes);
+        }
+        if let Some(tree) = tree {
+            tree.finish(&partial, request, answer)?;
+            if request.registry && paths.depth() == 0 {
+                let link = partial.join("registry");
+                std::os::unix::fs::symlink("../registry", &link).path("create", &link)?;
+            }
+            keep::keep(self.store, paths, &request.id, &request.layers)?;
+        }
+        let root = std::fs::File::open(&paths.root).path("open", &paths.root)?;
+        rustix::fs::syncfs(&root).path("sync the file system of", &paths.root)
+    }
+
+    fn layer(
+        &self,
+        layer: &CheckoutLayer,
+        on_entry: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<()>,
+    ) -> Result<()> {
+        let of = LayerOf {
+            blob: layer.descriptor.clone(),
+            diff_id: layer.diff_id.clone(),
+        };
+        stream(self.store, &of, &self.done, on_entry)
+            .context(|| format!("cannot unpack layer {}", layer.descriptor.digest))
+    }
+
+    /// What is in the registry's directory need not lie in the store, too.
+    fn drop_registry_layers(&self) -> Result<()> {
+        let layers = self.request.layers.iter();
+        let digests: Vec<_> = layers
+            .filter(|layer| layer.registry)
+            .map(|layer| layer.descriptor.digest.clone())
+            .filter(|digest| self.store.blob_path(digest).exists())
+            .collect();
+        if !self.request.registry || digests.is_empty() {
+            return Ok(());
+        }
+        self.store.discard(&digests)
+    }
+}
+
+/// A tree that layers are being unpacked into.
+struct TreeInMaking {
+    unpacker: Unpacker,
+    /// Which image the files that rendering asks about came from.
+    origins: HashMap<Vec<u8>, usize>,
+    /// Paths of Config documents: their origins are asked for, too.
+    asked: HashSet<Vec<u8>>,
+    built_in: Vec<BuiltIn>,
+}
+
+impl TreeInMaking {
+    fn start(partial: &Path, request: &Checkout) -> Result<Self> {
+        std::fs::create_dir_all(partial).path("create the directory", partial)?;
+        let privilege = Privileges::current().unpacking();
+        let asked = request.inputs.configs.iter();
+        Ok(Self {
+            unpacker: Unpacker::new(open_directory(partial)?, Form::Flat, privilege)?,
+            origins: HashMap::new(),
+            asked: asked
+                .map(|config| config.path.trim_start_matches('/').as_bytes().to_vec())
+                .collect(),
+            built_in: Vec::new(),
+        })
+    }
+
+    fn apply(&mut self, entry: &Entry, content: &mut dyn Read, image: usize) -> Result<()> {
+        let path = entry.path.as_bytes();
+        if render::is_template(path) || self.asked.contains(path) {
+            self.origins.insert(path.to_vec(), image);
+        }
+        if path == BUILT_IN.as_bytes()
+            && let EntryKind::File { size } = entry.kind
+            && size <= LONGEST_BUILT_IN
+        {
+            // A later image's file replaces it in the tree; this image's Configs still count.
+            let mut bytes = Vec::new();
+            content
+                .read_to_end(&mut bytes)
+                .doing(|| format!("cannot read {}", entry.path))?;
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            self.built_in.retain(|built_in| built_in.image != image);
+            self.built_in.push(BuiltIn { image, text });
+            return self
+                .unpacker
+                .apply(entry, &mut Cursor::new(bytes), &NoLowerFiles);
+        }
+        self.unpacker.apply(entry, content, &NoLowerFiles)
+    }
+
+    fn finish(self, partial: &Path, request: &Checkout, answer: &mut CheckedOut) -> Result<()> {
+        answer.notes.extend(self.unpacker.finish()?);
+        let origins = self.origins;
+        let rendered = render::tree(partial, &request.inputs, &self.built_in, &|path| {
+            origins.get(path).copied()
+        })?;
+        answer.rendered = rendered.files;
+        answer.notes.extend(rendered.notes);
+        Ok(())
+    }
+}
+
+/// Passes progress on.
+struct Done<'a>(&'a (dyn Fn(u64) + Sync));
+
+impl Task for Done<'_> {
+    fn advance(&self, amount: u64) {
+        (self.0)(amount);
+    }
+
+    fn done(&self, _summary: &str) {}
+}
