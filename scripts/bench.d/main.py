@@ -10,6 +10,7 @@ from pathlib import Path
 import limits
 import report
 import ship
+import simulation
 import workloads
 from measure import Failed, Results
 from tools import Buildah, Imgctl, Podman, Umoci, layout_for_peers
@@ -147,5 +148,7 @@ def main():
 if __name__ == "__main__":
     if sys.argv[1:2] == ["ship"]:
         ship.main(sys.argv[2:])
+    elif sys.argv[1:2] == ["sim"]:
+        simulation.main(sys.argv[2:])
     else:
         main()

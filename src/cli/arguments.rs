@@ -11,6 +11,8 @@ use crate::cli::commands::{
     annotate, attach, build, bundle, cat, completion, copy, create, df, diff, export, help_all,
     history, host_action, images, inspect, key, load, login, logout, ls, man, manifest, merge,
     mount, mounts, prune, pull, push, rebase, registry, rmi, save, sbom, scrub, sign, tag, tags,
+    history, images, inspect, journal, key, load, login, logout, ls, man, manifest, merge, mount,
+    mounts, prune, pull, push, rebase, registry, rmi, save, sbom, scrub, sign, simulate, tag, tags,
     tree, umount, verify, version,
 };
 use crate::cli::context::Context;
@@ -85,6 +87,9 @@ pub(crate) enum Verb {
     Gen(Box<r#gen::GenArgs>),
     Render(Box<render::RenderArgs>),
     Env(env::EnvArgs),
+    Journal(journal::JournalArgs),
+    #[command(hide = true)]
+    Simulate(simulate::SimulateArgs),
     Version(version::VersionArgs),
     Completion(completion::CompletionArgs),
     Man(man::ManArgs),
@@ -142,6 +147,8 @@ impl Verb {
             Self::Gen(args) => r#gen::run(&args, context),
             Self::Render(args) => render::run(&args, context),
             Self::Env(args) => env::run(&args, context),
+            Self::Journal(args) => journal::run(&args, context),
+            Self::Simulate(args) => simulate::run(&args, context),
             Self::Version(args) => version::run(&args, context),
             Self::Completion(args) => completion::run(&args, context),
             Self::Man(args) => man::run(&args, context),

@@ -24,8 +24,10 @@ mod push_options;
 mod registry_files;
 mod registry_options;
 mod settings;
+mod signals;
 mod signing_keys;
 mod ssh_options;
+mod state_root;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

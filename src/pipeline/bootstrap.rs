@@ -122,7 +122,10 @@ fn script(
             true => Action::command(
                 name,
                 Line {
-                    line: format!("if cd {} 2>/dev/null; then bash {value}; fi", quoted(&scripts)),
+                    line: format!(
+                        "if cd {} 2>/dev/null; then bash {value}; fi",
+                        quoted(&scripts)
+                    ),
                     environment,
                     ..Line::default()
                 },

@@ -93,13 +93,19 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<
     );
     let scene = Arc::new(look::informed(scene, &looks));
     let lost = lost_hosts(means, &scene, &looks)?;
-    let files = means.files.plan(&scene, &reachable(&scene, &looks), &means.crew)?;
+    let files = means
+        .files
+        .plan(&scene, &reachable(&scene, &looks), &means.crew)?;
     let bytes: BTreeMap<String, u64> = files
         .hosts
         .iter()
         .map(|files| (files.host.id(), files.bytes))
         .collect();
-    let new: &[Host] = if change.create { &scene.hosts } else { &change.add };
+    let new: &[Host] = if change.create {
+        &scene.hosts
+    } else {
+        &change.add
+    };
     let new_ids: BTreeSet<String> = new.iter().map(Host::id).collect();
     let new: Vec<&Host> = scene
         .hosts
@@ -119,11 +125,29 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<
     let mut plan = Plan::new(&change.verb, &scene.name, &change.intent(&scene));
     plan.notes.clone_from(&findings.notes);
     plan.destroys = !scene.leaving.is_empty();
+    let planned = |plan: Plan, scene: Arc<Scene>, lost: BTreeSet<String>| Planned {
+        plan,
+        scene,
+        crew: match lost.is_empty() {
+            true => Arc::clone(&means.crew),
+            false => Arc::new(members::WithLosses {
+                crew: Arc::clone(&means.crew),
+                lost,
+            }),
+        },
+    };
+    let is_well = findings.problems.is_empty() && files.failed.is_empty();
+    if change.is_empty(&scene) && is_well && files.hosts.is_empty() {
+        // Every host has what it is to have: a plan without steps.
+        return Ok(planned(plan, scene, lost));
+    }
     plan.push(check_phase(&scene, &new, &findings, &files));
     begin(&mut plan, means, &scene, change);
     plan.push(sync_phase(files));
-    let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) =
-        scene.leaving.iter().partition(|host| host.is_control_plane());
+    let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) = scene
+        .leaving
+        .iter()
+        .partition(|host| host.is_control_plane());
     for phase in members::leave(means, &scene, &leaving_masters, &lost, "leave")? {
         plan.push(phase);
     }
@@ -148,23 +172,15 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<
     }
     commands(&mut plan, &scene, change, &owned);
     end(&mut plan, means, &scene, change);
-    Ok(Planned {
-        plan,
-        crew: match lost.is_empty() {
-            true => Arc::clone(&means.crew),
-            false => Arc::new(members::WithLosses {
-                crew: Arc::clone(&means.crew),
-                lost,
-            }),
-        },
-        scene,
-    })
+    Ok(planned(plan, scene, lost))
 }
 
 fn refuse_nonsense(scene: &Scene, change: &Change) -> Result<()> {
     let Some(first) = scene.first() else {
-        return Err(Error::usage(format!("cluster {} has no control plane", scene.name))
-            .hint("name at least one with --masters"));
+        return Err(
+            Error::usage(format!("cluster {} has no control plane", scene.name))
+                .hint("name at least one with --masters"),
+        );
     };
     if !change.create && change.add.contains(first) {
         return Err(Error::usage(format!(
@@ -204,12 +220,7 @@ fn reachable(scene: &Scene, looks: &Looks) -> Vec<Host> {
 }
 
 /// Every host of the cluster is judged before anything is changed on one.
-fn check_phase(
-    scene: &Scene,
-    new: &[&Host],
-    findings: &Findings,
-    files: &FilesPlan,
-) -> Phase {
+fn check_phase(scene: &Scene, new: &[&Host], findings: &Findings, files: &FilesPlan) -> Phase {
     let mut phase = Phase::new("check", Order::Parallel).on_failure(OnFailure::FinishPhase);
     for host in &scene.hosts {
         let id = host.id();
@@ -245,15 +256,19 @@ fn check_phase(
 
 /// From here on the cluster is in somebody's hands, and its record says so.
 fn begin(plan: &mut Plan, means: &Means<'_>, scene: &Scene, change: &Change) {
-    let mut prepare = Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![record::mark(
-        "record",
-        "write the Clusterfile, phase ClusterInProcess",
-        &means.keeper,
-        Mark::InProcess,
-    )]));
+    let mut prepare =
+        Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![record::mark(
+            "record",
+            "write the Clusterfile, phase ClusterInProcess",
+            &means.keeper,
+            Mark::InProcess,
+        )]));
     if means.runtime.has_api() && !change.create {
         if let Some(first) = scene.first() {
-            prepare = prepare.lane(Lane::on(first, [lease::take(&change.controller, means.force)]));
+            prepare = prepare.lane(Lane::on(
+                first,
+                [lease::take(&change.controller, means.force)],
+            ));
         }
     }
     plan.push(prepare);
@@ -273,8 +288,7 @@ fn sync_phase(files: FilesPlan) -> Phase {
 
 /// What new hosts need before they can join.
 fn arrive(plan: &mut Plan, means: &Means<'_>, scene: &Scene, new: &[&Host]) -> Result<()> {
-    let mut preflight =
-        Phase::new("preflight", Order::Parallel).on_failure(OnFailure::FinishPhase);
+    let mut preflight = Phase::new("preflight", Order::Parallel).on_failure(OnFailure::FinishPhase);
     let mut registry = Phase::new("registry", Order::Parallel);
     let mut bootstrap_phase = Phase::new("bootstrap", Order::Parallel);
     for host in new {
@@ -288,7 +302,10 @@ fn arrive(plan: &mut Plan, means: &Means<'_>, scene: &Scene, new: &[&Host]) -> R
         if is_new {
             actions.push(bootstrap::names(means, scene, host));
         }
-        let serves = scene.registry_hosts().iter().any(|other| other.address == host.address);
+        let serves = scene
+            .registry_hosts()
+            .iter()
+            .any(|other| other.address == host.address);
         if serves && is_new {
             actions.extend((means.registry)(scene, host)?);
         }
@@ -309,7 +326,12 @@ fn commands(plan: &mut Plan, scene: &Scene, change: &Change, new: &[Host]) {
             continue;
         }
         let hosts = if everywhere { &scene.hosts[..] } else { new };
-        plan.push(guest::phase(scene, image, hosts, change.replacement.as_ref()));
+        plan.push(guest::phase(
+            scene,
+            image,
+            hosts,
+            change.replacement.as_ref(),
+        ));
     }
     if let Some(first) = scene.first() {
         let actions: Vec<_> = change
@@ -352,7 +374,9 @@ fn end(plan: &mut Plan, means: &Means<'_>, scene: &Scene, change: &Change) {
     }
     if means.runtime.has_api() && !change.create {
         if let Some(first) = scene.first() {
-            plan.push(Phase::new("release", Order::Serial).lane(Lane::on(first, [lease::release()])));
+            plan.push(
+                Phase::new("release", Order::Serial).lane(Lane::on(first, [lease::release()])),
+            );
         }
     }
 }

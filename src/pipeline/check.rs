@@ -126,10 +126,7 @@ fn always(question: &Question<'_>, host: &Host, facts: &Facts) -> Vec<Problem> {
     }
     if !facts.writable {
         problems.push(Problem::new(
-            format!(
-                "{} cannot be written",
-                question.scene.paths.root()
-            ),
+            format!("{} cannot be written", question.scene.paths.root()),
             "mount it read-write, or choose another place with SEALOS_DATA_ROOT",
         ));
     }
@@ -150,7 +147,9 @@ fn always(question: &Question<'_>, host: &Host, facts: &Facts) -> Vec<Problem> {
                 question.scene.paths.root(),
                 megabytes(needed)
             ),
-            hint: Some("free space there, or choose another place with SEALOS_DATA_ROOT".to_owned()),
+            hint: Some(
+                "free space there, or choose another place with SEALOS_DATA_ROOT".to_owned(),
+            ),
         });
     }
     problems
@@ -184,7 +183,10 @@ fn before_joining(
         }
     }
     let mut ports = question.runtime.ports(scene, host);
-    let serves = scene.registry_hosts().iter().any(|other| other.address == host.address);
+    let serves = scene
+        .registry_hosts()
+        .iter()
+        .any(|other| other.address == host.address);
     if let Some(registry) = scene.registry.as_ref().filter(|_| serves) {
         ports.push(registry.port);
     }
@@ -222,13 +224,20 @@ fn twins(question: &Question<'_>, found: &mut Findings) {
         if let Some(Ok(facts)) = question.looks.get(&host.id()) {
             names.entry(&facts.hostname).or_default().push(host.id());
             if !facts.machine_id.is_empty() {
-                machines.entry(&facts.machine_id).or_default().push(host.id());
+                machines
+                    .entry(&facts.machine_id)
+                    .or_default()
+                    .push(host.id());
             }
         }
     }
     let mut tell = |ids: &[String], what: &dyn Fn(&str) -> String, hint: &str| {
         for id in ids.iter().skip(1) {
-            let others: Vec<&str> = ids.iter().map(String::as_str).filter(|other| other != id).collect();
+            let others: Vec<&str> = ids
+                .iter()
+                .map(String::as_str)
+                .filter(|other| other != id)
+                .collect();
             let problem = Problem::new(what(&others.join(", ")), hint);
             found.problems.entry(id.clone()).or_default().push(problem);
         }

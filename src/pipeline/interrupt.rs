@@ -30,7 +30,7 @@ impl Interrupt {
     }
 
     /// The same as a flag for those that know nothing of us.
-    pub(crate) fn urgent_flag(&self) -> &AtomicBool {
+    pub(crate) fn urgent_flag(&self) -> &Arc<AtomicBool> {
         &self.now
     }
 

@@ -15,8 +15,12 @@ use crate::runtime::{Action, Runtime};
 /// Puts an image's files on hosts.
 pub(crate) trait Files: Sync {
     /// Asks `hosts` what they have, and says what they lack of what `scene` wants on them.
-    fn plan(&self, scene: &Arc<Scene>, hosts: &[Host], crew: &Arc<dyn Crew + Send>)
-    -> Result<FilesPlan>;
+    fn plan(
+        &self,
+        scene: &Arc<Scene>,
+        hosts: &[Host],
+        crew: &Arc<dyn Crew + Send>,
+    ) -> Result<FilesPlan>;
 }
 
 /// What is to be moved.

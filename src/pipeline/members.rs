@@ -70,8 +70,8 @@ pub(crate) fn leave(
 ) -> Result<Vec<Phase>> {
     let mut out = Phase::new(name, Order::Serial);
     // A lost host must not keep the others from being cleaned.
-    let mut clean = Phase::new(&format!("{name}-clean"), Order::Parallel)
-        .on_failure(OnFailure::FinishPhase);
+    let mut clean =
+        Phase::new(&format!("{name}-clean"), Order::Parallel).on_failure(OnFailure::FinishPhase);
     for host in leaving {
         let is_lost = lost.contains(&host.id());
         let actions = means.runtime.leave(scene, host)?;

@@ -18,5 +18,6 @@ pub(crate) mod record;
 pub(crate) mod redact;
 pub(crate) mod reset;
 pub(crate) mod simulation;
+pub(crate) mod status;
 pub(crate) mod step;
 pub(crate) mod uninstall;

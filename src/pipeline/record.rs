@@ -16,7 +16,10 @@ use crate::runtime::action::Line;
 /// Says on the controller how far the cluster is.
 pub(crate) fn mark(name: &str, says: &str, keeper: &Arc<dyn Keeper>, mark: Mark) -> Step {
     let keeper = Arc::clone(keeper);
-    Step::local(name, says, &format!("{mark:?}"), move |_| keeper.mark(&mark)).always()
+    Step::local(name, says, &format!("{mark:?}"), move |_| {
+        keeper.mark(&mark)
+    })
+    .always()
 }
 
 /// After all else has gone well.
@@ -32,9 +35,7 @@ pub(crate) fn phases(means: &Means<'_>, scene: &Scene, marks: Vec<Step>) -> Vec<
     if means.runtime.has_api() {
         if let Some(first) = scene.first() {
             let secret = secret(means);
-            phases.push(
-                Phase::new("mirror-state", Order::Serial).lane(Lane::on(first, [secret])),
-            );
+            phases.push(Phase::new("mirror-state", Order::Serial).lane(Lane::on(first, [secret])));
         }
     }
     phases
@@ -72,8 +73,11 @@ fn secret(means: &Means<'_>) -> Step {
             },
             "data": {"Clusterfile": STANDARD.encode(keeper.clusterfile()?)},
         });
-        site.run(&kubectl("apply -f - >/dev/null", Some(manifest.to_string())))
-            .map(|_| ())
+        site.run(&kubectl(
+            "apply -f - >/dev/null",
+            Some(manifest.to_string()),
+        ))
+        .map(|_| ())
     });
     Step::from(action).always()
 }

@@ -7,7 +7,13 @@ use crate::secret::{Redactor, Secret};
 
 /// Words in the name of a variable that make its value a secret.
 const SECRET_WORDS: [&str; 7] = [
-    "passw", "passphrase", "secret", "token", "credential", "apikey", "private_key",
+    "passw",
+    "passphrase",
+    "secret",
+    "token",
+    "credential",
+    "apikey",
+    "private_key",
 ];
 
 /// Whether the variable `name` holds what must not be shown.

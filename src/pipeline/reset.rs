@@ -34,7 +34,8 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene) -> Result<Planned> {
         if let Some(Err(error)) = looks.get(&host.id()) {
             let message = format!("{} does not answer: {error}", host.id());
             if means.force {
-                plan.notes.push(format!("{message}; nothing is cleaned there"));
+                plan.notes
+                    .push(format!("{message}; nothing is cleaned there"));
                 continue;
             }
             unreachable = unreachable.lane(gone(host, error.kind(), message));
@@ -50,12 +51,14 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene) -> Result<Planned> {
     plan.push(last);
     plan.push(unreachable);
     // Only when all of it is gone: else the Clusterfile is what the next try works from.
-    plan.push(Phase::new("record", Order::Serial).lane(Lane::controller(vec![record::mark(
-        "record",
-        "rename the Clusterfile to Clusterfile.<time>",
-        &means.keeper,
-        Mark::Gone,
-    )])));
+    plan.push(
+        Phase::new("record", Order::Serial).lane(Lane::controller(vec![record::mark(
+            "record",
+            "rename the Clusterfile to Clusterfile.<time>",
+            &means.keeper,
+            Mark::Gone,
+        )])),
+    );
     Ok(Planned {
         plan,
         scene,
@@ -66,8 +69,9 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene) -> Result<Planned> {
 /// A host that cannot be cleaned is a failure of its own, told after the others are clean.
 fn gone(host: &Host, kind: crate::error::Kind, message: String) -> Lane {
     let step = Step::local("host", "it does not answer: a failure", "", move |_| {
-        Err(Error::new(kind, message.clone())
-            .hint("bring it back and run the same command again, or add --force to leave it as it is"))
+        Err(Error::new(kind, message.clone()).hint(
+            "bring it back and run the same command again, or add --force to leave it as it is",
+        ))
     });
     Lane {
         host: Some(host.clone()),

@@ -144,13 +144,6 @@ impl SimulatedAgent {
             Ok(mut file) => {
                 file.write_all(now.to_string().as_bytes())
                     .path("write", &path)?;
-                let mut ran = std::fs::OpenOptions::new()
-                    .append(true)
-                    .create(true)
-                    .open(place.join("ran"))
-                    .path("open", &place)?;
-                ran.write_all(format!("{key}\n").as_bytes())
-                    .path("write", &place)?;
                 Ok((now, true))
             }
             Err(_) => {
@@ -174,7 +167,9 @@ impl SimulatedAgent {
     }
 
     fn is_cancelled(&self, key: &str) -> bool {
-        lock(&self.runs).get(key).is_some_and(|(_, cancelled)| *cancelled)
+        lock(&self.runs)
+            .get(key)
+            .is_some_and(|(_, cancelled)| *cancelled)
     }
 }
 
@@ -247,7 +242,8 @@ impl Agent for SimulatedAgent {
             log: format!("{}/{}/log", request.directory, request.key),
         };
         let holds = |text: &Option<String>| {
-            text.as_ref().is_some_and(|text| request.line.contains(text))
+            text.as_ref()
+                .is_some_and(|text| request.line.contains(text))
         };
         let fails = behaviour.fails.as_ref().is_some_and(|(text, host)| {
             request.line.contains(text) && self.host.address.name.ends_with(host)
@@ -314,9 +310,7 @@ impl Files for SimulatedFiles {
             let on_disk = agent
                 .and_then(|agent| agent.place())
                 .is_some_and(|place| place.join("synced").exists());
-            bytes > 0
-                && !on_disk
-                && agent.is_none_or(|agent| !agent.synced.load(Ordering::SeqCst))
+            bytes > 0 && !on_disk && agent.is_none_or(|agent| !agent.synced.load(Ordering::SeqCst))
         };
         Ok(FilesPlan {
             hosts: hosts
@@ -324,7 +318,10 @@ impl Files for SimulatedFiles {
                 .filter(lacks)
                 .map(|host| HostFiles {
                     host: host.clone(),
-                    says: vec![format!("bring 1 layer, {bytes} bytes"), "make rootfs".to_owned()],
+                    says: vec![
+                        format!("bring 1 layer, {bytes} bytes"),
+                        "make rootfs".to_owned(),
+                    ],
                     bytes,
                 })
                 .collect(),
@@ -343,7 +340,7 @@ impl Together for SimulatedMoves {
         hosts: &[String],
         moved: &(dyn Fn(&str, u64) + Sync),
         ended: &(dyn Fn(&str, Result<()>) + Sync),
-        cancel: &AtomicBool,
+        cancel: &Arc<AtomicBool>,
     ) {
         for host in hosts {
             if cancel.load(Ordering::SeqCst) {
@@ -481,7 +478,11 @@ pub(crate) fn scene(name: &str, hosts: Vec<Host>, state: &Path) -> Scene {
         images: vec![
             image("rootfs:v1", ImageKind::Rootfs, &[]),
             image("patch:v1", ImageKind::Patch, &["apply patch"]),
-            image("app:v1", ImageKind::Application, &["deploy $(NAME)", "wait"]),
+            image(
+                "app:v1",
+                ImageKind::Application,
+                &["deploy $(NAME)", "wait"],
+            ),
         ],
         paths: Paths::new("/var/lib/sealos", name),
         state_directory: state.to_owned(),
@@ -514,7 +515,9 @@ pub(crate) fn image(name: &str, kind: ImageKind, command: &[&str]) -> ClusterIma
 
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

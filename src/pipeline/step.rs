@@ -176,7 +176,7 @@ pub(crate) trait Together: Send + Sync {
         hosts: &[String],
         moved: &(dyn Fn(&str, u64) + Sync),
         ended: &(dyn Fn(&str, Result<()>) + Sync),
-        cancel: &AtomicBool,
+        cancel: &Arc<AtomicBool>,
     );
 }
 
@@ -409,10 +409,10 @@ mod tests {
     fn steps_get_names_of_their_own_and_secrets_go() {
         let mut plan = Plan::new("run", "c", "");
         let step = |says: &str| Step::local("save", says, says, |_| Ok(()));
-        plan.push(Phase::new("record", Order::Serial).lane(Lane::controller(vec![
-            step("one hidden9"),
-            step("two"),
-        ])));
+        plan.push(
+            Phase::new("record", Order::Serial)
+                .lane(Lane::controller(vec![step("one hidden9"), step("two")])),
+        );
         plan.push(Phase::new("empty", Order::Parallel));
         let ids: Vec<_> = plan.steps().map(|step| step.id.as_str()).collect();
         assert_eq!(ids, ["record/controller/save", "record/controller/save-2"]);

@@ -1,6 +1,8 @@
 //! What people see: progress, tables, prompts, JSON events. Must not know stores or images.
 
 pub(crate) mod ago;
+pub(crate) mod events;
+pub(crate) mod hosts_view;
 pub(crate) mod log;
 pub(crate) mod output;
 mod progress;
@@ -71,6 +73,7 @@ fn colours(colour: Colour, is_terminal: bool) -> bool {
 pub(crate) struct Ui {
     options: Options,
     reporter: Box<dyn Reporter>,
+    terminal: Arc<Terminal>,
 }
 
 impl Ui {
@@ -87,15 +90,31 @@ impl Ui {
         let reporter: Box<dyn Reporter> = match options.progress {
             ProgressMode::None => Box::new(Silent),
             ProgressMode::Json => Box::new(progress_json::JsonEvents::new(std::io::stderr())),
-            ProgressMode::Plain => Box::new(progress::PlainLines::new(terminal)),
+            ProgressMode::Plain => Box::new(progress::PlainLines::new(Arc::clone(&terminal))),
             ProgressMode::Auto if quiet => Box::new(Silent),
-            ProgressMode::Auto if on_terminal => Box::new(progress_bars::Bars::new(terminal)),
-            ProgressMode::Auto => Box::new(progress::PlainLines::new(terminal)),
+            ProgressMode::Auto if on_terminal => {
+                Box::new(progress_bars::Bars::new(Arc::clone(&terminal)))
+            }
+            ProgressMode::Auto => Box::new(progress::PlainLines::new(Arc::clone(&terminal))),
         };
         Self {
             options: *options,
             reporter,
+            terminal,
         }
+    }
+
+    /// Where a run over hosts is shown to people; `None` where it is not to be shown.
+    pub(crate) fn hosts_view(&self) -> Option<hosts_view::HostsView> {
+        let live = match self.options.progress {
+            ProgressMode::None | ProgressMode::Json => return None,
+            ProgressMode::Plain => false,
+            ProgressMode::Auto if self.options.quiet || self.options.json => return None,
+            ProgressMode::Auto => terminal::is_terminal(terminal::Stream::Error),
+        };
+        let verbose = !matches!(self.options.level, log::Level::Error | log::Level::Warn);
+        let terminal = Arc::clone(&self.terminal);
+        Some(hosts_view::HostsView::new(terminal, live, verbose))
     }
 
     /// Where lower floors report progress.

@@ -29,7 +29,11 @@ fn looks(scene: &Scene, change: &dyn Fn(usize, &mut Facts)) -> Looks {
 fn all_problems_of_all_hosts_are_found_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let scene = scene("c", hosts(3, 2), directory.path());
-    assert!(ask(&scene, &looks(&scene, &|_, _| {}), 1 << 30, false).problems.is_empty());
+    assert!(
+        ask(&scene, &looks(&scene, &|_, _| {}), 1 << 30, false)
+            .problems
+            .is_empty()
+    );
     let known = looks(&scene, &|number, facts| match number {
         0 => {
             facts.skew_ms = -6_000;
@@ -42,7 +46,7 @@ fn all_problems_of_all_hosts_are_found_at_once() {
         }
         2 => {
             facts.clusters = vec!["other".into()];
-            facts.hostname = "host-1".into();
+            facts.hostname = "host-10-77-0-1".into();
         }
         3 => facts.machine_id = "machine-10.77.0.1".into(),
         _ => {}
@@ -50,13 +54,33 @@ fn all_problems_of_all_hosts_are_found_at_once() {
     let found = ask(&scene, &known, 1 << 30, false);
     let told = |number: usize| {
         let list = found.problems.get(&scene.hosts[number].id());
-        list.into_iter().flatten().map(|one| one.what.as_str()).collect::<Vec<_>>().join(" | ")
+        list.into_iter()
+            .flatten()
+            .map(|one| one.what.as_str())
+            .collect::<Vec<_>>()
+            .join(" | ")
     };
-    assert!(told(0).contains("6.0 s behind") && told(0).contains("no bash"), "{}", told(0));
-    assert!(told(1).contains("1 MB are free") && told(1).contains("cannot be written"), "{}", told(1));
-    assert!(told(1).contains("port 7000") && !told(1).contains("22"), "{}", told(1));
+    assert!(
+        told(0).contains("6.0 s behind") && told(0).contains("no bash"),
+        "{}",
+        told(0)
+    );
+    assert!(
+        told(1).contains("1 MB are free") && told(1).contains("cannot be written"),
+        "{}",
+        told(1)
+    );
+    assert!(
+        told(1).contains("port 7000") && !told(1).contains("22"),
+        "{}",
+        told(1)
+    );
     assert!(told(2).contains("another cluster: other"), "{}", told(2));
-    assert!(told(2).contains("also that of") || told(0).contains("also that of"), "{}", told(2));
+    assert!(
+        told(2).contains("also that of") || told(0).contains("also that of"),
+        "{}",
+        told(2)
+    );
     assert!(told(3).contains("same machine as 10.77.0.1"), "{}", told(3));
     assert_eq!(told(4), "");
     let error = Problem::error("h", &found.problems[&scene.hosts[0].id()]);
@@ -83,5 +107,9 @@ fn an_even_number_of_control_planes_is_worth_a_note() {
     let directory = tempfile::tempdir().unwrap();
     let scene = scene("c", hosts(2, 0), directory.path());
     let found = ask(&scene, &looks(&scene, &|_, _| {}), 0, false);
-    assert!(found.notes[0].contains("2 control planes"), "{:?}", found.notes);
+    assert!(
+        found.notes[0].contains("2 control planes"),
+        "{:?}",
+        found.notes
+    );
 }

@@ -101,10 +101,21 @@ mod tests {
 
     fn past(step: &Step, outcome: Option<Outcome>, same: bool) -> Past {
         let mut past = Past::default();
-        let fingerprint = if same { step.fingerprint.clone() } else { "other".to_owned() };
+        let fingerprint = if same {
+            step.fingerprint.clone()
+        } else {
+            "other".to_owned()
+        };
         past.steps.insert(
             step.id.clone(),
-            PastStep { fingerprint, attempt: 2, outcome, duration_ms: 0, log: None, message: None },
+            PastStep {
+                fingerprint,
+                attempt: 2,
+                outcome,
+                duration_ms: 0,
+                log: None,
+                message: None,
+            },
         );
         past
     }
@@ -141,8 +152,14 @@ mod tests {
         }
         let past = past(&once, Some(Unknown), true);
         let named = [once.id.clone()];
-        assert!(matches!(decide(&once, Some(&past), &named, &[]), Decision::Assume(2)));
-        assert!(matches!(decide(&once, Some(&past), &[], &named), Decision::Do(3)));
+        assert!(matches!(
+            decide(&once, Some(&past), &named, &[]),
+            Decision::Assume(2)
+        ));
+        assert!(matches!(
+            decide(&once, Some(&past), &[], &named),
+            Decision::Do(3)
+        ));
         assert!(matches!(decide(&once, None, &[], &[]), Decision::Do(1)));
     }
 }

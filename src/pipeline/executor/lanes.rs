@@ -51,7 +51,8 @@ pub(crate) fn run(run: &Run<'_>, phase: &Phase) {
 }
 
 fn must_stop(run: &Run<'_>, phase: &Phase) -> bool {
-    run.interrupt.is_asked() || (run.stop.load(Ordering::SeqCst) && phase.on_failure == OnFailure::Stop)
+    run.interrupt.is_asked()
+        || (run.stop.load(Ordering::SeqCst) && phase.on_failure == OnFailure::Stop)
 }
 
 /// One step, from the decision to the record; `false` when its lane ends with it.
@@ -81,8 +82,14 @@ fn one(run: &Run<'_>, phase: &Phase, lane: &Lane, step: &Step) -> bool {
         Decision::Do(attempt) => attempt,
     };
     let place = run.places.get(step.id.as_str()).copied().unwrap_or(0);
-    let log = StepLog::new(&run.scene.state_directory, run.journal.id(), &host, place, &step.name)
-        .titled(format!("{} attempt {attempt}", step.id));
+    let log = StepLog::new(
+        &run.scene.state_directory,
+        run.journal.id(),
+        &host,
+        place,
+        &step.name,
+    )
+    .titled(format!("{} attempt {attempt}", step.id));
     let watch = run.running.began(&step.id, &host);
     let ended = attempts(run, phase, lane, step, attempt, &log, &watch);
     run.running.ended(&step.id);
@@ -199,6 +206,9 @@ fn attempts(
                     message: format!("{error}; trying again in {} ms", pause.as_millis()),
                 });
                 wait(run, pause);
+                if run.interrupt.is_asked() {
+                    return Err((Outcome::Interrupted, error));
+                }
             }
             Outcome::Unknown if step.repeat == Repeat::Safe && !again => {
                 again = true;
@@ -241,7 +251,11 @@ fn perform(
             run.listener.event(&Event::Output {
                 host: host.clone(),
                 step: step.id.clone(),
-                stream: if line.error_stream { "stderr" } else { "stdout" },
+                stream: if line.error_stream {
+                    "stderr"
+                } else {
+                    "stdout"
+                },
                 text: text.into_owned(),
             });
         }
@@ -313,10 +327,12 @@ const LONGEST_MESSAGE: usize = 4000;
 
 impl Ending {
     pub(crate) fn write(self, run: &Run<'_>, step: &Step) -> Result<()> {
-        let message = self.message.map(|text| match text.char_indices().nth(LONGEST_MESSAGE) {
-            Some((end, _)) => format!("{}…", &text[..end]),
-            None => text,
-        });
+        let message = self
+            .message
+            .map(|text| match text.char_indices().nth(LONGEST_MESSAGE) {
+                Some((end, _)) => format!("{}…", &text[..end]),
+                None => text,
+            });
         run.journal.append(&Record::End {
             time: Timestamp::now(),
             step: step.id.clone(),

@@ -74,7 +74,11 @@ impl StepLog {
         state.written += text.len() as u64 + 1;
         let full = state.written > LONGEST;
         if let Some(file) = &mut state.file {
-            let more = if full { "… cut here: the host has the end\n" } else { "" };
+            let more = if full {
+                "… cut here: the host has the end\n"
+            } else {
+                ""
+            };
             let _ = file.write_all(format!("{text}\n{more}").as_bytes());
         }
         true

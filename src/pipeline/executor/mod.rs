@@ -232,9 +232,9 @@ impl<'a> Run<'a> {
         let ended = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let ticker = scope.spawn(|| ticker::tick(self, &ended));
+            // Also when a step panics: else the ticker would be waited for without end.
+            let _ends = ticker::Ends::new(&ended, ticker.thread());
             self.phases();
-            ended.store(true, Ordering::SeqCst);
-            ticker.thread().unpark();
         });
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = if !failures.is_empty() && !failures.iter().all(is_interruption) {
@@ -310,7 +310,12 @@ impl<'a> Run<'a> {
             step: failure.step.clone(),
             message: failure.error.message().to_owned(),
             causes: failure.error.chain().into_iter().skip(1).collect(),
-            hints: failure.error.hints().into_iter().map(str::to_owned).collect(),
+            hints: failure
+                .error
+                .hints()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             log: failure.log.as_ref().map(|log| log.display().to_string()),
         });
         self.stop.store(true, Ordering::SeqCst);
@@ -322,7 +327,10 @@ impl<'a> Run<'a> {
 
     fn failed(&self, failures: &[Failure]) -> Error {
         // Interrupted steps are only consequences.
-        let mut told: Vec<&Failure> = failures.iter().filter(|one| !is_interruption(one)).collect();
+        let mut told: Vec<&Failure> = failures
+            .iter()
+            .filter(|one| !is_interruption(one))
+            .collect();
         told.sort_by(|a, b| a.step.cmp(&b.step));
         let Some(first) = told.first() else {
             return Error::failed("the run failed");

@@ -76,7 +76,11 @@ impl StepWatch {
     pub(crate) fn silence(&self, first: Duration) -> Option<Duration> {
         let mut heard = lock(&self.heard);
         let silent = heard.0.elapsed();
-        let due = if heard.1.is_zero() { first } else { heard.1 * 2 };
+        let due = if heard.1.is_zero() {
+            first
+        } else {
+            heard.1 * 2
+        };
         (silent >= due).then(|| {
             heard.1 = silent;
             silent

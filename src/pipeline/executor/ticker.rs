@@ -51,6 +51,28 @@ pub(crate) fn tick(run: &Run<'_>, ended: &AtomicBool) {
     });
 }
 
+/// Ends the ticker when it goes.
+pub(crate) struct Ends<'a> {
+    ended: &'a AtomicBool,
+    ticker: std::thread::Thread,
+}
+
+impl<'a> Ends<'a> {
+    pub(crate) fn new(ended: &'a AtomicBool, ticker: &std::thread::Thread) -> Self {
+        Self {
+            ended,
+            ticker: ticker.clone(),
+        }
+    }
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.ticker.unpark();
+    }
+}
+
 fn announce(run: &Run<'_>) {
     let running = run.running.steps().len();
     run.listener.event(&Event::Note {

@@ -23,7 +23,11 @@ pub(crate) fn run(run: &Run<'_>, phase: &Phase, work: &dyn Together) {
         .iter()
         .filter_map(|lane| Some((lane.id(), lane.steps.first()?)))
         .collect();
-    let mut pending: Vec<String> = phase.lanes.iter().map(crate::pipeline::step::Lane::id).collect();
+    let mut pending: Vec<String> = phase
+        .lanes
+        .iter()
+        .map(crate::pipeline::step::Lane::id)
+        .collect();
     for attempt in 0..=run.options.retries {
         let last = attempt == run.options.retries || run.interrupt.is_asked();
         pending = round(run, phase, work, &steps, &pending, last);
@@ -58,12 +62,18 @@ fn round(
         })
         .collect();
     if let Err(error) = run.journal.append_all(&begun) {
-        if let Some((host, step)) = pending.first().and_then(|host| Some((host, steps.get(host)?))) {
+        if let Some((host, step)) = pending
+            .first()
+            .and_then(|host| Some((host, steps.get(host)?)))
+        {
             failed(run, step, host, Outcome::Failed, error);
         }
         return Vec::new();
     }
-    for (host, step) in pending.iter().filter_map(|host| Some((host, steps.get(host)?))) {
+    for (host, step) in pending
+        .iter()
+        .filter_map(|host| Some((host, steps.get(host)?)))
+    {
         run.listener.event(&Event::StepStart {
             phase: phase.name.clone(),
             host: host.clone(),
@@ -75,11 +85,20 @@ fn round(
     }
     let started = Instant::now();
     let moved = Mutex::new(HashMap::<String, u64>::new());
-    let open = Mutex::new(pending.iter().cloned().collect::<std::collections::BTreeSet<_>>());
+    let open = Mutex::new(
+        pending
+            .iter()
+            .cloned()
+            .collect::<std::collections::BTreeSet<_>>(),
+    );
     let again = Mutex::new(Vec::new());
     let ended = |host: &str, result: Result<()>| {
         let Some(step) = steps.get(host) else { return };
-        if !open.lock().unwrap_or_else(PoisonError::into_inner).remove(host) {
+        if !open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(host)
+        {
             return;
         }
         let result = result.map_err(|error| redact::error(&error, run.redactor));
@@ -152,7 +171,13 @@ fn round(
             bytes,
         });
     };
-    work.run(&desk, pending, &progress, &ended, run.interrupt.urgent_flag());
+    work.run(
+        &desk,
+        pending,
+        &progress,
+        &ended,
+        run.interrupt.urgent_flag(),
+    );
     run.running.ended(&phase.name);
     let left: Vec<String> = {
         let open = open.lock().unwrap_or_else(PoisonError::into_inner);

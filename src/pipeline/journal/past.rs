@@ -209,10 +209,7 @@ pub(crate) fn whole_length(path: &Path) -> Result<u64> {
     Ok(length)
 }
 
-fn each_line(
-    path: &Path,
-    take: &mut dyn FnMut(usize, &[u8], bool) -> Result<()>,
-) -> Result<()> {
+fn each_line(path: &Path, take: &mut dyn FnMut(usize, &[u8], bool) -> Result<()>) -> Result<()> {
     let file = File::open(path).path("open the journal", path)?;
     let mut reader = BufReader::new(file);
     let mut line = Vec::new();

@@ -22,7 +22,10 @@ pub(crate) fn take(holder: &str, force: bool) -> Step {
     let says = "kubectl: take the Lease kube-system/imgctl";
     let action = Action::new("lease", says, "", move |site| {
         let found = read(site)?;
-        if let Some(other) = found.as_ref().and_then(|lease| held_by(lease, Timestamp::now())) {
+        if let Some(other) = found
+            .as_ref()
+            .and_then(|lease| held_by(lease, Timestamp::now()))
+        {
             if other != holder && !force {
                 return Err(Error::new(
                     Kind::Busy,
@@ -72,7 +75,9 @@ fn read(site: &Site<'_>) -> Result<Option<Value>> {
 }
 
 fn write(site: &Site<'_>, found: Option<&Value>, holder: &str) -> Result<()> {
-    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let now = Timestamp::now()
+        .strftime("%Y-%m-%dT%H:%M:%S.%6fZ")
+        .to_string();
     let mut metadata = json!({"name": NAME, "namespace": "kube-system"});
     let version = found.and_then(|lease| lease.pointer("/metadata/resourceVersion"));
     if let Some(version) = version {
@@ -88,7 +93,11 @@ fn write(site: &Site<'_>, found: Option<&Value>, holder: &str) -> Result<()> {
             "renewTime": now,
         },
     });
-    let verb = if version.is_some() { "replace" } else { "create" };
+    let verb = if version.is_some() {
+        "replace"
+    } else {
+        "create"
+    };
     let line = kubectl(&format!("{verb} -f - >/dev/null"), Some(lease.to_string()));
     let (outcome, tail, _) = site.try_on(site.agent, &line, ".write")?;
     match outcome.code {
@@ -129,6 +138,12 @@ mod tests {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         assert_eq!(held_by(&lease, at("2026-01-01T00:00:59Z")), Some("a"));
         assert_eq!(held_by(&lease, at("2026-01-01T00:01:00Z")), None);
-        assert_eq!(held_by(&json!({"spec": {"holderIdentity": ""}}), at("2026-01-01T00:00:00Z")), None);
+        assert_eq!(
+            held_by(
+                &json!({"spec": {"holderIdentity": ""}}),
+                at("2026-01-01T00:00:00Z")
+            ),
+            None
+        );
     }
 }

@@ -1,0 +1,160 @@
+//! `imgctl simulate` (hidden): a simulation, plans and executes over hosts that do not exist.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::context::Context;
+use crate::cli::signals;
+use crate::error::{IoContext, Result};
+use crate::pipeline::change::{self, Change};
+use crate::pipeline::event::{Deaf, Listener};
+use crate::pipeline::executor::{Options, Surroundings, execute};
+use crate::pipeline::interrupt::Interrupt;
+use crate::pipeline::journal::past;
+use crate::pipeline::means::Means;
+use crate::pipeline::redact::of_scene;
+use crate::pipeline::simulation::{
+    Bare, Behaviour, SimulatedCrew, SimulatedFiles, SimulatedKeeper, Simulation, hosts, scene,
+};
+use crate::pipeline::step::{PlanView, journals};
+use crate::ui::events::JsonEvents;
+
+/// Simulate the creation of a cluster: for benchmarks and for tests of crashes
+#[derive(Args, Debug)]
+pub(crate) struct SimulateArgs {
+    /// Where the state and what hosts ran are kept
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+
+    /// How many hosts
+    #[arg(long, default_value_t = 10)]
+    hosts: usize,
+
+    /// How many of them are control planes
+    #[arg(long, default_value_t = 3)]
+    masters: usize,
+
+    /// How long each command takes, in milliseconds
+    #[arg(long, default_value_t = 5)]
+    takes: u64,
+
+    /// Hosts at once
+    #[arg(long, default_value_t = 32)]
+    parallel: usize,
+
+    /// Lines each command prints
+    #[arg(long, default_value_t = 3)]
+    chatter: usize,
+
+    /// Every so many-th call loses its connection
+    #[arg(long, default_value_t = 0)]
+    loses: u64,
+
+    /// Kill this process with SIGKILL after so many records
+    #[arg(long, value_name = "N")]
+    die_after: Option<u64>,
+
+    /// What hosts ran is kept on disk, so that it survives this process
+    #[arg(long)]
+    durable: bool,
+
+    /// Print the events of the run
+    #[arg(long)]
+    events: bool,
+}
+
+/// Simulates.
+pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
+    let state = args.dir.join("state");
+    std::fs::create_dir_all(&state).path("create", &state)?;
+    let simulation = Simulation::new(Behaviour {
+        directory: args.durable.then(|| args.dir.join("hosts")),
+        duration: Duration::from_millis(args.takes),
+        loses_every: args.loses,
+        chatter: args.chatter,
+        lacks: 1 << 20,
+        ..Behaviour::default()
+    });
+    let workers = args.hosts.saturating_sub(args.masters);
+    let scene = scene("simulated", hosts(args.masters, workers), &state);
+    let started = Instant::now();
+    let planned = change::plan(
+        &Means {
+            crew: Arc::new(SimulatedCrew(Arc::clone(&simulation))),
+            runtime: &Bare,
+            files: &SimulatedFiles(Arc::clone(&simulation)),
+            registry: &|_, _| Ok(Vec::new()),
+            clean_registry: &|_, _| Ok(Vec::new()),
+            keeper: Arc::new(SimulatedKeeper::default()),
+            parallel: args.parallel,
+            copy_state: true,
+            force: false,
+        },
+        &scene,
+        &Change {
+            verb: "run".to_owned(),
+            create: true,
+            ..Change::default()
+        },
+    )?;
+    let planning = started.elapsed();
+    let shown =
+        serde_json::to_vec(&PlanView::of(&planned.plan, &|_| false)).map_or(0, |text| text.len());
+    let interrupt = Interrupt::default();
+    signals::listen(&interrupt)?;
+    let json = JsonEvents::default();
+    let view = context.ui.hosts_view();
+    let listener: &dyn Listener = match (&view, args.events) {
+        (_, true) => &json,
+        (Some(view), _) => view,
+        (None, _) => &Deaf,
+    };
+    let redactor = of_scene(&planned.scene);
+    let surroundings = Surroundings {
+        scene: &planned.scene,
+        crew: Arc::clone(&planned.crew),
+        redactor: &redactor,
+        listener,
+        interrupt: &interrupt,
+    };
+    let options = Options {
+        parallel: args.parallel,
+        backoff: Duration::from_millis(10),
+        sync: context.settings.sync,
+        die_after: args.die_after,
+        ..Options::default()
+    };
+    let started = Instant::now();
+    let summary = execute(&planned.plan, &surroundings, &options)?;
+    let executing = started.elapsed();
+    let directory = journals(&state);
+    let journal = past::path_of(&directory, &summary.journal);
+    let size = std::fs::metadata(&journal).path("look at", &journal)?.len();
+    if args.events {
+        return Ok(());
+    }
+    let result = json!({
+        "hosts": args.hosts,
+        "steps": planned.plan.steps().count(),
+        "done": summary.done,
+        "skipped": summary.skipped,
+        "plan_ms": planning.as_millis(),
+        "plan_bytes": shown,
+        "execute_ms": executing.as_millis(),
+        "journal_bytes": size,
+        "peak_kib": peak_kib(),
+    });
+    context.ui.json(&result)
+}
+
+/// The most memory that this process had, in KiB.
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}

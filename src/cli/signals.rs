@@ -1,0 +1,37 @@
+//! Signals to requests: the first SIGINT or SIGTERM asks a run to stop, the second to stop now.
+
+use crate::error::{IoContext, Result};
+use crate::pipeline::interrupt::Interrupt;
+
+/// Listens from now on, for as long as the process lives.
+pub(crate) fn listen(interrupt: &Interrupt) -> Result<()> {
+    let interrupt = interrupt.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .doing(|| "cannot listen for signals".to_owned())?;
+    // Registered before we go on, so that no signal is missed.
+    let (mut terminate, mut ctrl_c) = {
+        use tokio::signal::unix::{SignalKind, signal};
+        let _inside = runtime.enter();
+        (
+            signal(SignalKind::terminate()).doing(|| "cannot listen for signals".to_owned())?,
+            signal(SignalKind::interrupt()).doing(|| "cannot listen for signals".to_owned())?,
+        )
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            runtime.block_on(async move {
+                loop {
+                    tokio::select! {
+                        _ = terminate.recv() => {}
+                        _ = ctrl_c.recv() => {}
+                    }
+                    interrupt.ask();
+                }
+            });
+        })
+        .doing(|| "cannot start a thread".to_owned())?;
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! How a cluster is, asked from anywhere: hosts, trees, registry, health, nodes. Shows no secrets.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::agent::Agent;
+use crate::agent::protocol::{Facts, InventoryQuestion, OutputLine};
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::error::{Error, Result};
+use crate::pipeline::record::kubectl;
+use crate::runtime::Runtime;
+use crate::runtime::action::{Crew, Line, Site};
+
+/// All of it (docs/operations.md has the schema).
+#[derive(Debug, Serialize)]
+pub(crate) struct Status {
+    pub(crate) cluster: String,
+    pub(crate) runtime: String,
+    pub(crate) images: Vec<String>,
+    pub(crate) hosts: Vec<HostStatus>,
+    /// Nodes as the API tells them; empty where there is no API.
+    pub(crate) nodes: Vec<NodeStatus>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct HostStatus {
+    pub(crate) host: String,
+    pub(crate) roles: Vec<String>,
+    pub(crate) reachable: bool,
+    /// What is wrong with it, in words.
+    pub(crate) problems: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) facts: Option<HostFacts>,
+    /// Trees and the digests that name their content.
+    pub(crate) trees: BTreeMap<String, String>,
+    /// Whether the embedded registry answers; absent on hosts that do not serve it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) registry: Option<bool>,
+    pub(crate) healthy: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct HostFacts {
+    pub(crate) hostname: String,
+    pub(crate) architecture: String,
+    pub(crate) system: String,
+    pub(crate) kernel: String,
+    pub(crate) cpus: u32,
+    pub(crate) memory_bytes: u64,
+    pub(crate) free_bytes: u64,
+    pub(crate) skew_ms: i64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct NodeStatus {
+    pub(crate) name: String,
+    pub(crate) ready: bool,
+    pub(crate) version: String,
+}
+
+impl Status {
+    /// Whether everything is as it should be.
+    pub(crate) fn is_well(&self) -> bool {
+        self.hosts.iter().all(|host| host.healthy) && self.nodes.iter().all(|node| node.ready)
+    }
+}
+
+/// Asks all hosts, at most `parallel` at once. `key` names this look in what hosts run.
+pub(crate) fn ask(
+    scene: &Scene,
+    runtime: &dyn Runtime,
+    crew: &Arc<dyn Crew + Send>,
+    parallel: usize,
+    key: &str,
+) -> Status {
+    let next = Mutex::new(scene.hosts.iter().enumerate());
+    let told = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..parallel.clamp(1, scene.hosts.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let host = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some((number, host)) = host else { return };
+                    let status = of_host(scene, runtime, crew, host, key);
+                    told.lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(number, status);
+                }
+            });
+        }
+    });
+    let told = told.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Status {
+        cluster: scene.name.clone(),
+        runtime: runtime.name().to_owned(),
+        images: scene
+            .images
+            .iter()
+            .map(|image| image.name.clone())
+            .collect(),
+        hosts: told.into_values().collect(),
+        nodes: match runtime.has_api() {
+            true => nodes(scene, crew, key).unwrap_or_default(),
+            false => Vec::new(),
+        },
+    }
+}
+
+fn of_host(
+    scene: &Scene,
+    runtime: &dyn Runtime,
+    crew: &Arc<dyn Crew + Send>,
+    host: &Host,
+    key: &str,
+) -> HostStatus {
+    let mut status = HostStatus {
+        host: host.id(),
+        roles: host.roles.clone(),
+        reachable: false,
+        problems: Vec::new(),
+        facts: None,
+        trees: BTreeMap::new(),
+        registry: None,
+        healthy: false,
+    };
+    let agent = crew.agent(host).and_then(|agent| {
+        let facts = agent.facts()?;
+        Ok((agent, facts))
+    });
+    let (agent, facts) = match agent {
+        Ok(known) => known,
+        Err(error) => {
+            status.problems.push(error.to_string());
+            return status;
+        }
+    };
+    status.reachable = true;
+    status.facts = Some(shown(facts));
+    let question = InventoryQuestion {
+        root: scene.paths.root(),
+        trees: vec!["rootfs".to_owned()],
+        ..InventoryQuestion::default()
+    };
+    match agent.inventory(&question) {
+        Ok(inventory) => {
+            if !inventory.trees.contains_key("rootfs") {
+                status
+                    .problems
+                    .push("it has no files of the cluster".to_owned());
+            }
+            status.trees = inventory.trees;
+        }
+        Err(error) => status.problems.push(error.to_string()),
+    }
+    let site = Asked {
+        scene,
+        host,
+        agent: &*agent,
+        crew: crew.as_ref(),
+    };
+    if let Some(registry) = &scene.registry
+        && scene
+            .registry_hosts()
+            .iter()
+            .any(|other| other.address == host.address)
+    {
+        let line = format!(
+            "timeout 3 bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}' 2>/dev/null",
+            port = registry.port
+        );
+        let answers = site
+            .line(&format!("{key}.registry"), &Line::query(line))
+            .is_ok();
+        if !answers {
+            status.problems.push(format!(
+                "the registry does not answer on port {}",
+                registry.port
+            ));
+        }
+        status.registry = Some(answers);
+    }
+    if let Err(error) = site.health(runtime, key) {
+        status.problems.push(error.to_string());
+    }
+    status.healthy = status.problems.is_empty();
+    status
+}
+
+fn shown(facts: Facts) -> HostFacts {
+    HostFacts {
+        hostname: facts.hostname,
+        architecture: facts.architecture,
+        system: facts.system,
+        kernel: facts.kernel,
+        cpus: facts.cpus,
+        memory_bytes: facts.memory_bytes,
+        free_bytes: facts.free_bytes,
+        skew_ms: facts.skew_ms,
+    }
+}
+
+/// A host that is only looked at.
+struct Asked<'a> {
+    scene: &'a Scene,
+    host: &'a Host,
+    agent: &'a dyn Agent,
+    crew: &'a dyn Crew,
+}
+
+impl Asked<'_> {
+    fn site<T>(&self, key: &str, then: impl FnOnce(&Site<'_>) -> Result<T>) -> Result<T> {
+        then(&Site {
+            host: self.host,
+            agent: self.agent,
+            crew: self.crew,
+            scene: self.scene,
+            key,
+            timeout: Some(std::time::Duration::from_secs(60)),
+            output: &|_: OutputLine| {},
+        })
+    }
+
+    fn line(&self, key: &str, line: &Line) -> Result<String> {
+        self.site(key, |site| site.run(line))
+    }
+
+    fn health(&self, runtime: &dyn Runtime, key: &str) -> Result<()> {
+        for (number, action) in runtime.health(self.scene, self.host)?.iter().enumerate() {
+            self.site(&format!("{key}.health{number}"), |site| (action.does)(site))?;
+        }
+        Ok(())
+    }
+}
+
+fn nodes(scene: &Scene, crew: &Arc<dyn Crew + Send>, key: &str) -> Result<Vec<NodeStatus>> {
+    let first = scene
+        .first()
+        .ok_or_else(|| Error::failed("there is no control plane"))?;
+    let agent = crew.agent(first)?;
+    let asked = Asked {
+        scene,
+        host: first,
+        agent: &*agent,
+        crew: crew.as_ref(),
+    };
+    let mut line = kubectl("get nodes -o json", None);
+    line.quiet = true;
+    let text = asked.line(&format!("{key}.nodes"), &line)?;
+    let list: Value = serde_json::from_str(&text)
+        .map_err(|error| Error::bad_content("kubectl's answer is not JSON").caused_by(error))?;
+    let items = list.get("items").and_then(Value::as_array);
+    Ok(items.into_iter().flatten().map(node).collect())
+}
+
+fn node(item: &Value) -> NodeStatus {
+    let text = |path: &str| {
+        let found = item.pointer(path).and_then(Value::as_str);
+        found.unwrap_or_default().to_owned()
+    };
+    let conditions = item.pointer("/status/conditions").and_then(Value::as_array);
+    let is_ready = |condition: &&Value| {
+        condition.get("type").and_then(Value::as_str) == Some("Ready")
+            && condition.get("status").and_then(Value::as_str) == Some("True")
+    };
+    NodeStatus {
+        name: text("/metadata/name"),
+        ready: conditions.into_iter().flatten().any(|one| is_ready(&one)),
+        version: text("/status/nodeInfo/kubeletVersion"),
+    }
+}

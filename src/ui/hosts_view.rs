@@ -1,0 +1,456 @@
+//! A run over hosts on a terminal: a line per host with its step, or counts where there are many.
+//! Where there is no terminal: plain lines.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::pipeline::event::{Event, Listener, Outcome};
+use crate::ui::Terminal;
+use crate::ui::size::human;
+use crate::ui::table::{Table, cut, one_line};
+
+/// More hosts than this are counted, not listed.
+const MOST_LINES: usize = 20;
+/// Of many hosts, those that have been at one step for so long are listed.
+const SLOW: Duration = Duration::from_secs(10);
+const MOST_SLOW: usize = 8;
+
+/// Shows events to people.
+pub(crate) struct HostsView {
+    terminal: Arc<Terminal>,
+    /// Lines are drawn over and over; else each is written once.
+    live: bool,
+    /// Output of commands is shown, each line with its host.
+    verbose: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    hosts: BTreeMap<String, Line>,
+    phase: String,
+    phase_hosts: usize,
+    /// Steps of this phase that have ended.
+    ended: usize,
+    steps: usize,
+    bars: Vec<ProgressBar>,
+    totals: BTreeMap<String, Totals>,
+    drawn: Option<Instant>,
+}
+
+struct Line {
+    step: String,
+    says: String,
+    since: Instant,
+    bytes: u64,
+    total: Option<u64>,
+    last: String,
+}
+
+/// What the last table says of a host.
+#[derive(Default)]
+struct Totals {
+    done: usize,
+    skipped: usize,
+    failed: Option<String>,
+    time_ms: u64,
+    bytes: u64,
+}
+
+impl HostsView {
+    /// A view on `terminal`.
+    pub(crate) fn new(terminal: Arc<Terminal>, live: bool, verbose: bool) -> Self {
+        Self {
+            terminal,
+            live,
+            verbose,
+            state: Mutex::default(),
+        }
+    }
+
+    /// What came of each host: all of few, of many those that failed.
+    pub(crate) fn summary(&self) -> String {
+        let state = self.lock();
+        let many = state.totals.len() > MOST_LINES;
+        let mut table = Table::new(&["HOST", "DONE", "BEFORE", "BYTES", "TIME", "RESULT"])
+            .right(1)
+            .right(2)
+            .right(3)
+            .right(4);
+        let mut shown = 0;
+        for (host, totals) in &state.totals {
+            if many && totals.failed.is_none() {
+                continue;
+            }
+            shown += 1;
+            table.row(vec![
+                host.clone(),
+                totals.done.to_string(),
+                totals.skipped.to_string(),
+                match totals.bytes {
+                    0 => "-".to_owned(),
+                    bytes => human(bytes),
+                },
+                seconds(Duration::from_millis(totals.time_ms)),
+                match &totals.failed {
+                    Some(step) => format!("failed at {step}"),
+                    None => "ok".to_owned(),
+                },
+            ]);
+        }
+        let mut text = match shown {
+            0 => String::new(),
+            _ => table.render(true),
+        };
+        if many {
+            let failed = state
+                .totals
+                .values()
+                .filter(|one| one.failed.is_some())
+                .count();
+            let _ = writeln!(
+                text,
+                "{} hosts: {} ok, {failed} failed",
+                state.totals.len(),
+                state.totals.len() - failed
+            );
+        }
+        text
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn line(&self, text: &str) {
+        self.terminal.line(&one_line(text));
+    }
+
+    /// Takes an event into account; lines to write once come back.
+    fn take(&self, state: &mut State, event: &Event) -> Vec<String> {
+        let mut lines = Vec::new();
+        match event {
+            Event::Start {
+                verb,
+                cluster,
+                hosts,
+                steps,
+                resumed,
+                ..
+            } => {
+                let again = if *resumed {
+                    ", taking up where it stopped"
+                } else {
+                    ""
+                };
+                lines.push(format!(
+                    "{verb} {cluster}: {steps} steps on {hosts} hosts{again}"
+                ));
+            }
+            Event::PhaseStart {
+                phase,
+                hosts,
+                steps,
+            } => {
+                state.phase.clone_from(phase);
+                (state.phase_hosts, state.steps, state.ended) = (*hosts, *steps, 0);
+                state.hosts.clear();
+                if !self.live {
+                    lines.push(format!("== {phase}: {hosts} hosts"));
+                }
+            }
+            Event::StepStart {
+                host,
+                step,
+                says,
+                bytes,
+                attempt,
+                ..
+            } => {
+                let says = says.first().cloned().unwrap_or_default();
+                if !self.live && (state.phase_hosts <= MOST_LINES || *attempt > 1) {
+                    lines.push(format!("{host}: {}: {says}", name_of(step)));
+                }
+                let line = Line {
+                    step: name_of(step).to_owned(),
+                    says,
+                    since: Instant::now(),
+                    bytes: 0,
+                    total: *bytes,
+                    last: String::new(),
+                };
+                state.hosts.insert(host.clone(), line);
+            }
+            Event::StepSkipped { host, .. } => {
+                state.ended += 1;
+                state.totals.entry(host.clone()).or_default().skipped += 1;
+            }
+            Event::Output { host, text, .. } => {
+                if self.verbose {
+                    lines.push(format!("{host} | {text}"));
+                }
+                if let Some(line) = state.hosts.get_mut(host) {
+                    line.last.clone_from(text);
+                }
+            }
+            Event::Progress { host, bytes, .. } => {
+                if let Some(line) = state.hosts.get_mut(host) {
+                    line.bytes = *bytes;
+                }
+            }
+            Event::StepEnd {
+                host,
+                step,
+                outcome,
+                duration_ms,
+                ..
+            } => {
+                state.ended += 1;
+                let moved = state.hosts.remove(host).map_or(0, |line| line.bytes);
+                let totals = state.totals.entry(host.clone()).or_default();
+                totals.time_ms += duration_ms;
+                totals.bytes += moved;
+                match outcome {
+                    Outcome::Done | Outcome::Assumed => totals.done += 1,
+                    _ => lines.push(format!("{host}: {} {}", name_of(step), outcome.word())),
+                }
+                let took = Duration::from_millis(*duration_ms);
+                if !self.live && *outcome == Outcome::Done && took >= SLOW {
+                    lines.push(format!(
+                        "{host}: {} done in {}",
+                        name_of(step),
+                        seconds(took)
+                    ));
+                }
+            }
+            Event::Failure {
+                host,
+                step,
+                message,
+                causes,
+                hints,
+                log,
+            } => {
+                state.totals.entry(host.clone()).or_default().failed = Some(step.clone());
+                let mut text = format!("FAILED {host}: {step}: {message}");
+                for cause in causes {
+                    let _ = write!(text, "\n  because: {}", cause.replace('\n', "\n  "));
+                }
+                for hint in hints {
+                    let _ = write!(text, "\n  hint: {hint}");
+                }
+                if let Some(log) = log {
+                    let _ = write!(text, "\n  log: {log}");
+                }
+                lines.extend(text.lines().map(str::to_owned));
+            }
+            Event::Note { host, message } => lines.push(match host {
+                Some(host) => format!("note: {host}: {message}"),
+                None => format!("note: {message}"),
+            }),
+            Event::PhaseEnd { phase, duration_ms } => {
+                state.hosts.clear();
+                if self.live {
+                    let took = seconds(Duration::from_millis(*duration_ms));
+                    lines.push(format!("{phase}: {} hosts, {took}", state.phase_hosts));
+                }
+            }
+            Event::End {
+                outcome,
+                done,
+                skipped,
+                failed,
+                duration_ms,
+                journal,
+            } => {
+                state.hosts.clear();
+                lines.push(format!(
+                    "{}: {done} steps done, {skipped} done before, {failed} failed, {} (journal {journal})",
+                    outcome.word(),
+                    seconds(Duration::from_millis(*duration_ms))
+                ));
+            }
+        }
+        lines
+    }
+
+    /// What is to stand below the written lines now.
+    fn drawing(state: &State) -> Vec<String> {
+        if state.hosts.is_empty() {
+            return Vec::new();
+        }
+        let line = |host: &String, line: &Line| {
+            let mut text = format!("  {host}  {}/{}  ", state.phase, line.step);
+            match line.total {
+                Some(total) if total > 0 => {
+                    let _ = write!(text, "{} of {}  ", human(line.bytes), human(total));
+                }
+                _ if line.bytes > 0 => {
+                    let _ = write!(text, "{}  ", human(line.bytes));
+                }
+                _ => {}
+            }
+            let _ = write!(text, "{}  ", seconds(line.since.elapsed()));
+            let more = if line.last.is_empty() {
+                &line.says
+            } else {
+                &line.last
+            };
+            text.push_str(&cut(&one_line(more), 60));
+            text
+        };
+        if state.phase_hosts <= MOST_LINES {
+            return state
+                .hosts
+                .iter()
+                .map(|(host, one)| line(host, one))
+                .collect();
+        }
+        let mut lines = vec![format!(
+            "  {}: {} of {} steps, {} hosts at it",
+            state.phase,
+            state.ended,
+            state.steps,
+            state.hosts.len()
+        )];
+        let mut slow: Vec<(&String, &Line)> = state
+            .hosts
+            .iter()
+            .filter(|(_, one)| one.since.elapsed() >= SLOW)
+            .collect();
+        slow.sort_by_key(|(_, one)| one.since);
+        lines.extend(
+            slow.into_iter()
+                .take(MOST_SLOW)
+                .map(|(host, one)| line(host, one)),
+        );
+        lines
+    }
+
+    fn draw(&self, state: &mut State) {
+        let lines = Self::drawing(state);
+        while state.bars.len() > lines.len() {
+            if let Some(bar) = state.bars.pop() {
+                bar.finish_and_clear();
+                self.terminal.bars().remove(&bar);
+            }
+        }
+        while state.bars.len() < lines.len() {
+            let style = ProgressStyle::with_template("{wide_msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            let bar = ProgressBar::new_spinner().with_style(style);
+            state.bars.push(self.terminal.bars().add(bar));
+        }
+        for (bar, line) in state.bars.iter().zip(lines) {
+            bar.set_message(line);
+        }
+    }
+}
+
+impl Listener for HostsView {
+    fn event(&self, event: &Event) {
+        let mut state = self.lock();
+        let lines = self.take(&mut state, event);
+        if self.live {
+            let is_frequent = matches!(event, Event::Progress { .. } | Event::Output { .. });
+            let is_soon = |drawn: Instant| drawn.elapsed() < Duration::from_millis(100);
+            if !is_frequent || !state.drawn.is_some_and(is_soon) {
+                self.draw(&mut state);
+                state.drawn = Some(Instant::now());
+            }
+        }
+        drop(state);
+        for line in lines {
+            self.line(&line);
+        }
+    }
+}
+
+/// The last part of a step's identifier.
+fn name_of(step: &str) -> &str {
+    step.rsplit('/').next().unwrap_or(step)
+}
+
+/// `0.4 s`, `12 s`, `3 min 20 s`.
+fn seconds(duration: Duration) -> String {
+    match duration.as_secs() {
+        0..10 => format!("{:.1} s", duration.as_secs_f64()),
+        seconds @ 10..120 => format!("{seconds} s"),
+        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view() -> HostsView {
+        HostsView::new(Arc::new(Terminal::new()), true, false)
+    }
+
+    fn start(view: &HostsView, hosts: usize) -> State {
+        let mut state = State::default();
+        let phase = Event::PhaseStart {
+            phase: "sync".into(),
+            hosts,
+            steps: hosts,
+        };
+        view.take(&mut state, &phase);
+        for number in 0..hosts {
+            let step = Event::StepStart {
+                phase: "sync".into(),
+                host: format!("h{number:03}"),
+                step: format!("sync/h{number:03}/files"),
+                attempt: 1,
+                says: vec!["bring 3 layers".into()],
+                bytes: Some(2_000_000),
+            };
+            view.take(&mut state, &step);
+        }
+        state
+    }
+
+    #[test]
+    fn few_hosts_are_lines_and_many_are_counted() {
+        let view = view();
+        let mut state = start(&view, 2);
+        let moved = Event::Progress {
+            host: "h001".into(),
+            step: String::new(),
+            bytes: 1_000_000,
+        };
+        view.take(&mut state, &moved);
+        let lines = HostsView::drawing(&state);
+        assert_eq!(lines.len(), 2);
+        assert!(
+            lines[1].contains("h001  sync/files  1.0 MB of 2.0 MB"),
+            "{}",
+            lines[1]
+        );
+        let state = start(&view, 300);
+        let lines = HostsView::drawing(&state);
+        assert_eq!(lines, ["  sync: 0 of 300 steps, 300 hosts at it"]);
+    }
+
+    #[test]
+    fn failures_are_told_whole_and_are_in_the_last_table() {
+        let view = view();
+        let mut state = start(&view, 1);
+        let failure = Event::Failure {
+            host: "h000".into(),
+            step: "sync/h000/files".into(),
+            message: "no space".into(),
+            causes: vec!["a\nb".into()],
+            hints: vec!["free some".into()],
+            log: Some("/l".into()),
+        };
+        let lines = view.take(&mut state, &failure);
+        assert_eq!(lines.len(), 5, "{lines:?}");
+        *view.lock() = state;
+        assert!(view.summary().contains("failed at sync/h000/files"));
+    }
+}
