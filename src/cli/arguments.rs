@@ -3,18 +3,7 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
-use crate::cli::commands::{
-    agent, annotate, attach, build, bundle, cat, completion, copy, create, df, diff, env, exec,
-    export, r#gen, help_all, history, images, inspect, key, load, login, logout, ls, man, manifest,
-    merge, mount, mounts, prune, pull, push, rebase, registry, render, rmi, save, sbom, scp, scrub,
-    sign, tag, tags, tree, umount, verify, version,
-    annotate, attach, build, bundle, cat, completion, copy, create, df, diff, export, help_all,
-    history, host_action, images, inspect, key, load, login, logout, ls, man, manifest, merge,
-    mount, mounts, prune, pull, push, rebase, registry, rmi, save, sbom, scrub, sign, tag, tags,
-    history, images, inspect, journal, key, load, login, logout, ls, man, manifest, merge, mount,
-    mounts, prune, pull, push, rebase, registry, rmi, save, sbom, scrub, sign, simulate, tag, tags,
-    tree, umount, verify, version,
-};
+use crate::cli::commands::{add, agent, annotate, apply, attach, build, bundle, cat, completion, copy, create, delete, df, diff, env, exec, export, help_all, history, host_action, images, inspect, journal, key, load, login, logout, ls, man, manifest, merge, mount, mounts, plan, prune, pull, push, r#gen, rebase, registry, render, reset, rmi, run, save, sbom, scp, scrub, sign, simulate, status, tag, tags, tree, umount, uninstall, verify, version};
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
 use crate::error::Result;
@@ -84,6 +73,14 @@ pub(crate) enum Verb {
     Registry(registry::RegistryCommand),
     #[command(hide = true)]
     Agent(agent::AgentArgs),
+    Run(Box<run::RunArgs>),
+    Apply(Box<apply::ApplyArgs>),
+    Add(Box<add::AddArgs>),
+    Delete(Box<delete::DeleteArgs>),
+    Reset(Box<reset::ResetArgs>),
+    Uninstall(Box<uninstall::UninstallArgs>),
+    Status(Box<status::StatusArgs>),
+    Plan(plan::PlanArgs),
     Gen(Box<r#gen::GenArgs>),
     Render(Box<render::RenderArgs>),
     Env(env::EnvArgs),
@@ -144,6 +141,14 @@ impl Verb {
             Self::Scrub(args) => scrub::run(&args, context),
             Self::Registry(args) => registry::run(&args, context),
             Self::Agent(args) => agent::run(&args, context),
+            Self::Run(args) => run::run(&args, context),
+            Self::Apply(args) => apply::run(&args, context),
+            Self::Add(args) => add::run(&args, context),
+            Self::Delete(args) => delete::run(&args, context),
+            Self::Reset(args) => reset::run(&args, context),
+            Self::Uninstall(args) => uninstall::run(&args, context),
+            Self::Status(args) => status::run(&args, context),
+            Self::Plan(args) => plan::run(args, context),
             Self::Gen(args) => r#gen::run(&args, context),
             Self::Render(args) => render::run(&args, context),
             Self::Env(args) => env::run(&args, context),

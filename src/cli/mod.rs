@@ -5,9 +5,12 @@
 
 mod accepted;
 mod arguments;
+mod cluster_keeper;
 mod cluster_options;
+mod cluster_work;
 mod commands;
 mod context;
+mod crew;
 mod duration;
 mod environment;
 mod failure;
@@ -15,9 +18,11 @@ mod filter;
 mod format;
 mod host_outcomes;
 mod host_selection;
+mod image_files;
 mod image_tree;
 mod limits;
 mod names;
+mod plan_view;
 mod platform;
 mod pull_options;
 mod push_options;
@@ -27,7 +32,6 @@ mod settings;
 mod signals;
 mod signing_keys;
 mod ssh_options;
-mod state_root;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -72,7 +72,7 @@ pub(crate) trait Keeper: Send + Sync {
 }
 
 /// Actions of something that is no runtime.
-pub(crate) type Actions = dyn Fn(&Scene, &Host) -> Result<Vec<Action>> + Send + Sync;
+pub(crate) type Actions<'a> = dyn Fn(&Scene, &Host) -> Result<Vec<Action>> + Send + Sync + 'a;
 
 /// All of it.
 pub(crate) struct Means<'a> {
@@ -80,9 +80,9 @@ pub(crate) struct Means<'a> {
     pub(crate) runtime: &'a dyn Runtime,
     pub(crate) files: &'a dyn Files,
     /// Starts the embedded registry on a registry host.
-    pub(crate) registry: &'a Actions,
+    pub(crate) registry: &'a Actions<'a>,
     /// Takes it down.
-    pub(crate) clean_registry: &'a Actions,
+    pub(crate) clean_registry: &'a Actions<'a>,
     pub(crate) keeper: Arc<dyn Keeper>,
     /// Hosts asked at once.
     pub(crate) parallel: usize,

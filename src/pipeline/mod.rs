@@ -8,6 +8,7 @@ pub(crate) mod check;
 pub(crate) mod commands;
 pub(crate) mod event;
 pub(crate) mod executor;
+pub(crate) mod files;
 pub(crate) mod guest;
 pub(crate) mod interrupt;
 pub(crate) mod journal;

@@ -5,6 +5,7 @@
 
 pub(crate) mod action;
 pub(crate) mod certificates;
+pub(crate) mod choice;
 pub(crate) mod k3s;
 pub(crate) mod kubeadm;
 pub(crate) mod kubectl;

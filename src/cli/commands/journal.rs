@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cli::context::Context;
-use crate::cli::state_root::state_root;
+use crate::cli::cluster_options;
 use crate::error::{Error, Result};
 use crate::pipeline::journal::{Past, past};
 use crate::pipeline::step::journals;
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &JournalArgs, context: &Context) -> Result<()> {
             args.cluster
         )));
     }
-    let directory = journals(&state_root(context)?.join(&args.cluster));
+    let directory = journals(cluster_options::state(&args.cluster, context)?.directory());
     let names = past::list(&directory)?;
     match args.run.as_deref() {
         None => all(&names, &directory, context),

@@ -147,6 +147,20 @@ impl Ssh {
         Value::Object(object)
     }
 
+    /// Leaves out the secrets that the file itself holds; references stay.
+    pub(crate) fn forget_secrets(&mut self) {
+        for source in [
+            &mut self.password,
+            &mut self.key_data,
+            &mut self.key_passphrase,
+            &mut self.sudo_password,
+        ] {
+            if matches!(source, Some(SecretSource::Inline(_))) {
+                *source = None;
+            }
+        }
+    }
+
     /// The secrets that the file itself holds.
     pub(crate) fn inline_secrets(&self) -> impl Iterator<Item = &Secret> {
         [

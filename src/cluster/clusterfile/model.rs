@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::cluster::clusterfile::login::Ssh;
+use crate::cluster::compose::is_confidential;
 use crate::render::ConfigEdit;
 use crate::secret::Secret;
 
@@ -143,6 +144,26 @@ impl Clusterfile {
     pub(crate) fn is_of_sealos(&self) -> bool {
         let mounts = &self.cluster.status.mounts;
         self.exists() && mounts.iter().all(|mount| mount.digest.is_none())
+    }
+
+    /// The same without the secrets that stand in the file itself and the variables that look like
+    /// some: for copies that others may read.
+    pub(crate) fn without_secrets(&self) -> Self {
+        let mut copy = self.clone();
+        copy.cluster.ssh.forget_secrets();
+        for group in &mut copy.cluster.hosts {
+            group.environment.retain(|name, _| !is_confidential(name));
+            if let Some(ssh) = &mut group.ssh {
+                ssh.forget_secrets();
+            }
+        }
+        let status = &mut copy.cluster.status;
+        copy.cluster.environment.retain(|name, _| !is_confidential(name));
+        status.environment.retain(|name, _| !is_confidential(name));
+        for mount in &mut status.mounts {
+            mount.environment.retain(|name, _| !is_confidential(name));
+        }
+        copy
     }
 
     /// Secrets that stand in the file itself.

@@ -1,0 +1,131 @@
+//! Writes down what becomes of a cluster: the stored Clusterfile, and the copies that hosts keep.
+
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+
+use crate::agent::protocol::FileToWrite;
+use crate::cluster::clusterfile::{Clusterfile, CommandCondition, Condition, Mount, Phase};
+use crate::cluster::registry_access;
+use crate::cluster::scene::{RegistryAccess, Scene};
+use crate::cluster::state::State;
+use crate::error::Result;
+use crate::pipeline::means::{Keeper, Mark};
+
+/// More outcomes of commands than these are forgotten, the oldest first.
+const MOST_CONDITIONS: usize = 50;
+
+/// Keeps one cluster.
+pub(crate) struct ClusterKeeper {
+    state: State,
+    /// The cluster as it is; until all is done, what is stored stays this one.
+    current: Option<Clusterfile>,
+    desired: Mutex<Clusterfile>,
+    mounts: Vec<Mount>,
+    /// A registry whose password has just been drawn.
+    new_registry: Option<RegistryAccess>,
+}
+
+impl ClusterKeeper {
+    pub(crate) fn new(
+        state: State,
+        current: Option<Clusterfile>,
+        desired: Clusterfile,
+        scene: &Scene,
+        registry_is_new: bool,
+    ) -> Self {
+        Self {
+            state,
+            current,
+            desired: Mutex::new(desired),
+            mounts: scene.images.iter().map(Mount::of).collect(),
+            new_registry: scene.registry.clone().filter(|_| registry_is_new),
+        }
+    }
+
+    /// What is to be stored while the cluster is not what it is to be: a cluster that exists
+    /// stays as it is known, so that the next command finds the same difference.
+    fn unfinished(&self, phase: Phase) -> Clusterfile {
+        let desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stored = match &self.current {
+            Some(current) if current.exists() => current.clone(),
+            _ => desired.clone(),
+        };
+        stored.cluster.status.phase = Some(phase);
+        stored
+    }
+}
+
+impl Keeper for ClusterKeeper {
+    fn mark(&self, mark: &Mark) -> Result<()> {
+        let now = Timestamp::now();
+        let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        match mark {
+            Mark::InProcess => {
+                self.state.prepare()?;
+                if let Some(access) = &self.new_registry {
+                    registry_access::remember(access, self.state.directory())?;
+                }
+                self.state.save(&self.unfinished(Phase::InProcess))
+            }
+            Mark::Success => {
+                let mut desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
+                desired.cluster.created.get_or_insert_with(|| time.clone());
+                let status = &mut desired.cluster.status;
+                status.phase = Some(Phase::Success);
+                status.mounts.clone_from(&self.mounts);
+                status.conditions = vec![condition("ApplyClusterSuccess", "Ready", &time, "")];
+                self.state.save(&desired)
+            }
+            Mark::Commands { images, failed } => {
+                let mut desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
+                let (kind, message) = match failed {
+                    None => ("ApplyCommandSuccess", ""),
+                    Some(message) => ("ApplyCommandError", message.as_str()),
+                };
+                let conditions = &mut desired.cluster.status.command_conditions;
+                conditions.push(CommandCondition {
+                    condition: condition(kind, "Apply Command", &time, message),
+                    images: images.clone(),
+                });
+                let surplus = conditions.len().saturating_sub(MOST_CONDITIONS);
+                conditions.drain(..surplus);
+                Ok(())
+            }
+            Mark::Failed(message) => {
+                // A run that failed before it began leaves nothing behind.
+                if !self.state.clusterfile().exists() {
+                    return Ok(());
+                }
+                let mut stored = self.unfinished(Phase::Failed);
+                stored.cluster.status.conditions =
+                    vec![condition("ApplyClusterError", "Apply Cluster", &time, message)];
+                self.state.save(&stored)
+            }
+            Mark::Gone => self.state.archive(now.as_second()).map(|_| ()),
+        }
+    }
+
+    fn copies(&self) -> Result<Vec<FileToWrite>> {
+        Ok(vec![FileToWrite {
+            path: "Clusterfile".to_owned(),
+            mode: 0o600,
+            content: self.clusterfile()?.into_bytes(),
+        }])
+    }
+
+    fn clusterfile(&self) -> Result<String> {
+        let desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
+        desired.without_secrets().write()
+    }
+}
+
+fn condition(kind: &str, reason: &str, time: &str, message: &str) -> Condition {
+    Condition {
+        kind: kind.to_owned(),
+        status: "True".to_owned(),
+        time: Some(time.to_owned()),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    }
+}

@@ -1,0 +1,496 @@
+//! One command on one cluster: what it is, what it is to be, the plan between them, the run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::Timestamp;
+
+use crate::cli::cluster_keeper::ClusterKeeper;
+use crate::cli::cluster_options::{self, data_root, state, with_surroundings};
+use crate::cli::context::Context;
+use crate::cli::crew::Agents;
+use crate::cli::duration;
+use crate::cli::image_files::StoreFiles;
+use crate::cli::plan_view;
+use crate::cli::registry_options::RegistryArgs;
+use crate::cli::signals;
+use crate::cli::ssh_options::SshArgs;
+use crate::cluster::clusterfile::Clusterfile;
+use crate::cluster::diff::{self, diff};
+use crate::cluster::image::{ClusterImage, ImageKind, check_together};
+use crate::cluster::registry_access::{self, ImageSays};
+use crate::cluster::scene::Scene;
+use crate::cluster::state::{Held, State};
+use crate::error::{Error, Kind, Result};
+use crate::image::Platform;
+use crate::pipeline::change::Planned;
+use crate::pipeline::event::{Deaf, Listener};
+use crate::pipeline::executor::{Options, Summary, Surroundings, execute};
+use crate::pipeline::files::SyncedFiles;
+use crate::pipeline::guest::Replacement;
+use crate::pipeline::interrupt::Interrupt;
+use crate::pipeline::means::{Keeper, Means};
+use crate::pipeline::redact::of_scene;
+use crate::runtime::certificates::validity::Validity;
+use crate::runtime::{ImageFiles as _, choice, registry};
+use crate::ui::events::JsonEvents;
+
+/// Flags of every verb that changes a cluster.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Run options")]
+pub(crate) struct WorkArgs {
+    /// Show what would be done where, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Hosts to work on at once
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    parallel: usize,
+
+    /// How long a command on a host may take: 90s, 10m, 2h; 0: as long as it wants [env: SEALOS_EXECUTION_TIMEOUT]
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<String>,
+
+    /// How often to try again after a lost connection [env: SEALOS_MAX_RETRY]
+    #[arg(long, value_name = "N")]
+    retries: Option<u32>,
+
+    /// Take a step as done of which it is not known how it ended (may be repeated)
+    #[arg(long, value_name = "STEP")]
+    assume_done: Vec<String>,
+
+    /// Do a step again, whatever is known of it (may be repeated)
+    #[arg(long, value_name = "STEP")]
+    redo: Vec<String>,
+
+    /// A missing variable in a .tmpl file is an error
+    #[arg(long)]
+    strict_templates: bool,
+
+    /// How long certificates are good for: 90d, 10y; `sealos`: 100 years [default: CAs 10 years, others 1]
+    #[arg(long, value_name = "DURATION")]
+    certificate_validity: Option<String>,
+
+    /// For tests of crashes: die after so many records of the journal
+    #[arg(long, hide = true, value_name = "N", env = "IMGCTL_DIE_AFTER")]
+    die_after: Option<u64>,
+}
+
+impl WorkArgs {
+    /// For verbs that only look.
+    pub(crate) fn look() -> Self {
+        Self {
+            dry_run: true,
+            ..Self::default()
+        }
+    }
+}
+
+/// A cluster in our hands, locked for as long as this lives.
+pub(crate) struct Work<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) args: &'a WorkArgs,
+    pub(crate) state: State,
+    /// What is stored; `None`: there is no such cluster.
+    pub(crate) current: Option<Clusterfile>,
+    _held: Option<Held>,
+}
+
+/// All that is needed to plan.
+pub(crate) struct Prepared {
+    pub(crate) scene: Scene,
+    pub(crate) change: diff::Change,
+    pub(crate) desired: Clusterfile,
+    registry_is_new: bool,
+}
+
+impl Prepared {
+    /// The Clusterfile is to be without `image` when all is done.
+    pub(crate) fn forget_image(&mut self, image: &str) {
+        let cluster = &mut self.desired.cluster;
+        cluster.images.retain(|own| own != image);
+        cluster.status.mounts.retain(|mount| mount.image != image);
+    }
+}
+
+impl<'a> Work<'a> {
+    /// Takes the cluster for `verb`; a dry run takes nothing.
+    pub(crate) fn begin(
+        verb: &str,
+        cluster: &str,
+        args: &'a WorkArgs,
+        context: &'a Context,
+    ) -> Result<Self> {
+        let state = state(cluster, context)?;
+        let held = match args.dry_run {
+            true => None,
+            false => Some(state.lock(verb, Timestamp::now().as_second())?),
+        };
+        let current = match state.load()? {
+            Some((clusterfile, notes)) => {
+                notes.iter().for_each(|note| context.ui.note(note));
+                Some(clusterfile)
+            }
+            None => None,
+        };
+        Ok(Self {
+            context,
+            args,
+            state,
+            current,
+            _held: held,
+        })
+    }
+
+    /// The stored cluster, which must have been made.
+    pub(crate) fn existing(&self) -> Result<&Clusterfile> {
+        match &self.current {
+            Some(current) => Ok(current),
+            None => Err(self.state.require().err().unwrap_or_else(|| {
+                Error::not_found(format!("there is no cluster `{}`", self.state.name()))
+            })),
+        }
+    }
+
+    /// Reads the images, finds what is different, and makes the scene.
+    pub(crate) fn prepare(
+        &self,
+        desired: Clusterfile,
+        registry: &RegistryArgs,
+    ) -> Result<Prepared> {
+        let names = &desired.cluster.images;
+        let images =
+            cluster_options::images(names, self.state.name(), None, registry, self.context)?;
+        check_together(&images)?;
+        self.scene(desired, images)
+    }
+
+    /// The cluster as it is stored, for taking things away: an image that is in the store no more is
+    /// taken as it was recorded.
+    pub(crate) fn recorded(
+        &self,
+        desired: Clusterfile,
+    ) -> Result<Prepared> {
+        let store = self.context.store()?;
+        let mut images = Vec::new();
+        for name in &desired.cluster.images {
+            let mount = desired
+                .cluster
+                .status
+                .mounts
+                .iter()
+                .find(|mount| mount.image == *name);
+            let read = ClusterImage::load(store, self.state.name(), name, None);
+            images.push(match (read, mount) {
+                // What was installed counts, not what the name means today.
+                (Ok(image), Some(mount)) if mount.digest.as_deref() != Some(&image.digest.to_string()) && mount.digest.is_some() => mount.image(),
+                (Ok(image), _) => image,
+                (Err(_), Some(mount)) => mount.image(),
+                (Err(error), None) => return Err(error),
+            });
+        }
+        self.scene(desired, images)
+    }
+
+    /// The same with images that have been read.
+    pub(crate) fn scene(
+        &self,
+        desired: Clusterfile,
+        images: Vec<ClusterImage>,
+    ) -> Result<Prepared> {
+        let data_root = data_root(&self.context.environment)?;
+        let directory = self.state.directory().to_owned();
+        let (mut scene, change) = with_surroundings(self.context, |surroundings| -> Result<_> {
+            let change = diff(self.current.as_ref(), &desired, surroundings)?;
+            let scene = Scene::new(&desired, images, &data_root, directory, surroundings)?;
+            Ok((scene, change))
+        })?;
+        scene.leaving.clone_from(&change.remove);
+        let registry_is_new = self.fill_registry(&mut scene)?;
+        Ok(Prepared {
+            scene,
+            change,
+            desired,
+            registry_is_new,
+        })
+    }
+
+    /// How the embedded registry is reached, where an image brings one.
+    fn fill_registry(&self, scene: &mut Scene) -> Result<bool> {
+        let Some(rootfs) = scene.rootfs() else {
+            return Ok(false);
+        };
+        let has_script = rootfs.label(&["init-registry"]).is_some();
+        let has_content = scene
+            .images
+            .iter()
+            .any(|image| image.layers.iter().any(|layer| layer.registry));
+        if !has_script && !has_content {
+            return Ok(false);
+        }
+        let files = self.files()?;
+        let text = |path: &str| -> Result<Option<String>> {
+            Ok(files
+                .read(rootfs, path)?
+                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+        };
+        let file = text(registry_access::FILE)?;
+        let template = text(registry_access::TEMPLATE)?;
+        let mut user = scene.environment.clone();
+        user.extend(scene.flag_environment.clone());
+        let decided = registry_access::decide(
+            ImageSays {
+                file: file.as_deref(),
+                template: template.as_deref(),
+            },
+            &rootfs.environment,
+            &user,
+            &scene.state_directory,
+        )?;
+        scene.registry = Some(decided.access);
+        Ok(decided.is_new)
+    }
+
+    /// Files of images, for runtimes.
+    pub(crate) fn files(&self) -> Result<StoreFiles<'a>> {
+        Ok(StoreFiles {
+            store: self.context.store()?,
+            platform: None,
+        })
+    }
+
+    /// Plans with `plan`, shows or executes the result. `None`: it was a dry run, or was declined.
+    pub(crate) fn carry_out(
+        &self,
+        prepared: &Prepared,
+        ssh: &SshArgs,
+        force: bool,
+        plan: impl FnOnce(&Means<'_>, &Scene) -> Result<Planned>,
+    ) -> Result<Option<Summary>> {
+        let (context, scene) = (self.context, &prepared.scene);
+        let (_, settings) = ssh.resolve(context)?;
+        let store = context.store()?;
+        let files = self.files()?;
+        let runtime = choice::of(scene, &files, self.validity()?)?;
+        let names: Vec<String> = scene.images.iter().map(|image| image.name.clone()).collect();
+        let load = |architecture: &str| -> Result<Vec<ClusterImage>> {
+            let platform = Platform::parse(&format!("linux/{architecture}"))?;
+            names
+                .iter()
+                .map(|name| ClusterImage::load(store, &scene.name, name, Some(&platform)))
+                .collect()
+        };
+        let synced = SyncedFiles {
+            images: &load,
+            configs: prepared.desired.configs.clone(),
+            strict: self.args.strict_templates,
+            blobs: Arc::new(store.clone()),
+        };
+        let keeper: Arc<dyn Keeper> = Arc::new(ClusterKeeper::new(
+            self.state.clone(),
+            self.current.clone(),
+            prepared.desired.clone(),
+            scene,
+            prepared.registry_is_new,
+        ));
+        let start = |scene: &Scene, host: &crate::cluster::host::Host| {
+            registry::registry_steps(scene, host, &files)
+        };
+        let clean = |scene: &Scene, host: &crate::cluster::host::Host| {
+            registry::clean_steps(scene, host, &files)
+        };
+        let means = Means {
+            crew: Arc::new(Agents::new(settings, context)?),
+            runtime: &*runtime,
+            files: &synced,
+            registry: &start,
+            clean_registry: &clean,
+            keeper: Arc::clone(&keeper),
+            parallel: self.args.parallel.max(1),
+            copy_state: context
+                .environment
+                .switch("SEALOS_SYNC_WORKDIR")?
+                .unwrap_or(true),
+            force,
+        };
+        let planned = plan(&means, scene)?;
+        if self.args.dry_run {
+            plan_view::show(&planned, context)?;
+            return Ok(None);
+        }
+        if planned.plan.destroys && !planned.plan.phases.is_empty() {
+            plan_view::summary(&planned, context)?;
+            if !context.ui.confirm("Go on?")? {
+                return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
+            }
+        }
+        self.execute(&planned, &*keeper).map(Some)
+    }
+
+    fn execute(&self, planned: &Planned, keeper: &dyn Keeper) -> Result<Summary> {
+        let context = self.context;
+        let interrupt = Interrupt::default();
+        signals::listen(&interrupt)?;
+        let json = JsonEvents::default();
+        let view = context.ui.hosts_view();
+        let listener: &dyn Listener = match (&view, context.ui.is_json()) {
+            (_, true) => &json,
+            (Some(view), _) => view,
+            (None, _) => &Deaf,
+        };
+        let redactor = of_scene(&planned.scene);
+        let surroundings = Surroundings {
+            scene: &planned.scene,
+            crew: Arc::clone(&planned.crew),
+            redactor: &redactor,
+            listener,
+            interrupt: &interrupt,
+        };
+        let outcome = execute(&planned.plan, &surroundings, &self.options()?);
+        if let Err(error) = &outcome {
+            crate::pipeline::record::failed(keeper, error.message())?;
+        }
+        outcome
+    }
+
+    fn options(&self) -> Result<Options> {
+        let environment = &self.context.environment;
+        let timeout = match &self.args.timeout {
+            Some(text) => Some(text.as_str()),
+            None => environment.text("SEALOS_EXECUTION_TIMEOUT")?,
+        };
+        let timeout = timeout
+            .map(duration::parse)
+            .transpose()?
+            .filter(|limit| *limit > Duration::ZERO);
+        let retries = match self.args.retries {
+            Some(retries) => retries,
+            None => match environment.text("SEALOS_MAX_RETRY")? {
+                Some(text) => text.parse().map_err(|_| {
+                    Error::usage(format!("SEALOS_MAX_RETRY is `{text}`, not a number"))
+                })?,
+                None => Options::default().retries,
+            },
+        };
+        Ok(Options {
+            parallel: self.args.parallel.max(1),
+            retries,
+            timeout,
+            assume_done: self.args.assume_done.clone(),
+            redo: self.args.redo.clone(),
+            sync: self.context.settings.sync,
+            die_after: self.args.die_after,
+            controller: controller(),
+            ..Options::default()
+        })
+    }
+
+    fn validity(&self) -> Result<Validity> {
+        match self.args.certificate_validity.as_deref() {
+            None => Ok(Validity::default()),
+            Some("sealos") => Ok(Validity::sealos()),
+            Some(text) => Validity::of_leaves(validity_duration(text)?),
+        }
+    }
+}
+
+/// A duration in which `y` is a year of 365 days.
+fn validity_duration(text: &str) -> Result<Duration> {
+    let years = text.strip_suffix('y').and_then(|years| years.parse::<u64>().ok());
+    match years {
+        Some(years) => Ok(Duration::from_secs(years.saturating_mul(365 * 86_400))),
+        None => duration::parse(text),
+    }
+}
+
+/// This machine's name, for journals and leases.
+pub(crate) fn controller() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// `--cmd` for the image it is meant for: the last of those that are installed.
+pub(crate) fn replacement(command: &[String], images: &[String]) -> Result<Option<Replacement>> {
+    match (command.is_empty(), images.last()) {
+        (true, _) => Ok(None),
+        (false, Some(image)) => Ok(Some(Replacement {
+            image: image.clone(),
+            command: command.to_vec(),
+        })),
+        (false, None) => Err(Error::usage("--cmd without an image to run")
+            .hint("name the image whose CMD is to be replaced")),
+    }
+}
+
+/// The change of a pipeline out of the difference between two Clusterfiles.
+pub(crate) fn change_of(
+    verb: &str,
+    prepared: &Prepared,
+    replacement: Option<Replacement>,
+    force: &[String],
+    current: Option<&Clusterfile>,
+) -> crate::pipeline::change::Change {
+    let found = &prepared.change;
+    let mut install = found.install.clone();
+    for image in force {
+        if !install.contains(image) {
+            install.push(image.clone());
+        }
+    }
+    // The same name with other content: the tree of the former one goes.
+    let replaced = current.map_or_else(Vec::new, |current| {
+        let application = ImageKind::Application.as_str();
+        current
+            .cluster
+            .status
+            .mounts
+            .iter()
+            .filter(|mount| mount.kind == application)
+            .filter(|mount| {
+                prepared.scene.images.iter().any(|image| {
+                    image.name == mount.image && image.mount_name != mount.name
+                })
+            })
+            .map(|mount| mount.name.clone())
+            .collect()
+    });
+    crate::pipeline::change::Change {
+        verb: verb.to_owned(),
+        create: found.create,
+        add: found.add.clone(),
+        install,
+        replacement,
+        replaced,
+        rerender: found.environment || found.configs,
+        controller: controller(),
+    }
+}
+
+/// Says how it went, where events have not said it already.
+pub(crate) fn report(summary: &Summary, cluster: &str, context: &Context) -> Result<()> {
+    if context.ui.is_json() {
+        if summary.done == 0 {
+            return context
+                .ui
+                .json(&serde_json::json!({"event": "end", "outcome": "done", "done": 0}));
+        }
+        return Ok(());
+    }
+    if summary.done == 0 {
+        return context
+            .ui
+            .line(&format!("cluster {cluster}: nothing to do, every host has what it is to have"));
+    }
+    context.ui.line(&format!(
+        "cluster {cluster}: {} steps done{}",
+        summary.done,
+        match summary.skipped {
+            0 => String::new(),
+            skipped => format!(", {skipped} done before"),
+        }
+    ))
+}
+

@@ -1,0 +1,86 @@
+//! `imgctl apply`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::cluster_options::{DesiredArgs, ValuesArgs};
+use crate::cli::cluster_work::{Work, WorkArgs, change_of, replacement, report};
+use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
+use crate::cli::ssh_options::SshArgs;
+use crate::error::Result;
+use crate::pipeline::change;
+
+/// Make a cluster what a Clusterfile says
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Makes the cluster when there is none; else images it lacks are installed, hosts that are new in the
+file are added and hosts that are not in it any more are taken out, all in one run.
+
+Examples:
+  imgctl apply -f Clusterfile --dry-run
+  imgctl apply -f Clusterfile --set replicas=3 --env LOG=debug"
+)]
+pub(crate) struct ApplyArgs {
+    /// The Clusterfile; `-` is standard input
+    #[arg(short = 'f', long = "file", visible_alias = "Clusterfile", value_name = "FILE", default_value = "Clusterfile")]
+    file: PathBuf,
+
+    #[command(flatten)]
+    values: ValuesArgs,
+
+    #[command(flatten)]
+    desired: DesiredArgs,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    /// Go on where hosts that are to leave do not answer
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Applies the file.
+pub(crate) fn run(args: &ApplyArgs, context: &Context) -> Result<()> {
+    let mut desired = args.values.clusterfile(&args.file, context)?;
+    let name = desired.cluster.name.clone();
+    let work = Work::begin("apply", &name, &args.work, context)?;
+    args.desired.add_documents(&mut desired, context)?;
+    if let Some(current) = &work.current {
+        // What has become of the cluster is known here, not in the file.
+        desired.cluster.created.clone_from(&current.cluster.created);
+        desired.cluster.status = current.cluster.status.clone();
+    }
+    desired
+        .cluster
+        .set_flag_environment(&args.desired.environment()?);
+    let prepared = work.prepare(desired, &args.registry)?;
+    for image in &prepared.change.unlisted {
+        context.ui.note(&format!(
+            "{image} is not in the file any more and stays installed; `imgctl uninstall {image}` takes an application off"
+        ));
+    }
+    let command = match args.desired.cmd.is_empty() {
+        true => &prepared.desired.cluster.command,
+        false => &args.desired.cmd,
+    };
+    let replacement = match prepared.change.install.is_empty() {
+        true => None,
+        false => replacement(command, &prepared.change.install)?,
+    };
+    let change = change_of("apply", &prepared, replacement, &[], work.current.as_ref());
+    let summary = work.carry_out(&prepared, &args.ssh, args.force, |means, scene| {
+        change::plan(means, scene, &change)
+    })?;
+    match summary {
+        Some(summary) => report(&summary, &name, context),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,74 @@
+//! `imgctl delete`.
+
+use clap::Args;
+
+use crate::cli::cluster_options::ClusterArg;
+use crate::cli::cluster_work::{Work, WorkArgs, change_of, report};
+use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
+use crate::cli::ssh_options::SshArgs;
+use crate::error::{Error, Result};
+use crate::host::address::{self, SSH_PORT};
+use crate::pipeline::change;
+
+/// Take hosts out of a cluster
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Each host is drained and leaves the cluster first; then everything of the cluster is removed from
+it. The first control plane cannot be taken out.
+
+Examples:
+  imgctl delete --nodes 10.0.0.25 --dry-run
+  imgctl delete --masters 10.0.0.3 --yes
+  imgctl delete --nodes 10.0.0.25 --force       it does not answer any more"
+)]
+pub(crate) struct DeleteArgs {
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    /// Control planes: IP, IP:PORT, IP-IP, CIDR or name, separated by commas
+    #[arg(long, value_name = "LIST")]
+    masters: Option<String>,
+
+    /// Workers, in the same way
+    #[arg(long, value_name = "LIST")]
+    nodes: Option<String>,
+
+    /// Take hosts that do not answer out of the cluster too; nothing is cleaned there
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Takes them out.
+pub(crate) fn run(args: &DeleteArgs, context: &Context) -> Result<()> {
+    let name = &args.cluster.cluster;
+    let work = Work::begin("delete", name, &args.work, context)?;
+    let mut desired = work.existing()?.clone();
+    let mut leaving = Vec::new();
+    for list in [&args.masters, &args.nodes].into_iter().flatten() {
+        leaving.extend(address::parse_list(list, SSH_PORT)?);
+    }
+    if leaving.is_empty() {
+        return Err(Error::usage("there is no host to take out")
+            .hint("name hosts with --masters or --nodes"));
+    }
+    desired.cluster.remove_hosts(&leaving)?;
+    let prepared = work.prepare(desired, &args.registry)?;
+    let change = change_of("delete", &prepared, None, &[], work.current.as_ref());
+    let summary = work.carry_out(&prepared, &args.ssh, args.force, |means, scene| {
+        change::plan(means, scene, &change)
+    })?;
+    match summary {
+        Some(summary) => report(&summary, name, context),
+        None => Ok(()),
+    }
+}

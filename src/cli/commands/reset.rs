@@ -1,0 +1,52 @@
+//! `imgctl reset`.
+
+use clap::Args;
+
+use crate::cli::cluster_options::ClusterArg;
+use crate::cli::cluster_work::{Work, WorkArgs};
+use crate::cli::context::Context;
+use crate::cli::ssh_options::SshArgs;
+use crate::error::Result;
+use crate::pipeline::reset;
+
+/// Take a cluster down
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Everything of the cluster is removed from its hosts: services, files, registry, hosts entries; also
+when it was never finished. What could not be removed is named, and the exit code says so. The
+Clusterfile stays as Clusterfile.<time>.
+
+Examples:
+  imgctl reset --dry-run
+  imgctl reset --cluster test --yes
+  imgctl reset --cluster test --yes --force     leave out hosts that do not answer"
+)]
+pub(crate) struct ResetArgs {
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    /// Leave hosts alone that do not answer
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+}
+
+/// Takes it down.
+pub(crate) fn run(args: &ResetArgs, context: &Context) -> Result<()> {
+    let name = &args.cluster.cluster;
+    let work = Work::begin("reset", name, &args.work, context)?;
+    let desired = work.existing()?.clone();
+    let prepared = work.recorded(desired)?;
+    let summary = work.carry_out(&prepared, &args.ssh, args.force, |means, scene| {
+        reset::plan(means, scene)
+    })?;
+    if summary.is_some() && !context.ui.is_json() {
+        context.ui.line(&format!("cluster {name} is gone"))?;
+    }
+    Ok(())
+}

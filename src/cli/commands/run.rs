@@ -1,0 +1,190 @@
+//! `imgctl run`.
+
+use std::path::Path;
+
+use clap::Args;
+
+use crate::cli::cluster_options::{ClusterArg, DesiredArgs, HostsArgs};
+use crate::cli::cluster_work::{Work, WorkArgs, change_of, replacement, report};
+use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
+use crate::cli::ssh_options::SshArgs;
+use crate::cluster::clusterfile::{Clusterfile, Ssh};
+use crate::cluster::desired::HostFlags;
+use crate::cluster::local_addresses;
+use crate::error::{Error, Result};
+use crate::host::address;
+use crate::image::Reference;
+use crate::pipeline::change;
+use crate::transfer::{self, Input, LoadOptions};
+
+/// Make a cluster from images, or install images on one that is there
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "The first time, the images make the cluster: one of them is a rootfs. Without hosts it is a cluster
+of this machine alone, reached without SSH. On a cluster that is there, images it does not have are
+installed, and hosts it does not have are added. Run the same command again after a failure: it
+goes on where it stopped, and does nothing when all is done.
+
+Examples:
+  imgctl run etcd-cluster:v1 --masters 10.0.0.11,10.0.0.12,10.0.0.13
+  imgctl run labring/kubernetes:v1.29.9 labring/helm:v3.14 labring/cilium:v1.15 --masters 10.0.0.1 --nodes 10.0.0.2-10.0.0.9
+  imgctl run kubernetes.tar --masters 10.0.0.1 -u ops --sudo-passwd-file pw --dry-run
+  imgctl run labring/ingress-nginx:v1.11 --env replicas=3"
+)]
+pub(crate) struct RunArgs {
+    /// Images or archives of images, in the order of their installation
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<String>,
+
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    #[command(flatten)]
+    hosts: HostsArgs,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    desired: DesiredArgs,
+
+    /// Run the commands of images that the cluster has already, too
+    #[arg(short, long)]
+    force: bool,
+
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Makes or extends the cluster.
+pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
+    let name = &args.cluster.cluster;
+    let work = Work::begin("run", name, &args.work, context)?;
+    let images = loaded(&args.images, context)?;
+    let (login, _) = args.ssh.resolve(context)?;
+    let flags = args
+        .hosts
+        .flags(Ssh::of_login(&login, args.ssh.port));
+    let existing = work.current.as_ref().filter(|current| current.exists());
+    let mut desired = match existing {
+        Some(current) => {
+            let mut desired = current.clone();
+            desired.cluster.add_images(&images);
+            add_new_hosts(&mut desired, &flags, context)?;
+            desired
+        }
+        // A first run that failed: without hosts of its own, the next one means the same.
+        None => match &work.current {
+            Some(unfinished) if flags.is_empty() => {
+                let mut desired = unfinished.clone();
+                desired.cluster.add_images(&images);
+                desired
+            }
+            _ => {
+                let mut made =
+                    Clusterfile::new(name, &images, &flags, local_addresses::primary())?;
+                made.cluster.command.clone_from(&args.desired.cmd);
+                made
+            }
+        },
+    };
+    desired
+        .cluster
+        .set_flag_environment(&args.desired.environment()?);
+    args.desired.add_documents(&mut desired, context)?;
+    let prepared = work.prepare(desired, &args.registry)?;
+    let again: Vec<String> = match args.force {
+        true => images.clone(),
+        false => Vec::new(),
+    };
+    let replacement = replacement(&args.desired.cmd, &images)?;
+    let change = change_of(
+        "run",
+        &prepared,
+        replacement,
+        &again,
+        work.current.as_ref(),
+    );
+    let summary = work.carry_out(&prepared, &args.ssh, args.force, |means, scene| {
+        change::plan(means, scene, &change)
+    })?;
+    match summary {
+        Some(summary) => report(&summary, name, context),
+        None => Ok(()),
+    }
+}
+
+/// Hosts of the flags that the cluster does not have; those that it has may be named again.
+pub(crate) fn add_new_hosts(
+    desired: &mut Clusterfile,
+    flags: &HostFlags,
+    context: &Context,
+) -> Result<()> {
+    let present = desired.cluster.addresses()?;
+    let default = flags.ssh.port.unwrap_or(address::SSH_PORT);
+    let mut known = Vec::new();
+    let mut unknown = |list: &Option<String>| -> Result<Option<String>> {
+        let Some(list) = list else { return Ok(None) };
+        let mut new = Vec::new();
+        for address in address::parse_list(list, default)? {
+            match present.contains(&address) {
+                true => known.push(address.to_string()),
+                false => new.push(match address.name.contains(':') {
+                    true => format!("[{}]:{}", address.name, address.port),
+                    false => format!("{}:{}", address.name, address.port),
+                }),
+            }
+        }
+        Ok((!new.is_empty()).then(|| new.join(",")))
+    };
+    let mut new = flags.clone();
+    new.masters = unknown(&flags.masters)?;
+    new.nodes = unknown(&flags.nodes)?;
+    if !known.is_empty() && (new.masters.is_some() || new.nodes.is_some()) {
+        context.ui.note(&format!(
+            "{} belongs to cluster {} already",
+            known.join(", "),
+            desired.cluster.name
+        ));
+    }
+    if new.masters.is_none() && new.nodes.is_none() && new.registry.is_none() {
+        return Ok(());
+    }
+    desired.cluster.add_hosts(&new).map(|_| ())
+}
+
+/// Archives among the arguments are loaded; what they hold takes their place.
+fn loaded(images: &[String], context: &Context) -> Result<Vec<String>> {
+    const ENDS: [&str; 8] = [
+        ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".oci", ".tzst",
+    ];
+    let mut names = Vec::new();
+    for image in images {
+        let path = Path::new(image);
+        if !ENDS.iter().any(|end| image.ends_with(end)) || !path.exists() {
+            names.push(Reference::parse(image).map(|_| image.clone())?);
+            continue;
+        }
+        let found = transfer::load(
+            context.store()?,
+            Input::Path(path),
+            &LoadOptions::default(),
+            context.ui.reporter(),
+        )?;
+        let before = names.len();
+        for image in &found {
+            names.extend(image.references.first().map(ToString::to_string));
+        }
+        if names.len() == before {
+            return Err(Error::bad_content(format!(
+                "{image} holds no image with a name, so none can be run"
+            ))
+            .hint(format!("give it one: imgctl load {image} --tag NAME")));
+        }
+    }
+    Ok(names)
+}

@@ -1,0 +1,117 @@
+//! `imgctl status`.
+
+use std::sync::Arc;
+
+use clap::Args;
+use jiff::Timestamp;
+
+use crate::cli::cluster_options::ClusterArg;
+use crate::cli::cluster_work::{Work, WorkArgs};
+use crate::cli::context::Context;
+use crate::cli::crew::Agents;
+use crate::cli::ssh_options::SshArgs;
+use crate::error::{Error, Kind, Result};
+use crate::pipeline::status::{self, Status};
+use crate::runtime::certificates::validity::Validity;
+use crate::runtime::{Crew, choice};
+use crate::ui::size::human;
+use crate::ui::table::Table;
+
+/// Show how a cluster is
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Asks every host, from anywhere: it needs nothing but SSH. The exit code says whether all is well.
+
+Examples:
+  imgctl status
+  imgctl status --cluster prod --json"
+)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+}
+
+/// Asks and shows.
+pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
+    let looking = WorkArgs::look();
+    let work = Work::begin("status", &args.cluster.cluster, &looking, context)?;
+    let desired = work.existing()?.clone();
+    let phase = desired.cluster.status.phase;
+    let prepared = work.recorded(desired)?;
+    let files = work.files()?;
+    let runtime = choice::of(&prepared.scene, &files, Validity::default())?;
+    let (_, settings) = args.ssh.resolve(context)?;
+    let crew: Arc<dyn Crew + Send> = Arc::new(Agents::new(settings, context)?);
+    let key = format!("status-{}", Timestamp::now().as_millisecond());
+    let status = status::ask(&prepared.scene, &*runtime, &crew, 32, &key);
+    if context.ui.is_json() {
+        context.ui.json(&status)?;
+    } else {
+        if let Some(phase) = phase {
+            context
+                .ui
+                .line(&format!("cluster {}: {}", status.cluster, phase.as_str()))?;
+        }
+        show(&status, context)?;
+    }
+    match status.is_well() {
+        true => Ok(()),
+        false => Err(Error::new(
+            Kind::CheckFailed,
+            format!("cluster {} is not well", status.cluster),
+        )),
+    }
+}
+
+fn show(status: &Status, context: &Context) -> Result<()> {
+    context.ui.line(&format!(
+        "{}, images: {}\n",
+        status.runtime,
+        status.images.join(", ")
+    ))?;
+    let mut table = Table::new(&["HOST", "ROLES", "STATE", "NAME", "ARCH", "SYSTEM", "FREE", "TREE"]);
+    for host in &status.hosts {
+        let facts = host.facts.as_ref();
+        let of = |get: &dyn Fn(&status::HostFacts) -> String| facts.map_or_else(String::new, get);
+        let state = match (host.reachable, host.healthy) {
+            (false, _) => "unreachable",
+            (true, true) => "well",
+            (true, false) => "ill",
+        };
+        table.row(vec![
+            host.host.clone(),
+            host.roles.join(","),
+            state.to_owned(),
+            of(&|facts| facts.hostname.clone()),
+            of(&|facts| facts.architecture.clone()),
+            of(&|facts| facts.system.clone()),
+            of(&|facts| human(facts.free_bytes)),
+            host.trees
+                .get("rootfs")
+                .map(|id| id.chars().take(12).collect())
+                .unwrap_or_default(),
+        ]);
+    }
+    context.ui.print(&table.render(true))?;
+    for host in &status.hosts {
+        for problem in &host.problems {
+            context.ui.line(&format!("{}: {problem}", host.host))?;
+        }
+    }
+    if !status.nodes.is_empty() {
+        let mut table = Table::new(&["NODE", "READY", "VERSION"]);
+        for node in &status.nodes {
+            table.row(vec![
+                node.name.clone(),
+                node.ready.to_string(),
+                node.version.clone(),
+            ]);
+        }
+        context.ui.line("")?;
+        context.ui.print(&table.render(true))?;
+    }
+    Ok(())
+}

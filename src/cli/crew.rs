@@ -1,0 +1,86 @@
+//! The hosts of a cluster, reached over SSH or as the machine we run on, each with its agent.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::Handle;
+
+use crate::agent::Agent;
+use crate::agent::install::{self, Binaries};
+use crate::agent::remote::{Launch, Remote};
+use crate::cli::cluster_options::data_root;
+use crate::cli::context::Context;
+use crate::cluster::host::Host;
+use crate::error::{Error, Result};
+use crate::host::connect::Connections;
+use crate::host::login::Settings;
+use crate::host::reactor::reactor;
+use crate::runtime::action::Crew;
+
+/// Connects to a host when it is first asked for, and keeps its agent.
+pub(crate) struct Agents {
+    connections: Connections,
+    launch: Launch,
+    runtime: Handle,
+    /// One place per host, so that hosts are called side by side and each only once.
+    known: Mutex<BTreeMap<String, Arc<Place>>>,
+}
+
+type Place = Mutex<Option<Arc<dyn Agent>>>;
+
+impl Agents {
+    /// Connects to nothing yet.
+    pub(crate) fn new(settings: Settings, context: &Context) -> Result<Self> {
+        let environment = &context.environment;
+        // Not current_exe(): the file may have been replaced while we run.
+        let own = std::path::PathBuf::from("/proc/self/exe");
+        let binaries = Binaries::new(
+            own,
+            environment.path("IMGCTL_AGENT"),
+            environment.path("IMGCTL_AGENT_DIR"),
+        );
+        Ok(Self {
+            connections: Connections::new(settings)?,
+            launch: Launch {
+                binaries: Arc::new(binaries),
+                directory: install::DIRECTORY.to_owned(),
+                root: None,
+                data_root: data_root(environment)?,
+            },
+            runtime: reactor()?.handle().clone(),
+            known: Mutex::default(),
+        })
+    }
+}
+
+impl Crew for Agents {
+    fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
+        let place = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(known.entry(host.id()).or_default())
+        };
+        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(agent) = &*place {
+            return Ok(Arc::clone(agent));
+        }
+        let transport = self
+            .connections
+            .connect(&host.address, &host.login, host.local)
+            .map_err(|error| unreachable(host, error))?;
+        let agent: Arc<dyn Agent> = Arc::new(Remote::new(
+            transport,
+            self.launch.clone(),
+            self.runtime.clone(),
+        ));
+        *place = Some(Arc::clone(&agent));
+        Ok(agent)
+    }
+}
+
+/// Says which host it was, where the transport's own words do not.
+fn unreachable(host: &Host, error: Error) -> Error {
+    if error.message().contains(&host.address.name) {
+        return error;
+    }
+    error.context(format!("host {} cannot be reached", host.id()))
+}

@@ -1,0 +1,56 @@
+//! Files of images in the store, for whoever needs one without unpacking the image.
+
+use std::io::Read as _;
+use std::sync::Arc;
+
+use crate::cli::image_tree::whole_tree;
+use crate::cluster::image::ClusterImage;
+use crate::error::{Context as _, Error, IoContext as _, Kind, Result};
+use crate::image::Platform;
+use crate::layer::{ContentReader, LayerPath};
+use crate::runtime::ImageFiles;
+use crate::store::Store;
+
+/// A configuration file that is longer is none.
+const LONGEST: u64 = 4 << 20;
+
+/// Reads from the layers of the store.
+pub(crate) struct StoreFiles<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) platform: Option<Platform>,
+}
+
+impl ImageFiles for StoreFiles<'_> {
+    fn read(&self, image: &ClusterImage, path: &str) -> Result<Option<Vec<u8>>> {
+        let what = || format!("cannot read {path} of image {}", image.name);
+        let found = match self.store.image(&image.name, self.platform.as_ref()) {
+            Ok(found) => found,
+            // A look at a cluster whose image is not in this store.
+            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+            Err(error) => return Err(error.context(what())),
+        };
+        let tree = whole_tree(self.store, &found)?;
+        let path = LayerPath::parse(path.as_bytes()).context(what)?;
+        let Ok(resolved) = tree.resolve(&path) else {
+            return Ok(None);
+        };
+        let Some(entry) = tree.lookup(&resolved) else {
+            return Ok(None);
+        };
+        let Some((layer, diff_id)) = entry.layer.and_then(|index| found.layers().nth(index)) else {
+            return Ok(None);
+        };
+        let toc = Arc::new(self.store.toc(&layer.digest, diff_id)?);
+        let mut reader = ContentReader::new(self.store.open_blob(&layer.digest)?, toc)?;
+        let mut bytes = Vec::new();
+        reader
+            .open(entry.entry)?
+            .take(LONGEST + 1)
+            .read_to_end(&mut bytes)
+            .doing(what)?;
+        if bytes.len() as u64 > LONGEST {
+            return Err(Error::bad_content(format!("{}: it is longer than {LONGEST} bytes", what())));
+        }
+        Ok(Some(bytes))
+    }
+}

@@ -1,0 +1,74 @@
+//! A plan on the screen: what would be done where, or in a few words.
+
+use crate::cli::context::Context;
+use crate::error::Result;
+use crate::pipeline::change::Planned;
+use crate::pipeline::executor;
+use crate::pipeline::executor::decision::{Decision, decide};
+use crate::pipeline::step::{PlanView, Step};
+use crate::ui::size::human;
+
+/// Prints all of it, for people or as one JSON object.
+pub(crate) fn show(planned: &Planned, context: &Context) -> Result<()> {
+    let past = executor::unfinished(&planned.plan, &planned.scene)?;
+    let done = |step: &Step| matches!(decide(step, past.as_ref(), &[], &[]), Decision::Skip);
+    let view = PlanView::of(&planned.plan, &done);
+    if context.ui.is_json() {
+        return context.ui.json(&view);
+    }
+    for note in &view.notes {
+        context.ui.note(note);
+    }
+    if view.phases.is_empty() {
+        return context.ui.line(&format!(
+            "cluster {}: nothing to do, every host has what it is to have",
+            view.cluster
+        ));
+    }
+    let mut text = String::new();
+    for phase in &view.phases {
+        text.push_str(&format!("{}\n", phase.phase));
+        for host in &phase.hosts {
+            text.push_str(&format!("  {}\n", host.host));
+            for step in &host.steps {
+                let mut marks = String::new();
+                if step.done_before {
+                    marks.push_str("  (done before)");
+                }
+                if step.bytes > 0 {
+                    marks.push_str(&format!("  [{}]", human(step.bytes)));
+                }
+                let mut says = step.says.iter();
+                let first = says.next().map_or("", String::as_str);
+                text.push_str(&format!("    - {first}{marks}\n"));
+                for line in says {
+                    text.push_str(&format!("      {line}\n"));
+                }
+            }
+        }
+    }
+    context.ui.print(&text)
+}
+
+/// What is about to happen, before a question.
+pub(crate) fn summary(planned: &Planned, context: &Context) -> Result<()> {
+    for note in &planned.plan.notes {
+        context.ui.note(note);
+    }
+    let leaving: Vec<String> = planned.scene.leaving.iter().map(|host| host.id()).collect();
+    let what = match (planned.plan.verb.as_str(), leaving.is_empty()) {
+        ("reset", _) => format!(
+            "cluster {} is taken down: everything of it is removed from {} hosts",
+            planned.plan.cluster,
+            planned.plan.hosts()
+        ),
+        (_, false) => format!(
+            "{} leaves cluster {}: everything of it is removed there",
+            leaving.join(", "),
+            planned.plan.cluster
+        ),
+        (verb, true) => format!("{verb} on cluster {}", planned.plan.cluster),
+    };
+    context.ui.say(&what);
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! Moving an image's files to hosts, as a phase of a pipeline: sync/ does it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::cluster::host::Host;
+use crate::cluster::image::ClusterImage;
+use crate::cluster::scene::Scene;
+use crate::error::Result;
+use crate::pipeline::means::{Files, FilesPlan, HostFiles};
+use crate::pipeline::step::{Desk, Together};
+use crate::render::ConfigEdit;
+use crate::runtime::action::Crew;
+use crate::sync::brief::{Brief, Images, Wants};
+use crate::sync::execute::{Blobs, Limits, execute};
+use crate::sync::plan::{SyncPlan, Target, plan};
+use crate::sync::watch::{Origin, Watch};
+
+/// The cluster's images for an architecture of OCI.
+type Load<'a> = dyn Fn(&str) -> Result<Vec<ClusterImage>> + Sync + 'a;
+
+/// Syncs trees, as the images and Config documents make them.
+pub(crate) struct SyncedFiles<'a> {
+    pub(crate) images: &'a Load<'a>,
+    pub(crate) configs: Vec<ConfigEdit>,
+    pub(crate) strict: bool,
+    pub(crate) blobs: Arc<dyn Blobs + Send + Sync>,
+}
+
+impl Files for SyncedFiles<'_> {
+    fn plan(
+        &self,
+        scene: &Arc<Scene>,
+        hosts: &[Host],
+        crew: &Arc<dyn Crew + Send>,
+    ) -> Result<FilesPlan> {
+        let targets = targets(scene, hosts, crew.as_ref())?;
+        let mut images = Images::new();
+        for architecture in architectures(&targets) {
+            images.insert(architecture.clone(), (self.images)(&architecture)?);
+        }
+        let brief = Arc::new(Brief::new(
+            scene,
+            images,
+            self.configs.clone(),
+            self.strict,
+        ));
+        let mut planned = plan(&brief, &targets, &AtomicBool::new(false))?;
+        let failed = std::mem::take(&mut planned.failed);
+        let lacking = planned
+            .hosts
+            .iter()
+            .filter(|host| !host.is_done())
+            .map(|host| HostFiles {
+                host: host.host.clone(),
+                says: planned.says(host),
+                bytes: host.bytes(&planned),
+            })
+            .collect();
+        Ok(FilesPlan {
+            hosts: lacking,
+            failed,
+            work: Arc::new(Moves {
+                scene: Arc::clone(scene),
+                brief,
+                blobs: Arc::clone(&self.blobs),
+                planned: Mutex::new(Some(planned)),
+            }),
+        })
+    }
+}
+
+fn targets(scene: &Scene, hosts: &[Host], crew: &dyn Crew) -> Result<Vec<Target>> {
+    hosts
+        .iter()
+        .map(|host| {
+            Ok(Target {
+                host: host.clone(),
+                agent: crew.agent(host)?,
+                wants: Wants::of(scene, host),
+            })
+        })
+        .collect()
+}
+
+/// What the hosts are. They have been asked before: this is remembered.
+fn architectures(targets: &[Target]) -> BTreeSet<String> {
+    targets
+        .iter()
+        .filter_map(|target| target.agent.facts().ok())
+        .map(|facts| facts.architecture)
+        .collect()
+}
+
+struct Moves {
+    scene: Arc<Scene>,
+    brief: Arc<Brief>,
+    blobs: Arc<dyn Blobs + Send + Sync>,
+    /// What was shown is what is done; a second try asks the hosts again.
+    planned: Mutex<Option<SyncPlan>>,
+}
+
+impl Together for Moves {
+    fn run(
+        &self,
+        desk: &Desk<'_>,
+        hosts: &[String],
+        moved: &(dyn Fn(&str, u64) + Sync),
+        ended: &(dyn Fn(&str, Result<()>) + Sync),
+        cancel: &Arc<AtomicBool>,
+    ) {
+        let first = self
+            .planned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let planned = match first {
+            Some(planned) => Ok(planned),
+            None => self.again(desk, hosts, cancel),
+        };
+        let told = Told {
+            moved,
+            asked: Mutex::default(),
+        };
+        let results = planned.and_then(|planned| {
+            execute(planned, &*self.blobs, Limits::default(), &told, cancel)
+        });
+        match results {
+            Ok(results) => {
+                for synced in results {
+                    ended(&synced.host, synced.result.map(|_| ()));
+                }
+            }
+            Err(error) if cancel.load(Ordering::SeqCst) => {
+                (desk.note)(&error.to_string());
+            }
+            Err(error) => {
+                // It concerns all of them; the first tells it.
+                let mut told = Some(error);
+                for host in hosts {
+                    let error = told.take().unwrap_or_else(|| {
+                        crate::error::Error::failed("not done: another host's failure stopped it")
+                    });
+                    ended(host, Err(error));
+                }
+            }
+        }
+    }
+}
+
+impl Moves {
+    fn again(
+        &self,
+        desk: &Desk<'_>,
+        hosts: &[String],
+        cancel: &Arc<AtomicBool>,
+    ) -> Result<SyncPlan> {
+        let left: Vec<Host> = self
+            .scene
+            .hosts
+            .iter()
+            .filter(|host| hosts.contains(&host.id()))
+            .cloned()
+            .collect();
+        plan(&self.brief, &targets(&self.scene, &left, desk.crew)?, cancel)
+    }
+}
+
+/// Progress of all hosts.
+struct Told<'a> {
+    moved: &'a (dyn Fn(&str, u64) + Sync),
+    /// Bytes that came twice: they are not counted when they come again.
+    asked: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Watch for Told<'_> {
+    fn moved(&self, host: &str, _from: Origin<'_>, bytes: u64) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut new = bytes;
+        if let Some(lost) = asked.get_mut(host) {
+            let again = bytes.min(*lost);
+            *lost -= again;
+            new -= again;
+        }
+        drop(asked);
+        (self.moved)(host, new);
+    }
+
+    fn lost(&self, host: &str, bytes: u64) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        *asked.entry(host.to_owned()).or_default() += bytes;
+    }
+
+    fn checkout(&self, host: &str, _tree: &str) {
+        (self.moved)(host, 0);
+    }
+
+    fn unpacked(&self, host: &str, _bytes: u64) {
+        (self.moved)(host, 0);
+    }
+
+    fn ended(&self, _host: &str, _well: bool) {}
+}
