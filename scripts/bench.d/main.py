@@ -11,6 +11,7 @@ import limits
 import report
 import ship
 import simulation
+import sync_hosts
 import workloads
 from measure import Failed, Results
 from tools import Buildah, Imgctl, Podman, Umoci, layout_for_peers
@@ -150,5 +151,7 @@ if __name__ == "__main__":
         ship.main(sys.argv[2:])
     elif sys.argv[1:2] == ["sim"]:
         simulation.main(sys.argv[2:])
+    elif sys.argv[1:2] == ["sync"]:
+        sync_hosts.main(sys.argv[2:])
     else:
         main()
