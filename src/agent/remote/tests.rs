@@ -571,7 +571,9 @@ fn speed() {
     let fetched = begun.elapsed();
     assert!(missing.is_empty());
     let rate = |time: Duration| 1073.7 / time.as_secs_f64();
-    println!(
+    use std::io::Write;
+    let _ = writeln!(
+        std::io::stderr(),
         "sent {:.0} MB/s, fetched {:.0} MB/s, 1000 calls {calls:?}, agent {most:?}",
         rate(sent),
         rate(fetched)
