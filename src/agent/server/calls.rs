@@ -68,7 +68,7 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
             work::checkout(&host.store, &call, &|bytes| told.progress(bytes))
         }),
         Run::NAME => serve(&bytes, |call: Run, told| {
-            work::run(&call, &mut |line| told.line(line))
+            work::run(&call, &|| told.is_gone(), &mut |line| told.line(line))
         }),
         Cancel::NAME => serve(&bytes, |call: Cancel, _| {
             work::cancel(&call.directory, &call.key)
@@ -129,6 +129,11 @@ impl Told {
             line.push(b'\n');
             let _ = self.sender.blocking_send(Bytes::from(line));
         }
+    }
+
+    /// Whether nobody listens any more.
+    fn is_gone(&self) -> bool {
+        self.sender.is_closed()
     }
 
     fn line(&self, line: OutputLine) {

@@ -32,8 +32,12 @@ pub(super) fn checkout(
     Err(not_yet())
 }
 
-/// Runs a command, or follows one that runs.
-pub(super) fn run(_request: &Run, _output: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {
+/// Runs a command, or follows one that runs, until `gone` says that nobody listens any more.
+pub(super) fn run(
+    _request: &Run,
+    _gone: &dyn Fn() -> bool,
+    _output: &mut dyn FnMut(OutputLine),
+) -> Result<Outcome> {
     Err(not_yet())
 }
 
