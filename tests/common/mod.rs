@@ -9,6 +9,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::disallowed_methods,
+    clippy::print_stdout,
     reason = "shared by test binaries that each use a part, and a test may panic"
 )]
 
