@@ -10,8 +10,8 @@ pub(crate) mod k3s;
 pub(crate) mod kubeadm;
 pub(crate) mod kubectl;
 pub(crate) mod load_balancer;
-pub(crate) mod script;
 pub(crate) mod registry;
+pub(crate) mod script;
 
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
@@ -80,7 +80,7 @@ pub(crate) fn own_binary(target: &str) -> action::Line {
     action::Line {
         line: format!(
             "mkdir -p \"$(dirname {target})\" && \
-             install -m 0755 \"${{IMGCTL_BINARY:-/proc/$PPID/exe}}\" {target}.new && mv -f {target}.new {target}"
+             install -m 0755 /proc/$PPID/exe {target}.new && mv -f {target}.new {target}"
         ),
         again: true,
         ..action::Line::default()

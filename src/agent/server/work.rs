@@ -1,9 +1,13 @@
 //! The work on trees and commands that calls ask for.
 
+use std::path::Path;
+
+use crate::agent::execution::{self, Caller};
 use crate::agent::protocol::{
     CheckedOut, Checkout, Inventory, InventoryQuestion, Outcome, OutputLine, Run,
 };
-use crate::error::{Error, Result};
+use crate::agent::tree;
+use crate::error::Result;
 use crate::store::Store;
 
 /// What the host has of what is asked about. Blobs that are here are safe from `prune` for as long
@@ -17,35 +21,37 @@ pub(super) fn inventory(store: &Store, question: &InventoryQuestion) -> Result<I
             blobs.push(digest.clone());
         }
     }
+    let (registry_layers, trees) = tree::inventory(&question.root, question)?;
     Ok(Inventory {
         blobs,
-        ..Inventory::default()
+        registry_layers,
+        trees,
     })
 }
 
 /// Turns layers into a tree.
 pub(super) fn checkout(
-    _store: &Store,
-    _request: &Checkout,
-    _done: &(dyn Fn(u64) + Sync),
+    store: &Store,
+    request: &Checkout,
+    done: &(dyn Fn(u64) + Sync),
 ) -> Result<CheckedOut> {
-    Err(not_yet())
+    tree::checkout(store, request, done)
 }
 
 /// Runs a command, or follows one that runs, until `gone` says that nobody listens any more.
 pub(super) fn run(
-    _request: &Run,
-    _gone: &dyn Fn() -> bool,
-    _output: &mut dyn FnMut(OutputLine),
+    request: &Run,
+    gone: &dyn Fn() -> bool,
+    output: &mut dyn FnMut(OutputLine),
 ) -> Result<Outcome> {
-    Err(not_yet())
+    let caller = Caller {
+        program: Path::new("/proc/self/exe"),
+        gone,
+    };
+    execution::run(request, &caller, output)
 }
 
 /// Ends a command.
-pub(super) fn cancel(_directory: &str, _key: &str) -> Result<()> {
-    Err(not_yet())
-}
-
-fn not_yet() -> Error {
-    Error::failed("this agent cannot do that yet")
+pub(super) fn cancel(directory: &str, key: &str) -> Result<()> {
+    execution::cancel(directory, key)
 }
