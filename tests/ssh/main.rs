@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Ran, TestEnv, json};
+use common::{Ran, TestEnv};
 use sshd::{Sshd, keygen};
 
 /// Two sshds that let the same key in, and a place for known_hosts.
@@ -87,17 +87,15 @@ fn a_command_that_fails_somewhere_is_named_with_its_host_and_code() {
     let fleet = Fleet::new(2);
     let b = fleet.hosts[1].port;
     let line = format!("echo out; [ $(echo $SSH_CONNECTION | cut -d' ' -f4) != {b} ] || exit 3");
-    let ran = fleet.run("exec", &[&line]);
-    assert_eq!(ran.code(), 9);
+    let ran = fleet.run("exec", &[&line]).fails(9);
     assert!(
         ran.stderr()
             .contains(&format!("127.0.0.1:{b}: exit code 3")),
         "{}",
         ran.stderr()
     );
-    let ran = fleet.run("exec", &["--json", &line]);
-    assert_eq!(ran.code(), 9);
-    let views = json(&ran.stdout());
+    let ran = fleet.run("exec", &["--json", &line]).fails(9);
+    let views = ran.json();
     assert_eq!(
         (views[0]["exitCode"].as_i64(), views[1]["exitCode"].as_i64()),
         (Some(0), Some(3))
@@ -109,8 +107,7 @@ fn a_command_that_fails_somewhere_is_named_with_its_host_and_code() {
 fn a_host_that_is_down_does_not_keep_the_others_from_working() {
     let fleet = Fleet::new(1);
     let list = format!("127.0.0.1:1,{}", fleet.list());
-    let ran = fleet.run("exec", &["--ips", &list, "echo here"]);
-    assert_eq!(ran.code(), 7, "{}", ran.stderr());
+    let ran = fleet.run("exec", &["--ips", &list, "echo here"]).fails(7);
     assert!(ran.stdout().contains(": here"));
     assert!(
         ran.stderr().contains("cannot connect to 127.0.0.1:1"),
@@ -138,8 +135,7 @@ fn a_reader_that_goes_away_ends_an_endless_command() {
 #[test]
 fn a_strict_look_refuses_an_unknown_host_and_says_what_to_do() {
     let fleet = Fleet::new(1);
-    let ran = fleet.run("exec", &["--strict-host-key", "true"]);
-    assert_eq!(ran.code(), 5);
+    let ran = fleet.run("exec", &["--strict-host-key", "true"]).fails(5);
     assert!(ran.stderr().contains("ssh-keyscan"), "{}", ran.stderr());
     fleet.run("exec", &["true"]).ok();
     fleet.run("exec", &["--strict-host-key", "true"]).ok();
@@ -171,18 +167,19 @@ fn a_passphrase_comes_from_a_file_and_is_never_shown() {
         )
         .ok();
     let wrong = fleet.env.write("wrong", "quite wrong\n");
-    let ran = fleet.run(
-        "exec",
-        &[
-            "-vv",
-            "-i",
-            key,
-            "--pk-passwd-file",
-            wrong.to_str().unwrap(),
-            "true",
-        ],
-    );
-    assert_eq!(ran.code(), 5);
+    let ran = fleet
+        .run(
+            "exec",
+            &[
+                "-vv",
+                "-i",
+                key,
+                "--pk-passwd-file",
+                wrong.to_str().unwrap(),
+                "true",
+            ],
+        )
+        .fails(5);
     assert!(
         ran.stderr().contains("is the passphrase right"),
         "{}",
@@ -211,8 +208,9 @@ fn a_file_arrives_whole_with_mode_and_time_or_not_at_all() {
     fleet.run("scp", &[from, into.to_str().unwrap()]).ok();
     assert!(into.join("file").exists());
     assert_eq!(std::fs::read_dir(&into).unwrap().count(), 2);
-    let ran = fleet.run("scp", &["--ips", &first, from, "/proc/nothing/here"]);
-    assert_eq!(ran.code(), 9);
+    let ran = fleet
+        .run("scp", &["--ips", &first, from, "/proc/nothing/here"])
+        .fails(9);
     assert!(ran.stderr().contains("/proc/nothing"), "{}", ran.stderr());
 }
 
