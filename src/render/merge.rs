@@ -56,9 +56,9 @@ pub(super) fn merge(name: &str, text: &str, data: &str) -> Result<Merged> {
         values.push(yaml::parse(part).context(shown)?);
     }
     let mut rewritten = 0;
-    for (index, part) in data.iter().enumerate() {
+    for (index, data_part) in data.iter().enumerate() {
         let shown = || format!("cannot read document {} of the data for {name}", index + 1);
-        let new = yaml::parse(&part.text).context(shown)?;
+        let new = yaml::parse(&data_part.text).context(shown)?;
         for target in targets(name, &values, &new, index, data.len())? {
             let (Some(old), Some(place)) = (values.get_mut(target), places.get(target)) else {
                 continue;
@@ -72,7 +72,7 @@ pub(super) fn merge(name: &str, text: &str, data: &str) -> Result<Merged> {
                     target + 1
                 ))
             })?;
-            match edited(&part.text, old, &new, &merged) {
+            match edited(&part.text, old, &new, &data_part.text, &merged) {
                 Some(text) => part.text = text,
                 None => {
                     part.text = yaml::write(&merged)? + "\n";
@@ -91,11 +91,11 @@ pub(super) fn merge(name: &str, text: &str, data: &str) -> Result<Merged> {
 }
 
 /// The document changed in its text, if that gives what it should.
-fn edited(text: &str, old: &Value, new: &Value, merged: &Value) -> Option<String> {
+fn edited(text: &str, old: &Value, new: &Value, new_text: &str, merged: &Value) -> Option<String> {
     if old == merged {
         return Some(text.to_owned());
     }
-    let edited = yaml_edit::merge(text, old.as_object()?, new.as_object()?)?;
+    let edited = yaml_edit::merge(text, old.as_object()?, new.as_object()?, new_text)?;
     (yaml::parse(&edited).ok()? == *merged).then_some(edited)
 }
 
@@ -231,15 +231,15 @@ new: null
 
     #[test]
     fn documents_find_each_other() {
-        let file = "kind: A\nmetadata:\n  name: x\nv: 1\n---\n# b\nkind: B\nv: 1\n---\nkind: A\nmetadata: {name: y}\nv: 1\n";
+        let file = "kind: A\nmetadata:\n  name: x\nv: 1\n---\n# b\nkind: B\nv: 1\n---\nkind: A\nmetadata: {name: z}\nv: 1\n";
         let one = |data: &str| text(file, data);
         assert_eq!(
             one("kind: B\nv: 2"),
             file.replace("kind: B\nv: 1", "kind: B\nv: 2")
         );
         assert_eq!(
-            one("metadata: {name: y}\nv: 2"),
-            file.replace("y}\nv: 1", "y}\nv: 2")
+            one("metadata: {name: z}\nv: 2"),
+            file.replace("z}\nv: 1", "z}\nv: 2")
         );
         assert_eq!(one("kind: A\nv: 2").matches("v: 2").count(), 2);
         assert_eq!(one("v: 2").matches("v: 2").count(), 3);
@@ -253,7 +253,7 @@ new: null
         assert!(
             error
                 .to_string()
-                .contains("no document C, only A/x, B, A/y"),
+                .contains("no document C, only A/x, B, A/z"),
             "{error}"
         );
         let error = merge("f", file, "v: 1\n---\nv: 2").unwrap_err();
@@ -261,6 +261,37 @@ new: null
             error.to_string().contains("has 3 documents, not 2"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn what_the_data_says_is_copied_as_it_is_written() {
+        let file = "a:\n  v: 1.0 # old\n  list: [1]\nb: x\n";
+        let data = "\
+a:
+    # why
+    v: 1.10
+    list:
+        - 'y'   # first
+        - mode: 0644
+    more: |
+        text
+
+        # text
+b: \"q\" # new
+";
+        let expected = "\
+a:
+  v: 1.10 # old
+  list:
+      - 'y'   # first
+      - mode: 0644
+  more: |
+      text
+
+      # text
+b: \"q\" # new
+";
+        assert_eq!(text(file, data), expected);
     }
 
     #[test]

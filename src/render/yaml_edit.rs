@@ -9,27 +9,39 @@ use serde_json::{Map, Value};
 use crate::render::json;
 use crate::template::yaml;
 
-/// `data` merged into a document whose value is `current`; `None` where the document is written in
-/// a way that is not known here.
+/// `data`, which is written as `data_text`, merged into a document whose value is `current`; `None`
+/// where the document is written in a way that is not known here.
 pub(super) fn merge(
     text: &str,
     current: &Map<String, Value>,
     data: &Map<String, Value>,
+    data_text: &str,
 ) -> Option<String> {
     if text.contains(['\t', '\r']) {
         return None;
     }
-    let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
-    let ends = lines.last().is_some_and(String::is_empty);
-    if ends {
-        lines.pop();
-    }
+    let mut lines: Vec<String> = lines(text);
     let indentation = indent(lines.iter().find(|line| is_content(line))?);
     let mut end = lines.len();
-    merge_block(&mut lines, 0, &mut end, indentation, current, data)?;
-    let mut text = lines.join("\n");
-    text.push('\n');
-    Some(text)
+    let data_lines = self::lines(data_text);
+    let source = Source::new(&data_lines);
+    merge_block(
+        &mut lines,
+        (0, &mut end),
+        indentation,
+        current,
+        data,
+        source,
+    )?;
+    Some(lines.join("\n") + "\n")
+}
+
+fn lines(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
+    if lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines
 }
 
 /// One `key: value` of a block map.
@@ -42,20 +54,89 @@ struct Entry {
     value: usize,
 }
 
-/// Merges into the block map at `indent` between two lines; `end` follows what is added.
+impl Entry {
+    /// Whether the value begins on the next line.
+    fn is_block(&self, lines: &[String]) -> Option<bool> {
+        let inline = lines.get(self.start)?.get(self.value..)?.trim();
+        Some(inline.is_empty() || inline.starts_with('#'))
+    }
+
+    /// The map that lies below the key: its lines and indentation.
+    fn inner<'a>(&self, lines: &'a [String]) -> Option<(&'a [String], usize)> {
+        let inner = lines.get(self.start + 1..self.end)?;
+        let indentation = indent(inner.iter().find(|line| is_content(line))?);
+        Some((inner, indentation))
+    }
+}
+
+/// The lines in which a map of the data is written, where it is a block map: what they say is
+/// copied as it is, since a value that is read and written may come out in another form.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    lines: Option<(&'a [String], usize)>,
+}
+
+impl<'a> Source<'a> {
+    fn new(lines: &'a [String]) -> Self {
+        let first = lines.iter().find(|line| is_content(line));
+        let is_simple = !lines.iter().any(|line| line.contains(['\t', '\r']));
+        Self {
+            lines: first
+                .filter(|_| is_simple)
+                .map(|line| (lines, indent(line))),
+        }
+    }
+
+    fn entry(&self, key: &str) -> Option<Entry> {
+        let (lines, indentation) = self.lines?;
+        let entries = entries(lines, 0, lines.len(), indentation)?;
+        entries.into_iter().find(|entry| entry.key == key)
+    }
+
+    /// The map that is a member of this one.
+    fn member(&self, key: &str) -> Self {
+        let inner = self.entry(key).and_then(|entry| {
+            let lines = self.lines?.0;
+            entry.is_block(lines)?.then(|| entry.inner(lines))?
+        });
+        Self { lines: inner }
+    }
+
+    /// A member's lines at another indentation.
+    fn copy(&self, key: &str, indentation: usize) -> Option<Vec<String>> {
+        let entry = self.entry(key)?;
+        let (lines, own) = self.lines?;
+        let lines = lines.get(entry.start..entry.end)?.iter().map(|line| {
+            let rest = line.trim_start_matches(' ');
+            let at = (line.len() - rest.len()).saturating_sub(own) + indentation;
+            match rest {
+                "" => String::new(),
+                rest => format!("{}{rest}", " ".repeat(at)),
+            }
+        });
+        Some(lines.collect())
+    }
+}
+
+/// Merges into the block map at `indentation` between two lines; the second follows what is added.
 fn merge_block(
     lines: &mut Vec<String>,
-    start: usize,
-    end: &mut usize,
+    (start, end): (usize, &mut usize),
     indentation: usize,
     current: &Map<String, Value>,
     data: &Map<String, Value>,
+    source: Source<'_>,
 ) -> Option<()> {
     for (key, new) in data {
+        let copied = || {
+            source
+                .copy(key, indentation)
+                .or_else(|| emit(key, new, indentation))
+        };
         let entries = entries(lines, start, *end, indentation)?;
         let Some(entry) = entries.iter().find(|entry| entry.key == *key) else {
             let at = entries.last().map_or(start, |last| last.end);
-            let added = emit(key, new, indentation)?;
+            let added = copied()?;
             *end += added.len();
             lines.splice(at..at, added);
             continue;
@@ -64,25 +145,29 @@ fn merge_block(
         if old == new {
             continue;
         }
-        let inline = lines.get(entry.start)?.get(entry.value..)?.trim();
-        let is_block = inline.is_empty() || inline.starts_with('#');
-        if let (Value::Object(old), Value::Object(new), true) = (old, new, is_block)
+        if let (Value::Object(old), Value::Object(new), true) = (old, new, entry.is_block(lines)?)
             && !old.is_empty()
         {
-            let inner = lines.get(entry.start + 1..entry.end)?;
-            let inner = indent(inner.iter().find(|line| is_content(line))?);
+            let (_, inner) = entry.inner(lines)?;
             if inner <= indentation {
                 return None;
             }
             let mut inner_end = entry.end;
-            merge_block(lines, entry.start + 1, &mut inner_end, inner, old, new)?;
+            let range = (entry.start + 1, &mut inner_end);
+            merge_block(lines, range, inner, old, new, source.member(key))?;
             *end += inner_end - entry.end;
             continue;
         }
         let merged = json::merge(old, new).ok()?;
-        let mut replaced = emit(key, &merged, indentation)?;
+        let mut replaced = match merged == *new {
+            true => copied()?,
+            false => emit(key, &merged, indentation)?,
+        };
         if let ([only], 1) = (replaced.as_mut_slice(), entry.end - entry.start) {
-            only.push_str(comment(lines.get(entry.start)?.get(entry.value..)?));
+            let value = self::key(only.trim_start()).map_or(0, |(_, at)| at + indentation);
+            if comment(only.get(value..)?).is_empty() {
+                only.push_str(comment(lines.get(entry.start)?.get(entry.value..)?));
+            }
         }
         *end = *end - (entry.end - entry.start) + replaced.len();
         lines.splice(entry.start..entry.end, replaced);

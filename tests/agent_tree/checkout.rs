@@ -216,6 +216,7 @@ fn the_tree_is_what_others_unpack() {
         directory_times: false,
     };
     assert_same(
+        "tar",
         &list(&env.path("data/c/rootfs.plain")),
         &list(&theirs),
         compare,
@@ -364,7 +365,7 @@ fn killed_at_any_moment_the_next_call_converges() {
                 times_before: 0,
                 directory_times: false,
             };
-            assert_same(&list(&root.join(target)), &expected, compare);
+            assert_same("killed", &list(&root.join(target)), &expected, compare);
             whole += 1;
         }
     }

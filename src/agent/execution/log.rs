@@ -333,7 +333,7 @@ mod tests {
             .filter(|line| !line.error_stream)
             .map(|line| &line.text[..8])
             .collect();
-        assert!(numbers.is_sorted() && numbers.len() > 15_000);
+        assert!(numbers.is_sorted() && numbers.len() > 11_000);
         let tail = all(&mut Reader::tail(&place).unwrap());
         assert!(tail.len() > 500 && tail.len() < 3000);
         assert!(tail.iter().all(|line| line.text.len() == 909));

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::agent::protocol::{CheckedOut, Checkout, CheckoutLayer};
@@ -252,6 +253,9 @@ impl TreeInMaking {
 
     fn finish(self, partial: &Path, request: &Checkout, answer: &mut CheckedOut) -> Result<()> {
         answer.notes.extend(self.unpacker.finish()?);
+        // Every user of the host may look into it, whatever the image says about its root.
+        let mode = PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(partial, mode).path("set the mode of", partial)?;
         let origins = self.origins;
         let rendered = render::tree(partial, &request.inputs, &self.built_in, &|path| {
             origins.get(path).copied()
