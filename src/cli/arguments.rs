@@ -4,6 +4,12 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
 use crate::cli::commands::{add, agent, annotate, apply, attach, build, bundle, cat, completion, copy, create, delete, df, diff, env, exec, export, help_all, history, host_action, images, inspect, journal, key, load, login, logout, ls, man, manifest, merge, mount, mounts, plan, prune, pull, push, r#gen, rebase, registry, render, reset, rmi, run, save, sbom, scp, scrub, sign, simulate, status, tag, tags, tree, umount, uninstall, verify, version};
+use crate::cli::commands::{
+    annotate, attach, build, bundle, cat, cert, completion, copy, create, df, diff, export,
+    help_all, history, images, inspect, key, load, login, logout, ls, man, manifest, merge, mount,
+    mounts, prune, pull, push, rebase, registry, rmi, save, sbom, scrub, sign, tag, tags, tree,
+    umount, verify, version,
+};
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
 use crate::error::Result;
@@ -70,6 +76,7 @@ pub(crate) enum Verb {
     Prune(prune::PruneArgs),
     Df(df::DfArgs),
     Scrub(scrub::ScrubArgs),
+    Cert(cert::CertArgs),
     Registry(registry::RegistryCommand),
     #[command(hide = true)]
     Agent(agent::AgentArgs),
@@ -139,6 +146,7 @@ impl Verb {
             Self::Prune(args) => prune::run(&args, context),
             Self::Df(args) => df::run(&args, context),
             Self::Scrub(args) => scrub::run(&args, context),
+            Self::Cert(args) => cert::run(&args, context),
             Self::Registry(args) => registry::run(&args, context),
             Self::Agent(args) => agent::run(&args, context),
             Self::Run(args) => run::run(&args, context),

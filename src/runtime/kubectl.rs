@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::agent::Agent;
+use crate::cluster::host::Host;
 use crate::error::{Context, Error, Kind, Result};
 use crate::runtime::action::{Line, Site};
 
@@ -23,8 +24,21 @@ pub(crate) struct Kubectl<'a> {
 impl<'a> Kubectl<'a> {
     /// On the first control plane of the cluster that answers and says that it is ready.
     pub(crate) fn anywhere(site: &'a Site<'a>) -> Result<Self> {
+        Self::first_of(site, &mut site.scene.control_planes())
+    }
+
+    /// The same, but not on the host that the action runs on: it is still joining.
+    pub(crate) fn elsewhere(site: &'a Site<'a>) -> Result<Self> {
+        let hosts = site.scene.control_planes();
+        Self::first_of(
+            site,
+            &mut hosts.filter(|host| host.address != site.host.address),
+        )
+    }
+
+    fn first_of(site: &'a Site<'a>, hosts: &mut dyn Iterator<Item = &Host>) -> Result<Self> {
         let mut problems = Vec::new();
-        for host in site.scene.control_planes() {
+        for host in hosts {
             let tried = site.crew.agent(host).and_then(|agent| {
                 let kubectl = Self {
                     site,
@@ -127,6 +141,18 @@ impl<'a> Kubectl<'a> {
         });
         let name = found.and_then(|node| node["metadata"]["name"].as_str());
         Ok(name.map(str::to_owned))
+    }
+
+    /// The Node of the host that the action runs on: by its address, else by its name.
+    pub(crate) fn own_node(&self) -> Result<Option<String>> {
+        if let Some(node) = self.node_of(self.site.host.ip())? {
+            return Ok(Some(node));
+        }
+        match self.site.agent.facts() {
+            Ok(facts) => self.node_of(&facts.hostname.to_lowercase()),
+            // It is gone for good; what has no Node under its address is then out already.
+            Err(_) => Ok(None),
+        }
     }
 
     /// Cordons the Node and evicts its Pods, heeding PodDisruptionBudgets. When that does not

@@ -10,6 +10,7 @@ pub(crate) mod build_embedding;
 pub(crate) mod build_options;
 pub(crate) mod bundle;
 pub(crate) mod cat;
+pub(crate) mod cert;
 pub(crate) mod completion;
 pub(crate) mod copy;
 pub(crate) mod create;

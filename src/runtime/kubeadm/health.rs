@@ -42,10 +42,7 @@ fn node_ready(site: &Site<'_>) -> Result<()> {
             Ok(kubectl) => kubectl,
             Err(error) => return Ok(Some(error.to_string())),
         };
-        // By its address, for documents may have given it another name.
-        let name = kubectl
-            .node_of(site.host.ip())?
-            .unwrap_or_else(|| own.clone());
+        let name = kubectl.own_node()?.unwrap_or_else(|| own.clone());
         Ok(match kubectl.condition(&name)? {
             Condition::Ready | Condition::WaitsForNetwork => None,
             Condition::Absent => Some(format!("there is no Node {name}")),

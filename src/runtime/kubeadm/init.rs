@@ -1,11 +1,12 @@
 //! The first control plane.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::agent::protocol::HostsBlock;
 use crate::cluster::host::Host;
 use crate::cluster::scene::Scene;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::pki;
 use crate::runtime::kubeadm::config::{API_NAME, Config};
@@ -36,7 +37,7 @@ pub(super) fn actions(
     settings: &Settings,
     planned: &Config,
 ) -> Result<Vec<Action>> {
-    let mut actions = before(scene, host, settings, planned, true);
+    let mut actions = before(scene, settings, planned, true);
     let file = etc(scene, CONFIG);
     let text = planned.init_text()?;
     let config = settings.clone();
@@ -51,7 +52,7 @@ pub(super) fn actions(
             place::write(site.agent, &file, 0o600, &config.init_text()?)
         },
     ));
-    actions.push(api_name(scene, host, host.ip()));
+    actions.push(api_name(host));
     let line = command(&file, IGNORED);
     let resumed = command(&file, &format!("{IGNORED},{LEFT_BEHIND}"));
     actions.push(
@@ -89,7 +90,6 @@ fn command(file: &str, ignored: &str) -> String {
 /// What every control plane needs before kubeadm runs.
 pub(super) fn before(
     scene: &Scene,
-    host: &Host,
     settings: &Settings,
     planned: &Config,
     first: bool,
@@ -107,7 +107,6 @@ pub(super) fn before(
             certificates.chain(identities).collect()
         })
         .unwrap_or_default();
-    let _ = host;
     vec![
         Action::new(
             "audit-policy",
@@ -137,23 +136,42 @@ pub(super) fn before(
     ]
 }
 
-/// Where this host finds the API. A control plane asks itself, once it is one.
-pub(super) fn api_name(scene: &Scene, host: &Host, address: &str) -> Action {
-    let _ = host;
-    let entry = (address.to_owned(), API_NAME.to_owned());
-    let cluster = hosts_block(scene);
+/// This host finds the API on itself.
+pub(super) fn api_name(host: &Host) -> Action {
     Action::new(
-        &format!("api-name-{}", address.replace([':', '.'], "-")),
-        format!("hosts file: {address} {API_NAME}"),
+        "api-name",
+        format!("hosts file: {} {API_NAME}", host.ip()),
         "",
-        move |site| {
-            let block = HostsBlock {
-                cluster: cluster.clone(),
-                entries: vec![entry.clone()],
-            };
-            site.agent.set_hosts(&block).map(|_| ())
-        },
+        |site| set_api_name(site, &own_address(site)?),
     )
+}
+
+/// In the hosts file stands an address, also for a host that is known by a name.
+pub(super) fn own_address(site: &Site<'_>) -> Result<String> {
+    let known = site.host.ip();
+    if known.parse::<IpAddr>().is_ok() {
+        return Ok(known.to_owned());
+    }
+    let addresses = site.agent.facts()?.addresses;
+    let global = addresses.into_iter().find(|address| {
+        address
+            .parse::<IpAddr>()
+            .is_ok_and(|address| !address.is_loopback())
+    });
+    global.ok_or_else(|| {
+        Error::failed(format!(
+            "{}: it has no address of its own",
+            site.agent.host()
+        ))
+    })
+}
+
+pub(super) fn set_api_name(site: &Site<'_>, address: &str) -> Result<()> {
+    let block = HostsBlock {
+        cluster: hosts_block(site.scene),
+        entries: vec![(address.to_owned(), API_NAME.to_owned())],
+    };
+    site.agent.set_hosts(&block).map(|_| ())
 }
 
 /// A block of its own beside the cluster's: it changes while a control plane joins.

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use crate::cluster::host::Host;
 use crate::cluster::scene::Scene;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::pki::Pki;
-use crate::runtime::kubeadm::config::{Config, join_port, lvscare_image};
+use crate::runtime::kubeadm::config::{API_NAME, Config, join_port, lvscare_image};
 use crate::runtime::kubeadm::etcd;
 use crate::runtime::kubeadm::init::{self, API_MANIFEST, IGNORED};
 use crate::runtime::kubeadm::lvscare;
 use crate::runtime::kubeadm::place;
-use crate::runtime::kubeadm::progress::Once;
+use crate::runtime::kubeadm::progress::{self, Once};
 use crate::runtime::kubeadm::settings::{Settings, etc, pki_directory};
 use crate::runtime::kubeadm::token::Token;
 use crate::runtime::kubectl::{Condition, Kubectl};
@@ -36,15 +36,28 @@ pub(super) fn control_plane(
     settings: &Settings,
     planned: &Config,
 ) -> Result<Vec<Action>> {
-    let first = scene
-        .first()
-        .ok_or_else(|| Error::usage("the cluster has no control plane to join"))?;
-    let mut actions = init::before(scene, host, settings, planned, false);
-    actions.push(init::api_name(scene, host, first.ip()));
+    let mut actions = init::before(scene, settings, planned, false);
+    actions.push(api_elsewhere());
     actions.push(join(scene, settings, planned, true)?);
-    actions.push(init::api_name(scene, host, host.ip()));
+    actions.push(init::api_name(host));
     actions.push(init::kubeconfig());
     Ok(actions)
+}
+
+/// Until its own API answers, a joining control plane asks another one.
+fn api_elsewhere() -> Action {
+    Action::new(
+        "api-name-elsewhere",
+        format!("hosts file: <a control plane that answers> {API_NAME}"),
+        "",
+        |site| {
+            if progress::is_done(site, API_MANIFEST)? {
+                return Ok(());
+            }
+            let kubectl = Kubectl::elsewhere(site)?;
+            init::set_api_name(site, kubectl.address())
+        },
+    )
 }
 
 /// A worker.
@@ -102,9 +115,17 @@ struct Joining<'a> {
 impl Joining<'_> {
     fn run(&self, command: &str) -> Result<()> {
         let site = self.site;
+        let proof = if self.control_plane {
+            API_MANIFEST
+        } else {
+            KUBELET_CONF
+        };
+        if progress::is_done(site, proof)? {
+            return Ok(());
+        }
         let (state, config) = self.settings.config(site)?;
         config.check_cgroups(site.agent.facts()?.cgroup_v2, site.agent.host())?;
-        let kubectl = Kubectl::anywhere(site)?;
+        let kubectl = Kubectl::elsewhere(site)?;
         let token = Token::generate()?;
         token.announce(&kubectl)?;
         let pin = Pki::load(&pki_directory(site.scene))?.ca.pin();
@@ -113,11 +134,7 @@ impl Joining<'_> {
         let path = etc(site.scene, file(self.control_plane));
         place::write(site.agent, &path, 0o600, &text)?;
         let joined = Once {
-            proof: if self.control_plane {
-                API_MANIFEST
-            } else {
-                KUBELET_CONF
-            },
+            proof,
             line: Line::new(command),
             again: &|| self.make_good(&kubectl, &config, &state.cri_socket, command),
         }

@@ -31,17 +31,18 @@ pub(super) fn actions(scene: &Scene, host: &Host, local_etcd: bool) -> Result<Ve
             "",
             |site| {
                 let kubectl = Kubectl::anywhere(site)?;
-                match kubectl.node_of(site.host.ip())? {
+                match kubectl.own_node()? {
                     Some(node) => {
-                        let limit = site.timeout.map(|timeout| timeout.as_secs());
-                        kubectl.drain(&node, limit.unwrap_or(DRAIN_SECONDS))
+                        // Ends before the step does, so that its last words are heard.
+                        let limit = site.timeout.map_or(DRAIN_SECONDS, |limit| limit.as_secs());
+                        kubectl.drain(&node, limit.saturating_sub(15).max(5))
                     }
                     // It never joined, or has left already.
                     None => Ok(()),
                 }
             },
         )
-        .within(Duration::from_secs(DRAIN_SECONDS)),
+        .within(Duration::from_secs(DRAIN_SECONDS + 15)),
     ];
     if host.is_control_plane() && local_etcd {
         actions.push(Action::new(
@@ -59,7 +60,7 @@ pub(super) fn actions(scene: &Scene, host: &Host, local_etcd: bool) -> Result<Ve
         "",
         |site| {
             let kubectl = Kubectl::anywhere(site)?;
-            match kubectl.node_of(site.host.ip())? {
+            match kubectl.own_node()? {
                 Some(node) => kubectl.delete_node(&node),
                 None => Ok(()),
             }

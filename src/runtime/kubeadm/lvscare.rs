@@ -187,7 +187,7 @@ spec:
     - /usr/bin/lvscare
     env:
     - name: LVSCARE_NODE_IP
-      value: 10.0.0.21
+      value: \"10.0.0.21\"
     image: fanux/lvscare:latest
     imagePullPolicy: IfNotPresent
     name: kube-sealos-lvscare

@@ -19,6 +19,8 @@ mod progress;
 pub(crate) mod renew;
 mod reset;
 mod settings;
+#[cfg(test)]
+mod stand_in_tests;
 mod subnet;
 #[cfg(test)]
 mod tests;

@@ -29,17 +29,26 @@ pub(super) fn markers(site: &Site<'_>) -> [String; 2] {
     [etc(site.scene, BEGUN), etc(site.scene, DONE)]
 }
 
+/// Whether kubeadm has done its work on this host. `proof` is as in [`Once`].
+pub(super) fn is_done(site: &Site<'_>, proof: &str) -> Result<bool> {
+    Ok(look(site, proof)? == "done")
+}
+
+fn look(site: &Site<'_>, proof: &str) -> Result<String> {
+    let [begun, done] = markers(site);
+    let line = format!(
+        "if [ -e {done} ] && [ -e {proof} ]; then echo done; \
+         elif [ -e {begun} ]; then echo begun; \
+         elif [ -e {proof} ]; then echo foreign; fi"
+    );
+    let found = site.run_on(site.agent, &Line::query(line), "-progress")?;
+    Ok(found.trim().to_owned())
+}
+
 impl Once<'_> {
     pub(super) fn run(&self, site: &Site<'_>) -> Result<()> {
         let [begun, done] = markers(site);
-        let look = format!(
-            "if [ -e {done} ] && [ -e {proof} ]; then echo done; \
-             elif [ -e {begun} ]; then echo begun; \
-             elif [ -e {proof} ]; then echo foreign; fi",
-            proof = self.proof
-        );
-        let found = site.run_on(site.agent, &Line::query(look), "-progress")?;
-        match found.trim() {
+        match look(site, self.proof)?.as_str() {
             "done" => return Ok(()),
             "foreign" => return Err(self.foreign(site)),
             "begun" => self.resume(site)?,

@@ -16,7 +16,7 @@ use crate::host::address::Address;
 use crate::host::login::Login;
 use crate::image::Digest;
 
-fn host(ip: &str, role: &str) -> Host {
+pub(super) fn host(ip: &str, role: &str) -> Host {
     Host {
         address: Address {
             name: ip.to_owned(),
@@ -50,7 +50,7 @@ fn rootfs(labels: &[(&str, &str)]) -> ClusterImage {
     }
 }
 
-fn scene(version: &str, hosts: Vec<Host>, documents: Vec<Value>) -> Scene {
+pub(super) fn scene(version: &str, hosts: Vec<Host>, documents: Vec<Value>) -> Scene {
     Scene {
         name: "default".to_owned(),
         hosts,
@@ -77,7 +77,7 @@ fn three() -> Vec<Host> {
     ]
 }
 
-struct NoFiles;
+pub(super) struct NoFiles;
 
 impl ImageFiles for NoFiles {
     fn read(&self, _image: &ClusterImage, _path: &str) -> Result<Option<Vec<u8>>> {
@@ -320,22 +320,33 @@ fn what_cannot_work_is_refused_before_anything_is_done() {
     Kubeadm::new(&NoFiles, Validity::default())
         .check(&fine)
         .unwrap();
-    // Wrong shapes are errors, not defects.
-    for fields in [
-        json!({"apiServer": "x"}),
-        json!({"networking": []}),
-        json!({"etcd": 5}),
-        json!({"controllerManager": {"extraArgs": 3}}),
-        json!({"encryptionAlgorithm": "DES"}),
+    // Wrong shapes are errors of ours or of kubeadm, never defects.
+    let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
+    for (kind, fields, ours) in [
+        ("ClusterConfiguration", json!({"apiServer": "x"}), true),
+        ("ClusterConfiguration", json!({"networking": []}), true),
+        ("ClusterConfiguration", json!({"etcd": 5}), false),
+        (
+            "ClusterConfiguration",
+            json!({"scheduler": {"extraArgs": 3}}),
+            true,
+        ),
+        (
+            "ClusterConfiguration",
+            json!({"encryptionAlgorithm": "DES"}),
+            true,
+        ),
+        ("JoinConfiguration", json!({"nodeRegistration": 1}), true),
+        ("JoinConfiguration", json!({"timeouts": []}), false),
+        ("JoinConfiguration", json!({"discovery": "x"}), true),
+        ("InitConfiguration", json!({"localAPIEndpoint": []}), true),
     ] {
-        with("v1.34.1", document("ClusterConfiguration", beta4, fields));
-    }
-    for fields in [
-        json!({"nodeRegistration": 1}),
-        json!({"timeouts": []}),
-        json!({"discovery": "x"}),
-    ] {
-        with("v1.34.1", document("JoinConfiguration", beta4, fields));
+        let scene = scene(
+            "v1.34.1",
+            three(),
+            vec![document(kind, beta4, fields.clone())],
+        );
+        assert_eq!(kubeadm.check(&scene).is_err(), ours, "{kind} {fields}");
     }
 }
 
