@@ -3,13 +3,7 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
-use crate::cli::commands::{add, agent, annotate, apply, attach, build, bundle, cat, completion, copy, create, delete, df, diff, env, exec, export, help_all, history, host_action, images, inspect, journal, key, load, login, logout, ls, man, manifest, merge, mount, mounts, plan, prune, pull, push, r#gen, rebase, registry, render, reset, rmi, run, save, sbom, scp, scrub, sign, simulate, status, tag, tags, tree, umount, uninstall, verify, version};
-use crate::cli::commands::{
-    annotate, attach, build, bundle, cat, cert, completion, copy, create, df, diff, export,
-    help_all, history, images, inspect, key, load, login, logout, ls, man, manifest, merge, mount,
-    mounts, prune, pull, push, rebase, registry, rmi, save, sbom, scrub, sign, tag, tags, tree,
-    umount, verify, version,
-};
+use crate::cli::commands::{add, agent, annotate, apply, attach, build, bundle, cat, cert, completion, copy, create, delete, df, diff, env, exec, export, help_all, history, host_action, images, inspect, journal, key, load, login, logout, ls, man, manifest, merge, mount, mounts, plan, prune, pull, push, r#gen, rebase, registry, render, reset, rmi, run, save, sbom, scp, scrub, sign, simulate, status, tag, tags, tree, umount, uninstall, verify, version};
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
 use crate::error::Result;
