@@ -52,6 +52,11 @@ pub(super) fn environment(request: &Run, marker: &str) -> BTreeMap<String, Strin
         ("LANG".to_owned(), "C.UTF-8".to_owned()),
         ("SHELL".to_owned(), "/bin/bash".to_owned()),
     ]);
+    // The way that was named, not the one behind its links: a script's `cd .. && pwd` must not give
+    // it the tree of today, which the next one replaces.
+    if let Some(workdir) = &request.workdir {
+        variables.insert("PWD".to_owned(), workdir.clone());
+    }
     variables.extend(request.environment.clone());
     variables.insert(MARKER.to_owned(), marker.to_owned());
     variables
