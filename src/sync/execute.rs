@@ -45,6 +45,9 @@ pub(crate) struct Synced {
     pub(crate) result: Result<Report>,
 }
 
+/// Trees by name, and what came of each.
+pub(crate) type Trees = Vec<(String, CheckedOut)>;
+
 /// What was done on a host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
@@ -53,7 +56,7 @@ pub(crate) struct Report {
     /// Bytes it got from other hosts.
     pub(crate) from_hosts: u64,
     /// Its trees that were touched.
-    pub(crate) trees: Vec<(String, CheckedOut)>,
+    pub(crate) trees: Trees,
 }
 
 /// Does it; returns what came of each host, first those of the plan in its order, then those that
@@ -143,7 +146,7 @@ struct State {
     offer: Mutex<Option<Arc<Offer>>>,
     from_controller: AtomicU64,
     from_hosts: AtomicU64,
-    result: Mutex<Option<Result<Vec<(String, CheckedOut)>>>>,
+    result: Mutex<Option<Result<Trees>>>,
 }
 
 impl State {

@@ -175,11 +175,13 @@ pub(crate) fn plan(
 /// Trees are the same for hosts of one architecture with the same wants.
 #[derive(Default)]
 struct Trees {
-    known: Mutex<Vec<(String, Wants, Arc<[Arc<Tree>]>)>>,
+    known: Mutex<Vec<(String, Wants, SharedTrees)>>,
 }
 
+type SharedTrees = Arc<[Arc<Tree>]>;
+
 impl Trees {
-    fn of(&self, brief: &Brief, architecture: &str, wants: &Wants) -> Result<Arc<[Arc<Tree>]>> {
+    fn of(&self, brief: &Brief, architecture: &str, wants: &Wants) -> Result<SharedTrees> {
         let mut known = lock(&self.known);
         let found = known
             .iter()
@@ -187,7 +189,7 @@ impl Trees {
         if let Some((_, _, trees)) = found {
             return Ok(Arc::clone(trees));
         }
-        let trees: Arc<[Arc<Tree>]> = tree::trees(brief, architecture, wants)?.into();
+        let trees: SharedTrees = tree::trees(brief, architecture, wants)?.into();
         known.push((architecture.to_owned(), wants.clone(), Arc::clone(&trees)));
         Ok(trees)
     }
@@ -196,7 +198,7 @@ impl Trees {
 /// What a host said, and the trees it is to have with their ids.
 struct Answer {
     facts: Facts,
-    trees: Arc<[Arc<Tree>]>,
+    trees: SharedTrees,
     ids: Vec<String>,
     inventory: Inventory,
 }

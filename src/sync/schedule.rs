@@ -479,9 +479,9 @@ impl Schedule {
             let is_cut_off = |host: u32| {
                 let alone = self.known.is_alone(host);
                 // Another that is as cut off may soon be able to give it.
-                (blob.uploading == 0 || alone)
-                    && (alone
-                        || !blob
+                alone
+                    || (blob.uploading == 0
+                        && !blob
                             .holders
                             .iter()
                             .any(|&holder| self.known.is_worth_a_try(host, holder)))

@@ -6,7 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::cluster::scene::{RegistryAccess, Scene};
 use crate::runtime::action::Line;
-use crate::runtime::registry::{needs_login, unit, variables};
+use crate::runtime::registry::steps::{needs_login, variables};
+use crate::runtime::registry::unit;
 
 pub(super) const PORT: &str = "IMGCTL_PORT";
 const LOGIN: &str = "IMGCTL_LOGIN";
@@ -70,7 +71,7 @@ const ASK: &str = r#"ask() (
 
 /// Waits until the registry takes our login.
 pub(super) fn wait(scene: &Scene, access: &RegistryAccess) -> Line {
-    let mut line = asking(scene, access, WAIT);
+    let mut line = asking(access, WAIT);
     line.environment.insert(UNIT.to_owned(), unit::name(scene));
     line
 }
@@ -95,7 +96,7 @@ exit 1"#;
 
 /// Asks for every image that lies in the registry's tree; those that are not answered are named.
 pub(super) fn verify(scene: &Scene, access: &RegistryAccess) -> Line {
-    let mut line = asking(scene, access, VERIFY);
+    let mut line = asking(access, VERIFY);
     line.environment
         .insert(TREE.to_owned(), scene.paths.registry());
     line
@@ -135,7 +136,7 @@ if ((bad)); then
 fi
 echo "$count images answer""#;
 
-fn asking(_scene: &Scene, access: &RegistryAccess, line: &str) -> Line {
+fn asking(access: &RegistryAccess, line: &str) -> Line {
     let mut variables = variables([(PORT, access.port.to_string())]);
     if needs_login(access) {
         let login = format!("{}:{}", access.username, access.password.expose());

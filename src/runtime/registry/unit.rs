@@ -6,7 +6,7 @@ use crate::cluster::registry_access::HTPASSWD;
 use crate::cluster::scene::{RegistryAccess, Scene};
 use crate::runtime::Action;
 use crate::runtime::action::Line;
-use crate::runtime::registry::{needs_login, variables};
+use crate::runtime::registry::steps::{needs_login, variables};
 
 const BINARY: &str = "IMGCTL_BINARY";
 const UNIT: &str = "IMGCTL_UNIT";
