@@ -16,8 +16,7 @@ use std::path::Path;
 
 use crate::error::Result;
 
-pub(crate) use data::Data;
-pub(crate) use templates::{is_template, one};
+pub(crate) use templates::is_template;
 
 use serde::{Deserialize, Serialize};
 
@@ -111,4 +110,99 @@ pub(crate) fn tree(
     rendered.files.sort();
     rendered.files.dedup();
     Ok(rendered)
+}
+
+/// What the template `text` of `image` (of [`Inputs::images`]) gives; `name` is its path and says in
+/// which language it is. Touches no file: for previews.
+pub(crate) fn one(name: &str, text: &str, inputs: &Inputs, image: Option<usize>) -> Result<String> {
+    templates::one(name, text, &data::Data::of(inputs, image))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inputs(strict: bool) -> Inputs {
+        let image = |name: &str, variables: &[(&str, &str)]| ImageInputs {
+            name: name.to_owned(),
+            environment: variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+        };
+        let facts = serde_json::json!({"Host": {"name": "h"}, "Arch": "amd64"});
+        Inputs {
+            images: vec![
+                image("first", &[("a", "1"), ("b", "1"), ("only", "first")]),
+                image("second", &[("a", "2"), ("b", "2"), ("Arch", "mine")]),
+            ],
+            environment: BTreeMap::from([("b".to_owned(), "\" $ \\ \n,=".to_owned())]),
+            facts: facts.as_object().cloned().unwrap_or_default(),
+            configs: Vec::new(),
+            strict,
+        }
+    }
+
+    #[test]
+    fn own_variables_beat_other_images_and_cluster_and_flags_beat_all() {
+        let inputs = inputs(false);
+        for (name, text, image, expected) in [
+            (
+                "x.tmpl",
+                "{{.a}} {{.only}} {{.Host.name}}",
+                Some(0),
+                "1 first h",
+            ),
+            (
+                "x.tmpl",
+                "{{.a}} {{.only}} {{.Env.a}}",
+                Some(1),
+                "2 first 2",
+            ),
+            ("x.tmpl", "{{.b}}", Some(0), "\" $ \\ \n,="),
+            (
+                "x.tmpl",
+                "{{.Arch}} {{.none}} {{env \"PATH\"}}",
+                None,
+                "mine <no value> ",
+            ),
+            (
+                "x.tmpl",
+                "{{ expandenv \"$a-${only}\" }}",
+                Some(0),
+                "1-first",
+            ),
+            (
+                "x.tera",
+                "{{ b }}|{{ Host.name }}|{{ Env.a }}",
+                Some(0),
+                "\" $ \\ \n,=|h|1",
+            ),
+            (
+                "x.tera",
+                "{% if a == \"1\" %}<{{ only }}>{% endif %}",
+                Some(0),
+                "<first>",
+            ),
+        ] {
+            assert_eq!(one(name, text, &inputs, image).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_say_where_and_what_to_do() {
+        let inputs = inputs(true);
+        for (name, text, says) in [
+            ("etc/x.tmpl", "a\n{{ .nokey }}", "etc/x.tmpl:2"),
+            ("etc/x.tmpl", "a\n{{ .nokey }}", "nokey"),
+            ("etc/x.tmpl", "a\n\n{{ if }}", ":3:"),
+            ("etc/x.tmpl", "{{ nofunction 1 }}", "nofunction"),
+            ("etc/x.tera", "a\n{{ nokey }}", "nokey"),
+            ("etc/x.tera", "a\n{{ nokey }}", "2"),
+            ("etc/x.tera", "{% if %}", "etc/x.tera"),
+        ] {
+            let error = one(name, text, &inputs, None).unwrap_err();
+            assert!(error.to_string().contains(says), "{says}: {error}");
+        }
+    }
 }

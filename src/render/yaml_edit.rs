@@ -179,11 +179,15 @@ fn merge_block(
 fn entries(lines: &[String], start: usize, end: usize, indentation: usize) -> Option<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::new();
     for (number, line) in lines.iter().enumerate().take(end).skip(start) {
-        if !is_content(line) {
-            continue;
-        }
         let text = line.trim_start();
         let at = indent(line);
+        if !is_content(line) {
+            // What is deeper belongs to the value, be it a comment or the text of a block scalar.
+            if let (Some(last), true) = (entries.last_mut(), !text.is_empty() && at > indentation) {
+                last.end = number + 1;
+            }
+            continue;
+        }
         // Lists may lie directly below their key; brackets close what was opened above.
         let goes_on = at > indentation
             || at == indentation

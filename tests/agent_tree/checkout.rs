@@ -158,8 +158,10 @@ fn a_tree_is_made_rendered_switched_and_not_made_twice() {
         .as_array()
         .unwrap()
         .iter()
+        .filter(|layer| layer["registry"] == true)
         .map(|layer| &layer["descriptor"]["digest"])
         .collect();
+    assert_eq!(digests.len(), 1);
     let question = json!({"root": root, "blobs": [], "registry_layers": digests,
         "trees": ["rootfs", "applications/x/workdir"]});
     let inventory = act(&env, "inventory", &question);

@@ -11,9 +11,10 @@ use crate::agent::tree::history::History;
 use crate::agent::tree::names::{TreePaths, check_id};
 use crate::agent::tree::registry_data::{RegistryData, is_registry};
 use crate::agent::tree::{keep, registry_layers, space, switch};
-use crate::error::{Context, IoContext, Kind, Result};
+use crate::error::{Context, Error, IoContext, Kind, Result};
 use crate::fs::atomic::{remove_tree, sync_directory};
 use crate::fs::lock::{Lock, Mode};
+use crate::image::{Digest, LayerKind};
 use crate::layer::unpack::{Form, NoLowerFiles, Unpacker};
 use crate::layer::{Entry, EntryKind};
 use crate::mount::layers::{LayerOf, stream};
@@ -105,10 +106,10 @@ impl Making<'_> {
     }
 
     /// Layers whose registry data is not known to be on this host; none where it is not wanted.
-    fn missing_registry_layers(&self) -> HashSet<crate::image::Digest> {
+    fn missing_registry_layers(&self) -> HashSet<Digest> {
         let layers = self.request.layers.iter();
         layers
-            .filter(|_| self.request.registry)
+            .filter(|layer| self.request.registry && may_hold_registry(layer))
             .map(|layer| &layer.descriptor.digest)
             .filter(|digest| !registry_layers::is_applied(&self.paths.root, digest))
             .cloned()
@@ -120,7 +121,7 @@ impl Making<'_> {
     fn fill(
         &self,
         is_made: bool,
-        missing: &HashSet<crate::image::Digest>,
+        missing: &HashSet<Digest>,
         answer: &mut CheckedOut,
     ) -> Result<()> {
         let (request, paths) = (self.request, self.paths);
@@ -133,12 +134,62 @@ impl Making<'_> {
             true => None,
             false => Some(TreeInMaking::start(&partial, request)?),
         };
+        let is_side = |layer: &&CheckoutLayer| layer.registry;
+        let mut layers = request.layers.iter();
+        let is_mixed =
+            |layer: &CheckoutLayer| !layer.registry && missing.contains(&layer.descriptor.digest);
+        if tree.is_none() || registry.is_none() || layers.any(is_mixed) {
+            let layers = request.layers.iter();
+            self.apply(layers, tree.as_mut(), registry.as_mut(), missing)?;
+        } else {
+            // Registry and tree are different directories and know nothing of each other.
+            std::thread::scope(|scope| {
+                let registry = registry.as_mut();
+                let side = std::thread::Builder::new()
+                    .name("registry-layers".to_owned())
+                    .spawn_scoped(scope, || {
+                        let layers = request.layers.iter().filter(is_side);
+                        self.apply(layers, None, registry, missing)
+                    })
+                    .doing(|| "cannot start a thread".to_owned())?;
+                let layers = request.layers.iter().filter(|layer| !is_side(layer));
+                let own = self.apply(layers, tree.as_mut(), None, missing);
+                let side = side
+                    .join()
+                    .map_err(|_| Error::failed("the thread that fills the registry has died"))?;
+                own.and(side)
+            })?;
+        }
+        if let Some(registry) = registry {
+            answer.notes.extend(registry.notes);
+        }
+        if let Some(tree) = tree {
+            tree.finish(&partial, request, answer)?;
+            if request.registry && paths.depth() == 0 {
+                let link = partial.join("registry");
+                std::os::unix::fs::symlink("../registry", &link).path("create", &link)?;
+            }
+            keep::keep(self.store, paths, &request.id, &request.layers)?;
+        }
+        let root = std::fs::File::open(&paths.root).path("open", &paths.root)?;
+        rustix::fs::syncfs(&root).path("sync the file system of", &paths.root)
+    }
+
+    /// Unpacks layers in order: what is the registry's into `registry`, unless it is there already,
+    /// everything else into `tree`.
+    fn apply<'l>(
+        &self,
+        layers: impl Iterator<Item = &'l CheckoutLayer>,
+        mut tree: Option<&mut TreeInMaking>,
+        mut registry: Option<&mut RegistryData>,
+        missing: &HashSet<Digest>,
+    ) -> Result<()> {
         let mut applied = HashSet::new();
-        for layer in &request.layers {
+        for layer in layers {
             let digest = &layer.descriptor.digest;
             let mut registry = registry
                 .as_mut()
-                .filter(|_| missing.contains(digest) && applied.insert(digest.clone()));
+                .filter(|_| missing.contains(digest) && applied.insert(digest));
             let mut tree = tree.as_mut().filter(|_| !layer.registry);
             if registry.is_none() && tree.is_none() {
                 continue;
@@ -155,23 +206,11 @@ impl Making<'_> {
                     None => Ok(()),
                 }
             })?;
-            if let Some(tree) = &mut tree {
+            if let Some(tree) = tree {
                 tree.unpacker.next_layer();
             }
         }
-        if let Some(registry) = registry {
-            answer.notes.extend(registry.notes);
-        }
-        if let Some(tree) = tree {
-            tree.finish(&partial, request, answer)?;
-            if request.registry && paths.depth() == 0 {
-                let link = partial.join("registry");
-                std::os::unix::fs::symlink("../registry", &link).path("create", &link)?;
-            }
-            keep::keep(self.store, paths, &request.id, &request.layers)?;
-        }
-        let root = std::fs::File::open(&paths.root).path("open", &paths.root)?;
-        rustix::fs::syncfs(&root).path("sync the file system of", &paths.root)
+        Ok(())
     }
 
     fn layer(
@@ -200,6 +239,12 @@ impl Making<'_> {
         }
         self.store.discard(&digests)
     }
+}
+
+/// Whether there may be something for the registry in a layer: those of other builders do not say.
+fn may_hold_registry(layer: &CheckoutLayer) -> bool {
+    let kind = layer.descriptor.layer_kind();
+    layer.registry || kind.is_none_or(|kind| kind == LayerKind::Registry)
 }
 
 /// A tree that layers are being unpacked into.
