@@ -8,13 +8,17 @@ use crate::cli::cluster_options::{
     ClusterArg, ClusterSshArgs, DesiredArgs, HostsArgs, data_root, images, state, with_surroundings,
 };
 use crate::cli::context::Context;
+use crate::cli::image_files::StoreFiles;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cluster::clusterfile::{self, Clusterfile};
-use crate::cluster::image::check_together;
+use crate::cluster::image::{ClusterImage, check_together};
 use crate::cluster::local_addresses;
 use crate::cluster::scene::Scene;
 use crate::error::{Context as _, Result};
 use crate::fs::atomic::{self, Durability};
+use crate::runtime::certificates::validity::Validity;
+use crate::runtime::k3s::K3s;
+use crate::runtime::kubeadm::Kubeadm;
 
 /// Write the Clusterfile that run would make
 #[derive(Args, Debug)]
@@ -69,7 +73,7 @@ pub(crate) fn run(args: &GenArgs, context: &Context) -> Result<()> {
         Scene::new(&made, images, &data_root, directory, surroundings)
     })?;
     let mut defaults = Clusterfile {
-        documents: default_documents(&scene)?,
+        documents: default_documents(&scene, context)?,
         ..Clusterfile::default()
     };
     let given = std::mem::take(&mut made.documents);
@@ -87,7 +91,19 @@ pub(crate) fn run(args: &GenArgs, context: &Context) -> Result<()> {
 }
 
 /// The documents with which the image's runtime would bring this cluster up.
-fn default_documents(scene: &Scene) -> Result<Vec<serde_json::Value>> {
-    let _ = scene;
-    Ok(Vec::new())
+fn default_documents(scene: &Scene, context: &Context) -> Result<Vec<serde_json::Value>> {
+    let files = StoreFiles {
+        store: context.store()?,
+        platform: None,
+    };
+    let rootfs = scene.rootfs().map(ClusterImage::distribution);
+    let text = match rootfs {
+        Some("" | "kubernetes" | "kubeadm") => {
+            Kubeadm::new(&files, Validity::default()).default_documents(scene)?
+        }
+        Some("k3s") => K3s::new(&files).default_document(scene)?,
+        _ => return Ok(Vec::new()),
+    };
+    let (read, _) = clusterfile::read_additions(&text, "the runtime's defaults")?;
+    Ok(read.documents)
 }

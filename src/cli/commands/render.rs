@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::agent::protocol::Facts;
 use crate::cli::cluster_options::{
@@ -20,12 +20,13 @@ use crate::cluster::desired::{self, HostFlags};
 use crate::cluster::host::Host;
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::name;
+use crate::cluster::paths::Paths;
 use crate::cluster::scene::Scene;
 use crate::error::{Context as _, Error, IoContext, Result};
 use crate::fs::atomic::{self, Durability};
 use crate::layer::{ContentReader, EntryKind, LayerPath};
+use crate::render::{self, BuiltIn, ConfigEdit, ImageInputs, Inputs, Rendered};
 use crate::store::Store;
-use crate::template::{Dialect, Missing, Template, value};
 
 /// Show the files that templates become on a host
 #[derive(Args, Debug)]
@@ -78,15 +79,14 @@ pub(crate) struct RenderArgs {
 }
 
 /// Where templates are rendered.
-const RENDERED: [&str; 3] = ["etc", "scripts", "manifests"];
-const SUFFIX: &str = ".tmpl";
+const RENDERED: [&str; 3] = ["etc/", "scripts/", "manifests/"];
 /// Longest template, in bytes.
 const MAX_TEMPLATE: u64 = 16 << 20;
 
 /// Prints or writes the files.
 pub(crate) fn run(args: &RenderArgs, context: &Context) -> Result<()> {
-    let (scene, host) = scene(args, context)?;
-    let files = files(&scene, &host, args, context)?;
+    let (scene, host, configs) = scene(args, context)?;
+    let files = files(&scene, &host, &configs, args, context)?;
     if files.is_empty() {
         return Err(match &args.path {
             Some(path) => Error::not_found(format!("no template makes {path} on {}", host.id())),
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &RenderArgs, context: &Context) -> Result<()> {
 }
 
 /// The cluster that is meant, and the host in it.
-fn scene(args: &RenderArgs, context: &Context) -> Result<(Scene, Host)> {
+fn scene(args: &RenderArgs, context: &Context) -> Result<(Scene, Host, Vec<ConfigEdit>)> {
     let cluster = args.cluster.as_deref().unwrap_or(name::DEFAULT);
     let mut clusterfile = match (&args.file, args.images.is_empty()) {
         (Some(file), _) => args.values.clusterfile(file, context)?,
@@ -144,11 +144,6 @@ fn scene(args: &RenderArgs, context: &Context) -> Result<(Scene, Host)> {
     let environment = args.desired.environment()?;
     clusterfile.cluster.set_flag_environment(&environment);
     args.desired.add_documents(&mut clusterfile, context)?;
-    if !clusterfile.configs.is_empty() {
-        context
-            .ui
-            .note("Config documents are not part of this preview");
-    }
     let name = &clusterfile.cluster.name;
     let images = images(
         &clusterfile.cluster.images,
@@ -163,7 +158,7 @@ fn scene(args: &RenderArgs, context: &Context) -> Result<(Scene, Host)> {
         let scene = Scene::new(&clusterfile, images, &data_root, directory, surroundings)?;
         let mut hosts = desired::choose(&clusterfile, &args.host, surroundings)?;
         match (hosts.pop(), hosts.is_empty()) {
-            (Some(host), true) => Ok((scene, host)),
+            (Some(host), true) => Ok((scene, host, clusterfile.configs.clone())),
             _ => Err(Error::usage(format!(
                 "--host {} is not one host",
                 args.host
@@ -172,94 +167,147 @@ fn scene(args: &RenderArgs, context: &Context) -> Result<(Scene, Host)> {
     })
 }
 
-/// The rendered files by their place below the cluster's directory on the host.
+/// The rendered files by their place below the cluster's directory on the host: the same code makes
+/// them here, in a directory with the images' texts, that makes them there.
 fn files(
     scene: &Scene,
     host: &Host,
+    configs: &[ConfigEdit],
     args: &RenderArgs,
     context: &Context,
 ) -> Result<BTreeMap<String, String>> {
     let store = context.store()?;
-    let missing = match args.strict_templates {
-        true => Missing::Error,
-        false => Missing::NoValue,
-    };
-    let mut all: BTreeMap<String, String> = BTreeMap::new();
-    for image in &scene.images {
-        let tree = match image.kind {
-            ImageKind::Rootfs | ImageKind::Patch => "rootfs".to_owned(),
-            ImageKind::Application if scene.first() == Some(host) => {
-                format!("applications/{}", image.name.replace(['/', ':', '@'], "_"))
-            }
-            ImageKind::Application => continue,
-        };
-        let data = value::from(&Value::Object(data(scene, host, image)))?;
-        for (path, text) in templates(store, image)? {
-            let output = path.strip_suffix(SUFFIX).unwrap_or(&path);
+    let (base, applications): (Vec<&ClusterImage>, Vec<&ClusterImage>) = scene
+        .images
+        .iter()
+        .partition(|image| image.kind != ImageKind::Application);
+    let mut trees = vec![("rootfs".to_owned(), base)];
+    if scene.first() == Some(host) {
+        trees.extend(applications.into_iter().map(|image| {
+            (Paths::application_tree(&image.mount_name), vec![image])
+        }));
+    }
+    let mut all = BTreeMap::new();
+    for (tree, images) in trees {
+        let scratch = store.scratch_directory()?;
+        let inputs = inputs(scene, host, &images, configs, args.strict_templates);
+        let rendered = preview(store, scratch.path(), &images, &inputs)
+            .context(|| format!("cannot render {tree} for {}", host.id()))?;
+        for note in &rendered.notes {
+            context.ui.note(note);
+        }
+        for path in rendered.files {
             let wanted = args
                 .path
                 .as_deref()
                 .map(|path| path.trim_start_matches('/'));
-            if wanted.is_some_and(|wanted| wanted != path && wanted != output) {
+            if wanted.is_some_and(|wanted| wanted.trim_end_matches(".tmpl") != path) {
                 continue;
             }
-            let rendered = Template::parse(&path, &text, Dialect::ClusterImage, missing)
-                .and_then(|template| template.render(&data))
-                .context(|| format!("cannot render {path} of {} for {}", image.name, host.id()))?;
-            all.insert(format!("{tree}/{output}"), rendered);
+            let file = scratch.path().join(&path);
+            let bytes = std::fs::read(&file).path("read", &file)?;
+            all.insert(
+                format!("{tree}/{path}"),
+                String::from_utf8_lossy(&bytes).into_owned(),
+            );
         }
     }
     Ok(all)
 }
 
-/// What a template of `image` sees on `host`.
-fn data(scene: &Scene, host: &Host, image: &ClusterImage) -> Map<String, Value> {
-    let mut environment: BTreeMap<String, String> = BTreeMap::new();
-    for other in &scene.images {
-        environment.extend(other.environment.clone());
+/// What the files of one tree depend on, as syncing hands it to the host.
+fn inputs(
+    scene: &Scene,
+    host: &Host,
+    images: &[&ClusterImage],
+    configs: &[ConfigEdit],
+    strict: bool,
+) -> Inputs {
+    let is_ours = |name: &str| images.iter().any(|image| image.name == name);
+    Inputs {
+        images: images
+            .iter()
+            .map(|image| ImageInputs {
+                name: image.name.clone(),
+                environment: image.environment.clone(),
+            })
+            .collect(),
+        environment: scene.environment_on(host, None),
+        facts: scene.facts_on(host, &Facts::default()),
+        configs: configs
+            .iter()
+            .filter(|config| config.image.as_deref().is_none_or(is_ours))
+            .cloned()
+            .collect(),
+        strict,
     }
-    environment.extend(scene.environment_on(host, Some(image)));
-    let mut data: Map<String, Value> = environment
-        .iter()
-        .map(|(name, value)| (name.clone(), Value::String(value.clone())))
-        .collect();
-    data.insert("Env".to_owned(), json!(environment));
-    data.extend(scene.facts_on(host, &Facts::default()));
-    data
 }
 
-/// All templates of an image by path.
-fn templates(store: &Store, image: &ClusterImage) -> Result<BTreeMap<String, String>> {
+/// Puts the texts of `images` into the empty directory `root` and renders them there.
+fn preview(
+    store: &Store,
+    root: &Path,
+    images: &[&ClusterImage],
+    inputs: &Inputs,
+) -> Result<Rendered> {
+    let mut origins: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+    let mut built_in = Vec::new();
+    for (index, image) in images.iter().enumerate() {
+        for (path, bytes) in texts(store, image, inputs)? {
+            if path == render::BUILT_IN {
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                built_in.push(BuiltIn { image: index, text });
+            }
+            let file = root.join(&path);
+            if let Some(parent) = file.parent() {
+                std::fs::create_dir_all(parent).path("make", parent)?;
+            }
+            std::fs::write(&file, &bytes).path("write", &file)?;
+            origins.insert(path.into_bytes(), index);
+        }
+    }
+    let origin = |path: &[u8]| origins.get(path).copied();
+    render::tree(root, inputs, &built_in, &origin)
+}
+
+/// Files of an image that rendering reads: those below the rendered directories, the built-in
+/// Config list, and what Config documents change.
+fn texts(
+    store: &Store,
+    image: &ClusterImage,
+    inputs: &Inputs,
+) -> Result<BTreeMap<String, Vec<u8>>> {
     let read = store.image(&image.name, None)?;
     let tree = whole_tree(store, &read)?;
     let mut found = BTreeMap::new();
-    for directory in RENDERED {
-        let start = LayerPath::parse(directory.as_bytes())?;
-        if tree.lookup(&start).is_none() {
+    let root = LayerPath::root();
+    for (path, listed) in tree.walk(&root) {
+        let Some(name) = str::from_utf8(path.as_bytes()).ok() else {
+            continue;
+        };
+        let is_read = RENDERED.iter().any(|top| name.starts_with(top))
+            || name == render::BUILT_IN
+            || inputs.configs.iter().any(|config| config.path == name);
+        let size = match listed.entry().kind {
+            EntryKind::File { size, .. } => size,
+            _ => continue,
+        };
+        if !is_read || size > MAX_TEMPLATE || !is_inside(name) {
             continue;
         }
-        for (path, listed) in tree.walk(&start) {
-            let Some(name) = str::from_utf8(path.as_bytes()).ok() else {
-                continue;
-            };
-            let is_file = matches!(listed.entry().kind, EntryKind::File { .. });
-            if !is_file || !name.ends_with(SUFFIX) || !is_inside(name) {
-                continue;
-            }
-            let layer = listed.layer.and_then(|index| read.layers().nth(index));
-            let Some((layer, diff_id)) = layer else {
-                continue;
-            };
-            let toc = Arc::new(store.toc(&layer.digest, diff_id)?);
-            let mut reader = ContentReader::new(store.open_blob(&layer.digest)?, toc)?;
-            let mut text = String::new();
-            reader
-                .open(listed.entry)?
-                .take(MAX_TEMPLATE)
-                .read_to_string(&mut text)
-                .doing(|| format!("cannot read {name} of {} as text", image.name))?;
-            found.insert(name.to_owned(), text);
-        }
+        let layer = listed.layer.and_then(|index| read.layers().nth(index));
+        let Some((layer, diff_id)) = layer else {
+            continue;
+        };
+        let toc = Arc::new(store.toc(&layer.digest, diff_id)?);
+        let mut reader = ContentReader::new(store.open_blob(&layer.digest)?, toc)?;
+        let mut bytes = Vec::new();
+        reader
+            .open(listed.entry)?
+            .take(MAX_TEMPLATE)
+            .read_to_end(&mut bytes)
+            .doing(|| format!("cannot read {name} of {}", image.name))?;
+        found.insert(name.to_owned(), bytes);
     }
     Ok(found)
 }

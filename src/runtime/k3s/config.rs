@@ -67,20 +67,16 @@ const AGENT_OPTIONS: [&str; 30] = [
     "with-node-id",
 ];
 
+/// What a Clusterfile may change, as a document: defaults and the image's own options.
+pub(super) fn defaults_of(scene: &Scene, files: &dyn ImageFiles) -> Result<String> {
+    let mut text = yaml::write(&Value::Object(base(scene, files)?))?;
+    text.push('\n');
+    Ok(text)
+}
+
 /// The text of the file.
 pub(super) fn of(scene: &Scene, host: &Host, role: Role, files: &dyn ImageFiles) -> Result<String> {
-    let mut config = defaults();
-    if let Some(image) = scene.rootfs() {
-        if let Some(bytes) = files.read(image, "etc/k3s.yml")? {
-            let what = || format!("cannot use etc/k3s.yml of image {}", image.name);
-            let text = String::from_utf8(bytes)
-                .map_err(|_| Error::bad_content(format!("{}: it is not UTF-8", what())))?;
-            merge(
-                &mut config,
-                object(yaml::parse(&text).context(what)?).context(what)?,
-            );
-        }
-    }
+    let mut config = base(scene, files)?;
     for document in scene.documents.iter().filter(|document| is_k3s(document)) {
         let mut own = object(document.clone())?;
         own.remove("apiVersion");
@@ -110,6 +106,23 @@ pub(super) fn of(scene: &Scene, host: &Host, role: Role, files: &dyn ImageFiles)
     Ok(text)
 }
 
+/// Defaults, then the image.
+fn base(scene: &Scene, files: &dyn ImageFiles) -> Result<Map<String, Value>> {
+    let mut config = defaults();
+    if let Some(image) = scene.rootfs() {
+        if let Some(bytes) = files.read(image, "etc/k3s.yml")? {
+            let what = || format!("cannot use etc/k3s.yml of image {}", image.name);
+            let text = String::from_utf8(bytes)
+                .map_err(|_| Error::bad_content(format!("{}: it is not UTF-8", what())))?;
+            merge(
+                &mut config,
+                object(yaml::parse(&text).context(what)?).context(what)?,
+            );
+        }
+    }
+    Ok(config)
+}
+
 /// The document of a Clusterfile that holds options of k3s.
 fn is_k3s(document: &Value) -> bool {
     let text = |key: &str| {
@@ -118,7 +131,8 @@ fn is_k3s(document: &Value) -> bool {
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
-    text("apiVersion").contains("k3s") || text("kind").to_lowercase().contains("k3s")
+    let is_bare = document.get("apiVersion").is_none() && document.get("kind").is_none();
+    is_bare || text("apiVersion").contains("k3s") || text("kind").to_lowercase().contains("k3s")
 }
 
 /// What sealos writes where nobody says otherwise (sealos.md 8.7); IPVS and the rest that needs a

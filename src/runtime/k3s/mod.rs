@@ -31,6 +31,11 @@ impl<'a> K3s<'a> {
         Self { files }
     }
 
+    /// The options that `gen` prints, for a Clusterfile to change.
+    pub(crate) fn default_document(&self, scene: &Scene) -> Result<String> {
+        config::defaults_of(scene, self.files)
+    }
+
     /// Configuration, tokens, service: what init and every join have in common.
     fn start(&self, scene: &Scene, host: &Host, role: Role) -> Result<Vec<Action>> {
         let content = config::of(scene, host, role, self.files)?;
