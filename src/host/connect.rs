@@ -175,14 +175,20 @@ impl Connections {
             user: target.user.clone(),
             way,
         };
+        // User and way are in the key; what is left is what we log in with.
+        let with = Login {
+            user: None,
+            jump: None,
+            ..login.clone()
+        };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((with, ssh)) = known.get(&key)
-            && with == login
+        if let Some((before, ssh)) = known.get(&key)
+            && *before == with
         {
             return Ok(Arc::clone(ssh));
         }
         let ssh = Ssh::new(target, via, Arc::clone(&self.keys));
-        known.insert(key, (login.clone(), Arc::clone(&ssh)));
+        known.insert(key, (with, Arc::clone(&ssh)));
         Ok(ssh)
     }
 }

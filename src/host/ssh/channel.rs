@@ -51,7 +51,9 @@ pub(super) async fn start(
     let (errors, errors_queue) = mpsc::channel(QUEUE);
     let (tell, told) = oneshot::channel();
     let (token, released) = held();
+    let (closing, closed) = oneshot::channel();
     let pump = Pump {
+        takes_input: Some(closing),
         read,
         write: Arc::clone(&write),
         output: Some(output),
@@ -71,6 +73,7 @@ pub(super) async fn start(
     let input = Input {
         writer: Box::new(write.make_writer()),
         write,
+        closed: Some(closed),
         is_shut: false,
     };
     Ok(Channel {
@@ -106,6 +109,8 @@ struct Pump {
     output: Option<Pipe>,
     errors: Option<Pipe>,
     tell: Option<oneshot::Sender<Result<Ended>>>,
+    /// Dropped when nobody will read stdin any more.
+    takes_input: Option<oneshot::Sender<()>>,
     counted: Counted,
     label: String,
 }
@@ -157,6 +162,7 @@ impl Pump {
     }
 
     fn end(&mut self, ended: Ended) {
+        self.takes_input = None;
         if let Some(tell) = self.tell.take() {
             let _ = tell.send(Ok(ended));
         }
@@ -195,7 +201,20 @@ fn number(signal: &Sig) -> i32 {
 struct Input {
     writer: Box<dyn AsyncWrite + Send + Unpin>,
     write: Arc<ChannelWriteHalf<Msg>>,
+    /// Resolves when the command has ended: until then a full window opens again.
+    closed: Option<oneshot::Receiver<()>>,
     is_shut: bool,
+}
+
+impl Input {
+    fn is_closed(&mut self, context: &mut Context<'_>) -> bool {
+        if let Some(closed) = &mut self.closed
+            && Pin::new(closed).poll(context).is_ready()
+        {
+            self.closed = None;
+        }
+        self.closed.is_none()
+    }
 }
 
 impl AsyncWrite for Input {
@@ -207,6 +226,9 @@ impl AsyncWrite for Input {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
+        if self.is_closed(context) {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         Pin::new(&mut self.writer).poll_write(context, bytes)
     }
 
@@ -215,7 +237,7 @@ impl AsyncWrite for Input {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.is_shut {
+        if self.is_shut || self.is_closed(context) {
             return Poll::Ready(Ok(()));
         }
         let shut = Pin::new(&mut self.writer).poll_shutdown(context);
