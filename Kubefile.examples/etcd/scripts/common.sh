@@ -49,6 +49,8 @@ another_member() {
   local ip
   for ip in ${MASTER_IPS//,/ }; do
     [[ $ip != "$HOST_IP" ]] || continue
+    # etcdctl goes on for its whole time where nothing listens.
+    timeout 3 bash -c "exec 3<>/dev/tcp/$ip/$etcdClientPort" 2>/dev/null || continue
     if ctl --endpoints="$(client_url "$ip")" endpoint health >/dev/null 2>&1; then
       client_url "$ip"
       return
