@@ -10,6 +10,7 @@ use crate::cluster::registry_access;
 use crate::cluster::scene::{RegistryAccess, Scene};
 use crate::cluster::state::State;
 use crate::error::Result;
+use crate::host::address::Address;
 use crate::pipeline::means::{Keeper, Mark};
 
 /// More outcomes of commands than these are forgotten, the oldest first.
@@ -22,6 +23,8 @@ pub(crate) struct ClusterKeeper {
     current: Option<Clusterfile>,
     desired: Mutex<Clusterfile>,
     mounts: Vec<Mount>,
+    /// Hosts that are clean when all is done.
+    leaving: Vec<Address>,
     /// A registry whose password has just been drawn.
     new_registry: Option<RegistryAccess>,
 }
@@ -39,6 +42,11 @@ impl ClusterKeeper {
             current,
             desired: Mutex::new(desired),
             mounts: scene.images.iter().map(Mount::of).collect(),
+            leaving: scene
+                .leaving
+                .iter()
+                .map(|host| host.address.clone())
+                .collect(),
             new_registry: scene.registry.clone().filter(|_| registry_is_new),
         }
     }
@@ -66,7 +74,14 @@ impl Keeper for ClusterKeeper {
                 if let Some(access) = &self.new_registry {
                     registry_access::remember(access, self.state.directory())?;
                 }
-                self.state.save(&self.unfinished(Phase::InProcess))
+                let stored = self.unfinished(Phase::InProcess);
+                {
+                    let desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut named = vec![&desired.cluster];
+                    named.extend(self.current.as_ref().map(|current| &current.cluster));
+                    self.state.touch(&named, &stored.cluster)?;
+                }
+                self.state.save(&stored)
             }
             Mark::Success => {
                 let mut desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +90,8 @@ impl Keeper for ClusterKeeper {
                 status.phase = Some(Phase::Success);
                 status.mounts.clone_from(&self.mounts);
                 status.conditions = vec![condition("ApplyClusterSuccess", "Ready", &time, "")];
-                self.state.save(&desired)
+                self.state.save(&desired)?;
+                self.state.untouch(&desired.cluster, &self.leaving)
             }
             Mark::Commands { images, failed } => {
                 let mut desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,11 +114,18 @@ impl Keeper for ClusterKeeper {
                     return Ok(());
                 }
                 let mut stored = self.unfinished(Phase::Failed);
-                stored.cluster.status.conditions =
-                    vec![condition("ApplyClusterError", "Apply Cluster", &time, message)];
+                stored.cluster.status.conditions = vec![condition(
+                    "ApplyClusterError",
+                    "Apply Cluster",
+                    &time,
+                    message,
+                )];
                 self.state.save(&stored)
             }
-            Mark::Gone => self.state.archive(now.as_second()).map(|_| ()),
+            Mark::Gone => {
+                self.state.untouch_all()?;
+                self.state.archive(now.as_second()).map(|_| ())
+            }
         }
     }
 

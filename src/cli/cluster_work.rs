@@ -16,7 +16,7 @@ use crate::cli::plan_view;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::signals;
 use crate::cli::ssh_options::SshArgs;
-use crate::cluster::clusterfile::Clusterfile;
+use crate::cluster::clusterfile::{Clusterfile, HostGroup};
 use crate::cluster::diff::{self, diff};
 use crate::cluster::image::{ClusterImage, ImageKind, check_together};
 use crate::cluster::registry_access::{self, ImageSays};
@@ -25,7 +25,7 @@ use crate::cluster::state::{Held, State};
 use crate::error::{Error, Kind, Result};
 use crate::image::Platform;
 use crate::pipeline::change::Planned;
-use crate::pipeline::event::{Deaf, Listener};
+use crate::pipeline::event::{Deaf, Event, Listener, Outcome};
 use crate::pipeline::executor::{Options, Summary, Surroundings, execute};
 use crate::pipeline::files::SyncedFiles;
 use crate::pipeline::guest::Replacement;
@@ -94,6 +94,8 @@ pub(crate) struct Work<'a> {
     pub(crate) state: State,
     /// What is stored; `None`: there is no such cluster.
     pub(crate) current: Option<Clusterfile>,
+    /// Hosts that are no members and are to be treated as such: they are to leave.
+    pub(crate) also: Vec<HostGroup>,
     _held: Option<Held>,
 }
 
@@ -139,6 +141,7 @@ impl<'a> Work<'a> {
             args,
             state,
             current,
+            also: Vec::new(),
             _held: held,
         })
     }
@@ -168,10 +171,7 @@ impl<'a> Work<'a> {
 
     /// The cluster as it is stored, for taking things away: an image that is in the store no more is
     /// taken as it was recorded.
-    pub(crate) fn recorded(
-        &self,
-        desired: Clusterfile,
-    ) -> Result<Prepared> {
+    pub(crate) fn recorded(&self, desired: Clusterfile) -> Result<Prepared> {
         let store = self.context.store()?;
         let mut images = Vec::new();
         for name in &desired.cluster.images {
@@ -184,7 +184,12 @@ impl<'a> Work<'a> {
             let read = ClusterImage::load(store, self.state.name(), name, None);
             images.push(match (read, mount) {
                 // What was installed counts, not what the name means today.
-                (Ok(image), Some(mount)) if mount.digest.as_deref() != Some(&image.digest.to_string()) && mount.digest.is_some() => mount.image(),
+                (Ok(image), Some(mount))
+                    if mount.digest.as_deref() != Some(&image.digest.to_string())
+                        && mount.digest.is_some() =>
+                {
+                    mount.image()
+                }
                 (Ok(image), _) => image,
                 (Err(_), Some(mount)) => mount.image(),
                 (Err(error), None) => return Err(error),
@@ -202,7 +207,11 @@ impl<'a> Work<'a> {
         let data_root = data_root(&self.context.environment)?;
         let directory = self.state.directory().to_owned();
         let (mut scene, change) = with_surroundings(self.context, |surroundings| -> Result<_> {
-            let change = diff(self.current.as_ref(), &desired, surroundings)?;
+            let mut current = self.current.clone();
+            if let Some(current) = &mut current {
+                current.cluster.hosts.extend_from_slice(&self.also);
+            }
+            let change = diff(current.as_ref(), &desired, surroundings)?;
             let scene = Scene::new(&desired, images, &data_root, directory, surroundings)?;
             Ok((scene, change))
         })?;
@@ -273,7 +282,11 @@ impl<'a> Work<'a> {
         let store = context.store()?;
         let files = self.files()?;
         let runtime = choice::of(scene, &files, self.validity()?)?;
-        let names: Vec<String> = scene.images.iter().map(|image| image.name.clone()).collect();
+        let names: Vec<String> = scene
+            .images
+            .iter()
+            .map(|image| image.name.clone())
+            .collect();
         let load = |architecture: &str| -> Result<Vec<ClusterImage>> {
             let platform = Platform::parse(&format!("linux/{architecture}"))?;
             names
@@ -397,7 +410,9 @@ impl<'a> Work<'a> {
 
 /// A duration in which `y` is a year of 365 days.
 fn validity_duration(text: &str) -> Result<Duration> {
-    let years = text.strip_suffix('y').and_then(|years| years.parse::<u64>().ok());
+    let years = text
+        .strip_suffix('y')
+        .and_then(|years| years.parse::<u64>().ok());
     match years {
         Some(years) => Ok(Duration::from_secs(years.saturating_mul(365 * 86_400))),
         None => duration::parse(text),
@@ -450,9 +465,11 @@ pub(crate) fn change_of(
             .iter()
             .filter(|mount| mount.kind == application)
             .filter(|mount| {
-                prepared.scene.images.iter().any(|image| {
-                    image.name == mount.image && image.mount_name != mount.name
-                })
+                prepared
+                    .scene
+                    .images
+                    .iter()
+                    .any(|image| image.name == mount.image && image.mount_name != mount.name)
             })
             .map(|mount| mount.name.clone())
             .collect()
@@ -472,17 +489,22 @@ pub(crate) fn change_of(
 /// Says how it went, where events have not said it already.
 pub(crate) fn report(summary: &Summary, cluster: &str, context: &Context) -> Result<()> {
     if context.ui.is_json() {
-        if summary.done == 0 {
-            return context
-                .ui
-                .json(&serde_json::json!({"event": "end", "outcome": "done", "done": 0}));
+        if summary.journal.is_empty() {
+            JsonEvents::default().event(&Event::End {
+                outcome: Outcome::Done,
+                done: 0,
+                skipped: 0,
+                failed: 0,
+                duration_ms: 0,
+                journal: String::new(),
+            });
         }
         return Ok(());
     }
     if summary.done == 0 {
-        return context
-            .ui
-            .line(&format!("cluster {cluster}: nothing to do, every host has what it is to have"));
+        return context.ui.line(&format!(
+            "cluster {cluster}: nothing to do, every host has what it is to have"
+        ));
     }
     context.ui.line(&format!(
         "cluster {cluster}: {} steps done{}",
@@ -493,4 +515,3 @@ pub(crate) fn report(summary: &Summary, cluster: &str, context: &Context) -> Res
         }
     ))
 }
-

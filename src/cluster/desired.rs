@@ -241,6 +241,22 @@ impl ClusterDocument {
         Ok(all)
     }
 
+    /// Each host in a group of its own that says all about its login.
+    pub(crate) fn one_by_one(&self) -> Result<Vec<(Address, HostGroup)>> {
+        let mut all = Vec::new();
+        for group in &self.hosts {
+            for address in self.addresses_of(group)? {
+                let alone = HostGroup {
+                    ips: vec![written(&address)],
+                    ssh: group.ssh.clone().or_else(|| Some(self.ssh.clone())),
+                    ..group.clone()
+                };
+                all.push((address, alone));
+            }
+        }
+        Ok(all)
+    }
+
     fn first_control_plane(&self) -> Result<Option<Address>> {
         let is_master = |group: &&HostGroup| group.roles.iter().any(|role| role == MASTER);
         match self.hosts.iter().find(is_master) {

@@ -19,4 +19,5 @@ pub(crate) mod scene;
 pub(crate) mod state;
 #[cfg(test)]
 pub(crate) mod test_scenes;
+pub(crate) mod touched;
 pub(crate) mod variable;

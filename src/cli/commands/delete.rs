@@ -7,6 +7,7 @@ use crate::cli::cluster_work::{Work, WorkArgs, change_of, report};
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
+use crate::cluster::clusterfile::ClusterDocument;
 use crate::error::{Error, Result};
 use crate::host::address::{self, SSH_PORT};
 use crate::pipeline::change;
@@ -51,7 +52,7 @@ pub(crate) struct DeleteArgs {
 /// Takes them out.
 pub(crate) fn run(args: &DeleteArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
-    let work = Work::begin("delete", name, &args.work, context)?;
+    let mut work = Work::begin("delete", name, &args.work, context)?;
     let mut desired = work.existing()?.clone();
     let mut leaving = Vec::new();
     for list in [&args.masters, &args.nodes].into_iter().flatten() {
@@ -60,6 +61,17 @@ pub(crate) fn run(args: &DeleteArgs, context: &Context) -> Result<()> {
     if leaving.is_empty() {
         return Err(Error::usage("there is no host to take out")
             .hint("name hosts with --masters or --nodes"));
+    }
+    // One that never became a member can be taken out as well: something may be left on it.
+    for group in work.state.touched()? {
+        let alone = ClusterDocument {
+            hosts: vec![group.clone()],
+            ..ClusterDocument::default()
+        };
+        if alone.addresses()?.iter().any(|own| leaving.contains(own)) {
+            desired.cluster.hosts.push(group.clone());
+            work.also.push(group);
+        }
     }
     desired.cluster.remove_hosts(&leaving)?;
     let prepared = work.prepare(desired, &args.registry)?;

@@ -40,7 +40,8 @@ pub(crate) struct ResetArgs {
 pub(crate) fn run(args: &ResetArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
     let work = Work::begin("reset", name, &args.work, context)?;
-    let desired = work.existing()?.clone();
+    let mut desired = work.existing()?.clone();
+    desired.cluster.hosts.extend(work.state.touched()?);
     let prepared = work.recorded(desired)?;
     let summary = work.carry_out(&prepared, &args.ssh, args.force, |means, scene| {
         reset::plan(means, scene)
