@@ -3,12 +3,15 @@
 
 use clap::Args;
 
+use crate::cli::cluster_options::{state, with_surroundings};
 use crate::cli::context::Context;
 use crate::cli::ssh_options::SshArgs;
 use crate::cluster::host::Host;
+use crate::cluster::name;
 use crate::error::{Error, Result};
 use crate::host::address::{Address, parse_list};
 use crate::host::connect::Connections;
+use crate::host::login::Login;
 
 /// More connections at once do not make two cores faster.
 const PARALLEL: usize = 32;
@@ -19,6 +22,14 @@ pub(crate) struct HostArgs {
     /// Hosts: ip, ip:port, [IPv6]:port, name, range (10.0.0.1-10.0.0.9), CIDR; commas between
     #[arg(long, visible_alias = "hosts", value_name = "LIST")]
     pub(crate) ips: Option<String>,
+
+    /// Hosts of this cluster, with its logins; --ips and --roles choose among them
+    #[arg(short, long, value_name = "NAME")]
+    cluster: Option<String>,
+
+    /// Only hosts of the cluster with one of these roles: master, node, registry
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
+    roles: Vec<String>,
 
     /// So many hosts at once [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -33,9 +44,9 @@ impl HostArgs {
     pub(crate) fn resolve(&self, context: &Context) -> Result<(Vec<Host>, Connections)> {
         let (login, settings) = self.ssh.resolve(context)?;
         let ips = parse_list(self.ips.as_deref().unwrap_or_default(), self.ssh.port())?;
-        if ips.is_empty() {
-            return Err(Error::usage("no hosts are named")
-                .hint("name them: --ips 10.0.0.11,10.0.0.12 (or a range, a CIDR, names)"));
+        if self.cluster.is_some() || !self.roles.is_empty() || ips.is_empty() {
+            let hosts = self.of_cluster(&ips, &login, context)?;
+            return Ok((hosts, Connections::new(settings)?));
         }
         let host = |address| Host {
             address,
@@ -48,9 +59,51 @@ impl HostArgs {
         Ok((hosts, Connections::new(settings)?))
     }
 
+    /// Hosts of a cluster; flags about logging in beat what is stored.
+    fn of_cluster(&self, ips: &[Address], login: &Login, context: &Context) -> Result<Vec<Host>> {
+        let cluster = self.cluster.as_deref().unwrap_or(name::DEFAULT);
+        let stored = state(cluster, context)?.require().map_err(|error| {
+            match self.cluster.is_none() && self.roles.is_empty() {
+                true => error
+                    .hint("or name hosts: --ips 10.0.0.11,10.0.0.12 (or a range, a CIDR, names)"),
+                false => error,
+            }
+        });
+        let (clusterfile, _) = stored?;
+        let hosts = with_surroundings(context, |around| clusterfile.cluster.hosts(around))?;
+        let mut chosen = select(hosts, &self.roles, ips)?;
+        for host in &mut chosen {
+            host.login = preferred(login, &host.login);
+        }
+        Ok(chosen)
+    }
+
     /// So many hosts are worked on at once.
     pub(crate) fn parallel(&self) -> usize {
         self.parallel.map_or(PARALLEL, usize::from)
+    }
+}
+
+/// `flags` where they say something, else `stored`.
+fn preferred(flags: &Login, stored: &Login) -> Login {
+    let (own_keys, keys) = match flags.keys.is_empty() {
+        true => (stored.key_data.clone(), stored.keys.clone()),
+        false => (flags.key_data.clone(), flags.keys.clone()),
+    };
+    Login {
+        user: flags.user.clone().or_else(|| stored.user.clone()),
+        password: flags.password.clone().or_else(|| stored.password.clone()),
+        keys,
+        key_data: own_keys,
+        key_passphrase: flags
+            .key_passphrase
+            .clone()
+            .or_else(|| stored.key_passphrase.clone()),
+        sudo_password: flags
+            .sudo_password
+            .clone()
+            .or_else(|| stored.sudo_password.clone()),
+        jump: flags.jump.clone().or_else(|| stored.jump.clone()),
     }
 }
 
@@ -85,7 +138,6 @@ pub(crate) fn select(hosts: Vec<Host>, roles: &[String], ips: &[Address]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::login::Login;
 
     fn host(address: &str, roles: &[&str]) -> Host {
         Host {

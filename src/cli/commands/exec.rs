@@ -30,6 +30,7 @@ Output comes in the order of the hosts, each line after the name of its host. Th
 is 9 when the command failed on a host.
 
 Examples:
+  imgctl exec --cluster prod --roles master 'uptime; df -h /var/lib'
   imgctl exec --ips 10.0.0.11-10.0.0.13 uptime
   imgctl exec --ips web-1,web-2 -u ops --sudo-passwd-file pass 'systemctl is-active kubelet | sort'
   imgctl exec --json --ips 10.0.0.0/29 -- df -h /var/lib"

@@ -25,6 +25,7 @@ it is missing. Modes and modification times are kept, symlinks stay symlinks. ro
 (through sudo for other users) unless --as-user is given.
 
 Examples:
+  imgctl scp --cluster prod --roles node motd /etc/motd
   imgctl scp --ips 10.0.0.11-10.0.0.13 daemon.json /etc/docker/daemon.json
   imgctl scp --ips web-1,web-2 -u ops --as-user ./site /home/ops/site"
 )]
