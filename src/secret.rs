@@ -60,6 +60,23 @@ impl Redactor {
     }
 }
 
+/// Words in the name of a variable that make its value a secret.
+const SECRET_WORDS: [&str; 7] = [
+    "passw",
+    "passphrase",
+    "secret",
+    "token",
+    "credential",
+    "apikey",
+    "private_key",
+];
+
+/// Whether the variable `name` holds what must not be shown.
+pub(crate) fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_WORDS.iter().any(|word| name.contains(word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,5 +92,11 @@ mod tests {
             "login *** x *** ***!"
         );
         assert!(matches!(redactor.redact("nothing"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn variables_are_secret_by_name() {
+        assert!(is_secret_name("registryPassword") && is_secret_name("MY_TOKEN"));
+        assert!(!is_secret_name("registryDomain") && !is_secret_name("etcdData"));
     }
 }

@@ -45,7 +45,13 @@ impl Problem {
     pub(crate) fn error(host: &str, problems: &[Self]) -> Error {
         let kind = problems.first().map_or(Kind::CheckFailed, |one| one.kind);
         let list: Vec<&str> = problems.iter().map(|one| one.what.as_str()).collect();
-        let mut error = Error::new(kind, format!("{host}: {}", list.join("; ")));
+        let list = list.join("; ");
+        // The transport's own words begin with the host.
+        let message = match list.strip_prefix(host) {
+            Some(rest) if rest.starts_with([':', ' ']) => list,
+            _ => format!("{host}: {list}"),
+        };
+        let mut error = Error::new(kind, message);
         let mut told: Vec<&str> = Vec::new();
         for hint in problems.iter().filter_map(|one| one.hint.as_deref()) {
             if !told.contains(&hint) {
@@ -107,7 +113,7 @@ fn unreachable(error: &Error) -> Problem {
     Problem {
         kind: error.kind(),
         what: error.chain().join(": "),
-        hint: error.hints().first().map(|hint| (*hint).to_owned()),
+        hint: (!error.hints().is_empty()).then(|| error.hints().join("; ")),
     }
 }
 

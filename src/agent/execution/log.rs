@@ -12,6 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::agent::execution::place::Place;
 use crate::agent::protocol::OutputLine;
 use crate::error::{IoContext, Result};
+use crate::secret::Redactor;
 
 /// Bytes in `log` and in each piece, and how many pieces are kept.
 const HEAD: u64 = 1 << 20;
@@ -54,6 +55,7 @@ pub(super) struct Writer {
     total: u64,
     /// Where the pieces begin.
     pieces: Vec<u64>,
+    hidden: Redactor,
 }
 
 impl Writer {
@@ -65,7 +67,14 @@ impl Writer {
             here: 0,
             total: 0,
             pieces: Vec::new(),
+            hidden: Redactor::default(),
         })
+    }
+
+    /// What the command is told in secret stays out of the log.
+    pub(super) fn hiding(mut self, secrets: Redactor) -> Self {
+        self.hidden = secrets;
+        self
     }
 
     /// Adds a line; what is not UTF-8 is replaced.
@@ -74,7 +83,9 @@ impl Writer {
         if self.here > 0 && self.here + (PREFIX + text.len() + 1) as u64 > limit {
             self.next_piece()?;
         }
-        self.put(stream, &String::from_utf8_lossy(text))
+        let text = String::from_utf8_lossy(text);
+        let text = self.hidden.redact(&text).into_owned();
+        self.put(stream, &text)
     }
 
     fn put(&mut self, stream: Stream, text: &str) -> Result<()> {

@@ -109,7 +109,7 @@ impl Started {
         let environment = surroundings::environment(request, &marker);
         let bash = surroundings::bash(&environment)?;
         let workdir = surroundings::workdir(request)?;
-        let log = Writer::create(place)?;
+        let log = Writer::create(place)?.hiding(surroundings::secrets(request));
         // From here on the key has run.
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         place.write_state(&State {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::agent::protocol::Run;
 use crate::error::{Error, IoContext, Kind, Result};
+use crate::secret::{Redactor, Secret, is_secret_name};
 
 /// Where programs are looked for when the request does not say.
 const PATH: &str =
@@ -60,6 +61,17 @@ pub(super) fn environment(request: &Run, marker: &str) -> BTreeMap<String, Strin
     variables.extend(request.environment.clone());
     variables.insert(MARKER.to_owned(), marker.to_owned());
     variables
+}
+
+/// The values of variables that are named like secrets.
+pub(super) fn secrets(request: &Run) -> Redactor {
+    let mut secrets = Redactor::default();
+    for (name, value) in &request.environment {
+        if is_secret_name(name) {
+            secrets.add(&Secret::new(value.as_str()));
+        }
+    }
+    secrets
 }
 
 /// Where bash is.
