@@ -49,7 +49,10 @@ impl ImageFiles for StoreFiles<'_> {
             .read_to_end(&mut bytes)
             .doing(what)?;
         if bytes.len() as u64 > LONGEST {
-            return Err(Error::bad_content(format!("{}: it is longer than {LONGEST} bytes", what())));
+            return Err(Error::bad_content(format!(
+                "{}: it is longer than {LONGEST} bytes",
+                what()
+            )));
         }
         Ok(Some(bytes))
     }

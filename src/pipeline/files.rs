@@ -40,12 +40,7 @@ impl Files for SyncedFiles<'_> {
         for architecture in architectures(&targets) {
             images.insert(architecture.clone(), (self.images)(&architecture)?);
         }
-        let brief = Arc::new(Brief::new(
-            scene,
-            images,
-            self.configs.clone(),
-            self.strict,
-        ));
+        let brief = Arc::new(Brief::new(scene, images, self.configs.clone(), self.strict));
         let mut planned = plan(&brief, &targets, &AtomicBool::new(false))?;
         let failed = std::mem::take(&mut planned.failed);
         let lacking = planned
@@ -123,9 +118,8 @@ impl Together for Moves {
             moved,
             asked: Mutex::default(),
         };
-        let results = planned.and_then(|planned| {
-            execute(planned, &*self.blobs, Limits::default(), &told, cancel)
-        });
+        let results = planned
+            .and_then(|planned| execute(planned, &*self.blobs, Limits::default(), &told, cancel));
         match results {
             Ok(results) => {
                 for synced in results {
@@ -163,7 +157,11 @@ impl Moves {
             .filter(|host| hosts.contains(&host.id()))
             .cloned()
             .collect();
-        plan(&self.brief, &targets(&self.scene, &left, desk.crew)?, cancel)
+        plan(
+            &self.brief,
+            &targets(&self.scene, &left, desk.crew)?,
+            cancel,
+        )
     }
 }
 

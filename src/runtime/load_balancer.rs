@@ -85,12 +85,28 @@ pub(crate) fn actions(scene: &Scene, _host: &Host) -> Vec<Action> {
         Action::command(
             "lb-start",
             Line {
-                line: format!("systemctl daemon-reload && systemctl enable --quiet --now {unit}"),
+                line: start(&unit),
                 again: true,
                 ..Line::default()
             },
         ),
     ]
+}
+
+/// Starts the unit and waits until it listens itself: a port that somebody else holds is no proof.
+fn start(unit: &str) -> String {
+    format!(
+        "systemctl daemon-reload && systemctl enable --quiet --now {unit} || exit\n\
+         for i in $(seq 40); do\n\
+         if systemctl is-active --quiet {unit} && (exec 3<>/dev/tcp/{ADDRESS}/{API_PORT}) 2>/dev/null; then\n\
+         sleep 0.25; systemctl is-active --quiet {unit} && exit 0\n\
+         fi\n\
+         sleep 0.25\n\
+         done\n\
+         journalctl --no-pager -q -n 20 -u {unit} >&2\n\
+         echo 'the API load balancer does not listen on {ADDRESS}:{API_PORT} after 10 s; see journalctl -u {unit}' >&2\n\
+         exit 1"
+    )
 }
 
 /// Takes the balancer off a host, where there is one.

@@ -7,7 +7,7 @@ data=${1:?the data directory}
 
 remove_service k3s
 # KillMode=process leaves the containers running, so that k3s can be restarted under them.
-pgrep -f "^$data/data/[0-9a-f]+/bin/containerd-shim" | while read -r shim; do
+{ pgrep -f "^$data/data/[0-9a-f]+/bin/containerd-shim" || true; } | while read -r shim; do
   pkill -KILL -P "$shim" || true
   kill -KILL "$shim" || true
 done

@@ -14,11 +14,9 @@ use crate::pipeline::change;
 
 /// Add hosts to a cluster
 #[derive(Args, Clone, Debug)]
-#[command(
-    after_help = "Examples:
+#[command(after_help = "Examples:
   imgctl add --nodes 10.0.0.20-10.0.0.25
-  imgctl add --masters 10.0.0.2,10.0.0.3 --cluster prod -u ops -i ~/.ssh/prod"
-)]
+  imgctl add --masters 10.0.0.2,10.0.0.3 --cluster prod -u ops -i ~/.ssh/prod")]
 pub(crate) struct AddArgs {
     #[command(flatten)]
     cluster: ClusterArg,
@@ -42,12 +40,11 @@ pub(crate) fn run(args: &AddArgs, context: &Context) -> Result<()> {
     let work = Work::begin("add", name, &args.work, context)?;
     let mut desired = work.existing()?.clone();
     let (login, _) = args.ssh.resolve(context)?;
-    let flags = args
-        .hosts
-        .flags(Ssh::of_login(&login, args.ssh.port));
+    let flags = args.hosts.flags(Ssh::of_login(&login, args.ssh.port));
     if flags.is_empty() {
-        return Err(Error::usage("there is no host to add")
-            .hint("name hosts with --masters or --nodes"));
+        return Err(
+            Error::usage("there is no host to add").hint("name hosts with --masters or --nodes")
+        );
     }
     add_new_hosts(&mut desired, &flags, context)?;
     let prepared = work.prepare(desired, &args.registry)?;

@@ -30,10 +30,12 @@ enum AgentCommand {
 
 /// Pass connections on to the control planes that are up
 #[derive(Args, Debug)]
-#[command(after_help = "The list is read again when it changes; a server that does not answer is left out until it does.
+#[command(
+    after_help = "The list is read again when it changes; a server that does not answer is left out until it does.
 
 Examples:
-  imgctl agent lb --listen 127.0.0.1:6443 --servers /etc/api-servers")]
+  imgctl agent lb --listen 127.0.0.1:6443 --servers /etc/api-servers"
+)]
 struct BalancerArgs {
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS:PORT")]

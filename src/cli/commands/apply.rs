@@ -24,7 +24,13 @@ Examples:
 )]
 pub(crate) struct ApplyArgs {
     /// The Clusterfile; `-` is standard input
-    #[arg(short = 'f', long = "file", visible_alias = "Clusterfile", value_name = "FILE", default_value = "Clusterfile")]
+    #[arg(
+        short = 'f',
+        long = "file",
+        visible_alias = "Clusterfile",
+        value_name = "FILE",
+        default_value = "Clusterfile"
+    )]
     file: PathBuf,
 
     #[command(flatten)]

@@ -6,8 +6,8 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cli::context::Context;
 use crate::cli::cluster_options;
+use crate::cli::context::Context;
 use crate::error::{Error, Result};
 use crate::pipeline::journal::{Past, past};
 use crate::pipeline::step::journals;

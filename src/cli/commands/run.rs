@@ -66,9 +66,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
     let work = Work::begin("run", name, &args.work, context)?;
     let images = loaded(&args.images, context)?;
     let (login, _) = args.ssh.resolve(context)?;
-    let flags = args
-        .hosts
-        .flags(Ssh::of_login(&login, args.ssh.port));
+    let flags = args.hosts.flags(Ssh::of_login(&login, args.ssh.port));
     let existing = work.current.as_ref().filter(|current| current.exists());
     let mut desired = match existing {
         Some(current) => {
@@ -85,8 +83,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
                 desired
             }
             _ => {
-                let mut made =
-                    Clusterfile::new(name, &images, &flags, local_addresses::primary())?;
+                let mut made = Clusterfile::new(name, &images, &flags, local_addresses::primary())?;
                 made.cluster.command.clone_from(&args.desired.cmd);
                 made
             }
@@ -102,13 +99,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
         false => Vec::new(),
     };
     let replacement = replacement(&args.desired.cmd, &images)?;
-    let change = change_of(
-        "run",
-        &prepared,
-        replacement,
-        &again,
-        work.current.as_ref(),
-    );
+    let change = change_of("run", &prepared, replacement, &again, work.current.as_ref());
     let summary = work.carry_out(&prepared, &args.ssh, args.force, |means, scene| {
         change::plan(means, scene, &change)
     })?;

@@ -72,7 +72,9 @@ fn show(status: &Status, context: &Context) -> Result<()> {
         status.runtime,
         status.images.join(", ")
     ))?;
-    let mut table = Table::new(&["HOST", "ROLES", "STATE", "NAME", "ARCH", "SYSTEM", "FREE", "TREE"]);
+    let mut table = Table::new(&[
+        "HOST", "ROLES", "STATE", "NAME", "ARCH", "SYSTEM", "FREE", "TREE",
+    ]);
     for host in &status.hosts {
         let facts = host.facts.as_ref();
         let of = |get: &dyn Fn(&status::HostFacts) -> String| facts.map_or_else(String::new, get);

@@ -1,0 +1,158 @@
+//! The k3s example on hosts of the test bed, with a stand-in for k3s itself (`stand-in-k3s`): a life
+//! of a cluster with two servers and an agent. The stand-in checks how it is configured and called.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail the test"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::ffi::OsStr;
+use std::time::{Duration, Instant};
+
+use common::registry::Registry;
+use common::testbed::Bed;
+use common::{Ran, is_root, repository, tool};
+
+/// `imgctl ARGUMENTS --pk …`.
+fn keyed(bed: &Bed, arguments: &[&str]) -> Ran {
+    let mut command = bed.command(arguments);
+    command.arg("--pk").arg(bed.key());
+    Ran::new(command)
+}
+
+/// Builds the example with the stand-in as its binary and one small container image inside.
+fn build(bed: &Bed) {
+    let context = bed.env.path("k3s");
+    let example = repository().join("Kubefile.examples/k3s");
+    Ran::new(tool(
+        "cp",
+        [OsStr::new("-R"), example.as_ref(), context.as_ref()],
+    ))
+    .ok();
+    let mut fetch = tool::<&str>(context.join("fetch").to_str().unwrap(), []);
+    fetch.env(
+        "K3S_BIN",
+        repository().join("tests/cluster_k3s/stand-in-k3s"),
+    );
+    Ran::new(fetch).ok();
+
+    let registry = Registry::start();
+    let small = bed
+        .env
+        .context("small", "FROM scratch\nCOPY f /f\n", &[("f", "x")]);
+    bed.env.build("localhost/small", &small);
+    let store = bed.env.root().join("store");
+    let from = format!("oci:{}:localhost/small:latest", store.display());
+    let to = format!("docker://{}/test/small:v1", registry.host);
+    let copy = ["copy", "-q", "--dest-tls-verify=false", &from, &to];
+    Ran::new(tool("skopeo", copy)).ok();
+    let mirrors = format!(
+        "[[registry]]\nprefix = \"docker.io\"\nlocation = \"{}\"\ninsecure = true\n",
+        registry.host
+    );
+    let mirrors = bed.env.write("registries.conf", mirrors);
+    bed.env
+        .write("k3s/images/shim/k3s", "docker.io/test/small:v1\n");
+    let mut build = bed.env.command(["build", "-q", "-t", "k3s:v1"]);
+    build
+        .arg(&context)
+        .env("CONTAINERS_REGISTRIES_CONF", mirrors);
+    Ran::new(build).ok();
+}
+
+/// What a cluster may leave on a host.
+fn surface(bed: &Bed, host: usize) -> String {
+    bed.says(
+        host,
+        "cat /etc/hosts; ls -A /etc/rancher /var/lib/rancher /var/lib/sealos /root/.kube /var/lib/registry \
+         /usr/local/bin /etc/systemd/system /etc/systemd/system/multi-user.target.wants \
+         /etc/sysctl.d 2>/dev/null; ss -Hltn | awk '{print $4}' | sort; true",
+    )
+}
+
+/// Who answers on the API's port of a host: the name of a server.
+fn api(bed: &Bed, host: usize) -> String {
+    let line = "exec 3<>/dev/tcp/127.0.0.1/6443 && echo who >&3 && timeout 3 cat <&3 | tail -n 1";
+    bed.exec(host, line).stdout()
+}
+
+/// What kubectl on a server was asked, without reading.
+fn changes(bed: &Bed, host: usize) -> Vec<String> {
+    let line = "cut -f2 /var/log/stand-in-k3s | grep -E '^kubectl (drain|delete)' || true";
+    bed.says(host, line).lines().map(str::to_owned).collect()
+}
+
+fn nodes(bed: &Bed) -> Vec<String> {
+    let text = bed.says(
+        1,
+        "k3s kubectl get nodes | tail -n +2 | cut -d' ' -f1 | sort",
+    );
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn two_servers_and_an_agent() {
+    if !is_root() {
+        return;
+    }
+    let bed = Bed::up(3);
+    build(&bed);
+    let before: Vec<String> = (1..=3).map(|host| surface(&bed, host)).collect();
+    let servers = bed.ips(1..=2);
+    let run = ["run", "k3s:v1", "--masters", &servers];
+
+    keyed(&bed, &run).ok();
+    assert_eq!(nodes(&bed), ["h1", "h2"]);
+    // The embedded registry is served by imgctl, on the first server, with a login.
+    let ask = "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:5000/v2/";
+    assert_eq!(bed.says(1, ask), "401");
+    assert!(!bed.exec(2, ask).success());
+    let pull = "curl -s -u \"$(sed -n 's/.*username: //p' /etc/rancher/k3s/registries.yaml | tr -d '\"'):$(sed -n \
+                's/.*password: //p' /etc/rancher/k3s/registries.yaml | tr -d '\"')\" -o /dev/null -w '%{http_code}' \
+                http://sealos.hub:5000/v2/test/small/tags/list";
+    assert_eq!(bed.says(2, pull), "200");
+
+    let again = keyed(&bed, &[&run[..], &["--json"]].concat()).ok();
+    let last = again.stdout().lines().last().unwrap().to_owned();
+    let last: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!(last["done"], 0, "{}", again.report());
+
+    keyed(&bed, &["add", "--nodes", &bed.ip(3)]).ok();
+    assert_eq!(nodes(&bed), ["h1", "h2", "h3"]);
+    keyed(&bed, &["status"]).ok();
+    balanced(&bed);
+
+    keyed(&bed, &["delete", "--yes", "--nodes", &bed.ip(3)]).ok();
+    assert_eq!(nodes(&bed), ["h1", "h2"]);
+    let asked = changes(&bed, 1);
+    assert!(asked[0].starts_with("kubectl drain h3 "), "{asked:?}");
+    assert!(asked[1].starts_with("kubectl delete node h3"), "{asked:?}");
+    assert_eq!(surface(&bed, 3), before[2]);
+
+    keyed(&bed, &["reset", "--yes"]).ok();
+    for host in 1..=2 {
+        assert_eq!(surface(&bed, host), before[host - 1], "h{host}");
+    }
+}
+
+/// The agent's way to the API leads to a server that lives.
+fn balanced(bed: &Bed) {
+    assert!(["h1", "h2"].contains(&api(bed, 3).as_str()));
+    bed.says(1, "systemctl stop k3s");
+    let began = Instant::now();
+    while api(bed, 3) != "h2" || api(bed, 3) != "h2" {
+        assert!(
+            began.elapsed() < Duration::from_secs(15),
+            "still at the dead server"
+        );
+    }
+    let ill = keyed(bed, &["status"]);
+    assert!(!ill.success(), "{}", ill.report());
+    bed.says(1, "systemctl start k3s");
+    keyed(bed, &["status"]).ok();
+}
