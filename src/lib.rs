@@ -7,9 +7,9 @@
 //! | floor | modules |
 //! |---|---|
 //! | 6 | `cli/` (a file per verb), `ui/` (progress, tables, JSON): all that prints, exits or reads the environment |
-//! | 5 | `pipeline/` |
-//! | 4 | `cluster/`, `runtime/`, `sync/` |
-//! | 3 | `host/`, `agent/` |
+//! | 5 | `pipeline/`: what is done to clusters, planned, journalled, executed |
+//! | 4 | `cluster/` (what a cluster is to be), `runtime/` (kubeadm, k3s, scripts), `sync/` (files to hosts) |
+//! | 3 | `host/` (SSH, this machine), `agent/` (what runs on hosts for us) |
 //! | 2 | `build/`, `embed/`, `edit/`, `trust/`, `transfer/`, `mount/`, `render/` |
 //! | 1 | `store/`, `layer/`, `registry/` |
 //! | 0 | `image/`, `kubefile/`, `template/`, `fs/`, `error.rs`, `progress.rs`, `secret.rs` |
