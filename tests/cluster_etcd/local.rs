@@ -29,7 +29,7 @@ fn without_hosts_it_is_this_machine() {
         "systemctl stop ssh ssh.socket; export HOME=/root; cd; imgctl run counting.tar",
     );
     assert_eq!(counted(&bed, 1), "init");
-    let again = bed.says(1, "HOME=/root imgctl run counting:v1");
+    let again = bed.says(1, "HOME=/root imgctl run /root/counting.tar");
     assert!(again.contains("nothing to do"), "{again}");
     assert_eq!(counted(&bed, 1), "");
     bed.says(1, "HOME=/root imgctl status; HOME=/root imgctl reset --yes");

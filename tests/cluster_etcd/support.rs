@@ -127,6 +127,22 @@ pub(crate) fn surface(bed: &Bed, host: usize) -> String {
          find /var/lib -path /var/lib/imgctl -prune -o -path /var/lib/systemd -prune \
          -o -path /var/lib/sealos -o -path /var/lib/sealos/data \
          -o \\( -type d -printf '%p %y %m\\n' -o -printf '%p %y %m %s %l\\n' \\) | sort; \
-         pgrep -af 'etcd|imgctl' || true; systemctl list-units --failed --no-legend --plain",
+         pgrep -ax 'etcd|imgctl|imgctl-agent-.*' || true; systemctl list-units --failed --no-legend --plain",
     )
+}
+
+/// Nothing on a host is other than it was: names the lines that are.
+#[track_caller]
+pub(crate) fn assert_untouched(bed: &Bed, host: usize, before: &str) {
+    let now = surface(bed, host);
+    let differs = |one: &str, other: &str| -> Vec<String> {
+        let known: std::collections::HashSet<&str> = other.lines().collect();
+        let lines = one.lines().filter(|line| !known.contains(line));
+        lines.map(str::to_owned).collect()
+    };
+    let (more, less) = (differs(&now, before), differs(before, &now));
+    assert!(
+        more.is_empty() && less.is_empty(),
+        "h{host}: new {more:#?}, gone {less:#?}"
+    );
 }
