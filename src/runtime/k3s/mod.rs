@@ -177,9 +177,21 @@ impl Runtime for K3s<'_> {
             |site| {
                 let name = node_name(site, site.host)?;
                 // The Node object appears some seconds after the service has started.
+                let patience = site
+                    .timeout
+                    .map_or(300, |timeout| timeout.as_secs().min(300));
                 kubectl(
                     site,
-                    &format!("get node {name} >/dev/null 2>&1 || for i in $(seq 60); do sleep 2; {KUBECTL} get node {name} >/dev/null 2>&1 && break; done; {KUBECTL} wait --for=condition=Ready node/{name} --timeout=300s"),
+                    &format!(
+                        "get --raw /readyz --request-timeout=10s >/dev/null || exit\n\
+                         until {KUBECTL} get node {name} >/dev/null 2>&1; do\n\
+                         ((SECONDS < {appears})) || {{ echo 'there is no Node {name}' >&2; exit 1; }}\n\
+                         sleep 1\n\
+                         done\n\
+                         {KUBECTL} wait --for=condition=Ready node/{name} --timeout={ready}s",
+                        appears = (patience / 3).max(1),
+                        ready = (patience / 2).max(1),
+                    ),
                     "ready",
                 )
                 .map(|_| ())
