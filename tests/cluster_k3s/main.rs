@@ -118,9 +118,7 @@ fn two_servers_and_an_agent() {
     assert_eq!(bed.says(2, pull), "200");
 
     let again = keyed(&bed, &[&run[..], &["--json"]].concat()).ok();
-    let last = again.stdout().lines().last().unwrap().to_owned();
-    let last: serde_json::Value = serde_json::from_str(&last).unwrap();
-    assert_eq!(last["done"], 0, "{}", again.report());
+    assert_eq!(again.json()["done"], 0, "{}", again.report());
 
     keyed(&bed, &["add", "--nodes", &bed.ip(3)]).ok();
     assert_eq!(nodes(&bed), ["h1", "h2", "h3"]);
