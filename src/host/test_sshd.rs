@@ -59,10 +59,11 @@ impl Sshd {
         } else {
             ""
         };
+        // With it bash does not read root's rc files, which can take longer than the test.
         let config = format!(
             "ListenAddress 127.0.0.1\nPort {port}\nHostKey {d}/host\nAuthorizedKeysFile {d}/authorized\n\
              StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\nPasswordAuthentication no\n\
-             KbdInteractiveAuthentication no\nMaxStartups 200\nLogLevel VERBOSE\n{penalties}\n{lines}\n",
+             KbdInteractiveAuthentication no\nMaxStartups 200\nLogLevel VERBOSE\nSetEnv SHLVL=3\n{penalties}\n{lines}\n",
             d = directory.path().display()
         );
         std::fs::write(path("config"), config).unwrap();

@@ -141,16 +141,27 @@ impl Client {
             if self.target.host_keys == HostKeys::Strict {
                 return Err(self.unknown(key));
             }
-            verdict = known_hosts::learn(&self.target.known_hosts, &name, key)?;
-            if verdict == Verdict::Unknown {
-                let (label, print) = (&self.target.label, key.fingerprint(HashAlg::Sha256));
-                tracing::info!("learnt the key of {label}: {print}");
-            }
+            verdict = self.learn(&name, key);
         }
         match verdict {
             Verdict::Known | Verdict::Unknown => Ok(()),
             Verdict::Changed(place) => Err(self.changed(&name, key, &place)),
             Verdict::Revoked(place) => Err(self.revoked(key, &place)),
+        }
+    }
+
+    /// A file that cannot be written keeps nobody from working, as with OpenSSH.
+    fn learn(&self, name: &str, key: &PublicKey) -> Verdict {
+        let (label, print) = (&self.target.label, key.fingerprint(HashAlg::Sha256));
+        match known_hosts::learn(&self.target.known_hosts, name, key) {
+            Ok(verdict) => {
+                tracing::info!("learnt the key of {label}: {print}");
+                verdict
+            }
+            Err(error) => {
+                tracing::warn!("the key of {label} ({print}) was not learnt: {error}");
+                Verdict::Unknown
+            }
         }
     }
 

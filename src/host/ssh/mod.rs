@@ -146,25 +146,37 @@ impl Ssh {
         to: &'a Address,
     ) -> BoxFuture<'a, Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>>> {
         Box::pin(async move {
-            let alive = self.alive().into_iter().next();
-            let session = match alive {
-                Some(session) => session,
-                None => self.session_beside(&[]).await?,
-            };
-            let opened = session.forward(&to.name, to.port);
-            let opened = tokio::time::timeout(CHANNEL_PATIENCE, opened).await;
-            match opened {
-                Ok(Ok(channel)) => Ok(channel.into_stream()),
-                Ok(Err(russh::Error::ChannelOpenFailure(reason))) => Err(Error::new(
-                    Kind::Network,
-                    format!("{} does not connect us to {to}", self.target.label),
-                )
-                .caused_by(format!("{reason:?}"))
-                .hint("see that the host is up, and that AllowTcpForwarding is not `no` on the jump host")),
-                Ok(Err(error)) => Err(connection_lost(&self.target.label, &error.to_string())),
-                Err(_) => Err(connection_lost(&self.target.label, "it does not answer")),
+            let mut lost = None;
+            // Twice: a connection that has died is noticed by asking something of it.
+            for _ in 0..2 {
+                let session = match self.alive().into_iter().next() {
+                    Some(session) => session,
+                    None => self.session_beside(&[]).await?,
+                };
+                let opened = session.forward(&to.name, to.port);
+                let why = match tokio::time::timeout(CHANNEL_PATIENCE, opened).await {
+                    Ok(Ok(channel)) => return Ok(channel.into_stream()),
+                    Ok(Err(russh::Error::ChannelOpenFailure(reason))) => {
+                        return Err(self.no_tunnel(to, reason));
+                    }
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => "it does not answer".to_owned(),
+                };
+                session.give_up();
+                lost = Some(why);
             }
+            let why = lost.unwrap_or_default();
+            Err(connection_lost(&self.target.label, &why))
         })
+    }
+
+    fn no_tunnel(&self, to: &Address, reason: russh::ChannelOpenFailure) -> Error {
+        Error::new(
+            Kind::Network,
+            format!("{} does not connect us to {to}", self.target.label),
+        )
+        .caused_by(format!("{reason:?}"))
+        .hint("see that the host is up, and that AllowTcpForwarding is not `no` on the jump host")
     }
 
     async fn exec(&self, line: &str) -> Result<Channel> {
