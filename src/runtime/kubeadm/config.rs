@@ -271,7 +271,7 @@ impl Config {
             let Ok(parsed) = address.parse::<IpAddr>() else {
                 continue;
             };
-            let inside = |list: &[Subnet]| list.iter().find(|subnet| subnet.holds(parsed)).cloned();
+            let inside = |list: &[Subnet]| list.iter().find(|subnet| subnet.holds(parsed)).copied();
             let found = inside(&pods)
                 .map(|subnet| ("Pods", subnet))
                 .or_else(|| inside(&services).map(|subnet| ("Services", subnet)));

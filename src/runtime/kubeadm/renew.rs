@@ -66,8 +66,8 @@ impl Wanted {
         if text == "all" {
             return Ok(Self::All);
         }
-        let leaf = |file: &&str| !file.ends_with("ca.crt") && certificate_name(file) == text;
-        if KUBECONFIGS.contains(&text) || CERTIFICATES.iter().any(|file| leaf(&file)) {
+        let leaf = |file: &str| !file.ends_with("ca.crt") && certificate_name(file) == text;
+        if KUBECONFIGS.contains(&text) || CERTIFICATES.iter().any(|file| leaf(file)) {
             return Ok(Self::One(text.to_owned()));
         }
         let leaves = CERTIFICATES.iter().filter(|file| !file.ends_with("ca.crt"));

@@ -274,7 +274,12 @@ fn a_cluster_comes_up_changes_and_goes() {
             host(SECOND, MASTER),
             host(WORKER, NODE),
         ],
-        Vec::new(),
+        // Keys of RSA would take most of the test's time.
+        vec![serde_json::json!({
+            "apiVersion": "kubeadm.k8s.io/v1beta4",
+            "kind": "ClusterConfiguration",
+            "encryptionAlgorithm": "ECDSA-P256",
+        })],
     );
     scene.state_directory = directory.path().join("cluster");
     scene.flag_environment.insert(

@@ -49,10 +49,10 @@ pub(super) fn cluster(documents: &Documents, version: &Version) -> Result<String
 
 pub(super) fn join(join: &Value, version: &Version) -> Result<String> {
     let mut join = join.clone();
-    if !version.has_lists() {
-        if let Some(timeout) = take(&mut join, &["timeouts", "discovery"]) {
-            set(&mut join, &["discovery", "timeout"], timeout)?;
-        }
+    if !version.has_lists()
+        && let Some(timeout) = take(&mut join, &["timeouts", "discovery"])
+    {
+        set(&mut join, &["discovery", "timeout"], timeout)?;
     }
     document(version.api(), "JoinConfiguration", fit(&join, version)?)
 }
