@@ -14,8 +14,6 @@
 //! | 1 | `store/`, `layer/`, `registry/` |
 //! | 0 | `image/`, `kubefile/`, `template/`, `fs/`, `error.rs`, `progress.rs`, `secret.rs` |
 
-#![allow(dead_code, reason = "skeleton")]
-
 mod agent;
 mod build;
 mod cli;

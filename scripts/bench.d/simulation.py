@@ -36,7 +36,7 @@ def main(arguments):
         for hosts in chosen.hosts.split(",")
     ]
     shutil.rmtree(base, ignore_errors=True)
-    print("| hosts | steps | plan | execute | µs a step and worker | journal | peak memory | memory a host |")
+    print("| hosts | steps | plan | execute | µs a step | journal | peak memory | memory a host |")
     print("|---:|---:|---:|---:|---:|---:|---:|---:|")
     first = rows[0]
     for row in rows:

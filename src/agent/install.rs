@@ -170,7 +170,7 @@ impl Binaries {
                 format!("it is {name} ({machine}), for which there is no imgctl here"),
             )
             .hint(format!(
-                "give one with --agent FILE or IMGCTL_AGENT, or a directory that has imgctl-linux-{name} with --agent-dir DIR or IMGCTL_AGENT_DIR"
+                "give one with IMGCTL_AGENT=FILE, or a directory that has imgctl-linux-{name} with IMGCTL_AGENT_DIR=DIR"
             ))
         })
     }

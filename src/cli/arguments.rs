@@ -9,11 +9,6 @@ use crate::cli::commands::{
     journal, key, load, login, logout, ls, man, manifest, merge, mount, mounts, plan, prune, pull,
     push, rebase, registry, render, reset, rmi, run, save, sbom, scp, scrub, sign, simulate,
     status, tag, tags, tree, umount, uninstall, verify, version,
-    add, agent, annotate, apply, attach, build, bundle, cat, completion, copy, create, delete, df,
-    diff, env, exec, export, r#gen, help_all, history, host_action, images, inspect, journal, key,
-    load, login, logout, ls, man, manifest, merge, mount, mounts, plan, prune, pull, push, rebase,
-    registry, render, reset, rmi, run, save, sbom, scp, scrub, sign, simulate, status, tag, tags,
-    tree, umount, uninstall, verify, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;

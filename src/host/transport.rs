@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::error::Result;
 
-pub(crate) use crate::host::command::{Output, Source, follow, run};
+pub(crate) use crate::host::command::{Source, follow};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

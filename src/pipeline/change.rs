@@ -14,7 +14,7 @@ use crate::pipeline::look::{self, Looks};
 use crate::pipeline::means::{FilesPlan, Mark, Means};
 use crate::pipeline::record::{self, lease};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
-use crate::pipeline::{bootstrap, members};
+use crate::pipeline::{bootstrap, members, redact};
 
 /// What is to change. The scene is the cluster as it will be; `leaving` are in [`Scene::leaving`].
 #[derive(Clone, Debug, Default)]
@@ -125,8 +125,11 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<
     let mut plan = Plan::new(&change.verb, &scene.name, &change.intent(&scene));
     plan.notes.clone_from(&findings.notes);
     plan.destroys = !scene.leaving.is_empty();
-    let planned = |plan: Plan, scene: Arc<Scene>, lost: BTreeSet<String>| Planned {
-        plan,
+    let planned = |mut plan: Plan, scene: Arc<Scene>, lost: BTreeSet<String>| Planned {
+        plan: {
+            plan.redact(&redact::of_scene(&scene));
+            plan
+        },
         scene,
         crew: match lost.is_empty() {
             true => Arc::clone(&means.crew),
@@ -263,13 +266,9 @@ fn begin(plan: &mut Plan, means: &Means<'_>, scene: &Scene, change: &Change) {
             &means.keeper,
             Mark::InProcess,
         )]));
-    if means.runtime.has_api() && !change.create {
-        if let Some(first) = scene.first() {
-            prepare = prepare.lane(Lane::on(
-                first,
-                [lease::take(&change.controller, means.force)],
-            ));
-        }
+    if let Some(first) = leased(means, scene, change) {
+        let take = lease::take(&change.controller, means.force);
+        prepare = prepare.lane(Lane::on(first, [take]));
     }
     plan.push(prepare);
 }
@@ -372,11 +371,13 @@ fn end(plan: &mut Plan, means: &Means<'_>, scene: &Scene, change: &Change) {
     for phase in record::phases(means, scene, marks) {
         plan.push(phase);
     }
-    if means.runtime.has_api() && !change.create {
-        if let Some(first) = scene.first() {
-            plan.push(
-                Phase::new("release", Order::Serial).lane(Lane::on(first, [lease::release()])),
-            );
-        }
+    if let Some(first) = leased(means, scene, change) {
+        plan.push(Phase::new("release", Order::Serial).lane(Lane::on(first, [lease::release()])));
     }
+}
+
+/// Where the Lease of a cluster that has an API is kept.
+fn leased<'s>(means: &Means<'_>, scene: &'s Scene, change: &Change) -> Option<&'s Host> {
+    let has_api = means.runtime.has_api() && !change.create;
+    scene.first().filter(|_| has_api)
 }

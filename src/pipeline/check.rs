@@ -100,7 +100,7 @@ pub(crate) fn findings(question: &Question<'_>) -> Findings {
     }
     twins(question, &mut found);
     let masters = scene.control_planes().count();
-    if masters > 0 && masters % 2 == 0 {
+    if masters > 0 && masters.is_multiple_of(2) {
         found.notes.push(format!(
             "{masters} control planes bear no more losses than {}: an odd number is better",
             masters - 1

@@ -32,11 +32,9 @@ pub(crate) fn phases(means: &Means<'_>, scene: &Scene, marks: Vec<Step>) -> Vec<
         }
     }
     let mut phases = vec![local, remote];
-    if means.runtime.has_api() {
-        if let Some(first) = scene.first() {
-            let secret = secret(means);
-            phases.push(Phase::new("mirror-state", Order::Serial).lane(Lane::on(first, [secret])));
-        }
+    if let Some(first) = scene.first().filter(|_| means.runtime.has_api()) {
+        let secret = secret(means);
+        phases.push(Phase::new("mirror-state", Order::Serial).lane(Lane::on(first, [secret])));
     }
     phases
 }

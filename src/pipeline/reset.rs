@@ -12,6 +12,7 @@ use crate::pipeline::look;
 use crate::pipeline::means::{Mark, Means};
 use crate::pipeline::members;
 use crate::pipeline::record;
+use crate::pipeline::redact;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 
 /// Asks the hosts and says what is to be done.
@@ -59,6 +60,7 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene) -> Result<Planned> {
             Mark::Gone,
         )])),
     );
+    plan.redact(&redact::of_scene(&scene));
     Ok(Planned {
         plan,
         scene,

@@ -140,18 +140,22 @@ impl SimulatedAgent {
             .write(true)
             .create_new(true)
             .open(&path);
-        match created {
+        let (begun, is_new) = match created {
             Ok(mut file) => {
                 file.write_all(now.to_string().as_bytes())
                     .path("write", &path)?;
-                Ok((now, true))
+                (now, true)
             }
             Err(_) => {
                 let text = std::fs::read_to_string(&path).path("read", &path)?;
                 // Killed between making the file and writing it: it was begun.
-                Ok((text.parse().unwrap_or(0), false))
+                (text.parse().unwrap_or(0), false)
             }
-        }
+        };
+        lock(&self.runs)
+            .entry(key.to_owned())
+            .or_insert((begun, false));
+        Ok((begun, is_new))
     }
 
     fn maybe_lose(&self) -> Result<()> {

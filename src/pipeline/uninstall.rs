@@ -10,6 +10,7 @@ use crate::pipeline::guest;
 use crate::pipeline::look;
 use crate::pipeline::means::{Mark, Means};
 use crate::pipeline::record;
+use crate::pipeline::redact;
 use crate::pipeline::step::{Lane, Order, Phase, Plan};
 
 /// What is to be done to take `image` (as in `spec.image`) away. The keeper writes the Clusterfile
@@ -60,6 +61,7 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene, image: &str) -> Result<Plan
     for phase in record::phases(means, &scene, vec![mark]) {
         plan.push(phase);
     }
+    plan.redact(&redact::of_scene(&scene));
     Ok(Planned {
         plan,
         scene,

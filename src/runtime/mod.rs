@@ -18,7 +18,7 @@ use crate::cluster::image::ClusterImage;
 use crate::cluster::scene::Scene;
 use crate::error::Result;
 
-pub(crate) use action::{Action, Crew, Site};
+pub(crate) use action::{Action, Crew};
 
 /// One way to make hosts a cluster. Every method only says what to do.
 pub(crate) trait Runtime: Send + Sync {

@@ -73,8 +73,7 @@ impl HostsView {
     }
 
     /// What came of each host: all of few, of many those that failed.
-    pub(crate) fn summary(&self) -> String {
-        let state = self.lock();
+    fn summary(state: &State) -> String {
         let many = state.totals.len() > MOST_LINES;
         let mut table = Table::new(&["HOST", "DONE", "BEFORE", "BYTES", "TIME", "RESULT"])
             .right(1)
@@ -268,6 +267,7 @@ impl HostsView {
                 journal,
             } => {
                 state.hosts.clear();
+                lines.extend(Self::summary(state).lines().map(str::to_owned));
                 lines.push(format!(
                     "{}: {done} steps done, {skipped} done before, {failed} failed, {} (journal {journal})",
                     outcome.word(),
@@ -427,7 +427,7 @@ mod tests {
         let lines = HostsView::drawing(&state);
         assert_eq!(lines.len(), 2);
         assert!(
-            lines[1].contains("h001  sync/files  1.0 MB of 2.0 MB"),
+            lines[1].contains("h001  sync/files  1.00 MB of 2.00 MB"),
             "{}",
             lines[1]
         );
@@ -450,7 +450,21 @@ mod tests {
         };
         let lines = view.take(&mut state, &failure);
         assert_eq!(lines.len(), 5, "{lines:?}");
-        *view.lock() = state;
-        assert!(view.summary().contains("failed at sync/h000/files"));
+        let end = Event::End {
+            outcome: Outcome::Failed,
+            done: 0,
+            skipped: 0,
+            failed: 1,
+            duration_ms: 5,
+            journal: "/j".into(),
+        };
+        let lines = view.take(&mut state, &end);
+        assert!(
+            lines
+                .iter()
+                .any(|line| line.contains("failed at sync/h000/files")),
+            "{lines:?}"
+        );
+        assert!(lines[lines.len() - 1].starts_with("failed: 0 steps done"));
     }
 }

@@ -183,9 +183,11 @@ fn files(
         .partition(|image| image.kind != ImageKind::Application);
     let mut trees = vec![("rootfs".to_owned(), base)];
     if scene.first() == Some(host) {
-        trees.extend(applications.into_iter().map(|image| {
-            (Paths::application_tree(&image.mount_name), vec![image])
-        }));
+        trees.extend(
+            applications
+                .into_iter()
+                .map(|image| (Paths::application_tree(&image.mount_name), vec![image])),
+        );
     }
     let mut all = BTreeMap::new();
     for (tree, images) in trees {

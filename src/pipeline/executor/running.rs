@@ -33,11 +33,13 @@ pub(crate) struct StepWatch {
     unknown: Mutex<Option<String>>,
 }
 
+/// One command that runs on a host.
 #[derive(Clone)]
-struct Command {
+pub(crate) struct Command {
     agent: Arc<dyn Agent>,
     directory: String,
     key: String,
+    cancelled: bool,
 }
 
 impl Running {
@@ -87,15 +89,20 @@ impl StepWatch {
         })
     }
 
-    /// Ends its commands. Blocks until the hosts have answered.
-    pub(crate) fn cancel(&self) {
-        let commands = lock(&self.commands).clone();
-        for command in commands {
-            if !self.cancelled.swap(true, Ordering::SeqCst) {
-                // A host that cannot be reached now is found in the next run.
-                let _ = command.agent.cancel(&command.directory, &command.key);
-            }
+    /// Its commands that nobody has ended yet; from now on they count as ended by us.
+    pub(crate) fn to_cancel(&self) -> Vec<Command> {
+        let mut commands = lock(&self.commands);
+        let open = commands.iter_mut().filter(|command| !command.cancelled);
+        let taken: Vec<Command> = open
+            .map(|command| {
+                command.cancelled = true;
+                command.clone()
+            })
+            .collect();
+        if !taken.is_empty() {
+            self.cancelled.store(true, Ordering::SeqCst);
         }
+        taken
     }
 
     /// Whether we ended one of its commands.
@@ -111,6 +118,14 @@ impl StepWatch {
     /// Why it is not known how a command ended; forgotten when it is asked.
     pub(crate) fn take_unknown(&self) -> Option<String> {
         lock(&self.unknown).take()
+    }
+}
+
+impl Command {
+    /// Ends it. Blocks until its host has answered; one that cannot be reached is found in the
+    /// next run.
+    pub(crate) fn cancel(&self) {
+        let _ = self.agent.cancel(&self.directory, &self.key);
     }
 }
 
@@ -183,6 +198,7 @@ impl Agent for WatchedAgent {
             agent: Arc::clone(&self.agent),
             directory: request.directory.clone(),
             key: request.key.clone(),
+            cancelled: false,
         });
         let outcome = self.agent.run(request, output);
         lock(&self.watch.commands).retain(|command| command.key != request.key);

@@ -337,6 +337,8 @@ fn secrets_reach_neither_errors_nor_logs_nor_journals() {
         ..Behaviour::default()
     });
     let error = stage.create(&scene).unwrap_err();
+    let events = format!("{:?}", stage.heard.0.lock().unwrap());
+    assert!(events.contains("deploy ***") && !events.contains("hunter22"));
     let shown = format!("{error} {:?}", error.hints());
     assert!(shown.contains("the secret is ***"), "{shown}");
     assert!(!shown.contains("hunter22"), "{shown}");

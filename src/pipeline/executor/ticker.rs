@@ -1,12 +1,10 @@
 //! What happens beside the steps: requests to stop, and steps that say nothing for long.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::pipeline::event::Event;
 use crate::pipeline::executor::Run;
-use crate::pipeline::executor::running::StepWatch;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -39,12 +37,14 @@ pub(crate) fn tick(run: &Run<'_>, ended: &AtomicBool) {
                 run.interrupt.press();
             }
             if run.interrupt.is_urgent() {
-                for watch in run.running.steps() {
-                    if !watch.was_cancelled() {
-                        // One that does not answer keeps no other waiting.
-                        let watch: Arc<StepWatch> = watch;
-                        scope.spawn(move || watch.cancel());
-                    }
+                for command in run
+                    .running
+                    .steps()
+                    .iter()
+                    .flat_map(|watch| watch.to_cancel())
+                {
+                    // One that does not answer keeps no other waiting.
+                    scope.spawn(move || command.cancel());
                 }
             }
         }

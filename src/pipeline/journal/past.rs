@@ -60,7 +60,7 @@ impl Past {
                 .unwrap_or_default(),
             ..Self::default()
         };
-        each_line(path, &mut |number, line, whole| {
+        each_line(path, |number, line, whole| {
             match serde_json::from_slice::<Record>(line) {
                 Ok(record) => past.take(record),
                 Err(_) if !whole => {}
@@ -200,7 +200,7 @@ pub(crate) fn unfinished(directory: &Path, intent: &str) -> Result<Option<Past>>
 /// How many bytes of the file are whole lines.
 pub(crate) fn whole_length(path: &Path) -> Result<u64> {
     let mut length = 0;
-    each_line(path, &mut |_, line, whole| {
+    each_line(path, |_, line, whole| {
         if whole {
             length += line.len() as u64 + 1;
         }
@@ -209,7 +209,8 @@ pub(crate) fn whole_length(path: &Path) -> Result<u64> {
     Ok(length)
 }
 
-fn each_line(path: &Path, take: &mut dyn FnMut(usize, &[u8], bool) -> Result<()>) -> Result<()> {
+/// Gives each line with its number, and whether it is whole.
+fn each_line(path: &Path, mut take: impl FnMut(usize, &[u8], bool) -> Result<()>) -> Result<()> {
     let file = File::open(path).path("open the journal", path)?;
     let mut reader = BufReader::new(file);
     let mut line = Vec::new();

@@ -25,14 +25,13 @@ pub(crate) fn take(holder: &str, force: bool) -> Step {
         if let Some(other) = found
             .as_ref()
             .and_then(|lease| held_by(lease, Timestamp::now()))
+            .filter(|other| *other != holder && !force)
         {
-            if other != holder && !force {
-                return Err(Error::new(
-                    Kind::Busy,
-                    format!("cluster {} is being changed from {other}", site.scene.name),
-                )
-                .hint("wait for it; --force takes over when that controller is gone"));
-            }
+            return Err(Error::new(
+                Kind::Busy,
+                format!("cluster {} is being changed from {other}", site.scene.name),
+            )
+            .hint("wait for it; --force takes over when that controller is gone"));
         }
         write(site, found.as_ref(), &holder)
     });

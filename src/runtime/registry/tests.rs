@@ -169,6 +169,7 @@ fn a_registry_is_waited_for_with_its_login_and_each_image_has_to_answer() {
         sparse: false,
         limits: Limits::default(),
         log: None,
+        candid: false,
     };
     let backend = LayoutBackend::new(Layout::open(&tree, false).unwrap());
     let server = Server::bind(&options, Arc::new(backend)).unwrap();
