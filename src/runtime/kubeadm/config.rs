@@ -131,6 +131,11 @@ impl Config {
         write::join(&join, &self.version)
     }
 
+    /// JoinConfiguration without what is only known when a host joins.
+    pub(crate) fn join_defaults(&self) -> Result<String> {
+        write::join(&self.documents.join, &self.version)
+    }
+
     pub(crate) fn algorithm(&self) -> Result<Algorithm> {
         match self.documents.cluster["encryptionAlgorithm"].as_str() {
             Some(text) => Algorithm::parse(text),

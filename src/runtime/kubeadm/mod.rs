@@ -86,11 +86,16 @@ impl<'a> Kubeadm<'a> {
         Ok(None)
     }
 
-    /// The documents that `gen` prints: what would be used for the first control plane.
+    /// The documents that `gen` prints: what would be used for the first control plane, and what
+    /// further hosts would join with. Put into the Clusterfile they change nothing.
     pub(crate) fn default_documents(&self, scene: &Scene) -> Result<String> {
         let settings = self.settings(scene)?;
-        let first = first(scene)?;
-        self.planned(scene, first, &settings)?.init_text()
+        let planned = self.planned(scene, first(scene)?, &settings)?;
+        Ok(format!(
+            "{}---\n{}",
+            planned.init_text()?,
+            planned.join_defaults()?
+        ))
     }
 }
 

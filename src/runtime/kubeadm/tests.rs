@@ -408,6 +408,25 @@ fn without_lvscare_workers_have_a_balancer_of_their_own() {
 }
 
 #[test]
+fn generated_documents_change_nothing() {
+    for version in ["v1.25.16", "v1.34.1"] {
+        let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
+        let plain = scene(version, three(), Vec::new());
+        let documents = kubeadm.default_documents(&plain).unwrap();
+        let documents: Vec<Value> = parts(&documents).into_values().collect();
+        assert_eq!(documents.len(), 5);
+        let generated = scene(version, three(), documents);
+        for at in [0, 1, 2] {
+            let texts = |scene: &Scene| {
+                let config = build(scene, at, None).unwrap();
+                (config.init_text().unwrap(), config.join_defaults().unwrap())
+            };
+            assert_eq!(texts(&generated), texts(&plain), "host {at} of {version}");
+        }
+    }
+}
+
+#[test]
 fn plans_show_documents_without_secrets() {
     let secret = json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4",
