@@ -113,7 +113,12 @@ impl Keeper for ClusterKeeper {
                 if !self.state.clusterfile().exists() {
                     return Ok(());
                 }
-                let mut stored = self.unfinished(Phase::Failed);
+                // A cluster that was there before goes on as it was.
+                let phase = match self.current.as_ref().is_some_and(Clusterfile::exists) {
+                    true => Phase::Success,
+                    false => Phase::Failed,
+                };
+                let mut stored = self.unfinished(phase);
                 stored.cluster.status.conditions = vec![condition(
                     "ApplyClusterError",
                     "Apply Cluster",

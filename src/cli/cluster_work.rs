@@ -399,7 +399,8 @@ impl<'a> Work<'a> {
         })
     }
 
-    fn validity(&self) -> Result<Validity> {
+    /// `--certificate-validity`.
+    pub(crate) fn validity(&self) -> Result<Validity> {
         match self.args.certificate_validity.as_deref() {
             None => Ok(Validity::default()),
             Some("sealos") => Ok(Validity::sealos()),

@@ -17,6 +17,7 @@ pub(crate) mod means;
 pub(crate) mod members;
 pub(crate) mod record;
 pub(crate) mod redact;
+pub(crate) mod renew;
 pub(crate) mod reset;
 pub(crate) mod simulation;
 pub(crate) mod status;

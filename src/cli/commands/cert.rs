@@ -5,12 +5,16 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::cli::cluster_work::{Work, WorkArgs, report};
 use crate::cli::context::Context;
-use crate::cli::duration;
+use crate::cli::ssh_options::SshArgs;
+use crate::cluster::image::ClusterImage;
 use crate::error::{Error, IoContext, Result};
 use crate::runtime::certificates::inspect::{self, Certificate};
 use crate::runtime::certificates::kubeconfig;
-use crate::runtime::certificates::validity::{self, Validity};
+use crate::pipeline::renew;
+use crate::runtime::certificates::validity;
+use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::renew::Wanted;
 use crate::ui::table::Table;
 
@@ -43,32 +47,45 @@ pub(crate) struct CertArgs {
     #[arg(long)]
     groups: bool,
 
-    /// How long new certificates are good for: 8760h, 365d, or `sealos` for 100 years
-    #[arg(long, value_name = "DURATION")]
-    certificate_validity: Option<String>,
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    work: WorkArgs,
 }
 
-/// `--certificate-validity`: a duration, or sealos' hundred years.
-pub(crate) fn validity_of(text: Option<&str>) -> Result<Validity> {
-    match text {
-        None => Ok(Validity::default()),
-        Some("sealos") => Ok(Validity::sealos()),
-        Some(text) => Validity::of_leaves(duration::parse(text)?),
-    }
-}
 
 /// Shows or renews.
 pub(crate) fn run(args: &CertArgs, context: &Context) -> Result<()> {
-    validity_of(args.certificate_validity.as_deref())?;
     for wanted in &args.renew {
         Wanted::parse(wanted)?;
     }
     if !args.renew.is_empty() || !args.alt_names.is_empty() {
-        return Err(Error::failed(
-            "certificates on hosts cannot be renewed yet by this build",
-        ));
+        return change(args, context);
     }
     show(args, context)
+}
+
+/// Signs certificates anew on the control planes, one after the other.
+fn change(args: &CertArgs, context: &Context) -> Result<()> {
+    let work = Work::begin("cert", &args.cluster, &args.work, context)?;
+    let prepared = work.recorded(work.existing()?.clone())?;
+    let distribution = prepared.scene.rootfs().map(ClusterImage::distribution);
+    if !matches!(distribution, Some("" | "kubernetes" | "kubeadm")) {
+        return Err(Error::usage(format!(
+            "cluster {} was not made with kubeadm: its certificates are its own business",
+            args.cluster
+        )));
+    }
+    let files = work.files()?;
+    let kubeadm = Kubeadm::new(&files, work.validity()?);
+    let summary = work.carry_out(&prepared, &args.ssh, false, |means, scene| {
+        renew::plan(means, scene, &kubeadm, &args.alt_names, &args.renew)
+    })?;
+    match summary {
+        Some(summary) => report(&summary, &args.cluster, context),
+        None => Ok(()),
+    }
 }
 
 fn show(args: &CertArgs, context: &Context) -> Result<()> {

@@ -353,7 +353,8 @@ impl<'a> Run<'a> {
         if told.len() == 1 {
             error = error.caused_by(crate::pipeline::redact::error(cause, self.redactor));
         } else {
-            for hint in cause.hints() {
+            let hints: BTreeSet<&str> = told.iter().flat_map(|one| one.error.hints()).collect();
+            for hint in hints {
                 error = error.hint(hint);
             }
         }
