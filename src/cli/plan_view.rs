@@ -1,6 +1,7 @@
 //! A plan on the screen: what would be done where, or in a few words.
 
 use crate::cli::context::Context;
+use crate::cluster::host::Host;
 use crate::error::Result;
 use crate::pipeline::change::Planned;
 use crate::pipeline::executor;
@@ -55,7 +56,7 @@ pub(crate) fn summary(planned: &Planned, context: &Context) -> Result<()> {
     for note in &planned.plan.notes {
         context.ui.note(note);
     }
-    let leaving: Vec<String> = planned.scene.leaving.iter().map(|host| host.id()).collect();
+    let leaving: Vec<String> = planned.scene.leaving.iter().map(Host::id).collect();
     let what = match (planned.plan.verb.as_str(), leaving.is_empty()) {
         ("reset", _) => format!(
             "cluster {} is taken down: everything of it is removed from {} hosts",

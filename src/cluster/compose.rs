@@ -63,6 +63,7 @@ impl Scene {
 
     /// Knows every secret of this cluster: logins, the registry's password, variables whose names
     /// say so.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn redactor(&self) -> Redactor {
         let mut redactor = Redactor::default();
         for host in self.hosts.iter().chain(&self.leaving) {

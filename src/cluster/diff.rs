@@ -45,6 +45,7 @@ pub(crate) enum Aspect {
 
 impl Change {
     /// Nothing is to be done.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -32,6 +32,7 @@ impl States {
         Self { root }
     }
 
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -46,6 +47,7 @@ impl States {
     }
 
     /// Those that have a Clusterfile, by name.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn list(&self) -> Result<Vec<State>> {
         let entries = match std::fs::read_dir(&self.root) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -61,6 +61,7 @@ fn last_lines(bytes: &[u8]) -> String {
 /// Runs `line` and waits for its end. `input` goes to its stdin, which is closed then (at once
 /// without one). At most `limit` bytes of each output are kept; the rest is read and dropped.
 /// After `timeout` the command is ended and the call is an error.
+#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
 pub(crate) fn run(
     transport: &dyn Transport,
     line: &str,

@@ -70,6 +70,7 @@ impl Connections {
     }
 
     /// Connects to many hosts at once; the results are in the order of the calls.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn connect_all(&self, calls: &[Call]) -> Vec<Result<Arc<dyn Transport>>> {
         let Ok(runtime) = reactor::reactor() else {
             return calls

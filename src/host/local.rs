@@ -133,13 +133,13 @@ mod tests {
 
     use super::*;
     use crate::error::Kind;
-    use crate::host::transport::run;
+    use crate::host::command::run;
 
     fn local() -> Local {
         Local::new(None, None)
     }
 
-    fn go(line: &str, input: Option<&[u8]>) -> crate::host::transport::Output {
+    fn go(line: &str, input: Option<&[u8]>) -> crate::host::command::Output {
         let patience = Duration::from_secs(20);
         run(&local(), line, Privilege::User, input, 1 << 20, patience).unwrap()
     }

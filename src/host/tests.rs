@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Kind, Result};
 use crate::host::address::Address;
+use crate::host::command::{Output, run};
 use crate::host::connect::{Call, Connections};
 use crate::host::login::{HostKeys, Login, Settings};
 use crate::host::reactor::block_on;
 use crate::host::test_sshd::{Sshd, keygen, tool};
-use crate::host::transport::{Ended, Output, Privilege, Transport, run};
+use crate::host::transport::{Ended, Privilege, Transport};
 use crate::host::upload::upload;
 use crate::secret::Secret;
 
@@ -436,7 +437,7 @@ fn a_connection_cut_in_the_middle_is_an_error_and_is_made_anew() {
     let parent = go(&*host, "echo $PPID", None).stdout;
     let parent = String::from_utf8(parent).unwrap();
     tool("kill", &["-KILL", parent.trim()]);
-    let error = block_on(async { channel.ended.await }).unwrap_err();
+    let error = block_on(channel.ended).unwrap_err();
     assert_eq!(error.kind(), Kind::Network);
     assert!(error.to_string().contains("127.0.0.1"), "{error}");
     let cut = block_on(async {

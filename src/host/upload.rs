@@ -17,6 +17,7 @@ const PIECE: usize = 256 << 10;
 
 /// Writes `size` bytes of `reader` to `path` on the host, with `mode`: into a file beside it, which
 /// takes its place when all bytes have arrived and are on disk. Missing directories are made.
+#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
 pub(crate) fn upload(
     transport: &dyn Transport,
     path: &str,

@@ -71,6 +71,7 @@ impl Simulation {
     }
 
     /// How often each command was executed: host, key, times.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn executed(&self) -> BTreeMap<(String, String), usize> {
         let mut times = BTreeMap::new();
         for entry in lock(&self.ran).iter() {

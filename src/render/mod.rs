@@ -114,6 +114,7 @@ pub(crate) fn tree(
 
 /// What the template `text` of `image` (of [`Inputs::images`]) gives; `name` is its path and says in
 /// which language it is. Touches no file: for previews.
+#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
 pub(crate) fn one(name: &str, text: &str, inputs: &Inputs, image: Option<usize>) -> Result<String> {
     templates::one(name, text, &data::Data::of(inputs, image))
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::agent::Agent;
 use crate::cluster::host::Host;
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Context, Error, Result};
 use crate::runtime::action::{Line, Site};
 
 /// Where kubeadm leaves the administrator's kubeconfig.
@@ -245,12 +245,6 @@ pub(crate) fn quoted(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-/// An error that says which command a host must have.
-pub(crate) fn missing(host: &str, program: &str) -> Error {
-    Error::new(Kind::Failed, format!("{host}: there is no {program}"))
-        .hint("the rootfs image's init script installs it from bin/")
 }
 
 #[cfg(test)]

@@ -50,12 +50,14 @@ pub(crate) type Trees = Vec<(String, CheckedOut)>;
 
 /// What was done on a host.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(not(test), allow(dead_code, reason = "for tests"))]
 pub(crate) struct Report {
     /// Bytes it got from the controller.
     pub(crate) from_controller: u64,
     /// Bytes it got from other hosts.
     pub(crate) from_hosts: u64,
     /// Its trees that were touched.
+    #[allow(dead_code, reason = "for Debug")]
     pub(crate) trees: Trees,
 }
 

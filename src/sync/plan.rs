@@ -49,6 +49,7 @@ pub(crate) struct HostPlan {
     /// Where there is something to do.
     pub(super) changes: Vec<TreeChange>,
     /// The ids that its trees will have, whether they change or not.
+    #[allow(dead_code, reason = "for Debug and serde")]
     pub(crate) trees: BTreeMap<String, String>,
 }
 
@@ -88,18 +89,6 @@ impl HostPlan {
         self.lacks.iter().map(|&blob| &plan.blobs[blob as usize])
     }
 
-    /// Changes when the host is to have something else.
-    pub(crate) fn fingerprint(&self) -> String {
-        let mut text = String::new();
-        for (tree, id) in &self.trees {
-            text.push_str(&format!("{tree} {id}\n"));
-        }
-        for digest in self.changes.iter().flat_map(|change| &change.apply) {
-            text.push_str(&format!("{digest}\n"));
-        }
-        Digest::of(text.as_bytes()).to_string()
-    }
-
     /// The request that makes one of its trees.
     pub(super) fn request(&self, plan: &SyncPlan, change: &TreeChange) -> Checkout {
         let inputs = change.tree.inputs(&plan.brief, &self.host, &self.facts);
@@ -115,6 +104,7 @@ impl HostPlan {
 
 impl SyncPlan {
     /// Nothing to do on any host, and none that failed.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn is_done(&self) -> bool {
         self.failed.is_empty() && self.hosts.iter().all(HostPlan::is_done)
     }

@@ -27,6 +27,7 @@ pub(crate) enum Origin<'a> {
 
 /// Tells nobody.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
 pub(crate) struct Unwatched;
 
 impl Watch for Unwatched {

@@ -247,6 +247,7 @@ fn whatever_dies_or_is_cut_the_same_command_goes_on() {
 }
 
 #[track_caller]
+#[allow(clippy::needless_pass_by_value, reason = "the last use of it")]
 fn finished(output: std::process::Output) {
     assert!(
         output.status.success(),

@@ -78,6 +78,10 @@ pub(crate) fn bytes(events: &[Value]) -> u64 {
 
 /// Puts etcd's binaries into the example and builds it; `false`, with a word on why, when they
 /// cannot be had here.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "whether this is CI is told by the environment"
+)]
 pub(crate) fn build_etcd(bed: &Bed) -> bool {
     let example = repository().join("Kubefile.examples/etcd");
     let fetched = Ran::new(tool::<&str>(example.join("fetch").to_str().unwrap(), []));

@@ -3,6 +3,7 @@
 //! the fault is gone.
 
 #![allow(
+    clippy::print_stdout,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

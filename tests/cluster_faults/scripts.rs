@@ -137,13 +137,7 @@ fn secrets_that_a_script_prints_are_nowhere() {
             1,
             &format!("grep -rlF '{quoted}' /var/lib/sealos/data/default/runs"),
         );
-        for file in host.stdout().lines() {
-            let mode = bed.says(
-                1,
-                &format!("stat -c %a:%U '{file}'; stat -c %a \"$(dirname '{file}')\""),
-            );
-            panic!("{hidden} is in {file} on the host ({mode})");
-        }
+        assert_eq!(host.stdout(), "", "{hidden} is in files on the host");
     }
 }
 

@@ -22,6 +22,10 @@ struct Bed {
     known: Value,
 }
 
+#[allow(
+    clippy::print_stdout,
+    reason = "what went wrong in a clean-up is for who reads the test"
+)]
 impl Drop for Bed {
     fn drop(&mut self) {
         let ran = self.testbed(&["down"]);

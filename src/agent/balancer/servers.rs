@@ -79,12 +79,13 @@ impl Servers {
 
     pub(super) fn mark(&self, address: &str, up: bool) {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(server) = list.iter_mut().find(|server| server.address == address) {
-            if server.up != up {
-                let state = if up { "up" } else { "down" };
-                tracing::info!("{address} is {state}");
-                server.up = up;
-            }
+        if let Some(server) = list
+            .iter_mut()
+            .find(|server| server.address == address && server.up != up)
+        {
+            let state = if up { "up" } else { "down" };
+            tracing::info!("{address} is {state}");
+            server.up = up;
         }
     }
 }

@@ -10,9 +10,9 @@ use crate::cli::context::Context;
 use crate::cli::ssh_options::SshArgs;
 use crate::cluster::image::ClusterImage;
 use crate::error::{Error, IoContext, Result};
+use crate::pipeline::renew;
 use crate::runtime::certificates::inspect::{self, Certificate};
 use crate::runtime::certificates::kubeconfig;
-use crate::pipeline::renew;
 use crate::runtime::certificates::validity;
 use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::renew::Wanted;
@@ -53,7 +53,6 @@ pub(crate) struct CertArgs {
     #[command(flatten)]
     work: WorkArgs,
 }
-
 
 /// Shows or renews.
 pub(crate) fn run(args: &CertArgs, context: &Context) -> Result<()> {

@@ -138,7 +138,10 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
     notes.iter().for_each(|note| context.ui.note(note));
     // As recorded when they were installed; the store may not have them any more.
     let mounts = &clusterfile.cluster.status.mounts;
-    let images: Vec<ClusterImage> = mounts.iter().map(|mount| mount.image()).collect();
+    let images: Vec<ClusterImage> = mounts
+        .iter()
+        .map(crate::cluster::clusterfile::Mount::image)
+        .collect();
     let data_root = data_root(&context.environment)?;
     let directory = state.directory().to_owned();
     let (scene, hosts) = with_surroundings(context, |surroundings| -> Result<_> {

@@ -290,9 +290,8 @@ fn texts(
         let is_read = RENDERED.iter().any(|top| name.starts_with(top))
             || name == render::BUILT_IN
             || inputs.configs.iter().any(|config| config.path == name);
-        let size = match listed.entry().kind {
-            EntryKind::File { size, .. } => size,
-            _ => continue,
+        let EntryKind::File { size, .. } = listed.entry().kind else {
+            continue;
         };
         if !is_read || size > MAX_TEMPLATE || !is_inside(name) {
             continue;

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &ScpArgs, context: &Context) -> Result<()> {
     let results = for_each(&hosts, args.hosts.parallel(), |_, host| {
         let transport = connections.connect(&host.address, &host.login, host.local)?;
         let title = format!("copying to {}", host.id());
-        let total = data.is_file().then(|| data.len());
+        let total = data.is_file().then_some(data.len());
         let task = reporter.start(&title, Unit::Bytes, total);
         let sent = |bytes| task.advance(bytes);
         let tree = match data.is_dir() {

@@ -162,6 +162,7 @@ impl Ssh {
     }
 
     /// The secrets that the file itself holds.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn inline_secrets(&self) -> impl Iterator<Item = &Secret> {
         [
             &self.password,

@@ -7,7 +7,6 @@ use serde_json::{Map, Value};
 use crate::cluster::clusterfile::login::Ssh;
 use crate::cluster::compose::is_confidential;
 use crate::render::ConfigEdit;
-use crate::secret::Secret;
 
 /// All documents of one file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -166,17 +165,5 @@ impl Clusterfile {
             mount.environment.retain(|name, _| !is_confidential(name));
         }
         copy
-    }
-
-    /// Secrets that stand in the file itself.
-    pub(crate) fn inline_secrets(&self) -> impl Iterator<Item = &Secret> {
-        let own = self
-            .cluster
-            .hosts
-            .iter()
-            .filter_map(|group| group.ssh.as_ref());
-        std::iter::once(&self.cluster.ssh)
-            .chain(own)
-            .flat_map(Ssh::inline_secrets)
     }
 }

@@ -48,11 +48,6 @@ impl Values {
         }
         Ok(())
     }
-
-    /// Nothing was given.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 /// Renders `text` in the Go dialect; a value that is missing is an error with its line.

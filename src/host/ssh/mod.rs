@@ -157,7 +157,7 @@ impl Ssh {
                 let why = match tokio::time::timeout(CHANNEL_PATIENCE, opened).await {
                     Ok(Ok(channel)) => return Ok(channel.into_stream()),
                     Ok(Err(russh::Error::ChannelOpenFailure(reason))) => {
-                        return Err(self.no_tunnel(to, reason));
+                        return Err(self.no_tunnel(to, &reason));
                     }
                     Ok(Err(error)) => error.to_string(),
                     Err(_) => "it does not answer".to_owned(),
@@ -170,7 +170,7 @@ impl Ssh {
         })
     }
 
-    fn no_tunnel(&self, to: &Address, reason: russh::ChannelOpenFailure) -> Error {
+    fn no_tunnel(&self, to: &Address, reason: &russh::ChannelOpenFailure) -> Error {
         Error::new(
             Kind::Network,
             format!("{} does not connect us to {to}", self.target.label),

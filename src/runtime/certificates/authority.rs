@@ -137,6 +137,7 @@ impl Authority {
         self.read.pin.clone()
     }
 
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn read(&self) -> &Certificate {
         &self.read
     }

@@ -109,16 +109,16 @@ pub(super) fn of(scene: &Scene, host: &Host, role: Role, files: &dyn ImageFiles)
 /// Defaults, then the image.
 fn base(scene: &Scene, files: &dyn ImageFiles) -> Result<Map<String, Value>> {
     let mut config = defaults();
-    if let Some(image) = scene.rootfs() {
-        if let Some(bytes) = files.read(image, "etc/k3s.yml")? {
-            let what = || format!("cannot use etc/k3s.yml of image {}", image.name);
-            let text = String::from_utf8(bytes)
-                .map_err(|_| Error::bad_content(format!("{}: it is not UTF-8", what())))?;
-            merge(
-                &mut config,
-                object(yaml::parse(&text).context(what)?).context(what)?,
-            );
-        }
+    if let Some(image) = scene.rootfs()
+        && let Some(bytes) = files.read(image, "etc/k3s.yml")?
+    {
+        let what = || format!("cannot use etc/k3s.yml of image {}", image.name);
+        let text = String::from_utf8(bytes)
+            .map_err(|_| Error::bad_content(format!("{}: it is not UTF-8", what())))?;
+        merge(
+            &mut config,
+            object(yaml::parse(&text).context(what)?).context(what)?,
+        );
     }
     Ok(config)
 }

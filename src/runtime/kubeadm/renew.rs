@@ -95,6 +95,7 @@ fn certificate_name(file: &str) -> &str {
 }
 
 /// All certificates that a control plane has, in a fixed order.
+#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
 pub(crate) fn expiries(agent: &dyn Agent) -> Result<Vec<Expiry>> {
     let mut found = Vec::new();
     for file in CERTIFICATES.into_iter().chain(KUBECONFIGS) {

@@ -17,7 +17,8 @@ use crate::agent::{Agent, BlobOpener};
 use crate::cluster::host::{MASTER, NODE};
 use crate::error::Kind;
 use crate::image::{Descriptor, Digest};
-use crate::runtime::{Crew, Site};
+use crate::runtime::Crew;
+use crate::runtime::action::Site;
 
 struct Namespace {
     ip: String,

@@ -10,4 +10,4 @@ mod unit;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use steps::{clean_steps, hosts_entries, registry_steps, serves};
+pub(crate) use steps::{clean_steps, registry_steps};

@@ -26,6 +26,7 @@ pub(crate) fn serves(scene: &Scene, host: &Host) -> bool {
 }
 
 /// Names for the hosts file of `host`: a registry host goes to itself, others to the first.
+#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
 pub(crate) fn hosts_entries(scene: &Scene, host: &Host) -> Vec<(String, String)> {
     let Some(access) = &scene.registry else {
         return Vec::new();

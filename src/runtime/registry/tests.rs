@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use super::{clean_steps, hosts_entries, lines, registry_steps, unit};
+use super::steps::hosts_entries;
+use super::{clean_steps, lines, registry_steps, unit};
 use crate::cluster::host::Host;
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::paths::Paths;
