@@ -8,9 +8,20 @@ fn templates_are_shown_for_a_host() {
     let ran = env
         .imgctl(["render", "--host", "10.0.0.7", "root:v1", "app:v1"])
         .ok();
+    // Below the cluster's directory, where the host will have them.
+    let stdout = ran.stdout();
+    let (application, rootfs) = stdout.split_once("==> rootfs/").unwrap();
+    assert!(
+        application.starts_with("==> applications/default-"),
+        "{application}"
+    );
+    assert!(
+        application.ends_with("/workdir/manifests/a.yaml <==\ndata: of-app\nroles: [master]\n"),
+        "{application}"
+    );
     assert_eq!(
-        ran.stdout(),
-        "==> applications/app_v1/manifests/a.yaml <==\ndata: of-app\nroles: [master]\n==> rootfs/etc/x.conf <==\nme=10.0.0.7 of default\ndata=/var/lib/x vip=10.103.97.2"
+        rootfs.trim_end(),
+        "etc/x.conf <==\nme=10.0.0.7 of default\ndata=/var/lib/x vip=10.103.97.2"
     );
     let ran = env
         .imgctl([

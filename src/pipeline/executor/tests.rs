@@ -92,13 +92,7 @@ impl Stage {
         executed
             .into_keys()
             .map(|(host, key)| {
-                let name = key
-                    .split_once('Z')
-                    .unwrap()
-                    .1
-                    .splitn(2, '.')
-                    .nth(1)
-                    .unwrap();
+                let name = key.split_once('Z').unwrap().1.split_once('.').unwrap().1;
                 format!("{host} {name}")
             })
             .collect()
