@@ -141,7 +141,7 @@ fn many_askers_start_one_command() {
 #[test]
 fn a_killed_supervisor_and_a_reboot_are_told_and_nothing_runs_on() {
     let env = TestEnv::new();
-    let line = format!("echo $$ > {}; sleep 1000", env.path("pid").display());
+    let line = format!("echo $$ > {}; exec sleep 1000", env.path("pid").display());
     for (key, reason) in [
         ("killed", "supervisor was killed"),
         ("rebooted", "was rebooted"),
@@ -185,7 +185,6 @@ fn a_killed_supervisor_and_a_reboot_are_told_and_nothing_runs_on() {
         );
         assert_eq!(act(&env, "run", &repaired).output(), ["fine"]);
     }
-    let _ = Command::new("pkill").args(["-f", "^sleep 1000$"]).output();
 }
 
 #[test]
