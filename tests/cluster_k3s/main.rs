@@ -69,7 +69,7 @@ fn build(bed: &Bed) {
 fn surface(bed: &Bed, host: usize) -> String {
     bed.says(
         host,
-        "cat /etc/hosts; ls -A /etc/rancher /var/lib/rancher /var/lib/sealos /root/.kube /var/lib/registry \
+        "cat /etc/hosts; ls -A /etc/rancher /var/lib/rancher /root/.kube /var/lib/registry \
          /usr/local/bin /etc/systemd/system /etc/systemd/system/multi-user.target.wants \
          /etc/sysctl.d 2>/dev/null; ss -Hltn | awk '{print $4}' | sort; true",
     )

@@ -23,4 +23,5 @@ for name in kubectl crictl ctr; do
   fi
 done
 rm -rf "$data" /run/k3s /etc/rancher /var/lib/kubelet /var/lib/cni /usr/local/bin/k3s /etc/sysctl.d/90-k3s.conf
+rmdir "$(dirname "$data")" 2>/dev/null || true
 say "k3s is gone from this host"

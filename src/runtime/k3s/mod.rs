@@ -247,7 +247,7 @@ impl Runtime for K3s<'_> {
             Line {
                 line: "if systemctl cat k3s >/dev/null 2>&1; then systemctl disable --quiet --now k3s; fi; \
                        rm -f /etc/rancher/k3s/config.yaml /etc/rancher/k3s/token /etc/rancher/k3s/agent-token; \
-                       if [ \"$(readlink \"$HOME/.kube/config\")\" = /etc/rancher/k3s/k3s.yaml ]; then rm -f \"$HOME/.kube/config\"; fi"
+                       if [ \"$(readlink \"$HOME/.kube/config\")\" = /etc/rancher/k3s/k3s.yaml ]; then rm -f \"$HOME/.kube/config\"; rmdir \"$HOME/.kube\" 2>/dev/null || true; fi"
                     .to_owned(),
                 again: true,
                 ..Line::default()
