@@ -96,7 +96,7 @@ fn a_killed_up_is_taken_down_or_finished() {
         }
         Ran::new(testbed(&name, &["down"])).ok();
         // The kernel gives up cgroups of processes that are just gone after a moment.
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         while !left(&name).is_empty() && began.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(100));
             Ran::new(testbed(&name, &["down"])).ok();
