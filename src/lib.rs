@@ -7,8 +7,8 @@
 //! | floor | modules |
 //! |---|---|
 //! | 6 | `cli/` (a file per verb), `ui/` (progress, tables, JSON): all that prints, exits or reads the environment |
-//! | 5 | `pipeline/`: what is done to clusters, planned, journalled, executed |
-//! | 4 | `cluster/` (what a cluster is to be), `runtime/` (kubeadm, k3s, scripts), `sync/` (files to hosts) |
+//! | 5 | `pipeline/`: what is done to clusters, planned, journalled, executed; `upgrade/`, `inplace/` |
+//! | 4 | `cluster/` (what a cluster is to be), `runtime/` (kubeadm, k3s, scripts), `kube/` (the API), `sync/` (files to hosts) |
 //! | 3 | `host/` (SSH, this machine), `agent/` (what runs on hosts for us) |
 //! | 2 | `build/`, `embed/`, `edit/`, `trust/`, `transfer/`, `mount/`, `render/` |
 //! | 1 | `store/`, `layer/`, `registry/` |
@@ -24,6 +24,8 @@ mod error;
 mod fs;
 mod host;
 mod image;
+mod inplace;
+mod kube;
 mod kubefile;
 mod layer;
 mod mount;
@@ -39,6 +41,7 @@ mod template;
 mod transfer;
 mod trust;
 mod ui;
+mod upgrade;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

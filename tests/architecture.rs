@@ -23,13 +23,13 @@ const FLOORS: [(usize, &[&str]); 7] = [
     ),
     (3, &["host", "agent"]),
     (4, &["cluster", "runtime", "kube", "sync"]),
-    (5, &["pipeline"]),
+    (5, &["pipeline", "upgrade", "inplace"]),
     (6, &["cli", "ui", "main", "lib"]),
 ];
 
 /// The arrows that are allowed between modules of one floor. `error` and `progress` are words that
 /// every module may use.
-const SAME_FLOOR: [(&str, &str); 20] = [
+const SAME_FLOOR: [(&str, &str); 22] = [
     ("template", "image"),
     ("store", "layer"),
     ("build", "mount"),
@@ -44,6 +44,8 @@ const SAME_FLOOR: [(&str, &str); 20] = [
     ("runtime", "cluster"),
     ("sync", "cluster"),
     ("runtime", "kube"),
+    ("upgrade", "pipeline"),
+    ("inplace", "pipeline"),
     ("*", "secret"),
     ("cli", "ui"),
     ("lib", "cli"),

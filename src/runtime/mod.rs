@@ -12,11 +12,12 @@ pub(crate) mod kubectl;
 pub(crate) mod load_balancer;
 pub(crate) mod registry;
 pub(crate) mod script;
+pub(crate) mod upgrade;
 
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
 use crate::cluster::scene::Scene;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 pub(crate) use action::{Action, Crew};
 
@@ -72,6 +73,14 @@ pub(crate) trait Runtime: Send + Sync {
 
     fn workers_in_parallel(&self) -> bool {
         true
+    }
+
+    /// How hosts get another version; an error where that cannot be.
+    fn upgrader(&self) -> Result<&dyn upgrade::Upgrader> {
+        Err(Error::usage(format!(
+            "clusters of the runtime {} cannot be upgraded",
+            self.name()
+        )))
     }
 }
 
