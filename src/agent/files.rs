@@ -1,14 +1,16 @@
 //! Single files of this machine: written whole or not at all, read up to a limit.
 
 use std::fs::{DirBuilder, File};
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::agent::protocol::FileToWrite;
+use crate::agent::protocol::{FileToWrite, ReadPart, WritePart};
 use crate::error::{Error, IoContext, Result};
 use crate::fs::atomic::{self, Durability};
 
+/// The longest part, in bytes.
+const LONGEST_PART: u64 = 16 << 20;
 /// Makes directories so, whatever they are for.
 const DIRECTORY_MODE: u32 = 0o755;
 
@@ -94,6 +96,74 @@ pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
+/// Reads a part of a file.
+pub(super) fn read_part(part: &ReadPart) -> Result<Vec<u8>> {
+    let path = absolute(&part.path)?;
+    let file = File::open(&path).path("open", &path)?;
+    if !file.metadata().path("look at", &path)?.is_file() {
+        return Err(Error::failed(format!(
+            "cannot read {}: it is not a regular file",
+            path.display()
+        )));
+    }
+    let mut bytes = Vec::new();
+    let mut file = file;
+    file.seek(SeekFrom::Start(part.offset))
+        .path("read", &path)?;
+    file.take(part.length.min(LONGEST_PART))
+        .read_to_end(&mut bytes)
+        .path("read", &path)?;
+    Ok(bytes)
+}
+
+/// Writes a part of a file beside its place. The first part begins it anew; the last one puts it
+/// there.
+pub(super) fn write_part(part: &WritePart) -> Result<()> {
+    let path = absolute(&part.path)?;
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    let partial = PathBuf::from(name);
+    if part.offset == 0
+        && let Some(parent) = path.parent()
+    {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(DIRECTORY_MODE)
+            .create(parent)
+            .path("create the directory", parent)?;
+    }
+    let mut file = File::options()
+        .write(true)
+        .create(part.offset == 0)
+        .truncate(false)
+        .mode(part.mode & 0o777)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .open(&partial)
+        .path("open", &partial)?;
+    if part.offset > file.metadata().path("look at", &partial)?.len() {
+        return Err(Error::failed(format!(
+            "a part of {} is missing",
+            path.display()
+        )));
+    }
+    file.set_len(part.offset).path("cut", &partial)?;
+    file.seek(SeekFrom::End(0)).path("write", &partial)?;
+    file.write_all(&part.content).path("write", &partial)?;
+    if !part.is_last {
+        return Ok(());
+    }
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(
+        part.mode & 0o777,
+    ))
+    .path("set the mode of", &partial)?;
+    file.sync_all().path("sync", &partial)?;
+    std::fs::rename(&partial, &path).path("rename", &partial)?;
+    match path.parent() {
+        Some(parent) => atomic::sync_directory(parent),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +205,39 @@ mod tests {
         assert!(write(&file(&link, 0o644, b"x")).unwrap());
         assert!(std::fs::symlink_metadata(&link).unwrap().is_file());
         assert_eq!(std::fs::read(&target).unwrap(), b"x");
+    }
+
+    #[test]
+    fn a_long_file_goes_in_parts_and_is_there_with_the_last() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/long");
+        let text = path.to_str().unwrap().to_owned();
+        let part = |offset: u64, content: &[u8], is_last: bool| WritePart {
+            path: text.clone(),
+            mode: 0o600,
+            offset,
+            content: content.to_vec(),
+            is_last,
+        };
+        assert!(write_part(&part(3, b"x", false)).is_err());
+        write_part(&part(0, b"abc", false)).unwrap();
+        write_part(&part(3, b"def", false)).unwrap();
+        // One that is sent twice counts once.
+        write_part(&part(3, b"def", false)).unwrap();
+        assert!(!path.exists());
+        write_part(&part(6, b"g", true)).unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        let read = |offset, length| {
+            read_part(&ReadPart {
+                path: text.clone(),
+                offset,
+                length,
+            })
+            .unwrap()
+        };
+        assert_eq!(read(0, 4), b"abcd");
+        assert_eq!(read(4, 4), b"efg");
+        assert_eq!(read(9, 4), b"");
     }
 
     #[test]

@@ -20,11 +20,11 @@ pub(crate) mod server;
 pub(crate) mod tree;
 mod wire;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::image::{Descriptor, Digest};
 use protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
-    Outcome, OutputLine, Run,
+    Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
 };
 
 /// Opens a blob at an offset, to send it from there.
@@ -69,6 +69,11 @@ pub(crate) trait Agent: Send + Sync {
     /// Turns layers in the host's store into a rendered tree and makes it the current one.
     fn checkout(&self, request: &Checkout, done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut>;
 
+    /// Makes a tree that [`Agent::checkout`] has staged the current one; returns what is to be said.
+    fn switch_tree(&self, request: &SwitchTree) -> Result<Vec<String>> {
+        Err(cannot(self.host(), &request.tree))
+    }
+
     /// Runs a command detached from this connection and follows its output to the end. A key that
     /// has run before is not run again: its recorded outcome is returned; one still running is
     /// followed.
@@ -83,10 +88,25 @@ pub(crate) trait Agent: Send + Sync {
     /// Reads a file of at most `limit` bytes; `None` when there is none.
     fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>>;
 
+    /// Reads a part of a file that must be there.
+    fn read_part(&self, part: &ReadPart) -> Result<Vec<u8>> {
+        Err(cannot(self.host(), &part.path))
+    }
+
+    /// Writes a part of a file, in order; the last puts it in its place.
+    fn write_part(&self, part: &WritePart) -> Result<()> {
+        Err(cannot(self.host(), &part.path))
+    }
+
     /// Removes files and trees, never across a mount point; returns what is left and why.
     fn remove(&self, paths: &[String]) -> Result<Vec<String>>;
 
     /// Puts our marked block into the hosts file, or takes it out when it is empty; the rest stays
     /// byte for byte. `true` when the file changed.
     fn set_hosts(&self, block: &HostsBlock) -> Result<bool>;
+}
+
+/// For agents that are none, in tests and simulations.
+fn cannot(host: &str, what: &str) -> Error {
+    Error::failed(format!("{host}: cannot do that with {what}"))
 }

@@ -67,6 +67,9 @@ pub(crate) struct Inventory {
     pub(crate) registry_layers: Vec<Digest>,
     /// For each tree that is there, the `id` of the [`Checkout`] that made it.
     pub(crate) trees: BTreeMap<String, String>,
+    /// For each tree, all that were made and are there, the current one among them.
+    #[serde(default)]
+    pub(crate) made: BTreeMap<String, Vec<String>>,
 }
 
 /// Where another host serves its blobs.
@@ -105,6 +108,38 @@ pub(crate) struct Checkout {
     pub(crate) inputs: Inputs,
     /// How many former trees to keep beside the current one.
     pub(crate) keep: u32,
+    /// Only make the tree: what is current stays, until [`SwitchTree`].
+    #[serde(default)]
+    pub(crate) stage: bool,
+}
+
+/// Make a tree that lies there the current one; it may be it already.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SwitchTree {
+    /// As in [`Checkout`].
+    pub(crate) root: String,
+    pub(crate) tree: String,
+    pub(crate) id: String,
+}
+
+/// A part of a file, for those that are too long for one answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ReadPart {
+    pub(crate) path: String,
+    pub(crate) offset: u64,
+    /// At most so many bytes; fewer only at the file's end.
+    pub(crate) length: u64,
+}
+
+/// A part of a file that is being written: it is in its place when the last part is.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct WritePart {
+    pub(crate) path: String,
+    pub(crate) mode: u32,
+    pub(crate) offset: u64,
+    #[serde(with = "crate::agent::wire::base64_bytes")]
+    pub(crate) content: Vec<u8>,
+    pub(crate) is_last: bool,
 }
 
 /// What came of it.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::agent::protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
-    Outcome, OutputLine, Run,
+    Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
 };
 use crate::error::{Error, Kind};
 use crate::image::{Descriptor, Digest};
@@ -153,10 +153,13 @@ calls! {
     "withdraw": Withdraw => ();
     "fetch": Fetch => Vec<Digest>;
     "checkout": Checkout => CheckedOut;
+    "switch-tree": SwitchTree => Vec<String>;
     "run": Run => Outcome;
     "cancel": Cancel => ();
     "write-file": FileToWrite => bool;
     "read-file": ReadFile => Option<Content>;
+    "read-part": ReadPart => Content;
+    "write-part": WritePart => ();
     "remove": Remove => Vec<String>;
     "set-hosts": HostsBlock => HostsSet;
 }

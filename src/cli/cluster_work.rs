@@ -282,16 +282,12 @@ impl<'a> Work<'a> {
         let store = context.store()?;
         let files = self.files()?;
         let runtime = choice::of(scene, &files, self.validity()?)?;
-        let names: Vec<String> = scene
-            .images
-            .iter()
-            .map(|image| image.name.clone())
-            .collect();
-        let load = |architecture: &str| -> Result<Vec<ClusterImage>> {
+        let load = |scene: &Scene, architecture: &str| -> Result<Vec<ClusterImage>> {
             let platform = Platform::parse(&format!("linux/{architecture}"))?;
-            names
+            scene
+                .images
                 .iter()
-                .map(|name| ClusterImage::load(store, &scene.name, name, Some(&platform)))
+                .map(|image| ClusterImage::load(store, &scene.name, &image.name, Some(&platform)))
                 .collect()
         };
         let synced = SyncedFiles {

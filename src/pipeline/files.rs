@@ -17,8 +17,8 @@ use crate::sync::execute::{Blobs, Limits, execute};
 use crate::sync::plan::{SyncPlan, Target, plan};
 use crate::sync::watch::{Origin, Watch};
 
-/// The cluster's images for an architecture of OCI.
-type Load<'a> = dyn Fn(&str) -> Result<Vec<ClusterImage>> + Sync + 'a;
+/// The images of a scene for an architecture of OCI.
+type Load<'a> = dyn Fn(&Scene, &str) -> Result<Vec<ClusterImage>> + Sync + 'a;
 
 /// Syncs trees, as the images and Config documents make them.
 pub(crate) struct SyncedFiles<'a> {
@@ -35,12 +35,35 @@ impl Files for SyncedFiles<'_> {
         hosts: &[Host],
         crew: &Arc<dyn Crew + Send>,
     ) -> Result<FilesPlan> {
+        self.plan_as(scene, hosts, crew, false)
+    }
+
+    fn stage(
+        &self,
+        scene: &Arc<Scene>,
+        hosts: &[Host],
+        crew: &Arc<dyn Crew + Send>,
+    ) -> Result<FilesPlan> {
+        self.plan_as(scene, hosts, crew, true)
+    }
+}
+
+impl SyncedFiles<'_> {
+    fn plan_as(
+        &self,
+        scene: &Arc<Scene>,
+        hosts: &[Host],
+        crew: &Arc<dyn Crew + Send>,
+        stage: bool,
+    ) -> Result<FilesPlan> {
         let targets = targets(scene, hosts, crew.as_ref())?;
         let mut images = Images::new();
         for architecture in architectures(&targets) {
-            images.insert(architecture.clone(), (self.images)(&architecture)?);
+            images.insert(architecture.clone(), (self.images)(scene, &architecture)?);
         }
-        let brief = Arc::new(Brief::new(scene, images, self.configs.clone(), self.strict));
+        let mut brief = Brief::new(scene, images, self.configs.clone(), self.strict);
+        brief.stage = stage;
+        let brief = Arc::new(brief);
         let mut planned = plan(&brief, &targets, &AtomicBool::new(false))?;
         let failed = std::mem::take(&mut planned.failed);
         let lacking = planned
@@ -53,9 +76,15 @@ impl Files for SyncedFiles<'_> {
                 bytes: host.bytes(&planned),
             })
             .collect();
+        let trees = planned
+            .hosts
+            .iter()
+            .map(|host| (host.host.id(), host.trees.clone()))
+            .collect();
         Ok(FilesPlan {
             hosts: lacking,
             failed,
+            trees,
             work: Arc::new(Moves {
                 scene: Arc::clone(scene),
                 brief,

@@ -2,6 +2,7 @@
 //!
 //! `cli/` puts it together; the simulation brings its own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::agent::protocol::FileToWrite;
@@ -21,6 +22,14 @@ pub(crate) trait Files: Sync {
         hosts: &[Host],
         crew: &Arc<dyn Crew + Send>,
     ) -> Result<FilesPlan>;
+
+    /// The same with trees that are only made beside the current ones.
+    fn stage(
+        &self,
+        scene: &Arc<Scene>,
+        hosts: &[Host],
+        crew: &Arc<dyn Crew + Send>,
+    ) -> Result<FilesPlan>;
 }
 
 /// What is to be moved.
@@ -29,6 +38,8 @@ pub(crate) struct FilesPlan {
     pub(crate) hosts: Vec<HostFiles>,
     /// Hosts that could not be asked.
     pub(crate) failed: Vec<(Host, Error)>,
+    /// The ids of all trees that hosts are to have: by host id and name of the tree.
+    pub(crate) trees: BTreeMap<String, BTreeMap<String, String>>,
     /// Moves it.
     pub(crate) work: Arc<dyn Together>,
 }

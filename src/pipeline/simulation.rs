@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::agent::protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
-    Outcome, OutputLine, Run,
+    Outcome, OutputLine, Run, SwitchTree,
 };
 use crate::agent::{Agent, BlobOpener};
 use crate::cluster::host::{Host, MASTER, NODE};
@@ -221,6 +221,11 @@ impl Agent for SimulatedAgent {
         Ok(CheckedOut::default())
     }
 
+    fn switch_tree(&self, _request: &SwitchTree) -> Result<Vec<String>> {
+        self.maybe_lose()?;
+        Ok(Vec::new())
+    }
+
     fn run(&self, request: &Run, output: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {
         let (begun, is_new) = self.begin(&request.key)?;
         if is_new {
@@ -331,8 +336,24 @@ impl Files for SimulatedFiles {
                 })
                 .collect(),
             failed: Vec::new(),
+            trees: hosts
+                .iter()
+                .map(|host| {
+                    let trees = BTreeMap::from([("rootfs".to_owned(), "new".to_owned())]);
+                    (host.id(), trees)
+                })
+                .collect(),
             work: Arc::new(SimulatedMoves(Arc::clone(&self.0))),
         })
+    }
+
+    fn stage(
+        &self,
+        scene: &Arc<Scene>,
+        hosts: &[Host],
+        crew: &Arc<dyn Crew + Send>,
+    ) -> Result<FilesPlan> {
+        self.plan(scene, hosts, crew)
     }
 }
 

@@ -45,6 +45,8 @@ pub(crate) struct Brief {
     pub(crate) strict: bool,
     /// Former trees that stay on the host.
     pub(crate) keep: u32,
+    /// Trees are made beside the current ones, which stay: a later step switches.
+    pub(crate) stage: bool,
     pub(crate) surroundings: Arc<dyn Surroundings>,
 }
 
@@ -65,6 +67,7 @@ impl Brief {
             configs,
             strict,
             keep: KEEP,
+            stage: false,
             surroundings: Arc::<Scene>::clone(scene),
         }
     }

@@ -49,7 +49,6 @@ pub(crate) struct HostPlan {
     /// Where there is something to do.
     pub(super) changes: Vec<TreeChange>,
     /// The ids that its trees will have, whether they change or not.
-    #[allow(dead_code, reason = "for Debug and serde")]
     pub(crate) trees: BTreeMap<String, String>,
 }
 
@@ -57,8 +56,12 @@ pub(crate) struct HostPlan {
 pub(super) struct TreeChange {
     pub(super) tree: Arc<Tree>,
     pub(super) id: String,
-    /// The id of what is there now.
+    /// The id of what is current now.
     pub(super) former: Option<String>,
+    /// The tree lies there already, current or not.
+    pub(super) is_made: bool,
+    /// It stays beside the current one.
+    pub(super) stage: bool,
     /// Registry layers that are not applied yet.
     pub(super) apply: BTreeSet<Digest>,
 }
@@ -66,7 +69,12 @@ pub(super) struct TreeChange {
 impl TreeChange {
     /// Whether the tree itself is made anew.
     pub(super) fn makes(&self) -> bool {
-        self.former.as_ref() != Some(&self.id)
+        !self.is_made || self.switches()
+    }
+
+    /// Whether it takes the place of another.
+    fn switches(&self) -> bool {
+        !self.stage && self.former.as_ref() != Some(&self.id)
     }
 }
 
@@ -145,7 +153,7 @@ pub(crate) fn plan(
     let (mut hosts, mut failed) = (Vec::new(), Vec::new());
     for (target, answer) in targets.iter().zip(answers) {
         match answer {
-            Some(Ok(answer)) => hosts.push(host_plan(target, answer, &mut blobs)),
+            Some(Ok(answer)) => hosts.push(host_plan(brief, target, answer, &mut blobs)),
             Some(Err(error)) => failed.push((target.host.clone(), error)),
             None => failed.push((target.host.clone(), Error::failed("was not asked"))),
         }
@@ -253,7 +261,7 @@ impl Blobs {
     }
 }
 
-fn host_plan(target: &Target, answer: Answer, blobs: &mut Blobs) -> HostPlan {
+fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) -> HostPlan {
     let Answer {
         facts,
         trees,
@@ -273,13 +281,18 @@ fn host_plan(target: &Target, answer: Answer, blobs: &mut Blobs) -> HostPlan {
             tree: Arc::clone(tree),
             id: id.clone(),
             former: inventory.trees.get(&tree.name).cloned(),
+            is_made: inventory
+                .made
+                .get(&tree.name)
+                .is_some_and(|made| made.contains(id)),
+            stage: brief.stage,
             apply,
         };
         for layer in tree.layers.iter().chain(&tree.registry_layers) {
             let digest = &layer.descriptor.digest;
             let is_needed = match layer.registry {
                 true => change.apply.contains(digest),
-                false => change.makes(),
+                false => !change.is_made,
             };
             let number = blobs.number(&layer.descriptor);
             if has.contains(digest) {

@@ -50,8 +50,13 @@ impl SyncPlan {
                     .as_deref()
                     .map(|id| format!(" instead of {}", short(id)))
                     .unwrap_or_default();
+                let verb = match (change.is_made, change.stage) {
+                    (true, _) => "use",
+                    (false, true) => "stage",
+                    (false, false) => "make",
+                };
                 lines.push(format!(
-                    "make {} {}{instead}",
+                    "{verb} {} {}{instead}",
                     change.tree.name,
                     short(&change.id)
                 ));

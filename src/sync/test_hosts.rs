@@ -156,6 +156,11 @@ impl Agent for TestHost {
                 .iter()
                 .filter_map(|tree| Some((tree.clone(), trees.get(tree)?.clone())))
                 .collect(),
+            made: question
+                .trees
+                .iter()
+                .filter_map(|tree| Some((tree.clone(), vec![trees.get(tree)?.clone()])))
+                .collect(),
         })
     }
 

@@ -192,6 +192,7 @@ impl Tree {
             registry,
             inputs,
             keep: brief.keep,
+            stage: brief.stage,
         }
     }
 }

@@ -271,6 +271,43 @@ fn former_trees_are_kept_as_many_as_asked_and_foreign_ones_moved_aside() {
     assert!(act(&env, "checkout", &again).success);
 }
 
+#[test]
+fn a_staged_tree_lies_beside_the_current_one_until_the_switch() {
+    let env = TestEnv::new();
+    images(&env);
+    let root = env.path("data/c");
+    let base = request(&env, "a", &["rootfs:1"]);
+    assert!(act(&env, "checkout", &base).success);
+    let link = || fs::read_link(root.join("rootfs")).unwrap();
+    let mut staged = with(base.clone(), "id", json!("b"));
+    staged["stage"] = json!(true);
+    for _ in 0..2 {
+        assert!(act(&env, "checkout", &staged).success);
+        assert_eq!(link(), Path::new("rootfs.a"));
+        assert!(root.join("rootfs.b").is_dir());
+    }
+    let question = json!({
+        "root": root, "blobs": [], "registry_layers": [], "trees": ["rootfs"],
+    });
+    let inventory = act(&env, "inventory", &question);
+    assert_eq!(inventory.last()["trees"]["rootfs"], "a");
+    assert_eq!(inventory.last()["made"]["rootfs"], json!(["a", "b"]));
+    let switch = |id: &str| {
+        let request = json!({"root": root, "tree": "rootfs", "id": id});
+        act(&env, "switch-tree", &request)
+    };
+    for (id, other) in [("b", "a"), ("b", "a"), ("a", "b")] {
+        assert!(switch(id).success);
+        assert_eq!(link(), Path::new(&format!("rootfs.{id}")));
+        assert!(root.join(format!("rootfs.{other}")).is_dir());
+    }
+    assert!(!switch("c").success);
+    assert_eq!(link(), Path::new("rootfs.a"));
+    // An ordinary checkout keeps one former tree, as ever.
+    assert!(act(&env, "checkout", &with(base, "id", json!("d"))).success);
+    assert!(root.join("rootfs.a").is_dir() && !root.join("rootfs.b").exists());
+}
+
 /// The request of [`images`]' `rootfs:1` again, from the layout that was saved before.
 fn request_from(env: &TestEnv, root: &Path) -> Value {
     let layout = env.path("layout-rootfs-1");

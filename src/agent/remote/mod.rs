@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use crate::agent::install::Binaries;
 use crate::agent::protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
-    Outcome, OutputLine, Run,
+    Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
 };
 use crate::agent::wire::{
     Call, Cancel, Content, FactsQuestion, Fetch, OfferBlobs, ReadFile, Remove, Withdraw,
@@ -223,6 +223,10 @@ impl Agent for Remote {
         Ok(answer)
     }
 
+    fn switch_tree(&self, request: &SwitchTree) -> Result<Vec<String>> {
+        self.call(request.clone())
+    }
+
     fn run(&self, request: &Run, output: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {
         // Once it has begun anew, it is followed, not begun anew again.
         let lost = |call: &mut Run| call.again = false;
@@ -252,6 +256,15 @@ impl Agent for Remote {
             limit,
         })?;
         Ok(content.map(|Content(bytes)| bytes))
+    }
+
+    fn read_part(&self, part: &ReadPart) -> Result<Vec<u8>> {
+        let Content(bytes) = self.call(part.clone())?;
+        Ok(bytes)
+    }
+
+    fn write_part(&self, part: &WritePart) -> Result<()> {
+        self.call(part.clone())
     }
 
     fn remove(&self, paths: &[String]) -> Result<Vec<String>> {

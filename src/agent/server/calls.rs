@@ -13,7 +13,8 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::agent::protocol::{
-    Checkout, FileToWrite, HostsBlock, InventoryQuestion, OutputLine, Run,
+    Checkout, FileToWrite, HostsBlock, InventoryQuestion, OutputLine, ReadPart, Run, SwitchTree,
+    WritePart,
 };
 use crate::agent::server::answer::{Answer, refusal};
 use crate::agent::server::{Host, work};
@@ -21,7 +22,7 @@ use crate::agent::wire::{
     Call, Cancel, Content, Event, FactsAnswer, FactsQuestion, Failure, Fetch, MAX_CALL, OfferBlobs,
     ReadFile, Remove, Withdraw,
 };
-use crate::agent::{facts, fetch, files, hosts_file, removal};
+use crate::agent::{facts, fetch, files, hosts_file, removal, tree};
 use crate::error::Result;
 
 /// Lines that wait for a slow controller.
@@ -67,6 +68,7 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
         Checkout::NAME => serve(&bytes, move |call: Checkout, told| {
             work::checkout(&host.store, &call, &|bytes| told.progress(bytes))
         }),
+        SwitchTree::NAME => serve(&bytes, |call: SwitchTree, _| tree::switch_tree(&call)),
         Run::NAME => serve(&bytes, |call: Run, told| {
             work::run(&call, &|| told.is_gone(), &mut |line| told.line(line))
         }),
@@ -77,6 +79,10 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
         ReadFile::NAME => serve(&bytes, |call: ReadFile, _| {
             Ok(files::read(&call.path, call.limit)?.map(Content))
         }),
+        ReadPart::NAME => serve(&bytes, |call: ReadPart, _| {
+            files::read_part(&call).map(Content)
+        }),
+        WritePart::NAME => serve(&bytes, |call: WritePart, _| files::write_part(&call)),
         Remove::NAME => serve(&bytes, |call: Remove, _| removal::remove(&call.paths)),
         HostsBlock::NAME => serve(&bytes, |call: HostsBlock, _| {
             hosts_file::set(Path::new(hosts_file::HOSTS_FILE), &call)

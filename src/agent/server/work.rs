@@ -21,11 +21,12 @@ pub(super) fn inventory(store: &Store, question: &InventoryQuestion) -> Result<I
             blobs.push(digest.clone());
         }
     }
-    let (registry_layers, trees) = tree::inventory(&question.root, question)?;
+    let (registry_layers, trees, made) = tree::inventory(&question.root, question)?;
     Ok(Inventory {
         blobs,
         registry_layers,
         trees,
+        made,
     })
 }
 

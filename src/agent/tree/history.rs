@@ -46,6 +46,15 @@ impl History {
         self.ids.insert(0, id.to_owned());
         true
     }
+
+    /// Knows `id` without making it the newest; `true` if something changed.
+    pub(super) fn keep_too(&mut self, id: &str) -> bool {
+        if self.ids.iter().any(|other| other == id) {
+            return false;
+        }
+        self.ids.insert(self.ids.len().min(1), id.to_owned());
+        true
+    }
 }
 
 fn file(paths: &TreePaths) -> PathBuf {

@@ -6,7 +6,7 @@ use std::io::{Cursor, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::agent::protocol::{CheckedOut, Checkout, CheckoutLayer};
+use crate::agent::protocol::{CheckedOut, Checkout, CheckoutLayer, SwitchTree};
 use crate::agent::tree::history::History;
 use crate::agent::tree::names::{TreePaths, check_id};
 use crate::agent::tree::registry_data::{RegistryData, is_registry};
@@ -55,6 +55,29 @@ pub(crate) fn checkout(
     .context(|| format!("cannot make {}", paths.link().display()))
 }
 
+/// Makes a tree that is there the current one. Former ones stay: the next checkout sees to them.
+pub(crate) fn switch_tree(request: &SwitchTree) -> Result<Vec<String>> {
+    check_id(&request.id)?;
+    let paths = TreePaths::new(&request.root, &request.tree)?;
+    let directory = paths.directory(&request.id);
+    if !directory.is_dir() {
+        return Err(Error::not_found(format!(
+            "{} is not there: it cannot become the current one",
+            directory.display()
+        ))
+        .hint("run the same command again: it makes the tree anew"));
+    }
+    let _lock = Lock::of_directory(&paths.root, Mode::Exclusive)?;
+    if paths.current().as_deref() == Some(&request.id) {
+        return Ok(Vec::new());
+    }
+    let mut history = History::read(&paths);
+    if history.use_now(&request.id) {
+        history.write(&paths)?;
+    }
+    Ok(switch::switch(&paths, &request.id)?.into_iter().collect())
+}
+
 struct Making<'a> {
     store: &'a Store,
     request: &'a Checkout,
@@ -68,7 +91,8 @@ impl Making<'_> {
         let directory = paths.directory(&request.id);
         let is_made = directory.is_dir();
         let missing = self.missing_registry_layers();
-        let is_current = paths.current().as_deref() == Some(&request.id);
+        // One that is only staged has nothing to be current for.
+        let is_current = request.stage || paths.current().as_deref() == Some(&request.id);
         if is_made && is_current && missing.is_empty() {
             return Ok(CheckedOut::default());
         }
@@ -81,7 +105,11 @@ impl Making<'_> {
         });
         space::check(&paths.root, needed)?;
         let mut history = History::read(paths);
-        if history.use_now(&request.id) {
+        let is_news = match request.stage {
+            true => history.keep_too(&request.id),
+            false => history.use_now(&request.id),
+        };
+        if is_news {
             history.write(paths)?;
         }
         let mut answer = CheckedOut {
@@ -100,7 +128,9 @@ impl Making<'_> {
         for layer in &missing {
             registry_layers::record(&paths.root, layer)?;
         }
-        switch::remove_old(self.store, paths, &mut history, request.keep)?;
+        if !request.stage {
+            switch::remove_old(self.store, paths, &mut history, request.keep)?;
+        }
         self.drop_registry_layers()?;
         Ok(answer)
     }

@@ -23,4 +23,4 @@ mod space;
 mod switch;
 
 pub(crate) use inventory::inventory;
-pub(crate) use make::checkout;
+pub(crate) use make::{checkout, switch_tree};

@@ -75,6 +75,24 @@ impl TreePaths {
         self.directory(id).is_dir().then(|| id.to_owned())
     }
 
+    /// The ids of all trees that are there, whole.
+    pub(super) fn made(&self) -> Vec<String> {
+        let start = format!("{}.", self.base);
+        let mut ids: Vec<String> = std::fs::read_dir(&self.parent)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name();
+                let id = name.to_str()?.strip_prefix(&start)?;
+                check_id(id).ok()?;
+                self.directory(id).is_dir().then(|| id.to_owned())
+            })
+            .collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// What killed checkouts have left of this tree.
     pub(super) fn leftovers(&self) -> Vec<PathBuf> {
         let start = format!("{}.", self.base);

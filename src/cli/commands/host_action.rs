@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::agent::protocol::{Checkout, InventoryQuestion, Run};
+use crate::agent::protocol::{Checkout, InventoryQuestion, Run, SwitchTree};
 use crate::agent::{execution, tree};
 use crate::cli::context::Context;
 use crate::error::{Error, IoContext, Result};
@@ -35,6 +35,8 @@ enum Action {
     Cancel,
     /// Make a tree of layers in the store
     Checkout,
+    /// Make a tree that was staged the current one
+    SwitchTree,
     /// Tell trees and registry layers
     Inventory,
 }
@@ -66,10 +68,11 @@ pub(crate) fn run(args: &HostActionArgs, context: &Context) -> Result<()> {
             let request: Checkout = request()?;
             answer(&tree::checkout(context.store()?, &request, &|_| {})?)
         }
+        Action::SwitchTree => answer(&tree::switch_tree(&request::<SwitchTree>()?)?),
         Action::Inventory => {
             let question: InventoryQuestion = request()?;
-            let (layers, trees) = tree::inventory(&question.root, &question)?;
-            answer(&json!({"registry_layers": layers, "trees": trees}))
+            let (layers, trees, made) = tree::inventory(&question.root, &question)?;
+            answer(&json!({"registry_layers": layers, "trees": trees, "made": made}))
         }
     }
 }

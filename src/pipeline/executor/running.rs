@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::agent::protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
-    Outcome, OutputLine, Run,
+    Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
 };
 use crate::agent::{Agent, BlobOpener};
 use crate::cluster::host::Host;
@@ -191,6 +191,18 @@ impl Agent for WatchedAgent {
 
     fn checkout(&self, request: &Checkout, done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut> {
         self.agent.checkout(request, done)
+    }
+
+    fn switch_tree(&self, request: &SwitchTree) -> Result<Vec<String>> {
+        self.agent.switch_tree(request)
+    }
+
+    fn read_part(&self, part: &ReadPart) -> Result<Vec<u8>> {
+        self.agent.read_part(part)
+    }
+
+    fn write_part(&self, part: &WritePart) -> Result<()> {
+        self.agent.write_part(part)
     }
 
     fn run(&self, request: &Run, output: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {
