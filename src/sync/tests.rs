@@ -96,6 +96,7 @@ fn brief(images: Vec<ClusterImage>) -> Brief {
         configs: Vec::new(),
         strict: false,
         keep: 1,
+        stage: false,
         surroundings: Arc::new(Plain {
             environment: BTreeMap::new(),
         }),
