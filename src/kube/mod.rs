@@ -3,3 +3,5 @@
 //! Must not know runtimes, pipelines or how a cluster was made.
 
 pub(crate) mod api;
+#[cfg(test)]
+pub(crate) mod stand_in;

@@ -1,0 +1,113 @@
+//! Refusals in the real server's words.
+
+use super::path::Path;
+use crate::kube::api::ApiError;
+
+fn error(code: u16, reason: &str, message: String) -> ApiError {
+    ApiError {
+        code,
+        reason: reason.to_owned(),
+        message,
+        ..ApiError::default()
+    }
+}
+
+pub(super) fn no_such_path() -> ApiError {
+    error(
+        404,
+        "NotFound",
+        "the server could not find the requested resource".to_owned(),
+    )
+}
+
+pub(super) fn not_found(path: &Path) -> ApiError {
+    let message = format!("{} \"{}\" not found", path.qualified(), path.name);
+    error(404, "NotFound", message)
+}
+
+pub(super) fn exists(path: &Path, name: &str) -> ApiError {
+    let message = format!("{} \"{name}\" already exists", path.qualified());
+    error(409, "AlreadyExists", message)
+}
+
+/// A failed precondition: `why` is the sentence after the colon.
+pub(super) fn conflict(path: &Path, why: &str) -> ApiError {
+    let message = format!(
+        "Operation cannot be fulfilled on {} \"{}\": {why}",
+        path.qualified(),
+        path.name
+    );
+    error(409, "Conflict", message)
+}
+
+pub(super) fn modified(path: &Path) -> ApiError {
+    conflict(
+        path,
+        "the object has been modified; please apply your changes to the latest version and try again",
+    )
+}
+
+/// 422 with one field.
+pub(super) fn invalid(kind: &str, name: &str, field: &str, why: &str, cause: &str) -> ApiError {
+    let mut refusal = error(
+        422,
+        "Invalid",
+        format!("{kind} \"{name}\" is invalid: {field}: {why}"),
+    );
+    refusal.causes = vec![(cause.to_owned(), why.to_owned())];
+    refusal
+}
+
+/// 422 without details: a `test` of a JSON patch that failed.
+pub(super) fn unprocessable() -> ApiError {
+    error(
+        422,
+        "Invalid",
+        "the server rejected our request due to an error in our request".to_owned(),
+    )
+}
+
+pub(super) fn bad_request(message: &str) -> ApiError {
+    error(400, "BadRequest", message.to_owned())
+}
+
+pub(super) fn forbidden(path: &Path, why: &str) -> ApiError {
+    let message = format!("{} \"{}\" is forbidden: {why}", path.qualified(), path.name);
+    error(403, "Forbidden", message)
+}
+
+/// 403: the namespace is on its way out.
+pub(super) fn terminating(path: &Path) -> ApiError {
+    let namespace = &path.namespace;
+    let why = format!(
+        "unable to create new content in namespace {namespace} because it is being terminated"
+    );
+    let mut refusal = forbidden(path, &why);
+    refusal.causes = vec![(
+        "NamespaceTerminating".to_owned(),
+        format!("namespace {namespace} is being terminated"),
+    )];
+    refusal
+}
+
+/// 429: a budget does not allow it now.
+pub(super) fn too_many(cause: String, retry_after: Option<u64>) -> ApiError {
+    let mut refusal = error(
+        429,
+        "TooManyRequests",
+        "Cannot evict pod as it would violate the pod's disruption budget.".to_owned(),
+    );
+    refusal.causes = vec![("DisruptionBudget".to_owned(), cause)];
+    refusal.retry_after = retry_after;
+    refusal
+}
+
+/// 500: two budgets on one Pod.
+pub(super) fn two_budgets() -> ApiError {
+    error(
+        500,
+        "",
+        "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+            .to_owned(),
+    )
+}
