@@ -30,13 +30,16 @@ pub(crate) enum Renewal {
 }
 
 /// One host on its way from one version to another.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Move<'a> {
     /// The cluster with the image that it leaves.
     pub(crate) from: &'a Scene,
     /// The cluster with the image that it gets.
     pub(crate) to: &'a Scene,
     pub(crate) host: &'a Host,
+    /// The directory on the host of the tree of `to`: there before the rootfs is switched to it,
+    /// and after.
+    pub(crate) tree: String,
     pub(crate) place: Place,
     /// Names the upgrade: file-name safe. Backups lie in [`Move::backup`].
     pub(crate) id: &'a str,
