@@ -39,6 +39,14 @@ impl Site<'_> {
         &self.scene.state_directory
     }
 
+    /// A line for the step's log and the screen.
+    pub(crate) fn say(&self, text: &str) {
+        (self.output)(OutputLine {
+            text: text.to_owned(),
+            error_stream: false,
+        });
+    }
+
     /// A line of shell on this host; its failure is an error with the end of its output.
     pub(crate) fn run(&self, line: &Line) -> Result<String> {
         self.run_on(self.agent, line, "")

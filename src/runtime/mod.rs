@@ -13,6 +13,7 @@ pub(crate) mod load_balancer;
 pub(crate) mod registry;
 pub(crate) mod script;
 pub(crate) mod upgrade;
+pub(crate) mod version;
 
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;

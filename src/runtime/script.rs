@@ -6,10 +6,13 @@
 //! pipeline. The contract of a script is in docs/cluster-image.md; what a script does is its own
 //! business.
 
+mod upgrade;
+
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
 use crate::cluster::scene::Scene;
 use crate::error::{Error, Result};
+use crate::runtime::upgrade::Upgrader;
 use crate::runtime::{Action, Runtime};
 
 /// The runtime of images labelled `sealos.io.distribution=script`.
@@ -109,5 +112,9 @@ impl Runtime for Script {
     /// One member after the other: what is being clustered is not known to bear more.
     fn workers_in_parallel(&self) -> bool {
         false
+    }
+
+    fn upgrader(&self) -> Result<&dyn Upgrader> {
+        Ok(self)
     }
 }

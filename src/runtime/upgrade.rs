@@ -7,7 +7,7 @@ use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
 use crate::cluster::scene::Scene;
 use crate::error::{Error, Result};
-use crate::runtime::Action;
+use crate::runtime::{Action, version};
 
 /// What a host is in an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,12 @@ pub(crate) trait Upgrader: Send + Sync {
     /// Whether control planes may go from one version to the other in one move; the error says why
     /// not and what to do. Pure.
     fn permits(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Whether `image` may follow on the version `from`, as far as the image says so itself: its
+    /// label `imgctl.io/upgrade-from`, scripts that it must have. Pure.
+    fn accepts(&self, image: &ClusterImage, from: &str) -> Result<()> {
+        version::accepts(image, from)
+    }
 
     /// Keeps in [`Move::backup`] what this host is now; the first control plane also what the
     /// cluster is (`snapshot.db` of etcd, verified). Nothing of it changes the host.
