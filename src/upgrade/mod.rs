@@ -4,4 +4,18 @@
 //! from it and from nothing else, so that a resumed upgrade is the one that was begun. Must not
 //! print, prompt or read the environment.
 
+mod batches;
 pub(crate) mod document;
+mod hazards;
+mod hops;
+pub(crate) mod observation;
+pub(crate) mod plan;
+#[cfg(test)]
+mod plan_tests;
+pub(crate) mod preflight;
+pub(crate) mod request;
+mod skew;
+pub(crate) mod stale;
+#[cfg(test)]
+mod test_clusters;
+mod versions;

@@ -1,0 +1,41 @@
+//! Whether what is installed on the cluster supports the version that it gets.
+
+use super::look::{Look, error, warning};
+use crate::template::semver::{Version, satisfies};
+use crate::upgrade::document::Finding;
+
+pub(super) fn supported(look: &Look<'_>) -> Vec<Finding> {
+    let target = &look.document.target().version;
+    let Some(mut version) = Version::parse(target) else {
+        return Vec::new();
+    };
+    // A range speaks of releases.
+    version.prerelease.clear();
+    let mut found = Vec::new();
+    for image in &look.observation.installed {
+        let Some(range) = &image.supports else {
+            continue;
+        };
+        match satisfies(range, &version) {
+            Some(true) => {}
+            Some(false) => found.push(
+                error(
+                    "application-versions",
+                    format!(
+                        "{} supports Kubernetes {range}; the target is {target}",
+                        image.name
+                    ),
+                )
+                .hint("install a newer release of it first (`imgctl run`), or skip this check"),
+            ),
+            None => found.push(warning(
+                "application-versions",
+                format!(
+                    "{} says it supports `{range}`, which is no range of versions",
+                    image.name
+                ),
+            )),
+        }
+    }
+    found
+}

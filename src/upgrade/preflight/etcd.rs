@@ -1,0 +1,148 @@
+//! Whether etcd bears the loss of the member that is touched.
+
+use super::look::{Look, error, note, warning};
+use crate::upgrade::document::Finding;
+use crate::upgrade::versions::{minors_between, order_of};
+
+/// Where a size begins to be one to look at: etcd's default quota is 2 GiB.
+const LARGE: u64 = 1_600 << 20;
+/// Members below must not be followed by etcd 3.6 (learner promotion and zombie members).
+const BEFORE_3_6: &str = "3.5.20";
+const BEST_BEFORE_3_6: &str = "3.5.26";
+
+pub(super) fn members(look: &Look<'_>) -> Vec<Finding> {
+    let observation = look.observation;
+    if look.document.identity.external_etcd {
+        return vec![note(
+            "etcd",
+            "etcd is external: its members are not touched, and its snapshot is yours to take",
+        )];
+    }
+    let planes: Vec<_> = observation
+        .hosts
+        .iter()
+        .filter(|host| host.is_control_plane())
+        .collect();
+    let Some(etcd) = &observation.etcd else {
+        let told = observation.etcd_problem.as_ref();
+        return told
+            .map(|why| {
+                error("etcd", format!("etcd cannot be asked: {why}"))
+                    .hint("see to etcd on the control planes: `crictl ps -a --name etcd`")
+            })
+            .into_iter()
+            .collect();
+    };
+    let mut found = Vec::new();
+    if etcd.members.len() != planes.len() {
+        let names: Vec<&str> = etcd
+            .members
+            .iter()
+            .map(|member| member.name.as_str())
+            .collect();
+        let what = format!(
+            "etcd has {} members ({}), the cluster {} control planes",
+            names.len(),
+            names.join(", "),
+            planes.len()
+        );
+        found.push(
+            error("etcd", what).hint("remove members that are gone: `etcdctl member remove`"),
+        );
+    }
+    for member in &etcd.members {
+        if member.version.is_none() {
+            let what = format!(
+                "etcd member {} ({}) does not answer",
+                member.name, member.endpoint
+            );
+            let hint = "another one would be taken out of service: bring it back first";
+            found.push(error("etcd", what).hint(hint));
+        }
+        if member.learner {
+            let what = format!("etcd member {} is a learner", member.name);
+            found.push(
+                error("etcd", what).hint("promote it (`etcdctl member promote`) or remove it"),
+            );
+        }
+        if member.db_bytes > LARGE {
+            let what = format!(
+                "etcd's database on {} has {} MiB: a snapshot takes long, and its quota is near",
+                member.name,
+                member.db_bytes >> 20
+            );
+            found.push(
+                warning("etcd-size", what)
+                    .hint("`etcdctl compact` and `etcdctl defrag`, one member at a time"),
+            );
+        }
+    }
+    for alarm in &etcd.alarms {
+        found.push(
+            error("etcd", format!("etcd has raised the alarm {alarm}"))
+                .hint("see to its cause, then `etcdctl alarm disarm`"),
+        );
+    }
+    if planes.len() == 1 {
+        found.push(note(
+            "single-control-plane",
+            "there is one control plane: the API is away for some minutes while it is upgraded",
+        ));
+    }
+    found
+}
+
+/// etcd 3.6, which Kubernetes 1.34's kubeadm brings, may not follow just any 3.5.
+pub(super) fn versions(look: &Look<'_>) -> Vec<Finding> {
+    let Some(etcd) = look.observation.etcd.as_ref().filter(|_| look.is_forward()) else {
+        return Vec::new();
+    };
+    let declared = look
+        .target()
+        .and_then(|target| target.label("imgctl.io/etcd-version"));
+    let to = match declared {
+        Some(version) => version,
+        None if look.is_kubeadm() && look.new_minors().contains(&34) => "3.6.0",
+        None => return Vec::new(),
+    };
+    let mut found = Vec::new();
+    for member in &etcd.members {
+        let Some(version) = &member.version else {
+            continue;
+        };
+        let below = |least: &str| order_of(version, least).is_some_and(std::cmp::Ordering::is_lt);
+        let from_3_5 = minors_between("3.5.0", version) == Some(0)
+            && minors_between(version, "3.5.0") == Some(0);
+        let to_3_6 = minors_between("3.5.0", to).is_some_and(|minors| minors > 0);
+        let name = &member.name;
+        if order_of(version, to).is_some_and(std::cmp::Ordering::is_gt) {
+            let what =
+                format!("etcd member {name} is of {version}; the image brings {to}: it stays");
+            found.push(note("etcd-version", what));
+        } else if minors_between(version, to).is_none_or(|minors| minors > 1) {
+            let what = format!(
+                "etcd member {name} is of {version}, the image brings {to}: etcd goes one minor at a time"
+            );
+            found.push(
+                error("etcd-version", what).hint("name an image with the minor between first"),
+            );
+        } else if from_3_5 && to_3_6 && below(BEFORE_3_6) {
+            let what = format!(
+                "etcd member {name} is of {version}: {to} may follow {BEFORE_3_6} and later"
+            );
+            found.push(
+                error("etcd-version", what)
+                    .hint("upgrade to the latest patch of the cluster's own minor first"),
+            );
+        } else if from_3_5 && to_3_6 && below(BEST_BEFORE_3_6) {
+            let what = format!(
+                "etcd member {name} is of {version}: {BEST_BEFORE_3_6} is the better step before {to}"
+            );
+            found.push(
+                warning("etcd-version", what)
+                    .hint("upgrade to the latest patch of the cluster's own minor first"),
+            );
+        }
+    }
+    found
+}

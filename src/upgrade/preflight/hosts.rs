@@ -1,0 +1,263 @@
+//! Whether hosts can be worked on: reached, told apart, in time, with room.
+
+use std::collections::BTreeMap;
+
+use super::look::{Look, error, note, warning};
+use crate::upgrade::document::Finding;
+use crate::upgrade::plan::few;
+
+/// Clocks of etcd's members.
+const PEER_SKEW_MS: i64 = 2_000;
+/// Clocks of hosts and ours.
+const SKEW_MS: i64 = 30_000;
+/// A tree needs room beside the layers it is made from.
+const ROOM_PER_BYTE: u64 = 2;
+const GIB: u64 = 1 << 30;
+/// What must be free where others write while we work.
+const DIRECTORIES: [(&str, u64); 3] = [
+    ("/var/lib/etcd", 2 * GIB),
+    ("/var/lib/containerd", 4 * GIB),
+    ("/var/lib/kubelet", GIB),
+];
+
+pub(super) fn control_planes(look: &Look<'_>) -> Vec<Finding> {
+    let silent = look.observation.hosts.iter().filter_map(|host| {
+        let why = host
+            .unreachable
+            .as_ref()
+            .filter(|_| host.is_control_plane())?;
+        Some(
+            error(
+                "control-plane-unreachable",
+                format!("it cannot be reached: {why}"),
+            )
+            .on(host)
+            .hint("bring it back, or take it out of the cluster: `imgctl delete --masters HOST`"),
+        )
+    });
+    silent.collect()
+}
+
+pub(super) fn workers(look: &Look<'_>) -> Vec<Finding> {
+    let silent = look.observation.hosts.iter().filter_map(|host| {
+        let why = host
+            .unreachable
+            .as_ref()
+            .filter(|_| !host.is_control_plane())?;
+        Some(
+            warning(
+                "worker-unreachable",
+                format!("it is left out: it cannot be reached: {why}"),
+            )
+            .on(host)
+            .hint("run the same upgrade again when it is back: only what is missing is done"),
+        )
+    });
+    silent.collect()
+}
+
+pub(super) fn twins(look: &Look<'_>) -> Vec<Finding> {
+    let mut machines: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for host in &look.observation.hosts {
+        let id = host.facts.as_ref().map(|facts| facts.machine_id.as_str());
+        if let Some(id) = id.filter(|id| !id.is_empty()) {
+            machines.entry(id).or_default().push(&host.id);
+        }
+    }
+    machines
+        .values()
+        .filter(|ids| ids.len() > 1)
+        .map(|ids| {
+            error(
+                "same-machine",
+                format!("{} are one machine, as /etc/machine-id says", few(ids)),
+            )
+            .hint("list each machine once; give clones their own id with systemd-machine-id-setup")
+        })
+        .collect()
+}
+
+pub(super) fn clocks(look: &Look<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let skews = || {
+        look.hosts()
+            .filter_map(|host| Some((host, host.facts.as_ref()?.skew_ms)))
+    };
+    for (host, skew) in skews().filter(|(_, skew)| skew.abs() > SKEW_MS) {
+        let direction = if skew > 0 { "ahead of" } else { "behind" };
+        let what = format!("its clock is {} {direction} ours", seconds(skew));
+        found.push(error("clock-skew", what).on(host).hint(CLOCK_HINT));
+    }
+    let peers = || skews().filter(|(host, _)| host.is_control_plane());
+    let early = peers().min_by_key(|(_, skew)| *skew);
+    let late = peers().max_by_key(|(_, skew)| *skew);
+    if let (Some((slow, low)), Some((fast, high))) = (early, late)
+        && high.saturating_sub(low) > PEER_SKEW_MS
+    {
+        let what = format!(
+            "the clocks of the control planes {} and {} are {} apart: etcd and certificates need \
+             them within {}",
+            slow.id,
+            fast.id,
+            seconds(high.saturating_sub(low)),
+            seconds(PEER_SKEW_MS)
+        );
+        found.push(error("clock-skew", what).hint(CLOCK_HINT));
+    }
+    found
+}
+
+const CLOCK_HINT: &str = "set the time there (`chronyc makestep`, `timedatectl`)";
+
+fn seconds(milliseconds: i64) -> String {
+    let all = milliseconds.unsigned_abs();
+    format!("{}.{} s", all / 1000, all % 1000 / 100)
+}
+
+pub(super) fn room(look: &Look<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for host in look.hosts() {
+        let Some(facts) = &host.facts else { continue };
+        if !facts.writable {
+            let what = "its data directory cannot be written".to_owned();
+            found.push(
+                error("free-space", what)
+                    .on(host)
+                    .hint("see `mount` there: is it read-only?"),
+            );
+            continue;
+        }
+        let layers: u64 = look
+            .request
+            .targets
+            .iter()
+            .filter_map(|target| target.images.get(&facts.architecture))
+            .flat_map(|image| &image.layers)
+            .map(|layer| layer.descriptor.size)
+            .sum();
+        let needed = layers.saturating_mul(ROOM_PER_BYTE);
+        if facts.free_bytes < needed {
+            let what = format!(
+                "{} are free where its trees are; the new one needs {}",
+                mebibytes(facts.free_bytes),
+                mebibytes(needed)
+            );
+            found.push(error("free-space", what).on(host).hint(
+                "make room there, or remove what \
+                is not used: `crictl rmi --prune`",
+            ));
+        }
+        if !look.is_kubernetes() {
+            continue;
+        }
+        for (directory, least) in DIRECTORIES {
+            let free = host.free_bytes.get(directory).copied();
+            if let Some(free) = free.filter(|free| *free < least) {
+                let what = format!("{} are free in {directory}", mebibytes(free));
+                found.push(warning("free-space", what).on(host).hint("make room there"));
+            }
+        }
+    }
+    found
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+pub(super) fn kernels(look: &Look<'_>) -> Vec<Finding> {
+    let Some(least) = look
+        .target()
+        .and_then(|target| target.label("imgctl.io/min-kernel"))
+    else {
+        return Vec::new();
+    };
+    let old = look.hosts().filter_map(|host| {
+        let kernel = &host.facts.as_ref()?.kernel;
+        let older = numbers(kernel) < numbers(least);
+        let what = format!("its kernel {kernel} is older than {least}, which the image needs");
+        older.then(|| {
+            error("kernel", what)
+                .on(host)
+                .hint("upgrade its operating system first")
+        })
+    });
+    old.collect()
+}
+
+/// The first three numbers of `6.1.0-28-amd64`.
+fn numbers(text: &str) -> Vec<u64> {
+    let core = text.split(|c: char| !c.is_ascii_digit() && c != '.').next();
+    let parts = core.unwrap_or_default().split('.').take(3);
+    let mut numbers: Vec<u64> = parts.map_while(|part| part.parse().ok()).collect();
+    numbers.resize(3, 0);
+    numbers
+}
+
+pub(super) fn cgroups(look: &Look<'_>) -> Vec<Finding> {
+    let label = look
+        .target()
+        .and_then(|target| target.label("imgctl.io/cgroup"));
+    let words: Option<Vec<&str>> = label.map(|label| label.split([',', ' ']).collect());
+    // kubelet 1.35 does not start on cgroup v1 unless told to.
+    let refuses = look.is_kubernetes() && look.new_minors().contains(&35);
+    let mut found = Vec::new();
+    for host in look.hosts() {
+        let Some(facts) = &host.facts else { continue };
+        let has = if facts.cgroup_v2 { "v2" } else { "v1" };
+        if let Some(words) = &words
+            && !words.contains(&has)
+        {
+            let what = format!(
+                "it has cgroup {has}; the image works with {}",
+                words.join(" and ")
+            );
+            found.push(error("cgroup", what).on(host).hint(CGROUP_HINT));
+        } else if words.is_none() && refuses && !facts.cgroup_v2 {
+            let what = "it has cgroup v1, with which the kubelet of v1.35 does not start";
+            found.push(error("cgroup", what).on(host).hint(CGROUP_HINT));
+        }
+    }
+    found
+}
+
+const CGROUP_HINT: &str = "boot it with systemd.unified_cgroup_hierarchy=1, or set \
+                           failCgroupV1: false in the KubeletConfiguration and skip this check";
+
+pub(super) fn swap(look: &Look<'_>) -> Vec<Finding> {
+    let used = look
+        .hosts()
+        .filter(|host| host.swap && look.is_kubernetes());
+    used.map(|host| {
+        warning(
+            "swap",
+            "it swaps: a kubelet whose failSwapOn is not false does not start again",
+        )
+        .on(host)
+        .hint("`swapoff -a` there, and take swap out of /etc/fstab")
+    })
+    .collect()
+}
+
+pub(super) fn leftovers(look: &Look<'_>) -> Vec<Finding> {
+    let left = look.hosts().filter(|host| !host.leftovers.is_empty());
+    left.map(|host| {
+        let what = format!("an upgrade that did not end left {}", few(&host.leftovers));
+        warning("leftovers", what)
+            .on(host)
+            .hint("`imgctl upgrade status` tells whether one is open")
+    })
+    .collect()
+}
+
+pub(super) fn controller(look: &Look<'_>) -> Vec<Finding> {
+    let ours = look.hosts().filter(|host| host.local);
+    ours.map(|host| {
+        let what = "it is the machine that this command runs on: if the connection to it breaks, \
+                    the upgrade stops and is resumed";
+        note("controller-is-member", what)
+            .on(host)
+            .hint("run it in `tmux` or `screen`")
+    })
+    .collect()
+}

@@ -1,0 +1,98 @@
+//! What a check sees, and how it says what it found.
+
+use crate::upgrade::document::{Direction, Document, Finding, Severity};
+use crate::upgrade::observation::{ApiSeen, HostSeen, NodeSeen, Observation};
+use crate::upgrade::request::{Request, SCRIPT, Target};
+use crate::upgrade::versions::minor;
+
+/// The material of a check.
+#[derive(Clone, Copy)]
+pub(super) struct Look<'a> {
+    pub(super) document: &'a Document,
+    pub(super) observation: &'a Observation,
+    pub(super) request: &'a Request<'a>,
+}
+
+impl<'a> Look<'a> {
+    pub(super) fn is_kubernetes(&self) -> bool {
+        self.document.runtime != SCRIPT
+    }
+
+    pub(super) fn is_kubeadm(&self) -> bool {
+        self.document.runtime == "kubeadm"
+    }
+
+    pub(super) fn is_forward(&self) -> bool {
+        self.document.direction == Direction::Forward
+    }
+
+    pub(super) fn api(&self) -> Option<&'a ApiSeen> {
+        self.observation.api.as_ref()
+    }
+
+    /// The image that the cluster is to have in the end.
+    pub(super) fn target(&self) -> Option<&'a Target> {
+        self.request.targets.last()
+    }
+
+    /// The minors of Kubernetes that the cluster comes to for the first time.
+    pub(super) fn new_minors(&self) -> std::ops::RangeInclusive<u64> {
+        let from = minor(&self.document.from.version).unwrap_or(u64::MAX - 1);
+        let to = minor(&self.document.target().version).unwrap_or(0);
+        from.saturating_add(1)..=to
+    }
+
+    /// Hosts that take part.
+    pub(super) fn hosts(&self) -> impl Iterator<Item = &'a HostSeen> + use<'a> {
+        let document = self.document;
+        self.observation.hosts.iter().filter(move |host| {
+            document
+                .hosts
+                .get(&host.id)
+                .is_some_and(|it| it.skipped.is_none())
+        })
+    }
+
+    /// The Nodes of hosts that take part.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a HostSeen, &'a NodeSeen)> + use<'a> {
+        let observation = self.observation;
+        self.hosts()
+            .filter_map(|host| Some((host, observation.node_of(host)?)))
+    }
+}
+
+/// One finding.
+pub(super) fn found(check: &str, severity: Severity, what: impl Into<String>) -> Finding {
+    Finding {
+        check: check.to_owned(),
+        severity,
+        host: None,
+        what: what.into(),
+        hint: None,
+        skipped: false,
+    }
+}
+
+pub(super) fn error(check: &str, what: impl Into<String>) -> Finding {
+    found(check, Severity::Error, what)
+}
+
+pub(super) fn warning(check: &str, what: impl Into<String>) -> Finding {
+    found(check, Severity::Warning, what)
+}
+
+pub(super) fn note(check: &str, what: impl Into<String>) -> Finding {
+    found(check, Severity::Note, what)
+}
+
+impl Finding {
+    pub(super) fn on(mut self, host: &HostSeen) -> Self {
+        self.host = Some(host.id.clone());
+        self
+    }
+
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}

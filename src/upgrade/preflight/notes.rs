@@ -1,0 +1,93 @@
+//! What is worth knowing before: hazards of the versions on the way, and what cannot be taken back.
+
+use super::look::Look;
+use crate::upgrade::document::{KubeletSwap, Strategy};
+use crate::upgrade::hazards;
+use crate::upgrade::versions::minor;
+
+pub(super) fn of(look: &Look<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    if look.is_kubernetes() && look.is_forward() {
+        for minor in look.new_minors() {
+            for hazard in hazards::of(minor) {
+                notes.push(format!("v1.{minor}: {hazard}"));
+            }
+        }
+    }
+    notes.extend(way_back(look));
+    if look.document.choices.strategy == Strategy::Replace {
+        notes.push(
+            "hosts that were replaced are cleaned when they leave: rollback joins them anew"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+/// What `imgctl rollback` will be able to do, and what not.
+fn way_back(look: &Look<'_>) -> Vec<String> {
+    let document = look.document;
+    let mut notes = Vec::new();
+    let mut say = |text: &str| notes.push(text.to_owned());
+    if !look.is_forward() {
+        if document.choices.kubelet_swap == KubeletSwap::InPlace {
+            say("kubelets are put back without a drain: containers restart as the plan says");
+        }
+        say(
+            "objects that were written in a form that the older version does not know stay in etcd and cannot be read by it",
+        );
+        return notes;
+    }
+    if !look.is_kubernetes() {
+        let has = |label: &str| look.request.from.label(label).is_some();
+        if !has("rollback") && !has("upgrade") {
+            say(
+                "the present image has neither label rollback nor upgrade: `imgctl rollback` cannot take hosts back to it",
+            );
+        }
+        if !has("backup")
+            && look
+                .target()
+                .is_none_or(|target| target.label("backup").is_none())
+        {
+            say(
+                "neither image has the label backup: nothing is kept of the data, and nothing of it can be put back",
+            );
+        }
+        return notes;
+    }
+    say("workers go back before control planes: a kubelet must never be newer than an API server");
+    say("certificates that are renewed, RBAC and add-ons are not taken back");
+    let minors = minor(&document.from.version) != minor(&document.target().version);
+    if minors {
+        say(
+            "once the new version has written objects in new storage versions, only the etcd snapshot takes the control planes back: what was written after it is lost",
+        );
+    }
+    let raised = look.is_kubeadm() && look.new_minors().contains(&34);
+    if raised || raises_etcd(look) {
+        say(
+            "etcd gets another minor and stays there: its data cannot be taken back, but for `imgctl rollback --from-snapshot`",
+        );
+    }
+    if document.identity.external_etcd {
+        say("etcd is external: take a snapshot of it yourself before you begin");
+    }
+    if look.new_minors().contains(&31) {
+        say("a rollback crosses v1.31, too: without a drain it restarts every container again");
+    }
+    notes
+}
+
+fn raises_etcd(look: &Look<'_>) -> bool {
+    let declared = look
+        .target()
+        .and_then(|target| target.label("imgctl.io/etcd-version"));
+    let (Some(to), Some(etcd)) = (declared.and_then(minor), &look.observation.etcd) else {
+        return false;
+    };
+    etcd.members
+        .iter()
+        .filter_map(|member| minor(member.version.as_deref()?))
+        .any(|from| from < to)
+}

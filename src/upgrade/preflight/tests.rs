@@ -1,0 +1,1 @@
+//! What checks find, and what they let pass.

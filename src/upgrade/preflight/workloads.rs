@@ -1,0 +1,163 @@
+//! What drains will meet: PodDisruptionBudgets, Pods that nobody makes anew, data that is lost.
+
+use std::collections::BTreeSet;
+
+use super::look::{Look, error, note, warning};
+use crate::upgrade::batches::lonely_pods;
+use crate::upgrade::document::{Finding, KubeletSwap};
+use crate::upgrade::observation::{BudgetSeen, PodSeen};
+use crate::upgrade::plan::few;
+
+/// Nodes that will be drained.
+fn drained<'a>(look: &Look<'a>) -> BTreeSet<&'a str> {
+    if look.document.choices.kubelet_swap == KubeletSwap::InPlace {
+        return BTreeSet::new();
+    }
+    look.nodes().map(|(_, node)| node.name.as_str()).collect()
+}
+
+/// Pods that drains move.
+fn moved<'a>(look: &Look<'a>) -> Vec<&'a PodSeen> {
+    let nodes = drained(look);
+    let pods = look.api().into_iter().flat_map(|api| &api.pods);
+    pods.filter(|pod| {
+        !pod.finished
+            && !pod.mirror
+            && !pod.owner.starts_with("DaemonSet/")
+            && nodes.contains(pod.node.as_str())
+    })
+    .collect()
+}
+
+fn names(pods: &[&PodSeen]) -> Vec<String> {
+    pods.iter()
+        .map(|pod| format!("{}/{}", pod.namespace, pod.name))
+        .collect()
+}
+
+fn selects(budget: &BudgetSeen, pod: &PodSeen) -> bool {
+    budget.namespace == pod.namespace
+        && budget.labels.as_ref().is_some_and(|labels| {
+            labels
+                .iter()
+                .all(|(key, value)| pod.labels.get(key) == Some(value))
+        })
+}
+
+pub(super) fn budgets(look: &Look<'_>) -> Vec<Finding> {
+    let Some(api) = look.api().filter(|_| !drained(look).is_empty()) else {
+        return Vec::new();
+    };
+    let pods = moved(look);
+    let mut found = Vec::new();
+    for budget in &api.budgets {
+        if budget.allowed > 0 || budget.expected == 0 {
+            continue;
+        }
+        let what = format!(
+            "PodDisruptionBudget {}/{} lets no Pod go now: {} of {} that must be healthy are",
+            budget.namespace, budget.name, budget.healthy, budget.desired
+        );
+        found.push(warning("pod-disruption-budgets", what).hint(
+            "give its owner one replica more, or let the budget allow one; a drain that waits in \
+             vain ends as --drain-on-timeout says",
+        ));
+    }
+    for pod in pods {
+        let owners: Vec<&str> = api
+            .budgets
+            .iter()
+            .filter(|budget| selects(budget, pod))
+            .map(|budget| budget.name.as_str())
+            .collect();
+        if owners.len() > 1 {
+            let what = format!(
+                "Pod {}/{} is selected by several PodDisruptionBudgets ({}): the API refuses to \
+                 evict it",
+                pod.namespace,
+                pod.name,
+                few(&owners)
+            );
+            found.push(error("pod-disruption-budgets", what).hint("leave it one of them"));
+        }
+    }
+    found
+}
+
+pub(super) fn unmanaged(look: &Look<'_>) -> Vec<Finding> {
+    let bare: Vec<&PodSeen> = moved(look)
+        .into_iter()
+        .filter(|pod| pod.owner.is_empty())
+        .collect();
+    if bare.is_empty() {
+        return Vec::new();
+    }
+    let what = format!(
+        "nobody makes these Pods anew when they are evicted: {}",
+        few(&names(&bare))
+    );
+    vec![match look.document.choices.force_unmanaged {
+        true => note("unmanaged-pods", what),
+        false => error("unmanaged-pods", what)
+            .hint("delete them, give them an owner, or let them go with --force-unmanaged"),
+    }]
+}
+
+pub(super) fn local_data(look: &Look<'_>) -> Vec<Finding> {
+    let holding: Vec<&PodSeen> = moved(look)
+        .into_iter()
+        .filter(|pod| !pod.local_volumes.is_empty())
+        .collect();
+    if holding.is_empty() {
+        return Vec::new();
+    }
+    let what = format!(
+        "{} Pods have emptyDir volumes, which are lost when they are evicted: {}",
+        holding.len(),
+        few(&names(&holding))
+    );
+    vec![match look.document.choices.delete_emptydir_data {
+        true => note("local-data", what),
+        false => error("local-data", what).hint("allow it with --delete-emptydir-data"),
+    }]
+}
+
+pub(super) fn single(look: &Look<'_>) -> Vec<Finding> {
+    let nodes = drained(look);
+    let lonely: usize = lonely_pods(look.observation)
+        .iter()
+        .filter(|(node, _)| nodes.contains(*node))
+        .map(|(_, count)| count)
+        .sum();
+    if lonely == 0 {
+        return Vec::new();
+    }
+    let what = format!(
+        "{lonely} Pods are the only ones of their owner: what they do pauses while they move"
+    );
+    vec![note("single-replicas", what).hint("give what must not pause a second replica first")]
+}
+
+pub(super) fn unhealthy(look: &Look<'_>) -> Vec<Finding> {
+    let workloads = look.api().into_iter().flat_map(|api| &api.workloads);
+    let ill: Vec<String> = workloads
+        .filter(|workload| workload.ready < workload.desired)
+        .map(|workload| {
+            format!(
+                "{} {}/{} ({} of {})",
+                workload.kind, workload.namespace, workload.name, workload.ready, workload.desired
+            )
+        })
+        .collect();
+    if ill.is_empty() {
+        return Vec::new();
+    }
+    let what = format!(
+        "not all Pods are ready already before the upgrade: {}",
+        few(&ill)
+    );
+    vec![
+        warning("unhealthy-workloads", what)
+            .hint("what is ill before cannot be told from what the upgrade broke"),
+    ]
+}
