@@ -1,0 +1,184 @@
+//! What one host is, has and runs.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::agent::Agent;
+use crate::agent::protocol::{InventoryQuestion, Run};
+use crate::cluster::host::Host;
+use crate::error::{Error, Result};
+use crate::runtime::certificates::inspect;
+use crate::upgrade::observation::{CertificateSeen, HostSeen};
+use crate::upgrade::observe::Question;
+
+/// What commands may write before we stop to listen.
+const MOST: usize = 64 << 20;
+
+/// Prints `key<TAB>value…` lines, and certificates between their own marks.
+const PROBE: &str = r#"
+for directory in /var/lib/etcd /var/lib/containerd /var/lib/kubelet; do
+  [ -d "$directory" ] || continue
+  df -Pk "$directory" | { read -r _; read -r _ _ _ free _; printf 'free\t%s\t%s\n' "$directory" "$free"; }
+done
+n=0; while read -r _; do n=$((n + 1)); done < /proc/swaps
+[ "$n" -le 1 ] || printf 'swap\tyes\n'
+for comm in /proc/[0-9]*/comm; do
+  read -r name < "$comm" || continue
+  case $name in kubelet|k3s-server|k3s-agent) ;; *) continue ;; esac
+  before=
+  while IFS= read -r -d '' word; do
+    case $word in
+      --hostname-override=*|--node-name=*) printf 'name\t%s\n' "${word#*=}" ;;
+    esac
+    case $before in --hostname-override|--node-name) printf 'name\t%s\n' "$word" ;; esac
+    before=$word
+  done < "${comm%comm}cmdline"
+done
+if [ -r /etc/containerd/config.toml ]; then
+  while read -r key equals value _; do
+    case $key in sandbox_image|sandbox) [ "$equals" = = ] && printf 'sandbox\t%s\n' "$value" ;; esac
+  done < /etc/containerd/config.toml
+fi
+for file in /usr/bin/kube*.new /usr/local/bin/kube*.new /usr/local/bin/k3s.new; do
+  [ -e "$file" ] && printf 'left\t%s\n' "$file"
+done
+for file in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt \
+            /var/lib/rancher/k3s/server/tls/*.crt; do
+  [ -r "$file" ] || continue
+  key=no; [ -e "${file%.crt}.key" ] && key=yes
+  printf 'certificate\t%s\t%s\n' "$file" "$key"; cat "$file"; printf '\nend\n'
+done
+exit 0
+"#;
+
+/// Only what is running; nothing where there is no crictl.
+const CONTAINERS: &str = "command -v crictl >/dev/null 2>&1 || exit 0\n\
+                          crictl ps --quiet --state Running | xargs -r crictl inspect --output json";
+
+/// Asks a host everything.
+pub(super) fn ask(question: &Question<'_>, host: &Host) -> HostSeen {
+    let mut seen = HostSeen {
+        id: host.id(),
+        address: host.ip().to_owned(),
+        roles: host.roles.clone(),
+        local: host.local,
+        ..HostSeen::default()
+    };
+    if let Err(error) = fill(question, host, &mut seen) {
+        seen.unreachable = Some(error.to_string());
+    }
+    seen
+}
+
+fn fill(question: &Question<'_>, host: &Host, seen: &mut HostSeen) -> Result<()> {
+    let agent = question.crew.agent(host)?;
+    seen.facts = Some(agent.facts()?);
+    let inventory = agent.inventory(&InventoryQuestion {
+        root: question.scene.paths.root(),
+        trees: vec!["rootfs".to_owned()],
+        ..InventoryQuestion::default()
+    })?;
+    seen.tree = inventory.trees.get("rootfs").cloned();
+    if question.runtime == crate::upgrade::request::SCRIPT {
+        return Ok(());
+    }
+    understand(&output(question, &*agent, "probe", PROBE)?, seen);
+    if question.containers {
+        // A host whose containers cannot be told is no host that is away.
+        seen.containers = output(question, &*agent, "containers", CONTAINERS)
+            .map(|text| containers(&text))
+            .unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Runs a line that only reads, and takes away what running it left.
+pub(super) fn output(
+    question: &Question<'_>,
+    agent: &dyn Agent,
+    name: &str,
+    line: &str,
+) -> Result<String> {
+    let directory = format!("/run/imgctl-look-{}-{name}", question.key);
+    let request = Run {
+        directory: directory.clone(),
+        key: name.to_owned(),
+        line: line.to_owned(),
+        workdir: None,
+        environment: BTreeMap::new(),
+        input: None,
+        timeout_seconds: Some(60),
+        again: true,
+    };
+    let (mut text, mut errors) = (String::new(), String::new());
+    let outcome = agent.run(&request, &mut |line| {
+        let part = if line.error_stream { &mut errors } else { &mut text };
+        if part.len() < MOST {
+            part.push_str(&line.text);
+            part.push('\n');
+        }
+    });
+    let left = agent.remove(&[directory]);
+    let outcome = outcome?;
+    left?;
+    match (outcome.code, outcome.reason) {
+        (Some(0), None) => Ok(text),
+        (code, reason) => {
+            let how = reason.unwrap_or_else(|| format!("exit code {}", code.unwrap_or(-1)));
+            Err(Error::failed(format!(
+                "{}: cannot look at the host ({name}): {how}: {}",
+                agent.host(),
+                errors.trim()
+            )))
+        }
+    }
+}
+
+/// What the probe printed.
+pub(super) fn understand(text: &str, seen: &mut HostSeen) {
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let words: Vec<&str> = line.split('\t').collect();
+        match words[..] {
+            ["free", directory, kibibytes] => {
+                if let Ok(free) = kibibytes.parse::<u64>() {
+                    let bytes = free.saturating_mul(1024);
+                    seen.free_bytes.insert(directory.to_owned(), bytes);
+                }
+            }
+            ["swap", _] => seen.swap = true,
+            ["name", name] => seen.node_name = Some(name.to_owned()),
+            ["sandbox", image] => {
+                let name = image.trim_matches(['"', '\'']);
+                seen.sandbox_image = Some(name.to_owned()).filter(|name| !name.is_empty());
+            }
+            ["left", path] => seen.leftovers.push(path.to_owned()),
+            ["certificate", path, key] => {
+                let pem: Vec<&str> = lines.by_ref().take_while(|line| *line != "end").collect();
+                if let Ok(read) = inspect::read(&pem.join("\n")) {
+                    seen.certificates.push(CertificateSeen {
+                        path: path.to_owned(),
+                        not_after: read.not_after,
+                        authority: read.is_authority,
+                        key_is_here: key == "yes",
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The parts of `crictl inspect` that tell containers apart: environments hold secrets and stay
+/// out.
+fn containers(text: &str) -> Vec<Value> {
+    let stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    stream
+        .map_while(std::result::Result::ok)
+        .filter_map(|mut one| {
+            let status = one.get_mut("status").map(Value::take)?;
+            Some(serde_json::json!({ "status": status }))
+        })
+        .collect()
+}
