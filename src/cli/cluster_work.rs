@@ -35,6 +35,7 @@ use crate::pipeline::redact::of_scene;
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::{ImageFiles as _, choice, registry};
 use crate::ui::events::JsonEvents;
+use crate::upgrade::book::refuse_while_open;
 
 /// Flags of every verb that changes a cluster.
 #[derive(Args, Clone, Debug, Default)]
@@ -87,6 +88,9 @@ impl WorkArgs {
     }
 }
 
+/// What must not be done in the middle of an upgrade.
+const CHANGES_HALF: [&str; 6] = ["run", "apply", "add", "delete", "uninstall", "cert"];
+
 /// A cluster in our hands, locked for as long as this lives.
 pub(crate) struct Work<'a> {
     pub(crate) context: &'a Context,
@@ -129,6 +133,9 @@ impl<'a> Work<'a> {
             true => None,
             false => Some(state.lock(verb, Timestamp::now().as_second())?),
         };
+        if !args.dry_run && CHANGES_HALF.contains(&verb) {
+            refuse_while_open(state.directory(), verb)?;
+        }
         let current = match state.load()? {
             Some((clusterfile, notes)) => {
                 notes.iter().for_each(|note| context.ui.note(note));
@@ -277,6 +284,32 @@ impl<'a> Work<'a> {
         force: bool,
         plan: impl FnOnce(&Means<'_>, &Scene) -> Result<Planned>,
     ) -> Result<Option<Summary>> {
+        let context = self.context;
+        self.with_means(prepared, ssh, force, |means| {
+            let planned = plan(means, &prepared.scene)?;
+            if self.args.dry_run {
+                plan_view::show(&planned, context)?;
+                return Ok(None);
+            }
+            if planned.plan.destroys && !planned.plan.phases.is_empty() {
+                plan_view::summary(&planned, context)?;
+                if !context.ui.confirm("Go on?")? {
+                    return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
+                }
+            }
+            self.execute(&planned, &*means.keeper, &Interrupt::default())
+                .map(Some)
+        })
+    }
+
+    /// All that pipelines work with, for as long as `act` takes.
+    pub(crate) fn with_means<T>(
+        &self,
+        prepared: &Prepared,
+        ssh: &SshArgs,
+        force: bool,
+        act: impl FnOnce(&Means<'_>) -> Result<T>,
+    ) -> Result<T> {
         let (context, scene) = (self.context, &prepared.scene);
         let (_, settings) = ssh.resolve(context)?;
         let store = context.store()?;
@@ -323,24 +356,29 @@ impl<'a> Work<'a> {
                 .unwrap_or(true),
             force,
         };
-        let planned = plan(&means, scene)?;
-        if self.args.dry_run {
-            plan_view::show(&planned, context)?;
-            return Ok(None);
-        }
-        if planned.plan.destroys && !planned.plan.phases.is_empty() {
-            plan_view::summary(&planned, context)?;
-            if !context.ui.confirm("Go on?")? {
-                return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
-            }
-        }
-        self.execute(&planned, &*keeper).map(Some)
+        act(&means)
     }
 
-    fn execute(&self, planned: &Planned, keeper: &dyn Keeper) -> Result<Summary> {
+    /// Executes what was planned; `interrupt` also hears signals.
+    pub(crate) fn execute(
+        &self,
+        planned: &Planned,
+        keeper: &dyn Keeper,
+        interrupt: &Interrupt,
+    ) -> Result<Summary> {
+        self.execute_again(planned, keeper, interrupt, &[])
+    }
+
+    /// The same, and some steps are done again whatever the journal says.
+    pub(crate) fn execute_again(
+        &self,
+        planned: &Planned,
+        keeper: &dyn Keeper,
+        interrupt: &Interrupt,
+        again: &[String],
+    ) -> Result<Summary> {
         let context = self.context;
-        let interrupt = Interrupt::default();
-        signals::listen(&interrupt)?;
+        signals::listen(interrupt)?;
         let json = JsonEvents::default();
         let view = context.ui.hosts_view();
         let listener: &dyn Listener = match (&view, context.ui.is_json()) {
@@ -354,9 +392,11 @@ impl<'a> Work<'a> {
             crew: Arc::clone(&planned.crew),
             redactor: &redactor,
             listener,
-            interrupt: &interrupt,
+            interrupt,
         };
-        let outcome = execute(&planned.plan, &surroundings, &self.options()?);
+        let mut options = self.options()?;
+        options.redo.extend_from_slice(again);
+        let outcome = execute(&planned.plan, &surroundings, &options);
         if let Err(error) = &outcome {
             crate::pipeline::record::failed(keeper, error.message())?;
         }

@@ -17,6 +17,8 @@ pub(crate) enum Outcome {
     Unknown,
     /// Taken as done because `--assume-done` says so.
     Assumed,
+    /// All that this run was to do is done, and more is to follow.
+    Paused,
 }
 
 impl Outcome {
@@ -29,6 +31,7 @@ impl Outcome {
             Self::Lost => "lost",
             Self::Unknown => "unknown",
             Self::Assumed => "assumed",
+            Self::Paused => "paused",
         }
     }
 }

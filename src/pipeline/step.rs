@@ -230,6 +230,8 @@ pub(crate) struct Plan {
     pub(crate) notes: Vec<String>,
     /// It undoes what earlier runs did: those that did not finish cannot be taken up after it.
     pub(crate) destroys: bool,
+    /// More phases are to follow in a later run: the journal is not brought to its end.
+    pub(crate) is_partial: bool,
 }
 
 impl Plan {
@@ -242,6 +244,7 @@ impl Plan {
             phases: Vec::new(),
             notes: Vec::new(),
             destroys: false,
+            is_partial: false,
         }
     }
 

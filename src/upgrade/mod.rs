@@ -5,10 +5,17 @@
 //! print, prompt or read the environment.
 
 mod batches;
+pub(crate) mod book;
 pub(crate) mod document;
 mod hazards;
+mod hooks;
 mod hops;
+mod host_steps;
+mod keepsakes;
+pub(crate) mod nodes;
 pub(crate) mod observation;
+pub(crate) mod observe;
+pub(crate) mod pipeline;
 pub(crate) mod plan;
 #[cfg(test)]
 mod plan_tests;

@@ -241,6 +241,8 @@ impl<'a> Run<'a> {
             Outcome::Failed
         } else if self.interrupt.is_asked() && self.is_short() {
             Outcome::Interrupted
+        } else if failures.is_empty() && self.plan.is_partial {
+            Outcome::Paused
         } else if failures.is_empty() {
             Outcome::Done
         } else {
@@ -259,7 +261,7 @@ impl<'a> Run<'a> {
             journal: self.journal.path().display().to_string(),
         });
         match outcome {
-            Outcome::Done => {
+            Outcome::Done | Outcome::Paused => {
                 finished?;
                 Ok(Summary {
                     done: self.done.load(Ordering::SeqCst),

@@ -1,0 +1,232 @@
+//! What is kept of upgrades in a cluster's state directory: the one that is open, those that ended.
+//!
+//! ```text
+//! upgrade/open              the id of the upgrade that has begun and not ended
+//! upgrade/<id>/plan.json    its document
+//! upgrade/<id>/state        running, paused, failed, committed, aborted, rolled-back
+//! upgrade/<id>/pause        somebody wants it to stop at the next host
+//! upgrade/history           ids of those that ended, oldest first, with their end
+//! ```
+//!
+//! Must not know what is in a document beside its id.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, IoContext, Kind, Result};
+use crate::fs::atomic::{self, Durability, sync_directory};
+use crate::upgrade::document::{Direction, Document, Release};
+
+/// Longest file that is read, in bytes.
+const LONGEST: u64 = 64 << 20;
+
+/// How far an upgrade is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Stand {
+    Running,
+    Paused,
+    Failed,
+    Committed,
+    Aborted,
+    /// Somebody went back.
+    RolledBack,
+}
+
+/// One that ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Ended {
+    pub(crate) id: String,
+    pub(crate) direction: Direction,
+    pub(crate) from: Release,
+    pub(crate) to: Release,
+    pub(crate) end: Stand,
+    /// RFC 3339.
+    pub(crate) time: String,
+}
+
+/// The upgrades of one cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Book {
+    directory: PathBuf,
+}
+
+impl Book {
+    /// In the state directory of a cluster.
+    pub(crate) fn of(state: &Path) -> Self {
+        Self {
+            directory: state.join("upgrade"),
+        }
+    }
+
+    /// The document of the upgrade that has begun and not ended.
+    pub(crate) fn open(&self) -> Result<Option<Document>> {
+        match self.text(&self.directory.join("open"))? {
+            None => Ok(None),
+            Some(id) => self.document(id.trim()).map(Some),
+        }
+    }
+
+    /// The document called `id`.
+    pub(crate) fn document(&self, id: &str) -> Result<Document> {
+        let path = self.of_id(id)?.join("plan.json");
+        let text = self.text(&path)?.ok_or_else(|| {
+            Error::not_found(format!("there is no upgrade `{id}`"))
+                .hint("`imgctl upgrade status` lists them")
+        })?;
+        Document::parse(text.as_bytes(), &path.display().to_string())
+    }
+
+    /// Begins it: from now on it is the one to be resumed.
+    pub(crate) fn begin(&self, document: &Document) -> Result<()> {
+        let directory = self.of_id(&document.id)?;
+        make(&directory)?;
+        write(&directory.join("plan.json"), &document.to_json()?)?;
+        self.stand_of(&document.id, Stand::Running)?;
+        match std::fs::remove_file(directory.join("pause")) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).path("remove", &directory.join("pause"));
+            }
+            _ => {}
+        }
+        write(&self.directory.join("open"), &document.id)
+    }
+
+    /// Writes down how far it is.
+    pub(crate) fn stand_of(&self, id: &str, stand: Stand) -> Result<()> {
+        write(&self.of_id(id)?.join("state"), word(stand))
+    }
+
+    /// How far it is.
+    pub(crate) fn stand(&self, id: &str) -> Result<Option<Stand>> {
+        let text = self.text(&self.of_id(id)?.join("state"))?;
+        Ok(text.and_then(|text| {
+            ALL.into_iter()
+                .find(|stand| word(*stand) == text.trim())
+        }))
+    }
+
+    /// Ends it.
+    pub(crate) fn end(&self, document: &Document, end: Stand, time: &str) -> Result<()> {
+        self.stand_of(&document.id, end)?;
+        let mut history = self.history()?;
+        let entry = Ended {
+            id: document.id.clone(),
+            direction: document.direction,
+            from: document.from.clone(),
+            to: document.target().clone(),
+            end,
+            time: time.to_owned(),
+        };
+        // Killed between the two writes, it is ended a second time.
+        if history.last().is_none_or(|last| last.id != entry.id || last.end != end) {
+            history.push(entry);
+        }
+        let text = serde_json::to_string_pretty(&history)
+            .map_err(|error| Error::failed("cannot write the history").caused_by(error))?;
+        write(&self.directory.join("history"), &text)?;
+        let open = self.directory.join("open");
+        match std::fs::remove_file(&open) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).path("remove", &open),
+            _ => sync_directory(&self.directory),
+        }
+    }
+
+    /// Those that ended, oldest first.
+    pub(crate) fn history(&self) -> Result<Vec<Ended>> {
+        let path = self.directory.join("history");
+        let Some(text) = self.text(&path)? else {
+            return Ok(Vec::new());
+        };
+        serde_json::from_str(&text).map_err(|error| {
+            Error::bad_content(format!("{} cannot be read", path.display())).caused_by(error)
+        })
+    }
+
+    /// Asks the upgrade to stop at the next host.
+    pub(crate) fn ask_pause(&self, id: &str) -> Result<()> {
+        write(&self.pause_file(id)?, "")
+    }
+
+    /// What [`Book::ask_pause`] writes; whoever runs the upgrade looks for it.
+    pub(crate) fn pause_file(&self, id: &str) -> Result<PathBuf> {
+        Ok(self.of_id(id)?.join("pause"))
+    }
+
+    fn of_id(&self, id: &str) -> Result<PathBuf> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+        let good = !id.is_empty() && !id.starts_with('.') && id.chars().all(plain);
+        match good {
+            true => Ok(self.directory.join(id)),
+            false => Err(Error::usage(format!("`{id}` is no name of an upgrade"))),
+        }
+    }
+
+    fn text(&self, path: &Path) -> Result<Option<String>> {
+        use std::io::Read;
+        let file = match std::fs::File::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file.path("open", path)?,
+        };
+        let mut text = String::new();
+        file.take(LONGEST)
+            .read_to_string(&mut text)
+            .path("read", path)?;
+        Ok(Some(text))
+    }
+}
+
+/// For verbs that must not change a cluster in the middle of an upgrade.
+pub(crate) fn refuse_while_open(state: &Path, verb: &str) -> Result<()> {
+    let Some(document) = Book::of(state).open()? else {
+        return Ok(());
+    };
+    Err(Error::new(
+        Kind::Busy,
+        format!(
+            "cluster {} is in the middle of the upgrade {} from {} to {}: `{verb}` could undo half of it",
+            document.cluster,
+            document.id,
+            document.from.version,
+            document.target().version
+        ),
+    )
+    .hint("go on with `imgctl upgrade resume`, go back with `imgctl rollback`, or give it up with `imgctl upgrade abort`"))
+}
+
+const ALL: [Stand; 6] = [
+    Stand::Running,
+    Stand::Paused,
+    Stand::Failed,
+    Stand::Committed,
+    Stand::Aborted,
+    Stand::RolledBack,
+];
+
+/// As in files and JSON.
+pub(crate) fn word(stand: Stand) -> &'static str {
+    match stand {
+        Stand::Running => "running",
+        Stand::Paused => "paused",
+        Stand::Failed => "failed",
+        Stand::Committed => "committed",
+        Stand::Aborted => "aborted",
+        Stand::RolledBack => "rolled-back",
+    }
+}
+
+fn make(directory: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .path("make", directory)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    atomic::write(path, text.as_bytes(), 0o600, Durability::Durable)
+}

@@ -1,0 +1,99 @@
+//! What happens on one host, in order: closed, gated, drained, switched, moved, gated, opened.
+
+use std::time::Duration;
+
+use crate::agent::protocol::SwitchTree;
+use crate::error::{Error, Result};
+use crate::pipeline::step::Step;
+use crate::runtime::Action;
+use crate::runtime::upgrade::{Move, Place, Upgrader};
+use crate::sync::tree::ROOTFS;
+use crate::upgrade::document::{Document, KubeletSwap};
+use crate::upgrade::{hooks, nodes};
+
+/// All steps of one host in one hop.
+pub(super) fn steps(
+    step: &Move<'_>,
+    upgrader: &dyn Upgrader,
+    document: &Document,
+    tree: &str,
+) -> Result<Vec<Step>> {
+    let mut actions: Vec<Action> = Vec::new();
+    let node = document
+        .hosts
+        .get(&step.host.id())
+        .and_then(|host| host.node.as_deref())
+        .filter(|_| upgrader.drains());
+    let is_control_plane = step.place != Place::Worker;
+    let moment = |when: &str| match is_control_plane {
+        true => format!("{when}-control-plane"),
+        false => format!("{when}-node"),
+    };
+    if let Some(node) = node {
+        actions.push(nodes::cordon(node, &document.id));
+    }
+    actions.extend(upgrader.before(step)?);
+    if let Some(node) = node.filter(|_| document.choices.kubelet_swap == KubeletSwap::Drain) {
+        actions.push(nodes::drain(node, &document.choices));
+    }
+    actions.push(hooks::run(&moment("pre"), step, document));
+    actions.push(switch(step, tree));
+    actions.extend(match step.back {
+        false => upgrader.apply(step)?,
+        true => upgrader.restore(step)?,
+    });
+    actions.push(hooks::run(&moment("post"), step, document));
+    actions.extend(upgrader.gate(step)?);
+    if document.choices.bake_seconds > 0 {
+        actions.push(bake(document.choices.bake_seconds));
+        for mut action in upgrader.gate(step)? {
+            action.name = format!("{}-again", action.name);
+            actions.push(action);
+        }
+    }
+    if let Some(node) = node {
+        actions.push(nodes::uncordon(node));
+    }
+    Ok(actions.into_iter().map(Step::from).collect())
+}
+
+/// The rootfs of the host becomes another tree, which lies there already.
+pub(super) fn switch(step: &Move<'_>, tree: &str) -> Action {
+    let request = SwitchTree {
+        root: step.to.paths.root(),
+        tree: ROOTFS.to_owned(),
+        id: tree.to_owned(),
+    };
+    let version = step
+        .to
+        .rootfs()
+        .map_or_else(String::new, |image| format!(" ({})", image.name));
+    let short = tree.get(..12).unwrap_or(tree);
+    let says = format!("switch {ROOTFS} to {short}{version}");
+    Action::new("switch", says, tree, move |site| {
+        for note in site.agent.switch_tree(&request)? {
+            (site.output)(crate::agent::protocol::OutputLine {
+                text: note,
+                error_stream: false,
+            });
+        }
+        Ok(())
+    })
+}
+
+/// Waits; whatever breaks meanwhile is found by the gate that follows.
+fn bake(seconds: u64) -> Action {
+    let says = format!("wait {seconds} s, then look again");
+    Action::new("bake", says, "", move |site| {
+        let limit = site.timeout.unwrap_or(Duration::MAX);
+        let wanted = Duration::from_secs(seconds);
+        if wanted > limit {
+            return Err(Error::usage(format!(
+                "--bake {seconds}s is longer than a step may take"
+            )));
+        }
+        std::thread::sleep(wanted);
+        Ok(())
+    })
+    .within(Duration::from_secs(seconds.saturating_add(60)))
+}

@@ -1,0 +1,112 @@
+//! Nodes around an upgrade: closed to new Pods, emptied, opened again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::agent::protocol::OutputLine;
+use crate::cluster::scene::Scene;
+use crate::error::{Context, Error, Result};
+use crate::kube::api::Api;
+use crate::kube::client;
+use crate::kube::drain::{self, Cordon};
+use crate::runtime::Action;
+use crate::runtime::action::{Crew, Site};
+use crate::upgrade::document::{Choices, OnTimeout};
+
+/// More than the drain itself may take.
+const SLACK: Duration = Duration::from_secs(300);
+
+/// The API of the first control plane that answers.
+pub(crate) fn api(scene: &Scene, crew: &dyn Crew) -> Result<Arc<dyn Api>> {
+    let mut problems = Vec::new();
+    for host in scene.control_planes() {
+        let tried = crew.agent(host).and_then(client::connect).and_then(|api| {
+            api.raw("/readyz").map_err(Error::from)?;
+            Ok(api)
+        });
+        match tried {
+            Ok(api) => return Ok(api),
+            Err(error) => problems.push(format!("{}: {}", host.id(), error.chain().join(": "))),
+        }
+    }
+    Err(Error::failed(format!(
+        "no control plane of cluster {} answers:\n  {}",
+        scene.name,
+        problems.join("\n  ")
+    ))
+    .hint("`imgctl status` tells more; on a control plane: `crictl ps -a`, `journalctl -u kubelet`"))
+}
+
+/// New Pods stay away from `node`.
+pub(super) fn cordon(node: &str, id: &str) -> Action {
+    let (node, id) = (node.to_owned(), id.to_owned());
+    let says = format!("cordon Node {node}");
+    Action::new("cordon", says, "", move |site| {
+        let api = api(site.scene, site.crew)?;
+        if drain::cordon(&*api, &node, &id)? == Cordon::Others {
+            say(site, &format!("Node {node} was cordoned by somebody else and stays so"));
+        }
+        Ok(())
+    })
+}
+
+/// The Pods of `node` go elsewhere. When they do not in time, and that is the end of it, the Node
+/// takes Pods again.
+pub(super) fn drain(node: &str, choices: &Choices) -> Action {
+    let node = node.to_owned();
+    let options = drain::Options {
+        timeout: Duration::from_secs(choices.drain_timeout_seconds),
+        on_timeout: match choices.drain_on_timeout {
+            OnTimeout::Abort => drain::OnTimeout::Abort,
+            OnTimeout::Wait => drain::OnTimeout::Wait,
+            OnTimeout::Delete => drain::OnTimeout::Delete,
+        },
+        delete_emptydir_data: choices.delete_emptydir_data,
+        force: choices.force_unmanaged,
+        ..drain::Options::default()
+    };
+    let says = format!(
+        "drain Node {node}: evict its Pods within {} s",
+        choices.drain_timeout_seconds
+    );
+    let inputs = format!("{options:?}");
+    let limit = options.timeout;
+    let action = Action::new("drain", says, &inputs, move |site| {
+        let api = api(site.scene, site.crew)?;
+        let told = |event: drain::PodEvent| say(site, &event.to_string());
+        let drained = drain::drain(&*api, &node, &options, &told);
+        match drained {
+            Ok(drained) => {
+                say(site, &format!("Node {node}: {} Pods are gone", drained.gone));
+                Ok(())
+            }
+            Err(error) => match drain::uncordon(&*api, &node) {
+                Ok(_) => Err(error).context(|| format!("Node {node} takes Pods again")),
+                Err(other) => Err(error.hint(format!(
+                    "Node {node} is still cordoned ({other}): `kubectl uncordon {node}`"
+                ))),
+            },
+        }
+    });
+    match choices.drain_on_timeout {
+        OnTimeout::Wait => action,
+        _ => action.within(limit * 2 + SLACK),
+    }
+}
+
+/// What [`cordon`] did is undone; what somebody else did stays.
+pub(super) fn uncordon(node: &str) -> Action {
+    let node = node.to_owned();
+    let says = format!("uncordon Node {node}, unless somebody else had cordoned it");
+    Action::new("uncordon", says, "", move |site| {
+        let api = api(site.scene, site.crew)?;
+        drain::uncordon(&*api, &node).map(|_| ())
+    })
+}
+
+fn say(site: &Site<'_>, text: &str) {
+    (site.output)(OutputLine {
+        text: text.to_owned(),
+        error_stream: false,
+    });
+}

@@ -1,0 +1,376 @@
+//! From a document to a pipeline: phases, the hosts in each, the steps of each host.
+//!
+//! The same document gives the same steps in every run, so that a resumed upgrade skips what is
+//! done. Must not decide anything that the document leaves open.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::cluster::host::Host;
+use crate::cluster::image::ImageKind;
+use crate::cluster::scene::Scene;
+use crate::error::{Error, Result};
+use crate::pipeline::guest;
+use crate::pipeline::means::{FilesPlan, Mark, Means};
+use crate::pipeline::record;
+use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
+use crate::runtime::upgrade::{Move, Place, Upgrader};
+use crate::sync::tree::ROOTFS;
+use crate::upgrade::document::{Direction, Document};
+use crate::upgrade::{hooks, host_steps, keepsakes};
+
+/// The phases of an upgrade by what may follow them, for `--pause-after`.
+pub(crate) const STAGE: &str = "backup";
+pub(crate) const CONTROL_PLANE: &str = "finish";
+pub(crate) const CANARY: &str = "canary";
+pub(crate) const BATCH: &str = "workers";
+
+/// What a document is carried out with.
+pub(crate) struct Course<'a> {
+    pub(crate) document: &'a Document,
+    /// The cluster as it is.
+    pub(crate) from: Arc<Scene>,
+    /// The cluster after each hop of the document; the last is what it is to be.
+    pub(crate) hops: Vec<Arc<Scene>>,
+    pub(crate) upgrader: &'a dyn Upgrader,
+    /// Names of application and patch images whose commands run when all hosts have moved.
+    pub(crate) install: Vec<String>,
+    /// When all is done and the cluster's record says so: closes the upgrade.
+    pub(crate) commit: Step,
+}
+
+/// The trees that hosts are to have, by host id, for each hop.
+type Trees = Vec<BTreeMap<String, String>>;
+
+/// Makes the pipeline. Asks the hosts what they have; changes nothing on them.
+pub(crate) fn plan(course: &Course<'_>, means: &Means<'_>) -> Result<Plan> {
+    let document = course.document;
+    let verb = match document.direction {
+        Direction::Forward => "upgrade",
+        Direction::Back => "rollback",
+    };
+    let intent = format!("{} {}", document.id, document.digest()?);
+    let mut plan = Plan::new(verb, &document.cluster, &intent);
+    plan.notes.clone_from(&document.notes);
+    let mark = record::mark(
+        "record",
+        "write the Clusterfile, phase ClusterInProcess",
+        &means.keeper,
+        Mark::InProcess,
+    );
+    plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![mark])));
+    let trees = stage(&mut plan, course, means)?;
+    ready(&mut plan, course, &trees)?;
+    match document.direction {
+        Direction::Forward => forward(&mut plan, course, &trees)?,
+        Direction::Back => back(&mut plan, course, &trees)?,
+    }
+    applications(&mut plan, course)?;
+    verify(&mut plan, course, &trees)?;
+    let mark = record::mark(
+        "record",
+        "write the Clusterfile, phase ClusterSuccess",
+        &means.keeper,
+        Mark::Success,
+    );
+    for phase in record::phases(means, course.target(), vec![mark]) {
+        plan.push(phase);
+    }
+    plan.push(
+        Phase::new("commit", Order::Serial).lane(Lane::controller(vec![course.commit.clone()])),
+    );
+    Ok(plan)
+}
+
+impl Course<'_> {
+    fn target(&self) -> &Arc<Scene> {
+        self.hops.last().unwrap_or(&self.from)
+    }
+
+    /// Hosts of a scene that are part of it.
+    fn hosts<'s>(&self, scene: &'s Scene) -> Vec<&'s Host> {
+        scene.hosts.iter().filter(|host| self.moves(host)).collect()
+    }
+
+    fn moves(&self, host: &Host) -> bool {
+        self.document
+            .hosts
+            .get(&host.id())
+            .is_some_and(|host| host.skipped.is_none())
+    }
+
+    fn host<'s>(&self, scene: &'s Scene, id: &str) -> Result<&'s Host> {
+        scene
+            .hosts
+            .iter()
+            .find(|host| host.id() == id)
+            .ok_or_else(|| {
+                Error::not_found(format!(
+                    "the plan names host {id}, which is not in cluster {}",
+                    scene.name
+                ))
+                .hint("make the plan anew")
+            })
+    }
+
+    /// The scene that a host is in before hop `number`: workers may have skipped some.
+    fn before(&self, number: usize, place: Place) -> &Arc<Scene> {
+        let mut earlier = self.document.hops.iter().zip(&self.hops).take(number).rev();
+        let last = match place {
+            Place::Worker => earlier.find(|(release, _)| release.workers),
+            _ => earlier.next(),
+        };
+        last.map_or(&self.from, |(_, scene)| scene)
+    }
+
+    fn step<'s>(
+        &'s self,
+        number: usize,
+        host: &'s Host,
+        place: Place,
+        trees: &Trees,
+    ) -> Result<(Move<'s>, String)> {
+        let to = &self.hops[number];
+        let id = trees
+            .get(number)
+            .and_then(|trees| trees.get(&host.id()))
+            .ok_or_else(|| {
+                Error::failed(format!(
+                    "host {} could not be asked which files it has",
+                    host.id()
+                ))
+            })?;
+        let step = Move {
+            from: self.before(number, place),
+            to,
+            host,
+            tree: format!("{}/{ROOTFS}.{id}", to.paths.root()),
+            place,
+            id: &self.document.id,
+            renewal: self.document.choices.certificate_renewal,
+            external_etcd: self.document.identity.external_etcd,
+            back: self.document.direction == Direction::Back,
+            last_hop: number + 1 == self.hops.len(),
+        };
+        Ok((step, id.clone()))
+    }
+
+    /// On the way back the first is who had been first on the way there.
+    fn place(&self, host: &Host) -> Place {
+        let first = match self.document.direction {
+            Direction::Forward => self.document.control_planes.first().cloned(),
+            Direction::Back => self.target().first().map(Host::id),
+        };
+        match (host.is_control_plane(), first == Some(host.id())) {
+            (true, true) => Place::First,
+            (true, false) => Place::ControlPlane,
+            (false, _) => Place::Worker,
+        }
+    }
+}
+
+/// All files of all hops on all hosts, the registry's first of all, before anything is touched.
+fn stage(plan: &mut Plan, course: &Course<'_>, means: &Means<'_>) -> Result<Trees> {
+    let mut trees = Trees::new();
+    for (number, scene) in course.hops.iter().enumerate() {
+        let hosts: Vec<Host> = course.hosts(scene).into_iter().cloned().collect();
+        let files = means.files.stage(scene, &hosts, &means.crew)?;
+        if let Some((host, error)) = files.failed.first() {
+            return Err(Error::new(
+                error.kind(),
+                format!("host {} cannot be given the files: {error}", host.id()),
+            ));
+        }
+        trees.push(
+            files
+                .trees
+                .iter()
+                .filter_map(|(host, trees)| Some((host.clone(), trees.get(ROOTFS)?.clone())))
+                .collect(),
+        );
+        plan.push(sync_phase(&numbered("stage", number), files));
+    }
+    Ok(trees)
+}
+
+fn sync_phase(name: &str, files: FilesPlan) -> Phase {
+    let mut phase = Phase::new(name, Order::Parallel);
+    phase.together = Some(files.work);
+    for files in files.hosts {
+        phase = phase.lane(Lane::on(
+            &files.host,
+            [Step::together("files", files.says, files.bytes)],
+        ));
+    }
+    phase
+}
+
+/// The image is asked, images are pulled, backups are made and carried away.
+fn ready(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+    let document = course.document;
+    let forward = document.direction == Direction::Forward;
+    let Some(first) = document.control_planes.first() else {
+        return Ok(());
+    };
+    let last = course.hops.len() - 1;
+    let target = course.target();
+    let first = course.host(target, first)?;
+    if forward && trees.last().is_some_and(|trees| trees.contains_key(&first.id())) {
+        let (mut step, _) = course.step(last, first, Place::First, trees)?;
+        step.from = &course.from;
+        let actions = vec![
+            hooks::can_upgrade(&step, document)?,
+            hooks::run("pre-cluster", &step, document),
+        ];
+        plan.push(Phase::new("ask", Order::Serial).lane(Lane::on(first, actions)));
+    }
+    for (number, scene) in course.hops.iter().enumerate() {
+        let mut pull =
+            Phase::new(&numbered("pull", number), Order::Parallel).on_failure(OnFailure::FinishPhase);
+        for host in course.hosts(scene) {
+            let place = course.place(host);
+            if place == Place::Worker && !document.hops[number].workers {
+                continue;
+            }
+            let (step, _) = course.step(number, host, place, trees)?;
+            pull = pull.lane(Lane::on(host, course.upgrader.pull(&step)?));
+        }
+        plan.push(pull);
+    }
+    if !forward {
+        return Ok(());
+    }
+    let mut backup = Phase::new("backup", Order::Parallel).on_failure(OnFailure::FinishPhase);
+    for host in course.hosts(&course.hops[0]) {
+        let (step, _) = course.step(0, host, course.place(host), trees)?;
+        backup = backup.lane(Lane::on(host, course.upgrader.backup(&step)?));
+    }
+    plan.push(backup);
+    let (step, _) = course.step(0, course.host(&course.hops[0], &first.id())?, Place::First, trees)?;
+    let second = course
+        .hosts(target)
+        .into_iter()
+        .filter(|host| host.id() != first.id())
+        .max_by_key(|host| host.is_control_plane());
+    let here = target.state_directory.join("backup").join(&document.id);
+    let keep = keepsakes::copy(&step.backup(), second, here);
+    plan.push(Phase::new("keep-backup", Order::Serial).lane(Lane::on(first, [keep])));
+    Ok(())
+}
+
+fn forward(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+    let document = course.document;
+    for (number, scene) in course.hops.iter().enumerate() {
+        control_planes(plan, course, trees, number)?;
+        if let Some(first) = document.control_planes.first() {
+            let first = course.host(scene, first)?;
+            let (step, _) = course.step(number, first, Place::First, trees)?;
+            let finish = course.upgrader.finish(&step)?;
+            plan.push(
+                Phase::new(&numbered(CONTROL_PLANE, number), Order::Serial)
+                    .lane(Lane::on(first, finish)),
+            );
+        }
+        if document.hops[number].workers {
+            workers(plan, course, trees, number)?;
+        }
+    }
+    Ok(())
+}
+
+/// Kubelets must never be newer than API servers: workers go back first, control planes in reverse.
+fn back(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+    for number in 0..course.hops.len() {
+        workers(plan, course, trees, number)?;
+        control_planes(plan, course, trees, number)?;
+    }
+    Ok(())
+}
+
+fn control_planes(
+    plan: &mut Plan,
+    course: &Course<'_>,
+    trees: &Trees,
+    number: usize,
+) -> Result<()> {
+    let document = course.document;
+    let mut phase = Phase::new(&numbered("control-plane", number), Order::Serial);
+    for id in &document.control_planes {
+        let host = course.host(&course.hops[number], id)?;
+        if !course.moves(host) {
+            continue;
+        }
+        let (step, tree) = course.step(number, host, course.place(host), trees)?;
+        let steps = host_steps::steps(&step, course.upgrader, document, &tree)?;
+        phase = phase.lane(Lane::on(host, steps));
+    }
+    plan.push(phase);
+    Ok(())
+}
+
+fn workers(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) -> Result<()> {
+    let document = course.document;
+    let lane = |id: &String| -> Result<Lane> {
+        let host = course.host(&course.hops[number], id)?;
+        let (step, tree) = course.step(number, host, Place::Worker, trees)?;
+        let steps = host_steps::steps(&step, course.upgrader, document, &tree)?;
+        Ok(Lane::on(host, steps))
+    };
+    let mut canary = Phase::new(&numbered(CANARY, number), Order::Serial);
+    for id in &document.canary {
+        canary = canary.lane(lane(id)?);
+    }
+    plan.push(canary);
+    for (batch, ids) in document.batches.iter().enumerate() {
+        let name = format!("{}-{}", numbered(BATCH, number), batch + 1);
+        let mut phase = Phase::new(&name, Order::Parallel);
+        for id in ids {
+            phase = phase.lane(lane(id)?);
+        }
+        plan.push(phase);
+    }
+    Ok(())
+}
+
+/// Commands of images that come along with the rootfs.
+fn applications(plan: &mut Plan, course: &Course<'_>) -> Result<()> {
+    let target = course.target();
+    for image in &target.images {
+        if image.kind == ImageKind::Rootfs || !course.install.contains(&image.name) {
+            continue;
+        }
+        let hosts: Vec<Host> = course.hosts(target).into_iter().cloned().collect();
+        plan.push(guest::phase(target, image, &hosts, None));
+    }
+    Ok(())
+}
+
+/// At the end every host is looked at once more.
+fn verify(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+    let document = course.document;
+    let last = course.hops.len() - 1;
+    let target = &course.hops[last];
+    let mut phase = Phase::new("verify", Order::Parallel).on_failure(OnFailure::FinishPhase);
+    for host in course.hosts(target) {
+        let (step, _) = course.step(last, host, course.place(host), trees)?;
+        let steps = course.upgrader.gate(&step)?.into_iter().map(Step::from);
+        phase = phase.lane(Lane::on(host, steps.map(Step::always)));
+    }
+    plan.push(phase);
+    let forward = document.direction == Direction::Forward;
+    if let Some(first) = document.control_planes.first().filter(|_| forward) {
+        let first = course.host(target, first)?;
+        let (step, _) = course.step(last, first, Place::First, trees)?;
+        let hooks = hooks::run("post-cluster", &step, document);
+        plan.push(Phase::new("end", Order::Serial).lane(Lane::on(first, [hooks])));
+    }
+    Ok(())
+}
+
+/// `stage`, `stage-2`, …: one hop needs no number.
+fn numbered(name: &str, hop: usize) -> String {
+    match hop {
+        0 => name.to_owned(),
+        _ => format!("{name}-{}", hop + 1),
+    }
+}
