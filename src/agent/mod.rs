@@ -18,6 +18,7 @@ pub(crate) mod remote;
 mod removal;
 pub(crate) mod server;
 pub(crate) mod tree;
+pub(crate) mod tunnel;
 mod wire;
 
 use crate::error::{Error, Result};
@@ -26,6 +27,7 @@ use protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
     Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
 };
+use tunnel::Tunnel;
 
 /// Opens a blob at an offset, to send it from there.
 pub(crate) type BlobOpener<'a> =
@@ -104,6 +106,13 @@ pub(crate) trait Agent: Send + Sync {
     /// Puts our marked block into the hosts file, or takes it out when it is empty; the rest stays
     /// byte for byte. `true` when the file changed.
     fn set_hosts(&self, block: &HostsBlock) -> Result<bool>;
+
+    /// A connection to a TCP port as the host sees it; `address` is an IP address of the host
+    /// itself, loopback among them.
+    fn tunnel(&self, address: &str, port: u16) -> Result<Tunnel> {
+        let to = format!("{}: there is no way to {address} port {port}", self.host());
+        Err(Error::failed(to))
+    }
 }
 
 /// For agents that are none, in tests and simulations.

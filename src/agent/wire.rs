@@ -17,6 +17,10 @@ use crate::image::{Descriptor, Digest};
 pub(super) const PREFIX: &str = "/imgctl/v1/";
 /// The repository in which blobs are asked for; which one it is makes no difference.
 pub(super) const REPOSITORY: &str = "imgctl";
+/// The call whose request and answer are the two directions of a stream; where it leads to is in a
+/// header, as an IP address, a space and a port.
+pub(super) const TUNNEL: &str = "tunnel";
+pub(super) const TUNNEL_TO: &str = "imgctl-to";
 /// The largest call, in bytes.
 pub(super) const MAX_CALL: usize = 64 << 20;
 /// The longest line of an answer, in bytes: a file that is read comes in one.
@@ -27,7 +31,7 @@ const GREETING: &str = "imgctl-agent";
 /// Begins the line that a host says which lacks the agent.
 pub(super) const NEEDED: &str = "imgctl-agent-needed";
 /// Counts changes of the protocol beside the version of the program.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What the agent says first. It begins with a line break: whatever a shell's start-up files said

@@ -3,5 +3,9 @@
 //! Must not know runtimes, pipelines or how a cluster was made.
 
 pub(crate) mod api;
+pub(crate) mod client;
+pub(crate) mod drain;
+pub(crate) mod lease;
+pub(crate) mod selector;
 #[cfg(test)]
 pub(crate) mod stand_in;

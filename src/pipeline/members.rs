@@ -7,6 +7,7 @@ use crate::agent::protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
     Outcome, OutputLine, Run,
 };
+use crate::agent::tunnel::Tunnel;
 use crate::agent::{Agent, BlobOpener};
 use crate::cluster::host::Host;
 use crate::cluster::scene::Scene;
@@ -207,6 +208,10 @@ impl Agent for Lost {
     }
 
     fn set_hosts(&self, _block: &HostsBlock) -> Result<bool> {
+        self.gone()
+    }
+
+    fn tunnel(&self, _address: &str, _port: u16) -> Result<Tunnel> {
         self.gone()
     }
 }

@@ -1,4 +1,5 @@
-//! Bodies of requests: a call, or a part of a blob that a thread reads while it is sent.
+//! Bodies of requests: a call, a part of a blob that a thread reads while it is sent, or one
+//! direction of a tunnel.
 
 use std::io::{self, Read};
 use std::pin::Pin;
@@ -6,11 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
+use tokio::io::{AsyncRead, DuplexStream, ReadBuf, ReadHalf};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use crate::agent::tunnel::WAITING;
 use crate::error::{Error, Result};
 
 /// Bytes read at once.
@@ -22,6 +25,8 @@ const BLOCKS: usize = 4;
 pub(super) enum Body {
     Whole(Option<Bytes>),
     Stream(Stream),
+    /// Until its other end says that no more comes.
+    Pipe(ReadHalf<DuplexStream>),
 }
 
 /// A part of a blob on its way.
@@ -51,6 +56,11 @@ impl Progress {
 impl Body {
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
         Self::Whole(Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty()))
+    }
+
+    /// Whatever comes out of `source`.
+    pub(super) fn pipe(source: ReadHalf<DuplexStream>) -> Self {
+        Self::Pipe(source)
     }
 
     /// The next `length` bytes of `reader`.
@@ -101,6 +111,18 @@ fn read_block(reader: &mut dyn Read, left: u64) -> Result<Bytes> {
     }
 }
 
+fn poll_pipe(
+    source: &mut ReadHalf<DuplexStream>,
+    context: &mut Context<'_>,
+) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    let mut block = BytesMut::zeroed(WAITING);
+    let mut buffer = ReadBuf::new(&mut block);
+    ready!(Pin::new(source).poll_read(context, &mut buffer))?;
+    let length = buffer.filled().len();
+    block.truncate(length);
+    Poll::Ready((length > 0).then(|| Ok(Frame::data(block.freeze()))))
+}
+
 impl http_body::Body for Body {
     type Data = Bytes;
     type Error = io::Error;
@@ -111,6 +133,7 @@ impl http_body::Body for Body {
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Pipe(source) => poll_pipe(source, context),
             Self::Stream(stream) if stream.left == 0 => Poll::Ready(None),
             Self::Stream(stream) => {
                 Poll::Ready(Some(match ready!(stream.blocks.poll_recv(context)) {
@@ -130,13 +153,17 @@ impl http_body::Body for Body {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
             Self::Stream(stream) => stream.left == 0,
+            Self::Pipe(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(match self {
-            Self::Whole(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
-            Self::Stream(stream) => stream.left,
-        })
+        match self {
+            Self::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Self::Stream(stream) => SizeHint::with_exact(stream.left),
+            Self::Pipe(_) => SizeHint::default(),
+        }
     }
 }

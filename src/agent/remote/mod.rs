@@ -7,6 +7,7 @@ mod handshake;
 mod start;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 mod upload;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -19,6 +20,7 @@ use crate::agent::protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
     Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
 };
+use crate::agent::tunnel::Tunnel;
 use crate::agent::wire::{
     Call, Cancel, Content, FactsQuestion, Fetch, OfferBlobs, ReadFile, Remove, Withdraw,
 };
@@ -279,5 +281,22 @@ impl Agent for Remote {
             tracing::warn!("{}: {note}", self.transport.label());
         }
         Ok(set.changed || was_lost)
+    }
+
+    fn tunnel(&self, address: &str, port: u16) -> Result<Tunnel> {
+        let mut is_second = false;
+        loop {
+            let connection = self.connection()?;
+            let opened = tunnel::open(&connection, address, port);
+            let error = match self.runtime.block_on(opened) {
+                Ok(tunnel) => return Ok(tunnel),
+                Err(Trouble::Lost { .. }) if !is_second => {
+                    is_second = true;
+                    continue;
+                }
+                Err(Trouble::Lost { error, .. } | Trouble::Refused(error)) => error,
+            };
+            return Err(error.context(self.transport.label()));
+        }
     }
 }

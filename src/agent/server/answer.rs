@@ -9,6 +9,7 @@ use http::{Response, StatusCode};
 use http_body::Frame;
 use tokio::sync::mpsc;
 
+use crate::agent::server::tunnel::Down;
 use crate::registry::server;
 
 /// What a request gets.
@@ -16,6 +17,7 @@ pub(super) enum Answer {
     Registry(server::Body),
     Text(Option<Bytes>),
     Events(mpsc::Receiver<Bytes>),
+    Tunnel(Down),
 }
 
 /// An answer that says why there is none.
@@ -39,6 +41,7 @@ impl http_body::Body for Answer {
             Self::Events(events) => events
                 .poll_recv(context)
                 .map(|line| line.map(|line| Ok(Frame::data(line)))),
+            Self::Tunnel(down) => down.poll(context),
         }
     }
 }

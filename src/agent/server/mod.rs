@@ -6,6 +6,7 @@
 mod answer;
 mod calls;
 mod stdio;
+mod tunnel;
 mod work;
 
 use std::convert::Infallible;
@@ -124,6 +125,9 @@ async fn answer(host: &Arc<Host>, request: Request<Incoming>) -> Response<Answer
         return host.registry.answer(request).await.map(Answer::Registry);
     }
     match path.strip_prefix(wire::PREFIX).map(str::to_owned) {
+        Some(name) if name == wire::TUNNEL && request.method() == Method::POST => {
+            tunnel::answer(request).await
+        }
         Some(name) if request.method() == Method::POST => {
             calls::answer(host, &name, request.into_body()).await
         }

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::path::Path;
-use super::{Key, State, select, status};
+use super::{Key, State, status};
 use crate::kube::api::{Answer, ApiError};
+use crate::kube::selector::selects;
 
 const BUDGETS: &str = "policy/poddisruptionbudgets";
 
@@ -90,7 +91,7 @@ impl State {
             .filter(|((resource, namespace, _), budget)| {
                 resource == BUDGETS
                     && meta["namespace"] == namespace.as_str()
-                    && select::selects(&budget["spec"]["selector"], &meta["labels"])
+                    && selects(&budget["spec"]["selector"], &meta["labels"])
             });
         matching.map(|(key, _)| key.clone()).collect()
     }
@@ -121,7 +122,7 @@ impl State {
             .iter()
             .filter(|((resource, namespace, _), _)| resource == "/pods" && *namespace == key.1)
             .map(|(_, pod)| pod)
-            .filter(|pod| select::selects(&budget["spec"]["selector"], &pod["metadata"]["labels"]))
+            .filter(|pod| selects(&budget["spec"]["selector"], &pod["metadata"]["labels"]))
             .filter(|pod| {
                 !matches!(
                     pod["status"]["phase"].as_str(),

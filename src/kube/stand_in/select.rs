@@ -1,4 +1,4 @@
-//! Which objects a list wants: `labelSelector` and `fieldSelector`; also the selectors of budgets.
+//! Which objects a list wants: `labelSelector` and `fieldSelector`.
 
 use serde_json::Value;
 
@@ -104,32 +104,4 @@ fn terms(text: &str) -> Vec<Term> {
         }
     };
     parts.filter(|part| !part.is_empty()).map(term).collect()
-}
-
-/// Whether a `LabelSelector` (of policy/v1: an empty one selects all) selects these labels.
-pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
-    let Some(selector) = selector.as_object() else {
-        return false;
-    };
-    let exact = selector.get("matchLabels").and_then(Value::as_object);
-    let exact = exact.is_none_or(|all| all.iter().all(|(name, value)| labels[name] == *value));
-    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
-    let expressions = expressions.is_none_or(|all| {
-        all.iter().all(|one| {
-            let name = one["key"].as_str().unwrap_or_default().to_owned();
-            let values = one["values"].as_array().into_iter().flatten();
-            let values = values
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect();
-            let term = match one["operator"].as_str() {
-                Some("In") => Term::In(name, values),
-                Some("NotIn") => Term::NotIn(name, values),
-                Some("Exists") => Term::Has(name),
-                _ => Term::HasNot(name),
-            };
-            term.has(labels)
-        })
-    });
-    exact && expressions
 }

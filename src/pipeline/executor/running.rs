@@ -9,6 +9,7 @@ use crate::agent::protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
     Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
 };
+use crate::agent::tunnel::Tunnel;
 use crate::agent::{Agent, BlobOpener};
 use crate::cluster::host::Host;
 use crate::error::Result;
@@ -242,6 +243,10 @@ impl Agent for WatchedAgent {
 
     fn set_hosts(&self, block: &HostsBlock) -> Result<bool> {
         self.agent.set_hosts(block)
+    }
+
+    fn tunnel(&self, address: &str, port: u16) -> Result<Tunnel> {
+        self.agent.tunnel(address, port)
     }
 }
 

@@ -1,0 +1,113 @@
+//! The agent's end of tunnels: only to this machine itself, for an agent is no open relay.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::agent::network;
+use crate::agent::server::answer::{Answer, refusal};
+use crate::agent::wire;
+
+/// Within this machine a connection is there at once, or the other side is overloaded.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Bytes read at once.
+const BLOCK: usize = 64 << 10;
+
+/// What comes from the TCP connection, as the body of an answer.
+pub(super) struct Down(OwnedReadHalf);
+
+/// Connects and lets the bytes go both ways.
+pub(super) async fn answer(request: Request<Incoming>) -> Response<Answer> {
+    let Some(to) = target(request.headers()) else {
+        let why = "a tunnel needs an IP address and a port";
+        return refusal(StatusCode::BAD_REQUEST, why);
+    };
+    if !is_own(to.ip()) {
+        let why = format!(
+            "{} is not an address of this host: no tunnel leads there",
+            to.ip()
+        );
+        return refusal(StatusCode::FORBIDDEN, &why);
+    }
+    let stream = match tokio::time::timeout(CONNECT, TcpStream::connect(to)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            let why = format!("cannot connect to {to} on the host: {error}");
+            return refusal(StatusCode::BAD_GATEWAY, &why);
+        }
+        Err(_) => {
+            let why = format!("{to} on the host does not accept connections");
+            return refusal(StatusCode::GATEWAY_TIMEOUT, &why);
+        }
+    };
+    // What is sent are requests, not bulk.
+    let _ = stream.set_nodelay(true);
+    let (down, up) = stream.into_split();
+    tokio::spawn(send(request.into_body(), up));
+    Response::new(Answer::Tunnel(Down(down)))
+}
+
+fn target(headers: &HeaderMap) -> Option<SocketAddr> {
+    let text = headers.get(wire::TUNNEL_TO)?.to_str().ok()?;
+    let (address, port) = text.split_once(' ')?;
+    let address: IpAddr = address.parse().ok()?;
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    Some((address, port).into())
+}
+
+fn is_own(address: IpAddr) -> bool {
+    // `::ffff:10.0.0.1` is 10.0.0.1.
+    let address = address.to_canonical();
+    address.is_loopback() || network::addresses().contains(&address.to_string())
+}
+
+/// Passes on what comes up. A request that breaks off ends the connection, not just one direction.
+async fn send(mut body: Incoming, mut up: OwnedWriteHalf) {
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            reset(&up);
+            return;
+        };
+        if let Ok(data) = frame.into_data()
+            && up.write_all(&data).await.is_err()
+        {
+            return;
+        }
+    }
+    let _ = up.shutdown().await;
+}
+
+/// Ends both directions: the other half may wait for bytes that never come.
+fn reset(up: &OwnedWriteHalf) {
+    let stream: &TcpStream = up.as_ref();
+    let _ = rustix::net::shutdown(stream, rustix::net::Shutdown::Both);
+}
+
+impl Down {
+    pub(super) fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let mut block = BytesMut::zeroed(BLOCK);
+        let mut buffer = ReadBuf::new(&mut block);
+        let read = ready!(Pin::new(&mut self.0).poll_read(context, &mut buffer));
+        let length = buffer.filled().len();
+        block.truncate(length);
+        Poll::Ready(match (read, length) {
+            (Err(error), _) => Some(Err(error)),
+            (Ok(()), 0) => None,
+            (Ok(()), _) => Some(Ok(Frame::data(block.freeze()))),
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! What PodDisruptionBudgets will not allow, seen before a drain begins.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::error::{Context, Error, Result};
+use crate::kube::api::Api;
+use crate::kube::drain::verdict::is_finished;
+use crate::kube::drain::{PodName, pods, policy};
+use crate::kube::selector::selects;
+
+/// Something that stands in the way of evictions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PdbProblem {
+    /// More than one PodDisruptionBudget selects a Pod: the server never evicts it.
+    Several { pod: PodName, budgets: Vec<String> },
+    /// A budget allows no disruption now.
+    NoneAllowed {
+        /// Namespace and name.
+        budget: String,
+        /// Those of the Pods in question that it holds back.
+        pods: Vec<PodName>,
+        healthy: i64,
+        desired: i64,
+        expected: i64,
+        /// It would not even if all Pods were healthy: a single replica, `maxUnavailable: 0`.
+        never: bool,
+    },
+    /// The controller has not looked at the budget since it was changed.
+    Stale { budget: String },
+}
+
+impl fmt::Display for PdbProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Several { pod, budgets } => write!(
+                f,
+                "Pod {pod} can never be evicted: more than one PodDisruptionBudget selects it ({})",
+                budgets.join(", ")
+            ),
+            Self::NoneAllowed {
+                budget,
+                pods,
+                healthy,
+                desired,
+                expected,
+                never,
+            } => {
+                let pods: Vec<String> = pods.iter().map(ToString::to_string).collect();
+                let when = if *never { "ever" } else { "now" };
+                write!(
+                    f,
+                    "PodDisruptionBudget {budget} allows no eviction {when} ({healthy} Pods are \
+                     healthy, {desired} must be, {expected} are expected): {}",
+                    pods.join(", ")
+                )
+            }
+            Self::Stale { budget } => write!(
+                f,
+                "PodDisruptionBudget {budget} was changed and the server has not looked at it yet"
+            ),
+        }
+    }
+}
+
+/// What stands in the way of evicting `pods`. One question to the server, however many they are.
+pub(crate) fn blocked(api: &dyn Api, pods: &[Value]) -> Result<Vec<PdbProblem>> {
+    let doing = || "cannot look at PodDisruptionBudgets".to_owned();
+    let budgets = policy(api)
+        .and_then(|policy| api.list(&format!("/apis/{policy}/poddisruptionbudgets")))
+        .map_err(Error::from)
+        .context(doing)?;
+    Ok(problems(&budgets, pods))
+}
+
+/// The same from what was read already. Pure.
+fn problems(budgets: &[Value], pods: &[Value]) -> Vec<PdbProblem> {
+    let mut found = Vec::new();
+    let mut held: Vec<Vec<PodName>> = vec![Vec::new(); budgets.len()];
+    let mut is_used = vec![false; budgets.len()];
+    for pod in pods.iter().filter(|pod| heeds_budgets(pod)) {
+        let meta = &pod["metadata"];
+        let matching: Vec<usize> = (0..budgets.len())
+            .filter(|at| {
+                let budget = &budgets[*at];
+                budget["metadata"]["namespace"] == meta["namespace"]
+                    && selects(&budget["spec"]["selector"], &meta["labels"])
+            })
+            .collect();
+        match matching.as_slice() {
+            [] => {}
+            [at] => {
+                is_used[*at] = true;
+                if !allows(&budgets[*at], pod) {
+                    held[*at].push(PodName::of(pod));
+                }
+            }
+            several => found.push(PdbProblem::Several {
+                pod: PodName::of(pod),
+                budgets: several.iter().map(|at| name(&budgets[*at])).collect(),
+            }),
+        }
+    }
+    for ((budget, pods), is_used) in budgets.iter().zip(held).zip(is_used) {
+        let number = |name: &str| budget["status"][name].as_i64().unwrap_or(0);
+        let generation = budget["metadata"]["generation"].as_i64().unwrap_or(0);
+        if is_used && number("observedGeneration") < generation {
+            found.push(PdbProblem::Stale {
+                budget: name(budget),
+            });
+        } else if !pods.is_empty() {
+            found.push(PdbProblem::NoneAllowed {
+                budget: name(budget),
+                pods,
+                healthy: number("currentHealthy"),
+                desired: number("desiredHealthy"),
+                expected: number("expectedPods"),
+                never: number("expectedPods") <= number("desiredHealthy"),
+            });
+        }
+    }
+    found
+}
+
+/// Whether a budget would let this Pod go if it were the only one.
+fn allows(budget: &Value, pod: &Value) -> bool {
+    let number = |name: &str| budget["status"][name].as_i64().unwrap_or(0);
+    if number("disruptionsAllowed") > 0 {
+        return true;
+    }
+    let (healthy, desired) = (number("currentHealthy"), number("desiredHealthy"));
+    let policy = budget["spec"]["unhealthyPodEvictionPolicy"].as_str();
+    !is_ready(pod) && (policy == Some("AlwaysAllow") || (healthy >= desired && desired > 0))
+}
+
+/// Whether the server asks budgets before it evicts such a Pod.
+fn heeds_budgets(pod: &Value) -> bool {
+    let is_pending = pod["status"]["phase"] == "Pending";
+    !is_finished(pod) && !is_pending && !pods::is_terminating(pod)
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let is_ready = |one: &Value| one["type"] == "Ready" && one["status"] == "True";
+    conditions.is_some_and(|all| all.iter().any(is_ready))
+}
+
+fn name(budget: &Value) -> String {
+    PodName::of(budget).to_string()
+}

@@ -1,0 +1,157 @@
+//! Closing Nodes to new Pods and opening them again, without touching what somebody else closed.
+
+use serde_json::{Value, json};
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::kube::api::{Api, PatchKind};
+
+/// On a Node that we cordoned: the upgrade it was for.
+pub(crate) const MARK: &str = "imgctl.io/upgrade-id";
+/// A Node is written to by its kubelet every few seconds.
+const TRIES: u32 = 8;
+
+/// Whose a Node's cordon is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cordon {
+    /// Ours: [`uncordon`] takes it away.
+    Ours,
+    /// It was there before us and stays.
+    Others,
+}
+
+/// Keeps new Pods away from a Node, in the name of the upgrade `id`. A Node that an earlier upgrade
+/// of ours left cordoned becomes this one's.
+pub(crate) fn cordon(api: &dyn Api, node: &str, id: &str) -> Result<Cordon> {
+    change(api, node, "cordon", |object| {
+        let is_cordoned = object["spec"]["unschedulable"] == true;
+        let mark = &object["metadata"]["annotations"][MARK];
+        match (is_cordoned, mark.is_string()) {
+            (true, false) => (Cordon::Others, None),
+            (true, true) if *mark == id => (Cordon::Ours, None),
+            _ => {
+                let patch = json!({
+                    "metadata": {"annotations": {MARK: id}},
+                    "spec": {"unschedulable": true},
+                });
+                (Cordon::Ours, Some(patch))
+            }
+        }
+    })
+}
+
+/// Takes away the cordon that we made, whatever upgrade it was for; `false` when there is none of
+/// ours.
+pub(crate) fn uncordon(api: &dyn Api, node: &str) -> Result<bool> {
+    change(api, node, "uncordon", |object| {
+        match object["metadata"]["annotations"][MARK].is_string() {
+            false => (false, None),
+            true => {
+                let patch = json!({
+                    "metadata": {"annotations": {MARK: null}},
+                    "spec": {"unschedulable": null},
+                });
+                (true, Some(patch))
+            }
+        }
+    })
+}
+
+/// Decides by what the Node is, and patches exactly that.
+fn change<T>(
+    api: &dyn Api,
+    node: &str,
+    verb: &str,
+    decide: impl Fn(&Value) -> (T, Option<Value>),
+) -> Result<T> {
+    let path = format!("/api/v1/nodes/{node}");
+    let doing = || format!("cannot {verb} Node {node}");
+    for _ in 0..TRIES {
+        let object = api.get(&path).map_err(Error::from).context(doing)?;
+        let (outcome, patch) = decide(&object);
+        let Some(mut patch) = patch else {
+            return Ok(outcome);
+        };
+        patch["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+        match api.patch(&path, PatchKind::Merge, &patch) {
+            Ok(_) => return Ok(outcome),
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(Error::from(error)).context(doing),
+        }
+    }
+    Err(Error::new(Kind::Busy, "it keeps changing under us")).context(doing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::api::ApiError;
+    use crate::kube::stand_in::StandIn;
+
+    const PATH: &str = "/api/v1/nodes/n";
+
+    fn api(spec: &Value, annotations: &Value) -> StandIn {
+        let api = StandIn::new();
+        api.add(json!({
+            "apiVersion": "v1", "kind": "Node", "spec": spec,
+            "metadata": {"name": "n", "annotations": annotations},
+        }));
+        api
+    }
+
+    #[test]
+    fn our_cordon_goes_and_leaves_nothing() {
+        let api = api(&json!({"podCIDR": "x"}), &json!({"a": "b"}));
+        assert_eq!(cordon(&api, "n", "u1").unwrap(), Cordon::Ours);
+        let node = api.peek(PATH).unwrap();
+        assert_eq!(node["spec"], json!({"podCIDR": "x", "unschedulable": true}));
+        assert_eq!(node["metadata"]["annotations"], json!({"a": "b", MARK: "u1"}));
+        // Again, and of the next upgrade: still ours.
+        assert_eq!(cordon(&api, "n", "u1").unwrap(), Cordon::Ours);
+        assert_eq!(api.writes().len(), 1);
+        assert_eq!(cordon(&api, "n", "u2").unwrap(), Cordon::Ours);
+        assert!(uncordon(&api, "n").unwrap());
+        let node = api.peek(PATH).unwrap();
+        assert_eq!(node["spec"], json!({"podCIDR": "x"}));
+        assert_eq!(node["metadata"]["annotations"], json!({"a": "b"}));
+        assert!(!uncordon(&api, "n").unwrap());
+    }
+
+    #[test]
+    fn an_administrators_cordon_stays() {
+        let api = api(&json!({"unschedulable": true}), &Value::Null);
+        assert_eq!(cordon(&api, "n", "u1").unwrap(), Cordon::Others);
+        assert!(!uncordon(&api, "n").unwrap());
+        assert!(api.writes().is_empty());
+        assert_eq!(api.peek(PATH).unwrap()["spec"]["unschedulable"], true);
+    }
+
+    #[test]
+    fn a_node_that_changes_meanwhile_is_looked_at_again() {
+        let api = api(&json!({}), &Value::Null);
+        // An administrator is faster than we.
+        let raced = std::sync::atomic::AtomicBool::new(false);
+        api.react(move |api, request| {
+            if request.verb == "get" && !raced.swap(true, std::sync::atomic::Ordering::SeqCst) {
+                api.change(PATH, |node| node["spec"]["unschedulable"] = json!(true));
+            }
+        });
+        assert_eq!(cordon(&api, "n", "u1").unwrap(), Cordon::Others);
+        assert!(api.peek(PATH).unwrap()["metadata"]["annotations"][MARK].is_null());
+    }
+
+    #[test]
+    fn failures_name_the_node() {
+        let error = cordon(&StandIn::new(), "n", "u").unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound);
+        assert!(error.to_string().starts_with("cannot cordon Node n: "), "{error}");
+        let api = api(&json!({}), &Value::Null);
+        let conflict = ApiError {
+            code: 409,
+            ..ApiError::default()
+        };
+        for _ in 0..TRIES {
+            api.fail_next("patch", "nodes", conflict.clone());
+        }
+        assert_eq!(cordon(&api, "n", "u").unwrap_err().kind(), Kind::Busy);
+    }
+}
