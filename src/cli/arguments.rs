@@ -7,8 +7,8 @@ use crate::cli::commands::{
     add, agent, annotate, apply, attach, build, bundle, cat, cert, completion, copy, create,
     delete, df, diff, env, exec, export, r#gen, help_all, history, host_action, images, inspect,
     journal, key, load, login, logout, ls, man, manifest, merge, mount, mounts, plan, prune, pull,
-    push, rebase, registry, render, reset, rmi, run, save, sbom, scp, scrub, sign, simulate,
-    status, tag, tags, tree, umount, uninstall, verify, version,
+    push, rebase, registry, render, reset, rmi, rollback, run, save, sbom, scp, scrub, sign, simulate,
+    status, tag, tags, tree, umount, uninstall, upgrade, verify, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -84,6 +84,8 @@ pub(crate) enum Verb {
     Apply(Box<apply::ApplyArgs>),
     Add(Box<add::AddArgs>),
     Delete(Box<delete::DeleteArgs>),
+    Upgrade(Box<upgrade::UpgradeArgs>),
+    Rollback(Box<rollback::RollbackArgs>),
     Reset(Box<reset::ResetArgs>),
     Uninstall(Box<uninstall::UninstallArgs>),
     Status(Box<status::StatusArgs>),
@@ -153,6 +155,8 @@ impl Verb {
             Self::Apply(args) => apply::run(&args, context),
             Self::Add(args) => add::run(&args, context),
             Self::Delete(args) => delete::run(&args, context),
+            Self::Upgrade(args) => upgrade::run(&args, context),
+            Self::Rollback(args) => rollback::run(&args, context),
             Self::Reset(args) => reset::run(&args, context),
             Self::Uninstall(args) => uninstall::run(&args, context),
             Self::Status(args) => status::run(&args, context),

@@ -32,6 +32,10 @@ mod settings;
 mod signals;
 mod signing_keys;
 mod ssh_options;
+mod upgrade_choices;
+mod upgrade_status;
+mod upgrade_view;
+mod upgrade_work;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -4,7 +4,11 @@
 //! upgrade/open              the id of the upgrade that has begun and not ended
 //! upgrade/<id>/plan.json    its document
 //! upgrade/<id>/state        running, paused, failed, committed, aborted, rolled-back
-//! upgrade/<id>/pause        somebody wants it to stop at the next host
+//! upgrade/<id>/pause        somebody wants it to stop at the next step
+//! upgrade/<id>/install      images that are installed at its end
+//! upgrade/<id>/again        hosts that went back meanwhile: their steps are done again
+//! upgrade/<id>/instead      a rollback: the upgrade that it takes back
+//! upgrade/<id>/snapshot     a rollback: the file that it goes back to
 //! upgrade/history           ids of those that ended, oldest first, with their end
 //! ```
 //!
@@ -17,6 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::fs::atomic::{self, Durability, sync_directory};
+use crate::pipeline::journal::{Past, past};
+use crate::pipeline::step::journals;
 use crate::upgrade::document::{Direction, Document, Release};
 
 /// Longest file that is read, in bytes.
@@ -93,6 +99,87 @@ impl Book {
             _ => {}
         }
         write(&self.directory.join("open"), &document.id)
+    }
+
+    /// Keeps a document and what belongs to it, before it begins: the upgrade that it takes back,
+    /// the snapshot that it goes back to.
+    pub(crate) fn keep(
+        &self,
+        document: &Document,
+        instead: Option<&str>,
+        snapshot: Option<&Path>,
+    ) -> Result<()> {
+        let directory = self.of_id(&document.id)?;
+        make(&directory)?;
+        write(&directory.join("plan.json"), &document.to_json()?)?;
+        if let Some(instead) = instead {
+            write(&directory.join("instead"), instead)?;
+        }
+        if let Some(snapshot) = snapshot {
+            let path = std::path::absolute(snapshot).path("use", snapshot)?;
+            write(&directory.join("snapshot"), &path.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    /// The upgrade that the rollback `id` takes back.
+    pub(crate) fn instead(&self, id: &str) -> Result<Option<String>> {
+        self.text(&self.of_id(id)?.join("instead"))
+    }
+
+    /// The snapshot that the rollback `id` goes back to.
+    pub(crate) fn snapshot(&self, id: &str) -> Result<Option<PathBuf>> {
+        let text = self.text(&self.of_id(id)?.join("snapshot"))?;
+        Ok(text.map(PathBuf::from))
+    }
+
+    /// Images that are installed at the end of `id`.
+    pub(crate) fn install(&self, id: &str) -> Result<Vec<String>> {
+        self.list(&self.of_id(id)?.join("install"))
+    }
+
+    /// See [`Book::install`].
+    pub(crate) fn keep_install(&self, id: &str, images: &[String]) -> Result<()> {
+        let directory = self.of_id(id)?;
+        make(&directory)?;
+        write(&directory.join("install"), &images.join("\n"))
+    }
+
+    /// Hosts on which the upgrade `id` was undone meanwhile.
+    pub(crate) fn again(&self, id: &str) -> Result<Vec<String>> {
+        self.list(&self.of_id(id)?.join("again"))
+    }
+
+    /// Adds to [`Book::again`].
+    pub(crate) fn do_again(&self, id: &str, hosts: &[String]) -> Result<()> {
+        let mut all = self.again(id)?;
+        for host in hosts {
+            if !all.contains(host) {
+                all.push(host.clone());
+            }
+        }
+        write(&self.of_id(id)?.join("again"), &all.join("\n"))
+    }
+
+    /// The upgrade `id` is the open one again.
+    pub(crate) fn reopen(&self, id: &str) -> Result<()> {
+        self.stand_of(id, Stand::Paused)?;
+        write(&self.directory.join("open"), id)
+    }
+
+    /// What the journal says of `document`; `None` when it never ran.
+    pub(crate) fn journal(&self, state: &Path, document: &Document) -> Result<Option<Past>> {
+        let plan = crate::upgrade::pipeline::empty(document)?;
+        past::unfinished(&journals(state), &plan.intent)
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<String>> {
+        let text = self.text(path)?.unwrap_or_default();
+        Ok(text
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect())
     }
 
     /// Writes down how far it is.

@@ -40,8 +40,15 @@ pub(super) fn copy(directory: &str, second: Option<&Host>, here: PathBuf) -> Act
     })
 }
 
+/// Sends a file of the controller to `there` on the host.
+pub(super) fn bring(file: &Path, there: &str) -> Action {
+    let (file, there) = (file.to_owned(), there.to_owned());
+    let says = format!("send {} to {there}", file.display());
+    Action::new("snapshot", says, "", move |site| send(site.agent, &file, &there))
+}
+
 /// Sends a file of the controller to `path` on a host.
-pub(super) fn send(agent: &dyn Agent, file: &Path, path: &str) -> Result<()> {
+fn send(agent: &dyn Agent, file: &Path, path: &str) -> Result<()> {
     use std::io::Read;
     let mut source = File::open(file).path("open", file)?;
     let size = source.metadata().path("look at", file)?.len();

@@ -4,6 +4,7 @@
 //! done. Must not decide anything that the document leaves open.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cluster::host::Host;
@@ -37,6 +38,8 @@ pub(crate) struct Course<'a> {
     pub(crate) install: Vec<String>,
     /// When all is done and the cluster's record says so: closes the upgrade.
     pub(crate) commit: Step,
+    /// On the way back: the data of the cluster become those of this file of the controller.
+    pub(crate) snapshot: Option<PathBuf>,
 }
 
 /// The trees that hosts are to have, by host id, for each hop.
@@ -45,13 +48,7 @@ type Trees = Vec<BTreeMap<String, String>>;
 /// Makes the pipeline. Asks the hosts what they have; changes nothing on them.
 pub(crate) fn plan(course: &Course<'_>, means: &Means<'_>) -> Result<Plan> {
     let document = course.document;
-    let verb = match document.direction {
-        Direction::Forward => "upgrade",
-        Direction::Back => "rollback",
-    };
-    let intent = format!("{} {}", document.id, document.digest()?);
-    let mut plan = Plan::new(verb, &document.cluster, &intent);
-    plan.notes.clone_from(&document.notes);
+    let mut plan = empty(document)?;
     let mark = record::mark(
         "record",
         "write the Clusterfile, phase ClusterInProcess",
@@ -79,6 +76,18 @@ pub(crate) fn plan(course: &Course<'_>, means: &Means<'_>) -> Result<Plan> {
     plan.push(
         Phase::new("commit", Order::Serial).lane(Lane::controller(vec![course.commit.clone()])),
     );
+    Ok(plan)
+}
+
+/// The pipeline without its phases: its name and intent are those of the document.
+pub(crate) fn empty(document: &Document) -> Result<Plan> {
+    let verb = match document.direction {
+        Direction::Forward => "upgrade",
+        Direction::Back => "rollback",
+    };
+    let intent = format!("{} {}", document.id, document.digest()?);
+    let mut plan = Plan::new(verb, &document.cluster, &intent);
+    plan.notes.clone_from(&document.notes);
     Ok(plan)
 }
 
@@ -282,7 +291,42 @@ fn forward(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
 fn back(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     for number in 0..course.hops.len() {
         workers(plan, course, trees, number)?;
-        control_planes(plan, course, trees, number)?;
+        match &course.snapshot {
+            None => control_planes(plan, course, trees, number)?,
+            Some(file) => snapshot(plan, course, trees, number, file)?,
+        }
+    }
+    Ok(())
+}
+
+/// All control planes at once: there is no cluster between the old data and the new.
+fn snapshot(
+    plan: &mut Plan,
+    course: &Course<'_>,
+    trees: &Trees,
+    number: usize,
+    file: &Path,
+) -> Result<()> {
+    let mut send = Phase::new("snapshot-send", Order::Parallel);
+    let mut stop = Phase::new("snapshot-stop", Order::Parallel);
+    let mut restore = Phase::new("snapshot-restore", Order::Parallel);
+    let mut start = Phase::new("snapshot-start", Order::Parallel);
+    let mut gate = Phase::new("snapshot-gate", Order::Parallel);
+    for id in &course.document.control_planes {
+        let host = course.host(&course.hops[number], id)?;
+        let (step, tree) = course.step(number, host, course.place(host), trees)?;
+        let there = format!("{}/snapshot.db", step.backup());
+        let [stops, restores, starts] = course.upgrader.restore_snapshot(&step, &there)?;
+        send = send.lane(Lane::on(host, [keepsakes::bring(file, &there)]));
+        stop = stop.lane(Lane::on(host, stops));
+        let mut actions = vec![host_steps::switch(&step, &tree)];
+        actions.extend(restores);
+        restore = restore.lane(Lane::on(host, actions));
+        start = start.lane(Lane::on(host, starts));
+        gate = gate.lane(Lane::on(host, course.upgrader.gate(&step)?));
+    }
+    for phase in [send, stop, restore, start, gate] {
+        plan.push(phase);
     }
     Ok(())
 }

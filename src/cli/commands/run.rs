@@ -149,7 +149,7 @@ pub(crate) fn add_new_hosts(
 }
 
 /// Archives among the arguments are loaded; what they hold takes their place.
-fn loaded(images: &[String], context: &Context) -> Result<Vec<String>> {
+pub(crate) fn loaded(images: &[String], context: &Context) -> Result<Vec<String>> {
     const ENDS: [&str; 8] = [
         ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".oci", ".tzst",
     ];

@@ -1,0 +1,346 @@
+//! `imgctl rollback`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::agent::protocol::InventoryQuestion;
+use crate::cli::cluster_options::ClusterArg;
+use crate::cli::cluster_work::{Work, WorkArgs};
+use crate::cli::commands::upgrade::{
+    Going, check_blockers, commit, end, release_nodes, resume_in,
+};
+use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
+use crate::cli::ssh_options::SshArgs;
+use crate::cli::upgrade_choices::ChoiceArgs;
+use crate::cli::upgrade_view;
+use crate::cli::upgrade_work::{
+    Carrying, Known, Side, Went, Wish, carry, know, plan_of, rootfs_of, sides,
+};
+use crate::cluster::host::Host;
+use crate::error::{Error, Kind, Result};
+use crate::pipeline::means::Means;
+use crate::sync::tree::ROOTFS;
+use crate::upgrade::book::{Book, Stand};
+use crate::upgrade::document::{Direction, Document};
+use crate::upgrade::plan::Planned;
+
+/// Take a cluster back to what it was before its last upgrade
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Hosts that an upgrade has touched get their former files, programs and settings again: workers
+first, then control planes. What cannot be taken back that way (data that a newer version has
+written) is taken from the snapshot that the upgrade made: what was written since then is lost.
+
+Examples:
+  imgctl rollback --plan
+  imgctl rollback
+  imgctl rollback --scope node=10.0.0.21
+  imgctl rollback --scope workers
+  imgctl rollback --from-snapshot ~/.sealos/default/backup/v1.34.9-1a2b3c4d/snapshot.db --i-understand-data-loss"
+)]
+pub(crate) struct RollbackArgs {
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    /// Which hosts go back: node=HOST, workers, cluster
+    #[arg(long, value_name = "SCOPE", default_value = "cluster")]
+    scope: String,
+
+    /// The upgrade to go back from [default: the one that is open, else the last]
+    #[arg(long, value_name = "NAME")]
+    id: Option<String>,
+
+    /// Show what would happen, and change nothing
+    #[arg(long)]
+    plan: bool,
+
+    /// Snapshot of the cluster's data to go back to, a file on this machine
+    #[arg(long, value_name = "FILE", requires = "i_understand_data_loss")]
+    from_snapshot: Option<PathBuf>,
+
+    /// What was written since the snapshot is lost, and that is known
+    #[arg(long)]
+    i_understand_data_loss: bool,
+
+    #[command(flatten)]
+    choices: ChoiceArgs,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    work: WorkArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Which hosts.
+#[derive(Clone, Debug, PartialEq)]
+enum Scope {
+    Node(String),
+    Workers,
+    Cluster,
+}
+
+impl Scope {
+    fn parse(text: &str) -> Result<Self> {
+        match text {
+            "cluster" => Ok(Self::Cluster),
+            "workers" => Ok(Self::Workers),
+            _ => match text.strip_prefix("node=") {
+                Some(host) if !host.is_empty() => Ok(Self::Node(host.to_owned())),
+                _ => Err(Error::usage(format!("--scope {text} means nothing"))
+                    .hint("it is node=HOST, workers or cluster")),
+            },
+        }
+    }
+
+    fn holds(&self, host: &Host) -> bool {
+        match self {
+            Self::Cluster => true,
+            Self::Workers => !host.is_control_plane(),
+            Self::Node(name) => host.id() == *name || host.address.name == *name,
+        }
+    }
+}
+
+/// Goes back.
+pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
+    let name = &args.cluster.cluster;
+    let scope = Scope::parse(&args.scope)?;
+    let looks_only = args.plan || args.work.dry_run;
+    let mut flags = args.work.clone();
+    flags.dry_run = looks_only;
+    let work = Work::begin("rollback", name, &flags, context)?;
+    let book = Book::of(work.state.directory());
+    let open = book.open()?;
+    if let Some(back) = open.as_ref().filter(|open| open.direction == Direction::Back) {
+        let going = Going {
+            cluster: name,
+            pause_after: None,
+            ssh: &args.ssh,
+            work: &flags,
+            registry: &args.registry,
+        };
+        return resume_in(&work, back, &going);
+    }
+    let there = there(args, &work, &book, open.as_ref())?;
+    let is_whole = scope == Scope::Cluster;
+    let from = Side::of(there.target());
+    let sides = sides(&work, Some(&from), &[Side::of(&there.from)], &[], &args.registry)?;
+    // Only when all of it goes back is the cluster another one afterwards.
+    let is_open = open.is_some();
+    let prepared = match is_whole || is_open {
+        true => sides.target(),
+        false => &sides.from,
+    };
+    work.with_means(prepared, &args.ssh, false, |means| {
+        let known = know(&sides, means);
+        let touched = touched(&known, means)?;
+        let only = match &args.from_snapshot {
+            Some(_) => known.from.hosts.iter().map(Host::id).collect(),
+            None => chosen(&known, &scope, &touched)?,
+        };
+        if only.is_empty() {
+            release_nodes(&known, context)?;
+            return nothing(&book, open.as_ref(), is_whole && !looks_only, context);
+        }
+        check_reach(&there, &known, &only, args)?;
+        let mut choices = args.choices.choices(1)?;
+        choices.no_canary = true;
+        let wish = Wish {
+            choices,
+            direction: Direction::Back,
+            id: None,
+            only,
+            containers: true,
+        };
+        let (planned, _) = plan_of(&work, &known, &wish, means)?;
+        let Planned::Upgrade(mut document) = planned else {
+            return nothing(&book, open.as_ref(), is_whole && !looks_only, context);
+        };
+        document.id = format!("{}-back-{}", there.id, book.history()?.len());
+        upgrade_view::show(&document, context)?;
+        if looks_only {
+            return check_blockers(&document);
+        }
+        check_blockers(&document)?;
+        if !context.ui.confirm("Go back?")? {
+            return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
+        }
+        let partial = !is_whole;
+        book.keep(&document, Some(&there.id), args.from_snapshot.as_deref())?;
+        let carrying = Carrying {
+            document: &document,
+            pause_after: document.choices.pause_after,
+            commit: match partial {
+                false => commit(&book, &document, Some(&there.id)),
+                true => parted(&book, &document, open.as_ref()),
+            },
+            again: Vec::new(),
+            snapshot: args.from_snapshot.clone(),
+        };
+        let went = carry(&work, &known, &[], &carrying, means)?;
+        if matches!(went, Went::Done(_)) {
+            release_nodes(&known, context)?;
+        }
+        end(&went, &document, context)
+    })
+}
+
+/// The upgrade that is gone back from.
+fn there(
+    args: &RollbackArgs,
+    work: &Work<'_>,
+    book: &Book,
+    open: Option<&Document>,
+) -> Result<Document> {
+    if let Some(id) = &args.id {
+        return book.document(id);
+    }
+    if let Some(open) = open {
+        return Ok(open.clone());
+    }
+    let current = rootfs_of(work.existing()?)?;
+    let history = book.history()?;
+    let last = history.iter().rev().find(|ended| {
+        ended.end == Stand::Committed
+            && ended.direction == Direction::Forward
+            && ended.to.image == current
+            && book.stand(&ended.id).ok().flatten() == Some(Stand::Committed)
+    });
+    match last {
+        Some(ended) => book.document(&ended.id),
+        None => Err(Error::not_found(format!(
+            "cluster {} has no upgrade to go back from",
+            work.state.name()
+        ))
+        .hint("`imgctl upgrade status` lists those that there were")),
+    }
+}
+
+/// Hosts whose files are not those of the former version, by id.
+fn touched(known: &Known, means: &Means<'_>) -> Result<BTreeMap<String, bool>> {
+    let mut touched = BTreeMap::new();
+    for scene in &known.hops {
+        let files = means.files.stage(scene, &scene.hosts, &means.crew)?;
+        for host in &scene.hosts {
+            let former = files.trees.get(&host.id()).and_then(|trees| trees.get(ROOTFS));
+            let inventory = means.crew.agent(host)?.inventory(&InventoryQuestion {
+                root: scene.paths.root(),
+                trees: vec![ROOTFS.to_owned()],
+                ..InventoryQuestion::default()
+            })?;
+            let is_touched = inventory.trees.get(ROOTFS) != former;
+            touched.insert(host.id(), is_touched);
+        }
+    }
+    Ok(touched)
+}
+
+fn chosen(known: &Known, scope: &Scope, touched: &BTreeMap<String, bool>) -> Result<Vec<String>> {
+    let hosts = &known.from.hosts;
+    if let Scope::Node(name) = scope
+        && !hosts.iter().any(|host| scope.holds(host))
+    {
+        return Err(Error::usage(format!(
+            "`{name}` is no host of cluster {}",
+            known.from.name
+        )));
+    }
+    let chosen: Vec<&Host> = hosts
+        .iter()
+        .filter(|host| scope.holds(host) && touched.get(&host.id()) == Some(&true))
+        .collect();
+    let newer: Vec<String> = hosts
+        .iter()
+        .filter(|host| !host.is_control_plane() && !chosen.contains(host))
+        .map(Host::id)
+        .filter(|id| touched.get(id) == Some(&true))
+        .collect();
+    if chosen.iter().any(|host| host.is_control_plane()) && !newer.is_empty() {
+        return Err(Error::new(
+            Kind::CheckFailed,
+            format!(
+                "{} would be newer than a control plane: workers go back first",
+                newer.join(", ")
+            ),
+        )
+        .hint("`imgctl rollback --scope workers` first, or all of it with --scope cluster"));
+    }
+    Ok(chosen.into_iter().map(Host::id).collect())
+}
+
+/// Several minors of a control plane can only be taken back by a snapshot.
+fn check_reach(
+    there: &Document,
+    known: &Known,
+    only: &[String],
+    args: &RollbackArgs,
+) -> Result<()> {
+    let is_control_plane = |id: &String| {
+        known
+            .from
+            .control_planes()
+            .any(|host| host.id() == *id)
+    };
+    if there.hops.len() > 1
+        && there.runtime != "script"
+        && args.from_snapshot.is_none()
+        && only.iter().any(is_control_plane)
+    {
+        return Err(Error::new(
+            Kind::CheckFailed,
+            format!(
+                "{} went {} versions forth: control planes cannot go back so far by themselves",
+                there.id,
+                there.hops.len()
+            ),
+        )
+        .hint("--from-snapshot takes the cluster back to its backup; what was written since is lost"));
+    }
+    Ok(())
+}
+
+/// No host was touched: an upgrade that is open is simply over.
+fn nothing(
+    book: &Book,
+    open: Option<&Document>,
+    closes: bool,
+    context: &Context,
+) -> Result<()> {
+    if let Some(open) = open.filter(|_| closes) {
+        book.end(open, Stand::Aborted, &crate::cli::upgrade_work::now())?;
+    }
+    context
+        .ui
+        .say("nothing to do: no host has left the former version");
+    Ok(())
+}
+
+/// A part has gone back: the upgrade that was open is open again, and does these hosts again.
+fn parted(
+    book: &Book,
+    document: &Document,
+    open: Option<&Document>,
+) -> crate::pipeline::step::Step {
+    let (book, document, open) = (book.clone(), document.clone(), open.cloned());
+    let says = "write down which hosts went back".to_owned();
+    let id = document.id.clone();
+    crate::pipeline::step::Step::local("close", says, &id, move |_| {
+        book.end(&document, Stand::Committed, &crate::cli::upgrade_work::now())?;
+        let Some(open) = &open else { return Ok(()) };
+        let hosts = document
+            .hosts
+            .iter()
+            .filter(|(_, host)| host.skipped.is_none())
+            .map(|(id, _)| id.clone());
+        book.do_again(&open.id, &hosts.collect::<Vec<_>>())?;
+        book.reopen(&open.id)
+    })
+    .always()
+}

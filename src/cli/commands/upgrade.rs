@@ -1,0 +1,562 @@
+//! `imgctl upgrade`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::cli::cluster_options::{self, ClusterArg, state};
+use crate::cli::cluster_work::{Work, WorkArgs, report};
+use crate::cli::commands::run::loaded;
+use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
+use crate::cli::ssh_options::SshArgs;
+use crate::cli::upgrade_choices::{ChoiceArgs, PauseArg};
+use crate::cli::upgrade_work::{
+    Carrying, Known, Side, Sides, Went, Wish, carry, check_fresh, know, now, pipeline_of, plan_of,
+    sides,
+};
+use crate::cli::{plan_view, upgrade_status, upgrade_view};
+use crate::cluster::image::ImageKind;
+use crate::error::{Error, IoContext, Kind, Result};
+use crate::fs::atomic::{self, Durability};
+use crate::pipeline::means::Means;
+use crate::pipeline::step::Step;
+use crate::upgrade::book::{Book, Stand};
+use crate::upgrade::document::{Direction, Document, PauseAfter};
+use crate::upgrade::plan::Planned;
+
+/// Take a cluster to a newer version of its rootfs image, host by host
+#[derive(Args, Clone, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "What is to happen is decided before it begins: --plan shows it, --save-plan keeps it, and hosts are
+only touched when every check has passed, all files are on all hosts and a backup is made. Control
+planes go one by one, then a canary, then workers in batches; a host that is not well afterwards
+stops it. Killed at any moment, `imgctl upgrade resume` goes on; `imgctl rollback` goes back.
+
+Examples:
+  imgctl upgrade kubernetes:v1.34 --plan
+  imgctl upgrade kubernetes:v1.34 --batch 10% --max-unavailable 2
+  imgctl upgrade kubernetes:v1.33 kubernetes:v1.34 --hop auto
+  imgctl upgrade etcd-cluster:v3.5.1 --pause-after canary
+  imgctl upgrade status
+  imgctl upgrade resume"
+)]
+pub(crate) struct UpgradeArgs {
+    #[command(subcommand)]
+    command: Option<Upgrade>,
+
+    /// The rootfs image to go to (one for each minor on the way), and images to install with it
+    #[arg(required_unless_present = "plan_file", value_name = "IMAGE")]
+    pub(crate) images: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArg,
+
+    /// Show what would happen to every host, and change nothing
+    #[arg(long)]
+    plan: bool,
+
+    /// Write the plan to a file for --plan-file, and change nothing
+    #[arg(long, value_name = "FILE")]
+    save_plan: Option<PathBuf>,
+
+    /// Carry out a plan that was saved, if it is still true
+    #[arg(long, value_name = "FILE", conflicts_with = "save_plan")]
+    plan_file: Option<PathBuf>,
+
+    /// Name of this upgrade [default: the version and a part of the plan's digest]
+    #[arg(long, value_name = "NAME")]
+    id: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) choices: ChoiceArgs,
+
+    #[command(flatten)]
+    pub(crate) ssh: SshArgs,
+
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    #[command(flatten)]
+    pub(crate) registry: RegistryArgs,
+}
+
+/// What can be done about an upgrade that has begun.
+#[derive(Clone, Debug, Subcommand)]
+enum Upgrade {
+    /// Tell how far the upgrade is, and which there were
+    Status(OpenArgs),
+    /// Ask the upgrade that runs to stop at the next step
+    Pause(OpenArgs),
+    /// Go on with the upgrade that has begun
+    Resume(Box<ResumeArgs>),
+    /// Give up an upgrade that has not touched a host yet
+    Abort(Box<AbortArgs>),
+}
+
+#[derive(Args, Clone, Debug)]
+struct OpenArgs {
+    #[command(flatten)]
+    cluster: ClusterArg,
+}
+
+#[derive(Args, Clone, Debug)]
+struct ResumeArgs {
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    /// Stop after this part
+    #[arg(long, value_enum)]
+    pause_after: Option<PauseArg>,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    work: WorkArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+struct AbortArgs {
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    /// Also when hosts have been touched: they stay as they are
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Plans, begins or goes on.
+pub(crate) fn run(args: &UpgradeArgs, context: &Context) -> Result<()> {
+    match &args.command {
+        Some(Upgrade::Status(open)) => status(&open.cluster.cluster, context),
+        Some(Upgrade::Pause(open)) => ask_pause(&open.cluster.cluster, context),
+        Some(Upgrade::Resume(resume)) => go_on(
+            &Going {
+                cluster: &resume.cluster.cluster,
+                pause_after: resume.pause_after.map(Into::into),
+                ssh: &resume.ssh,
+                work: &resume.work,
+                registry: &resume.registry,
+            },
+            context,
+        ),
+        Some(Upgrade::Abort(abort)) => give_up(abort, context),
+        None => upgrade(args, context),
+    }
+}
+
+fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
+    let name = &args.cluster.cluster;
+    let looks_only = args.plan || args.save_plan.is_some() || args.work.dry_run;
+    let mut flags = args.work.clone();
+    flags.dry_run = looks_only;
+    let work = Work::begin("upgrade", name, &flags, context)?;
+    work.existing()?;
+    let saved = args.plan_file.as_deref().map(read_plan).transpose()?;
+    let images = loaded(&args.images, context)?;
+    let book = Book::of(work.state.directory());
+    if let Some(open) = book.open()? {
+        return meets_open(&open, args, &images, looks_only, &work);
+    }
+    let (hops, install) = split(&images, saved.as_ref(), args, context)?;
+    let sides = sides(&work, None, &hops, &install, &args.registry)?;
+    work.with_means(sides.target(), &args.ssh, false, |means| {
+        let known = know(&sides, means);
+        let wish = Wish {
+            choices: match &saved {
+                Some(saved) => saved.choices.clone(),
+                None => args.choices.choices(hops.len())?,
+            },
+            direction: Direction::Forward,
+            id: args.id.clone(),
+            only: Vec::new(),
+            containers: true,
+        };
+        let (planned, observation) = plan_of(&work, &known, &wish, means)?;
+        let document = match (saved, planned) {
+            (Some(saved), _) => {
+                check_fresh(&saved, &observation)?;
+                saved
+            }
+            (None, Planned::Nothing(findings)) => {
+                upgrade_view::show_findings(&findings, context)?;
+                context.ui.say(&format!(
+                    "cluster {name}: nothing to do, it is {} already",
+                    sides.target().scene.rootfs().map_or("", |image| &image.name)
+                ));
+                return Ok(());
+            }
+            (None, Planned::Upgrade(document)) => *document,
+        };
+        if looks_only {
+            return show(&document, args, &known, &sides, means, context);
+        }
+        check_blockers(&document)?;
+        if !context.ui.is_json() {
+            upgrade_view::show(&document, context)?;
+        }
+        if !context.ui.confirm("Begin the upgrade?")? {
+            return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
+        }
+        let carrying = Carrying {
+            document: &document,
+            pause_after: document.choices.pause_after,
+            commit: commit(&book, &document, None),
+            again: Vec::new(),
+            snapshot: None,
+        };
+        let went = carry(&work, &known, &sides.install, &carrying, means)?;
+        end(&went, &document, context)
+    })
+}
+
+/// An upgrade is open: the same is gone on with, another one is refused.
+fn meets_open(
+    open: &Document,
+    args: &UpgradeArgs,
+    images: &[String],
+    looks_only: bool,
+    work: &Work<'_>,
+) -> Result<()> {
+    let context = work.context;
+    let is_same = open.direction == Direction::Forward
+        && open.hops.iter().all(|hop| images.contains(&hop.image));
+    if looks_only {
+        context.ui.note(&format!("the upgrade {} has begun already", open.id));
+        return upgrade_view::show(open, context);
+    }
+    if !is_same {
+        return Err(Error::new(
+            Kind::Busy,
+            format!(
+                "the upgrade {} from {} to {} has begun and not ended",
+                open.id,
+                open.from.version,
+                open.target().version
+            ),
+        )
+        .hint("`imgctl upgrade resume` goes on with it, `imgctl rollback` goes back, `imgctl upgrade abort` gives it up"));
+    }
+    resume_in(
+        work,
+        open,
+        &Going {
+            cluster: &args.cluster.cluster,
+            pause_after: args.choices.pause_after.map(Into::into),
+            ssh: &args.ssh,
+            work: &args.work,
+            registry: &args.registry,
+        },
+    )
+}
+
+/// Rootfs images are hops, the others are installed.
+fn split(
+    images: &[String],
+    saved: Option<&Document>,
+    args: &UpgradeArgs,
+    context: &Context,
+) -> Result<(Vec<Side>, Vec<String>)> {
+    let name = &args.cluster.cluster;
+    let read = cluster_options::images(images, name, None, &args.registry, context)?;
+    let (rootfs, others): (Vec<_>, Vec<_>) = read
+        .iter()
+        .partition(|image| image.kind == ImageKind::Rootfs);
+    let install = others.iter().map(|image| image.name.clone()).collect();
+    if let Some(saved) = saved {
+        return Ok((saved.hops.iter().map(Side::of).collect(), install));
+    }
+    let hops: Vec<Side> = rootfs
+        .iter()
+        .map(|image| Side {
+            name: image.name.clone(),
+            digest: Some(image.digest.clone()),
+        })
+        .collect();
+    match hops.is_empty() {
+        false => Ok((hops, install)),
+        true => Err(Error::usage(format!(
+            "none of the images is a rootfs, which an upgrade goes to: {}",
+            images.join(", ")
+        ))
+        .hint("applications and patches are installed with `imgctl run`")),
+    }
+}
+
+fn read_plan(path: &std::path::Path) -> Result<Document> {
+    let bytes = std::fs::read(path).path("read", path)?;
+    Document::parse(&bytes, &path.display().to_string())
+}
+
+fn show(
+    document: &Document,
+    args: &UpgradeArgs,
+    known: &Known,
+    sides: &Sides,
+    means: &Means<'_>,
+    context: &Context,
+) -> Result<()> {
+    if let Some(path) = &args.save_plan {
+        let text = document.to_json()?;
+        atomic::write(path, text.as_bytes(), 0o600, Durability::Atomic)?;
+    }
+    if args.plan || args.save_plan.is_some() {
+        upgrade_view::show(document, context)?;
+    } else {
+        let carrying = Carrying {
+            document,
+            pause_after: None,
+            commit: Step::local("close", "close the upgrade", "", |_| Ok(())),
+            again: Vec::new(),
+            snapshot: None,
+        };
+        let planned = pipeline_of(known, &sides.install, &carrying, means)?;
+        plan_view::show(&planned, context)?;
+    }
+    check_blockers(document)
+}
+
+/// What was found that forbids to begin.
+pub(crate) fn check_blockers(document: &Document) -> Result<()> {
+    let blockers: Vec<_> = document.blockers().collect();
+    if blockers.is_empty() {
+        return Ok(());
+    }
+    let mut message = format!("the {} cannot begin:", verb(document));
+    for finding in &blockers {
+        let host = finding
+            .host
+            .as_ref()
+            .map(|host| format!("{host}: "))
+            .unwrap_or_default();
+        message.push_str(&format!("\n  {}: {host}{}", finding.check, finding.what));
+    }
+    let mut error = Error::new(Kind::CheckFailed, message);
+    for hint in blockers.iter().filter_map(|finding| finding.hint.as_ref()) {
+        error = error.hint(hint.clone());
+    }
+    Err(error.hint("with --skip-check NAME it begins in spite of one of them"))
+}
+
+fn verb(document: &Document) -> &'static str {
+    match document.direction {
+        Direction::Forward => "upgrade",
+        Direction::Back => "rollback",
+    }
+}
+
+/// Closes the upgrade when all is done; `instead` is the upgrade that was gone back from.
+pub(crate) fn commit(book: &Book, document: &Document, instead: Option<&str>) -> Step {
+    let (book, document) = (book.clone(), document.clone());
+    let instead = instead.map(str::to_owned);
+    let says = format!("close the {} {}", verb(&document), document.id);
+    let id = document.id.clone();
+    Step::local("close", says, &id, move |_| {
+        if let Some(instead) = &instead {
+            book.stand_of(instead, Stand::RolledBack)?;
+        }
+        book.end(&document, Stand::Committed, &now())
+    })
+    .always()
+}
+
+/// Says how it went.
+pub(crate) fn end(went: &Went, document: &Document, context: &Context) -> Result<()> {
+    match went {
+        Went::Paused(_) => {
+            context.ui.say(&format!(
+                "{} {} is paused: `imgctl upgrade resume` goes on",
+                verb(document),
+                document.id
+            ));
+            Ok(())
+        }
+        Went::Done(summary) => {
+            report(summary, &document.cluster, context)?;
+            context.ui.say(&format!(
+                "cluster {} is {} now",
+                document.cluster,
+                document.target().version
+            ));
+            Ok(())
+        }
+    }
+}
+
+/// How to go on.
+pub(crate) struct Going<'a> {
+    pub(crate) cluster: &'a str,
+    pub(crate) pause_after: Option<PauseAfter>,
+    pub(crate) ssh: &'a SshArgs,
+    pub(crate) work: &'a WorkArgs,
+    pub(crate) registry: &'a RegistryArgs,
+}
+
+fn go_on(going: &Going<'_>, context: &Context) -> Result<()> {
+    let work = Work::begin("upgrade", going.cluster, going.work, context)?;
+    let open = Book::of(work.state.directory()).open()?.ok_or_else(|| {
+        Error::not_found(format!(
+            "cluster {} has no upgrade to go on with",
+            going.cluster
+        ))
+        .hint("begin one with `imgctl upgrade IMAGE`")
+    })?;
+    resume_in(&work, &open, going)
+}
+
+/// Goes on with an open document, forth or back.
+pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> Result<()> {
+    let context = work.context;
+    let book = Book::of(work.state.directory());
+    let hops: Vec<Side> = open.hops.iter().map(Side::of).collect();
+    let install = book.install(&open.id)?;
+    let from = match open.direction {
+        Direction::Forward => None,
+        Direction::Back => Some(Side::of(&open.from)),
+    };
+    let sides = sides(work, from.as_ref(), &hops, &install, going.registry)?;
+    work.with_means(sides.target(), going.ssh, false, |means| {
+        let known = know(&sides, means);
+        let carrying = Carrying {
+            document: open,
+            pause_after: going.pause_after,
+            commit: commit(&book, open, book.instead(&open.id)?.as_deref()),
+            again: book.again(&open.id)?,
+            snapshot: book.snapshot(&open.id)?,
+        };
+        if going.work.dry_run {
+            let planned = pipeline_of(&known, &install, &carrying, means)?;
+            return plan_view::show(&planned, context);
+        }
+        let went = carry(work, &known, &install, &carrying, means)?;
+        end(&went, open, context)
+    })
+}
+
+fn ask_pause(cluster: &str, context: &Context) -> Result<()> {
+    let state = state(cluster, context)?;
+    let book = Book::of(state.directory());
+    let Some(open) = book.open()? else {
+        return Err(Error::not_found(format!(
+            "cluster {cluster} has no upgrade that could pause"
+        )));
+    };
+    book.ask_pause(&open.id)?;
+    context.ui.say(&format!(
+        "{} stops when the steps that run now are done",
+        open.id
+    ));
+    Ok(())
+}
+
+fn status(cluster: &str, context: &Context) -> Result<()> {
+    let state = state(cluster, context)?;
+    state.require()?;
+    let book = Book::of(state.directory());
+    let open = book.open()?;
+    let past = match &open {
+        None => None,
+        Some(open) => book.journal(state.directory(), open)?,
+    };
+    let stand = match &open {
+        None => None,
+        Some(open) => book.stand(&open.id)?,
+    };
+    let history = book.history()?;
+    if context.ui.is_json() {
+        let steps: Vec<_> = past.iter().flat_map(|past| &past.order).collect();
+        return context.ui.json(&json!({
+            "cluster": cluster,
+            "open": open.as_ref().map(|open| json!({
+                "id": open.id,
+                "direction": open.direction,
+                "from": open.from,
+                "to": open.target(),
+                "state": stand,
+                "journal": past.as_ref().map(|past| &past.id),
+                "steps": steps.iter().map(|step| json!({
+                    "step": step,
+                    "outcome": past.as_ref()
+                        .and_then(|past| past.steps.get(*step))
+                        .and_then(|step| step.outcome),
+                })).collect::<Vec<_>>(),
+            })),
+            "history": history,
+        }));
+    }
+    upgrade_status::show(cluster, open.as_ref(), stand, past.as_ref(), &history, context)
+}
+
+fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
+    let name = &args.cluster.cluster;
+    let flags = WorkArgs::default();
+    let work = Work::begin("upgrade", name, &flags, context)?;
+    let book = Book::of(work.state.directory());
+    let open = book.open()?.ok_or_else(|| {
+        Error::not_found(format!("cluster {name} has no upgrade to give up"))
+    })?;
+    let past = book.journal(work.state.directory(), &open)?;
+    let touched: Vec<String> = past
+        .iter()
+        .flat_map(|past| &past.order)
+        .filter(|step| step.ends_with("/switch"))
+        .filter_map(|step| step.split('/').nth(1).map(str::to_owned))
+        .collect();
+    if !touched.is_empty() && !args.force {
+        return Err(Error::new(
+            Kind::CheckFailed,
+            format!(
+                "the {} {} has touched {}: it cannot simply be given up",
+                verb(&open),
+                open.id,
+                touched.join(", ")
+            ),
+        )
+        .hint("`imgctl rollback` takes them back, `imgctl upgrade resume` goes on; --force leaves them as they are"));
+    }
+    let current = work.existing()?.clone();
+    let prepared = work.recorded(current)?;
+    work.with_means(&prepared, &args.ssh, false, |means| {
+        let sides = Sides {
+            from: work.recorded(work.existing()?.clone())?,
+            hops: Vec::new(),
+            install: Vec::new(),
+        };
+        release_nodes(&know(&sides, means), context)
+    })?;
+    book.end(&open, Stand::Aborted, &now())?;
+    context.ui.say(&format!(
+        "{} is given up; the files that it brought stay on the hosts and are used when it begins again",
+        open.id
+    ));
+    Ok(())
+}
+
+/// Nodes that an upgrade of ours has cordoned take Pods again.
+pub(crate) fn release_nodes(known: &Known, context: &Context) -> Result<()> {
+    let Some(Ok(api)) = &known.api else {
+        return Ok(());
+    };
+    let nodes = api.list("/api/v1/nodes").map_err(Error::from)?;
+    for node in &nodes {
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        let mark = &node["metadata"]["annotations"][crate::kube::drain::MARK];
+        if mark.is_string() && crate::kube::drain::uncordon(&**api, name)? {
+            context.ui.say(&format!("Node {name} takes Pods again"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! How far an upgrade is, and which there were, for people.
+
+use crate::cli::context::Context;
+use crate::error::Result;
+use crate::pipeline::event::Outcome;
+use crate::pipeline::journal::Past;
+use crate::ui::table::Table;
+use crate::upgrade::book::{Ended, Stand, word};
+use crate::upgrade::document::{Direction, Document};
+
+/// Prints it.
+pub(crate) fn show(
+    cluster: &str,
+    open: Option<&Document>,
+    stand: Option<Stand>,
+    past: Option<&Past>,
+    history: &[Ended],
+    context: &Context,
+) -> Result<()> {
+    match open {
+        None => context
+            .ui
+            .line(&format!("cluster {cluster}: no upgrade is open"))?,
+        Some(open) => {
+            context.ui.line(&format!(
+                "cluster {cluster}: {} {} from {} to {}: {}",
+                verb(open.direction),
+                open.id,
+                open.from.version,
+                open.target().version,
+                stand.map_or("planned", word)
+            ))?;
+            if let Some(past) = past {
+                steps(open, past, context)?;
+            }
+        }
+    }
+    if history.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&["TIME", "NAME", "", "FROM", "TO", "END"]);
+    for ended in history {
+        table.row(vec![
+            ended.time.clone(),
+            ended.id.clone(),
+            verb(ended.direction).to_owned(),
+            ended.from.version.clone(),
+            ended.to.version.clone(),
+            word(ended.end).to_owned(),
+        ]);
+    }
+    context.ui.line("")?;
+    context.ui.print(&table.render(true))
+}
+
+/// One line for each host: what it did last.
+fn steps(open: &Document, past: &Past, context: &Context) -> Result<()> {
+    let mut table = Table::new(&["HOST", "DONE", "LAST STEP", "OUTCOME"]);
+    for host in open.hosts.keys() {
+        let own: Vec<&String> = past
+            .order
+            .iter()
+            .filter(|step| step.split('/').nth(1) == Some(host))
+            .collect();
+        let outcome = |step: &String| past.steps.get(step).and_then(|step| step.outcome);
+        let done = own
+            .iter()
+            .filter(|step| matches!(outcome(step), Some(Outcome::Done | Outcome::Assumed)));
+        let last = own.last();
+        table.row(vec![
+            host.clone(),
+            done.count().to_string(),
+            last.map_or_else(String::new, |step| (*step).clone()),
+            last.map_or("", |step| outcome(step).map_or("under way", Outcome::word))
+                .to_owned(),
+        ]);
+    }
+    context.ui.print(&table.render(true))?;
+    for (step, known) in &past.steps {
+        if let (Some(Outcome::Failed), Some(message)) = (known.outcome, &known.message) {
+            context.ui.line(&format!("{step}: {message}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn verb(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Forward => "upgrade",
+        Direction::Back => "rollback",
+    }
+}

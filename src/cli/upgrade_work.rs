@@ -1,0 +1,473 @@
+//! Upgrades and rollbacks between the command line and the pipelines: images to scenes, scenes to
+//! a plan, a plan that is carried out, paused, resumed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::cli::cluster_options;
+use crate::cli::cluster_work::{Prepared, Work, controller};
+use crate::cli::registry_options::RegistryArgs;
+use crate::cluster::clusterfile::Clusterfile;
+use crate::cluster::image::{ClusterImage, ImageKind};
+use crate::cluster::scene::Scene;
+use crate::error::{Error, Kind, Result};
+use crate::image::{Digest, Platform};
+use crate::kube::api::Api;
+use crate::kube::lease;
+use crate::pipeline::change::Planned;
+use crate::pipeline::executor::{Summary, unfinished};
+use crate::pipeline::interrupt::Interrupt;
+use crate::pipeline::look;
+use crate::pipeline::means::Means;
+use crate::pipeline::step::Step;
+use crate::runtime::upgrade::Upgrader;
+use crate::upgrade::book::{Book, Stand};
+use crate::upgrade::document::{Choices, Direction, Document, PauseAfter, Release};
+use crate::upgrade::observation::Observation;
+use crate::upgrade::pipeline::Course;
+use crate::upgrade::request::{Request, Target};
+use crate::upgrade::{nodes, observe, pause, pipeline, plan, stale};
+
+/// How often somebody who runs an upgrade looks whether it is to pause.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The cluster before, on the way and after.
+pub(crate) struct Sides {
+    pub(crate) from: Prepared,
+    /// One for each version; the last is the target.
+    pub(crate) hops: Vec<Prepared>,
+    /// Names of the other images that come along.
+    pub(crate) install: Vec<String>,
+}
+
+impl Sides {
+    pub(crate) fn target(&self) -> &Prepared {
+        self.hops.last().unwrap_or(&self.from)
+    }
+}
+
+/// A rootfs image of a side: as it is recorded with the cluster, or by its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Side {
+    pub(crate) name: String,
+    /// What it must be; `None`: whatever the name means now.
+    pub(crate) digest: Option<Digest>,
+}
+
+impl Side {
+    /// A side out of a document; images are known by what they are on this machine.
+    pub(crate) fn of(release: &Release) -> Self {
+        let own = &Platform::host().architecture;
+        Self {
+            name: release.image.clone(),
+            digest: release
+                .digests
+                .get(own)
+                .or_else(|| release.digests.values().next())
+                .cloned(),
+        }
+    }
+}
+
+/// Makes the sides.
+pub(crate) fn sides(
+    work: &Work<'_>,
+    from: Option<&Side>,
+    hops: &[Side],
+    install: &[String],
+    registry: &RegistryArgs,
+) -> Result<Sides> {
+    let current = work.existing()?;
+    let from = match from {
+        None => work.recorded(current.clone())?,
+        Some(side) => side_of(work, current, side, &[], registry)?,
+    };
+    let mut prepared = Vec::new();
+    for side in hops {
+        prepared.push(side_of(work, current, side, install, registry)?);
+    }
+    Ok(Sides {
+        from,
+        hops: prepared,
+        install: install.to_vec(),
+    })
+}
+
+/// The cluster with another rootfs image.
+fn side_of(
+    work: &Work<'_>,
+    current: &Clusterfile,
+    side: &Side,
+    install: &[String],
+    registry: &RegistryArgs,
+) -> Result<Prepared> {
+    let mut desired = current.clone();
+    let rootfs = rootfs_of(current)?;
+    for name in &mut desired.cluster.images {
+        if *name == rootfs {
+            name.clone_from(&side.name);
+        }
+    }
+    desired.cluster.add_images(install);
+    let names = desired.cluster.images.clone();
+    let images = cluster_options::images(&names, work.state.name(), None, registry, work.context)?;
+    let found = images.iter().find(|image| image.name == side.name);
+    if let (Some(wanted), Some(found)) = (&side.digest, found)
+        && found.digest != *wanted
+    {
+        return Err(Error::bad_content(format!(
+            "{} is {} now, and was {wanted} when the plan was made",
+            side.name, found.digest
+        ))
+        .hint(format!(
+            "give the name back to the image that is meant: imgctl pull {0}@{wanted} && imgctl tag {0}@{wanted} {0}",
+            side.name.split('@').next().unwrap_or(&side.name)
+        )));
+    }
+    crate::cluster::image::check_together(&images)?;
+    work.scene(desired, images)
+}
+
+/// The name of the rootfs image that the cluster has.
+pub(crate) fn rootfs_of(current: &Clusterfile) -> Result<String> {
+    let rootfs = ImageKind::Rootfs.as_str();
+    let mounts = &current.cluster.status.mounts;
+    mounts
+        .iter()
+        .find(|mount| mount.kind == rootfs && current.cluster.images.contains(&mount.image))
+        .map(|mount| mount.image.clone())
+        .ok_or_else(|| {
+            Error::not_found(format!(
+                "it is not recorded which rootfs image cluster {} was made from",
+                current.cluster.name
+            ))
+            .hint("`imgctl apply` with its Clusterfile records it")
+        })
+}
+
+/// What a plan is to be made of.
+pub(crate) struct Wish {
+    pub(crate) choices: Choices,
+    pub(crate) direction: Direction,
+    pub(crate) id: Option<String>,
+    /// Ids of the only hosts that move; empty: all.
+    pub(crate) only: Vec<String>,
+    /// Ask for running containers.
+    pub(crate) containers: bool,
+}
+
+/// What is known once the hosts were asked.
+pub(crate) struct Known {
+    pub(crate) from: Arc<Scene>,
+    pub(crate) hops: Vec<Arc<Scene>>,
+    pub(crate) api: Option<Result<Arc<dyn Api>, String>>,
+    architectures: BTreeSet<String>,
+}
+
+/// Asks all hosts what they are.
+pub(crate) fn know(sides: &Sides, means: &Means<'_>) -> Known {
+    let looks = look::look(&sides.from.scene.hosts, &means.crew, means.parallel);
+    let informed = |prepared: &Prepared| Arc::new(look::informed(&prepared.scene, &looks));
+    let from = informed(&sides.from);
+    let api = means.runtime.has_api().then(|| {
+        nodes::api(&from, &*means.crew).map_err(|error| error.chain().join(": "))
+    });
+    Known {
+        api,
+        hops: sides.hops.iter().map(informed).collect(),
+        architectures: looks
+            .values()
+            .filter_map(|look| look.as_ref().ok())
+            .map(|facts| facts.architecture.clone())
+            .collect(),
+        from,
+    }
+}
+
+/// Makes the plan. Reads only.
+pub(crate) fn plan_of(
+    work: &Work<'_>,
+    known: &Known,
+    wish: &Wish,
+    means: &Means<'_>,
+) -> Result<(plan::Planned, Observation)> {
+    let upgrader = means.runtime.upgrader()?;
+    let from = target(work, &known.from, &known.architectures, upgrader)?;
+    let mut targets = Vec::new();
+    let mut version = from.version.clone();
+    for scene in &known.hops {
+        let target = target(work, scene, &known.architectures, upgrader)?;
+        if wish.direction == Direction::Forward
+            && let Some(image) = scene.rootfs()
+            && target.digests() != from.digests()
+        {
+            upgrader.accepts(image, &version)?;
+        }
+        version.clone_from(&target.version);
+        targets.push(target);
+    }
+    let images = targets
+        .iter()
+        .chain([&from])
+        .map(|target| (target.name.clone(), target.digests()))
+        .collect();
+    let observation = observe::observe(&observe::Question {
+        scene: &known.from,
+        runtime: means.runtime.name(),
+        crew: &*means.crew,
+        parallel: means.parallel,
+        api: known.api.as_ref().map(|api| match api {
+            Ok(api) => Ok(&**api),
+            Err(why) => Err(why.clone()),
+        }),
+        containers: wish.containers,
+        images,
+        key: &format!("upgrade-look-{}", Timestamp::now().as_millisecond()),
+    });
+    let permits = |from: &str, to: &str| match wish.direction {
+        Direction::Forward => upgrader.permits(from, to),
+        Direction::Back => Ok(()),
+    };
+    let planned = plan::plan(
+        &observation,
+        &Request {
+            cluster: work.state.name(),
+            runtime: means.runtime.name(),
+            from,
+            targets,
+            choices: wish.choices.clone(),
+            direction: wish.direction,
+            id: wish.id.clone(),
+            only: wish.only.clone(),
+            permits: &permits,
+        },
+    )?;
+    Ok((planned, observation))
+}
+
+fn target(
+    work: &Work<'_>,
+    scene: &Scene,
+    architectures: &BTreeSet<String>,
+    upgrader: &dyn Upgrader,
+) -> Result<Target> {
+    let rootfs = scene.rootfs().ok_or_else(|| {
+        Error::usage(format!("cluster {} has no rootfs image", scene.name))
+    })?;
+    let own = Platform::host().architecture;
+    let mut images = BTreeMap::new();
+    for architecture in architectures {
+        if *architecture == own {
+            images.insert(architecture.clone(), rootfs.clone());
+            continue;
+        }
+        let platform = Platform::parse(&format!("linux/{architecture}"))?;
+        let store = work.context.store()?;
+        if let Ok(image) = ClusterImage::load(store, &scene.name, &rootfs.name, Some(&platform)) {
+            images.insert(architecture.clone(), image);
+        }
+    }
+    Ok(Target {
+        name: rootfs.name.clone(),
+        version: upgrader.version(rootfs)?,
+        images,
+    })
+}
+
+/// How a document is carried out.
+pub(crate) struct Carrying<'a> {
+    pub(crate) document: &'a Document,
+    pub(crate) pause_after: Option<PauseAfter>,
+    /// Does what is to be done when all is done.
+    pub(crate) commit: Step,
+    /// Hosts whose steps are done again: something was undone there meanwhile.
+    pub(crate) again: Vec<String>,
+    /// For the snapshot to go back to.
+    pub(crate) snapshot: Option<PathBuf>,
+}
+
+/// How it went.
+pub(crate) enum Went {
+    Done(Summary),
+    /// It stopped where it was to stop.
+    Paused(Summary),
+}
+
+/// The pipeline of a document.
+pub(crate) fn pipeline_of(
+    known: &Known,
+    install: &[String],
+    carrying: &Carrying<'_>,
+    means: &Means<'_>,
+) -> Result<Planned> {
+    let course = Course {
+        document: carrying.document,
+        from: Arc::clone(&known.from),
+        hops: known.hops.clone(),
+        upgrader: means.runtime.upgrader()?,
+        install: install.to_vec(),
+        commit: carrying.commit.clone(),
+        snapshot: carrying.snapshot.clone(),
+    };
+    let mut plan = pipeline::plan(&course, means)?;
+    let scene = known.hops.last().unwrap_or(&known.from);
+    plan.redact(&crate::pipeline::redact::of_scene(scene));
+    Ok(Planned {
+        plan,
+        scene: Arc::clone(scene),
+        crew: Arc::clone(&means.crew),
+    })
+}
+
+/// Carries a document out, from where it stopped.
+pub(crate) fn carry(
+    work: &Work<'_>,
+    known: &Known,
+    install: &[String],
+    carrying: &Carrying<'_>,
+    means: &Means<'_>,
+) -> Result<Went> {
+    let document = carrying.document;
+    check_identity(document, known)?;
+    let _lock = match &known.api {
+        Some(Ok(api)) => Some(lease::hold(
+            Arc::clone(api),
+            &controller(),
+            lease::Times::default(),
+        )?),
+        // The lock of the state directory is what is left.
+        _ => None,
+    };
+    let mut planned = pipeline_of(known, install, carrying, means)?;
+    let past = unfinished(&planned.plan, &planned.scene)?;
+    let is_cut = carrying
+        .pause_after
+        .is_some_and(|after| pause::cut(&mut planned.plan, after, past.as_ref()));
+    let again: Vec<String> = planned
+        .plan
+        .steps()
+        .filter(|step| {
+            let host = step.id.split('/').nth(1).unwrap_or_default();
+            let of_host = ["control-plane", "canary", "workers"];
+            of_host.iter().any(|phase| step.id.starts_with(phase))
+                && carrying.again.iter().any(|other| other == host)
+        })
+        .map(|step| step.id.clone())
+        .collect();
+    let book = Book::of(work.state.directory());
+    book.keep_install(&document.id, install)?;
+    book.begin(document)?;
+    let interrupt = Interrupt::default();
+    let pause_file = book.pause_file(&document.id)?;
+    let ended = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| watch(&pause_file, &interrupt, &ended));
+        let outcome = work.execute_again(&planned, &*means.keeper, &interrupt, &again);
+        ended.store(true, Ordering::SeqCst);
+        outcome
+    });
+    match outcome {
+        Ok(summary) if is_cut => {
+            book.stand_of(&document.id, Stand::Paused)?;
+            Ok(Went::Paused(summary))
+        }
+        Ok(summary) => Ok(Went::Done(summary)),
+        Err(error) if error.kind() == Kind::Interrupted && pause_file.exists() => {
+            book.stand_of(&document.id, Stand::Paused)?;
+            Ok(Went::Paused(Summary::default()))
+        }
+        Err(error) => {
+            book.stand_of(&document.id, Stand::Failed)?;
+            Err(told(error, document))
+        }
+    }
+}
+
+fn told(error: Error, document: &Document) -> Error {
+    match document.direction {
+        Direction::Forward => error.hint(
+            "`imgctl upgrade resume` goes on from here, `imgctl rollback` goes back, \
+             `imgctl upgrade status` tells how far it is",
+        ),
+        Direction::Back => error.hint("`imgctl upgrade resume` goes on with the way back"),
+    }
+}
+
+fn watch(file: &Path, interrupt: &Interrupt, ended: &AtomicBool) {
+    let mut waited = Duration::ZERO;
+    const TICK: Duration = Duration::from_millis(50);
+    while !ended.load(Ordering::SeqCst) {
+        if waited >= LOOK {
+            waited = Duration::ZERO;
+            if file.exists() {
+                interrupt.ask();
+                return;
+            }
+        }
+        std::thread::sleep(TICK);
+        waited += TICK;
+    }
+}
+
+/// A resumed upgrade must find the cluster that it was planned for.
+fn check_identity(document: &Document, known: &Known) -> Result<()> {
+    if let (Some(before), Some(Ok(api))) = (&document.identity.kube_system, &known.api) {
+        let now = api
+            .get("/api/v1/namespaces/kube-system")
+            .map_err(Error::from)?;
+        if now["metadata"]["uid"] != before.as_str() {
+            return Err(Error::new(
+                Kind::CheckFailed,
+                format!(
+                    "this is another cluster than the one that {} was planned for",
+                    document.id
+                ),
+            )
+            .hint("`imgctl upgrade abort` gives the plan up"));
+        }
+    }
+    let scene = known.hops.last().unwrap_or(&known.from);
+    let now: BTreeSet<String> = scene.hosts.iter().map(|host| host.id()).collect();
+    let then: BTreeSet<String> = document.hosts.keys().cloned().collect();
+    if now != then {
+        let list = |ids: Vec<&String>| ids.into_iter().cloned().collect::<Vec<_>>().join(", ");
+        return Err(Error::new(
+            Kind::CheckFailed,
+            format!(
+                "the hosts are not those of the plan {}: came {}, left {}",
+                document.id,
+                list(now.difference(&then).collect()),
+                list(then.difference(&now).collect())
+            ),
+        )
+        .hint("make a new plan"));
+    }
+    Ok(())
+}
+
+/// A plan that was saved must still be true of the cluster when it begins.
+pub(crate) fn check_fresh(document: &Document, observation: &Observation) -> Result<()> {
+    let changes = stale::stale(document, observation);
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let error = Error::new(
+        Kind::CheckFailed,
+        format!(
+            "the plan {} is stale:\n  {}",
+            document.id,
+            changes.join("\n  ")
+        ),
+    );
+    Err(error.hint("make it anew with --plan"))
+}
+
+/// RFC 3339, seconds.
+pub(crate) fn now() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

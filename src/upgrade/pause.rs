@@ -1,0 +1,80 @@
+//! Where an upgrade is to stop for a while.
+
+use crate::pipeline::executor::decision::{Decision, decide};
+use crate::pipeline::journal::Past;
+use crate::pipeline::step::{Phase, Plan, Step};
+use crate::upgrade::document::PauseAfter;
+use crate::upgrade::pipeline::{BATCH, CANARY, CONTROL_PLANE, STAGE};
+
+/// Cuts `plan` behind the part that `after` names, as long as that part is not done; `past` is what
+/// earlier runs did. Returns whether something was cut.
+pub(crate) fn cut(plan: &mut Plan, after: PauseAfter, past: Option<&Past>) -> bool {
+    let is_done = |step: &Step| {
+        step.always || matches!(decide(step, past, &[], &[]), Decision::Skip)
+    };
+    let done = |phase: &Phase| {
+        phase
+            .lanes
+            .iter()
+            .flat_map(|lane| &lane.steps)
+            .all(is_done)
+    };
+    let begins = |phase: &Phase, name: &str| {
+        phase.name == name || phase.name.starts_with(&format!("{name}-"))
+    };
+    let is_end = |phase: &Phase| match after {
+        PauseAfter::Stage => phase.name == "keep-backup" || phase.name == STAGE,
+        PauseAfter::ControlPlane => {
+            begins(phase, CONTROL_PLANE) || begins(phase, "control-plane")
+        }
+        PauseAfter::Canary => begins(phase, CANARY),
+        PauseAfter::Batch => begins(phase, BATCH),
+    };
+    let ends: Vec<usize> = (0..plan.phases.len())
+        .filter(|&number| is_end(&plan.phases[number]))
+        .collect();
+    let end = match after {
+        // Each batch is a place to stop at.
+        PauseAfter::Batch => ends.into_iter().find(|&number| !done(&plan.phases[number])),
+        _ => ends.into_iter().next_back().filter(|&last| {
+            plan.phases[..=last].iter().any(|phase| !done(phase))
+        }),
+    };
+    let Some(end) = end.filter(|&end| end + 1 < plan.phases.len()) else {
+        return false;
+    };
+    plan.phases.truncate(end + 1);
+    plan.is_partial = true;
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::step::{Lane, Order};
+
+    fn plan() -> Plan {
+        let mut plan = Plan::new("upgrade", "c", "");
+        for name in ["stage", "backup", "keep-backup", "control-plane", "finish", "canary", "workers-1", "workers-2", "commit"] {
+            plan.push(Phase::new(name, Order::Serial).lane(Lane::controller(vec![
+                Step::local(name, name, name, |_| Ok(())),
+            ])));
+        }
+        plan
+    }
+
+    #[test]
+    fn a_plan_is_cut_where_it_is_to_stop() {
+        for (after, last) in [
+            (PauseAfter::Stage, "keep-backup"),
+            (PauseAfter::ControlPlane, "finish"),
+            (PauseAfter::Canary, "canary"),
+            (PauseAfter::Batch, "workers-1"),
+        ] {
+            let mut plan = plan();
+            assert!(cut(&mut plan, after, None));
+            assert_eq!(plan.phases.last().unwrap().name, last);
+            assert!(plan.is_partial);
+        }
+    }
+}
