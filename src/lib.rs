@@ -9,6 +9,8 @@
 //! | 6 | `cli/` (a file per verb), `ui/` (progress, tables, JSON): all that prints, exits or reads the environment |
 //! | 5 | `pipeline/`: what is done to clusters, planned, journalled, executed; `upgrade/`, `inplace/` |
 //! | 4 | `cluster/` (what a cluster is to be), `runtime/` (kubeadm, k3s, scripts), `kube/` (the API), `sync/` (files to hosts) |
+//! | 5 | `pipeline/`: what is done to clusters, planned, journalled, executed |
+//! | 4 | `cluster/` (what a cluster is to be), `runtime/` (kubeadm, k3s, scripts), `kube/` (the API, what kubelets do), `sync/` (files to hosts) |
 //! | 3 | `host/` (SSH, this machine), `agent/` (what runs on hosts for us) |
 //! | 2 | `build/`, `embed/`, `edit/`, `trust/`, `transfer/`, `mount/`, `render/` |
 //! | 1 | `store/`, `layer/`, `registry/` |

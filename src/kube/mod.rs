@@ -9,3 +9,7 @@ pub(crate) mod lease;
 pub(crate) mod selector;
 #[cfg(test)]
 pub(crate) mod stand_in;
+//! Kubernetes as its API and its kubelets show it.
+
+pub(crate) mod hash;
+pub(crate) mod restart;

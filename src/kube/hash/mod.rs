@@ -1,0 +1,109 @@
+//! The hash that a kubelet puts on every container it starts, as every release computes it.
+//!
+//! The kubelet keeps it as the container's annotation [`ANNOTATION`] and compares it with the hash
+//! of the pod's spec at every sync. Where the two differ it restarts the container; it knows no
+//! other release's formula. Three have been in use ([`Era`]). All of it is computed from bytes
+//! alone: nothing here asks a host, an API server or a clock.
+#![cfg_attr(
+    not(test),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "for what plans and checks upgrades"
+    )
+)]
+
+mod fnv;
+mod go_json;
+mod json_era;
+mod minor;
+mod name_and_image;
+mod quantity;
+mod raw_pod;
+mod schema;
+mod spew;
+mod struct_era;
+mod value;
+
+#[cfg(test)]
+mod vectors;
+
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::error::Result;
+
+pub(crate) use go_json::has_unsettled_escape;
+pub(crate) use json_era::{Resources, json, json_hash};
+pub(crate) use minor::{Era, Minor};
+pub(crate) use name_and_image::name_and_image_hash;
+pub(crate) use raw_pod::{Pod, PodContainer, Role, pods};
+pub(crate) use schema::{fields_added, has_quantities, structs_changed};
+
+/// The annotation of a container, as the container runtime keeps it, with its hash.
+pub(crate) const ANNOTATION: &str = "io.kubernetes.container.hash";
+/// A second one that kubelets 1.27 to 1.30 write where pods may be resized in place.
+pub(crate) const ANNOTATION_WITHOUT_RESOURCES: &str =
+    "io.kubernetes.container.hashWithoutResources";
+
+/// A container's hash: 32 bits, written as the kubelet does, in lower-case hex without padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub(crate) struct ContainerHash(pub(crate) u32);
+
+impl fmt::Display for ContainerHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
+impl FromStr for ContainerHash {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        u32::from_str_radix(text, 16).map(Self)
+    }
+}
+
+impl From<ContainerHash> for String {
+    fn from(hash: ContainerHash) -> Self {
+        hash.to_string()
+    }
+}
+
+impl TryFrom<String> for ContainerHash {
+    type Error = ParseIntError;
+
+    fn try_from(text: String) -> Result<Self, ParseIntError> {
+        text.parse()
+    }
+}
+
+/// The hash that a kubelet of `minor` computes of `container`, an object of `spec.containers`.
+///
+/// Exact for 1.16 and newer. For 1.9 to 1.15 it is what the kubelet computes of a pod that it was
+/// sent by the API server; quantities that only fit a big number are refused. Fails with
+/// [`crate::error::Kind::BadContent`] where that kubelet could not read the container, and for
+/// kubelets older than 1.9.
+pub(crate) fn container_hash(
+    container: &Map<String, Value>,
+    minor: Minor,
+) -> Result<ContainerHash> {
+    match minor.era()? {
+        Era::Struct => struct_era::struct_hash(container, minor),
+        Era::Json => json(container, minor, Resources::Kept).map(|json| json_hash(&json)),
+        Era::NameAndImage => {
+            let text = |key: &str| {
+                container
+                    .get(key)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+            };
+            Ok(name_and_image_hash(text("name"), text("image")))
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! How go-spew writes a slice of bytes (`%#v`): what kubelets from 1.16 on hash instead of the
+//! bytes themselves.
+
+use super::ContainerHash;
+use super::fnv::Fnv1a;
+
+/// The hash of the dump of `bytes`: `([]uint8)[123 34 …]`.
+pub(super) fn hash_of_bytes(bytes: &[u8]) -> ContainerHash {
+    let mut fnv = Fnv1a::new();
+    fnv.feed(b"([]uint8)[");
+    for (at, byte) in bytes.iter().enumerate() {
+        if at > 0 {
+            fnv.feed(b" ");
+        }
+        // At most three digits; the first ones only where they count.
+        let digits = [byte / 100 + b'0', byte / 10 % 10 + b'0', byte % 10 + b'0'];
+        let leading = usize::from(*byte < 100) + usize::from(*byte < 10);
+        fnv.feed(&digits[leading..]);
+    }
+    fnv.feed(b"]");
+    ContainerHash(fnv.value())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_written_in_decimal_with_blanks_between() {
+        let written = |bytes: &[u8]| {
+            let words: Vec<String> = bytes.iter().map(ToString::to_string).collect();
+            let mut fnv = Fnv1a::new();
+            fnv.feed(format!("([]uint8)[{}]", words.join(" ")).as_bytes());
+            fnv.value()
+        };
+        let all: Vec<u8> = (0..=255).collect();
+        for bytes in [&[][..], &[0], &[9, 10, 99, 100, 255], &all] {
+            assert_eq!(hash_of_bytes(bytes).0, written(bytes));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What was foretold against what happened.
+
+use serde::{Deserialize, Serialize};
+
+use super::verdict::{Code, ContainerPrediction, Verdict};
+use super::{Prediction, RunningContainer};
+
+/// What became of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Actual {
+    /// The same container still runs.
+    Kept,
+    /// Another container runs in the same pod.
+    Restarted,
+    /// Another pod of the same name runs one.
+    Recreated,
+    /// Nothing of that name runs here.
+    Gone,
+}
+
+/// A container that became something else than was said.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Mismatch {
+    pub(crate) predicted: ContainerPrediction,
+    pub(crate) actual: Actual,
+}
+
+/// How a prediction fared.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Comparison {
+    pub(crate) agreed: usize,
+    pub(crate) mismatches: Vec<Mismatch>,
+    /// Containers of which nothing was said, and what became of them.
+    pub(crate) undecided: Vec<Mismatch>,
+}
+
+/// Holds `prediction` against the host's containers as they are `after` the change. Containers that
+/// are new are no business of a prediction.
+pub(crate) fn compare(prediction: &Prediction, after: &[RunningContainer]) -> Comparison {
+    let mut comparison = Comparison::default();
+    for predicted in &prediction.containers {
+        let actual = actual(predicted, after);
+        let outcome = || Mismatch {
+            predicted: predicted.clone(),
+            actual,
+        };
+        match agrees(predicted, actual) {
+            None => comparison.undecided.push(outcome()),
+            Some(true) => comparison.agreed += 1,
+            Some(false) => comparison.mismatches.push(outcome()),
+        }
+    }
+    comparison
+}
+
+fn actual(predicted: &ContainerPrediction, after: &[RunningContainer]) -> Actual {
+    let mut alike = after.iter().filter(|now| {
+        now.running
+            && now.container == predicted.container
+            && now.pod == predicted.pod
+            && now.namespace == predicted.namespace
+    });
+    let mut best = Actual::Gone;
+    for now in &mut alike {
+        if now.id == predicted.id {
+            return Actual::Kept;
+        }
+        if now.uid == predicted.uid {
+            best = Actual::Restarted;
+        } else if best == Actual::Gone {
+            best = Actual::Recreated;
+        }
+    }
+    best
+}
+
+fn agrees(predicted: &ContainerPrediction, actual: Actual) -> Option<bool> {
+    match predicted.verdict {
+        Verdict::Unknown => None,
+        Verdict::Keep => Some(actual == Actual::Kept),
+        Verdict::Restart => Some(actual == Actual::Restarted),
+        // Another runtime makes the sandbox anew, not the pod.
+        Verdict::Recreate if predicted.code == Code::Runtime => {
+            Some(matches!(actual, Actual::Restarted | Actual::Recreated))
+        }
+        Verdict::Recreate => Some(actual == Actual::Recreated),
+    }
+}

@@ -1,0 +1,80 @@
+//! The containers of a host, from what `crictl inspect` prints.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::kube::hash::{ANNOTATION, ANNOTATION_WITHOUT_RESOURCES};
+
+/// A container that a kubelet started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunningContainer {
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    /// The pod's uid as the kubelet has it; of a static pod that is not its mirror's.
+    pub(crate) uid: String,
+    pub(crate) container: String,
+    /// The id in the container runtime.
+    pub(crate) id: String,
+    /// It had not ended when it was looked at.
+    pub(crate) running: bool,
+    pub(crate) hash_annotation: Option<String>,
+    pub(crate) hash_without_resources: Option<String>,
+    /// The uid is one that kubelets make of a manifest.
+    pub(crate) is_static: bool,
+}
+
+#[derive(Deserialize)]
+struct Inspection {
+    status: Status,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    id: String,
+    state: String,
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+/// Reads answers of `crictl inspect`, one per container. Containers that no kubelet started are
+/// left out. Fails with [`crate::error::Kind::BadContent`] where an answer is no such thing.
+pub(crate) fn running(inspect: &[Value]) -> Result<Vec<RunningContainer>> {
+    let mut found = Vec::new();
+    for value in inspect {
+        let Inspection { status } = Inspection::deserialize(value).map_err(|error| {
+            Error::bad_content("what crictl says of a container cannot be read").caused_by(error)
+        })?;
+        let mut labels = status.labels.unwrap_or_default();
+        let mut annotations = status.annotations.unwrap_or_default();
+        let mut label = |name: &str| labels.remove(name);
+        let (Some(uid), Some(container)) = (
+            label("io.kubernetes.pod.uid"),
+            label("io.kubernetes.container.name"),
+        ) else {
+            continue;
+        };
+        found.push(RunningContainer {
+            namespace: label("io.kubernetes.pod.namespace").unwrap_or_default(),
+            pod: label("io.kubernetes.pod.name").unwrap_or_default(),
+            is_static: made_of_a_manifest(&uid),
+            uid,
+            container,
+            id: status.id,
+            running: status.state == "CONTAINER_RUNNING",
+            hash_annotation: annotations.remove(ANNOTATION),
+            hash_without_resources: annotations.remove(ANNOTATION_WITHOUT_RESOURCES),
+        });
+    }
+    Ok(found)
+}
+
+/// A uid that a kubelet computed of a manifest: a hash of 128 bits, without the dashes that the
+/// API server's uids have.
+pub(super) fn made_of_a_manifest(uid: &str) -> bool {
+    uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit())
+}

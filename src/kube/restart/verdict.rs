@@ -1,0 +1,189 @@
+//! What is said of one container: the verdict, why, and how surely.
+
+use serde::{Deserialize, Serialize};
+
+use crate::kube::hash::ContainerHash;
+
+/// What happens to a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    /// It goes on running.
+    Keep,
+    /// It is ended and started again in the same pod.
+    Restart,
+    /// Its whole pod is made anew.
+    Recreate,
+    /// It cannot be told; reckon with a restart.
+    Unknown,
+}
+
+/// Why; one code for one cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Code {
+    /// The new kubelet computes the hash that the container has.
+    #[serde(rename = "same-hash")]
+    SameHash,
+    /// Kubelets do not compare the hash of this sort of container.
+    #[serde(rename = "not-compared")]
+    NotCompared,
+    /// The new kubelet is declared to accept hashes of the old one.
+    #[serde(rename = "declared-compatible")]
+    DeclaredCompatible,
+    /// The formula changes between 1.15 and 1.16.
+    #[serde(rename = "formula-1.16")]
+    Formula116,
+    /// The formula changes between 1.30 and 1.31.
+    #[serde(rename = "formula-1.31")]
+    Formula131,
+    /// Name or image in the pod's spec are not what the container was started with.
+    #[serde(rename = "image-string")]
+    ImageString,
+    /// The container uses fields that one of the two kubelets does not read.
+    #[serde(rename = "fields")]
+    Fields,
+    /// The Go structs changed which the container uses; the present hash was reproduced.
+    #[serde(rename = "struct")]
+    Struct,
+    /// By the table of struct changes alone: quantities keep the hash from being reproduced.
+    #[serde(rename = "rule")]
+    Rule,
+    /// The present hash does not come out of the spec.
+    #[serde(rename = "not-reproducible")]
+    NotReproducible,
+    /// The API server does not have the container's pod.
+    #[serde(rename = "no-spec")]
+    NoSpec,
+    /// The container has no hash, or none that can be read.
+    #[serde(rename = "no-hash")]
+    NoHash,
+    /// The pod is being deleted.
+    #[serde(rename = "terminating")]
+    Terminating,
+    /// Depends on whether the new kubelet resizes pods in place.
+    #[serde(rename = "resize")]
+    Resize,
+    /// The new API server fills in a field that the kubelet hashes.
+    #[serde(rename = "server-defaults")]
+    ServerDefaults,
+    /// Not every patch release of the new kubelet compares sidecars.
+    #[serde(rename = "sidecar")]
+    Sidecar,
+    /// Characters that Go releases write differently.
+    #[serde(rename = "control-characters")]
+    ControlCharacters,
+    /// The new kubelet gives the static pod another uid.
+    #[serde(rename = "static-pod")]
+    StaticPod,
+    /// It may give the static pod another uid.
+    #[serde(rename = "static-pod-perhaps")]
+    StaticPodPerhaps,
+    /// Another container runtime takes over.
+    #[serde(rename = "runtime")]
+    Runtime,
+    /// Another cgroup driver takes over.
+    #[serde(rename = "cgroup-driver")]
+    CgroupDriver,
+    /// One of the releases is older than what is known.
+    #[serde(rename = "old-release")]
+    OldRelease,
+}
+
+/// What is foretold of one container.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ContainerPrediction {
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) uid: String,
+    pub(crate) container: String,
+    /// The container's id in the runtime, before.
+    pub(crate) id: String,
+    pub(crate) is_static: bool,
+    /// The pod's controller (`ReplicaSet/web-5d9c`); none for bare and static pods.
+    pub(crate) owner: Option<String>,
+    pub(crate) verdict: Verdict,
+    pub(crate) code: Code,
+    /// One sentence for people.
+    pub(crate) reason: String,
+    /// Computed, not estimated.
+    pub(crate) exact: bool,
+    /// The hash that the container has afterwards, where that is known.
+    pub(crate) next_hash: Option<ContainerHash>,
+}
+
+/// How many containers come to what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) keep: usize,
+    pub(crate) restart: usize,
+    pub(crate) recreate: usize,
+    pub(crate) unknown: usize,
+    /// Not running any more before; not foretold.
+    pub(crate) ended: usize,
+}
+
+impl Counts {
+    pub(super) fn count(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Keep => self.keep += 1,
+            Verdict::Restart => self.restart += 1,
+            Verdict::Recreate => self.recreate += 1,
+            Verdict::Unknown => self.unknown += 1,
+        }
+    }
+
+    /// Those that are not surely kept; what limits on restarts are held against.
+    pub(crate) fn disturbed(self) -> usize {
+        self.restart + self.recreate + self.unknown
+    }
+}
+
+/// A verdict on its way: everything but whose it is.
+#[derive(Clone, Debug)]
+pub(super) struct Finding {
+    pub(super) verdict: Verdict,
+    pub(super) code: Code,
+    pub(super) reason: String,
+    pub(super) exact: bool,
+    pub(super) next: Option<ContainerHash>,
+}
+
+impl Finding {
+    fn new(verdict: Verdict, code: Code, reason: impl Into<String>) -> Self {
+        Self {
+            verdict,
+            code,
+            reason: reason.into(),
+            exact: true,
+            next: None,
+        }
+    }
+
+    pub(super) fn keep(code: Code, reason: impl Into<String>) -> Self {
+        Self::new(Verdict::Keep, code, reason)
+    }
+
+    pub(super) fn restart(code: Code, reason: impl Into<String>) -> Self {
+        Self::new(Verdict::Restart, code, reason)
+    }
+
+    pub(super) fn recreate(code: Code, reason: impl Into<String>) -> Self {
+        Self::new(Verdict::Recreate, code, reason)
+    }
+
+    pub(super) fn unknown(code: Code, reason: impl Into<String>) -> Self {
+        let mut finding = Self::new(Verdict::Unknown, code, reason);
+        finding.exact = false;
+        finding
+    }
+
+    pub(super) fn estimated(mut self) -> Self {
+        self.exact = false;
+        self
+    }
+
+    pub(super) fn next(mut self, hash: Option<ContainerHash>) -> Self {
+        self.next = hash;
+        self
+    }
+}
