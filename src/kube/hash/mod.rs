@@ -13,6 +13,7 @@
     )
 )]
 
+mod differences;
 mod fnv;
 mod go_json;
 mod json_era;
@@ -37,12 +38,12 @@ use serde_json::{Map, Value};
 
 use crate::error::Result;
 
+pub(crate) use differences::{fields_added, has_quantities, structs_changed};
 pub(crate) use go_json::has_unsettled_escape;
 pub(crate) use json_era::{Resources, json, json_hash};
 pub(crate) use minor::{Era, Minor};
 pub(crate) use name_and_image::name_and_image_hash;
 pub(crate) use raw_pod::{Pod, PodContainer, Role, pods};
-pub(crate) use schema::{fields_added, has_quantities, structs_changed};
 
 /// The annotation of a container, as the container runtime keeps it, with its hash.
 pub(crate) const ANNOTATION: &str = "io.kubernetes.container.hash";

@@ -5,8 +5,6 @@
 //! listed: from 1.31 on kubelets hash name and image alone. Go's type names count in the struct
 //! era only (1.9 to 1.15), so a struct that was renamed later has its name of then.
 
-use serde_json::{Map, Value};
-
 use super::Minor;
 
 /// A Go struct.
@@ -68,107 +66,6 @@ impl Struct {
         self.fields
             .iter()
             .filter(move |field| field.since <= minor.0)
-    }
-}
-
-/// The fields (`securityContext.seccompProfile`) which kubelets learned to read after `older`, up
-/// to `newer`, and which `container` uses.
-pub(crate) fn fields_added(
-    container: &Map<String, Value>,
-    older: Minor,
-    newer: Minor,
-) -> Vec<String> {
-    differences(container, older, newer, |object, field| {
-        object.get(field.key).is_some_and(|value| !value.is_null())
-    })
-}
-
-/// The fields that came after `older`, up to `newer`, into structs that `container` has, used or
-/// not: those that make another dump of it in the struct era.
-pub(crate) fn structs_changed(
-    container: &Map<String, Value>,
-    older: Minor,
-    newer: Minor,
-) -> Vec<String> {
-    differences(container, older, newer, |_, _| true)
-}
-
-fn differences(
-    container: &Map<String, Value>,
-    older: Minor,
-    newer: Minor,
-    counts: impl Fn(&Map<String, Value>, &Field) -> bool,
-) -> Vec<String> {
-    let mut found = Vec::new();
-    walk(
-        &CONTAINER,
-        container,
-        newer,
-        "",
-        &mut |object, field, path| {
-            if field.since > older.0 && counts(object, field) {
-                found.push(path.to_owned());
-            }
-        },
-    );
-    found.sort();
-    found.dedup();
-    found
-}
-
-/// Whether a quantity stands anywhere in `container`.
-pub(crate) fn has_quantities(container: &Map<String, Value>) -> bool {
-    let mut found = false;
-    walk(
-        &CONTAINER,
-        container,
-        Minor(u32::MAX),
-        "",
-        &mut |object, field, _| {
-            let value = object.get(field.key);
-            found |= match field.shape {
-                Shape::Quantity => true,
-                Shape::Quantities => value
-                    .and_then(Value::as_object)
-                    .is_some_and(|map| !map.is_empty()),
-                _ => false,
-            };
-        },
-    );
-    found
-}
-
-/// Shows `visit` every field, used or not, of every struct that is there.
-fn walk(
-    of: &'static Struct,
-    object: &Map<String, Value>,
-    minor: Minor,
-    path: &str,
-    visit: &mut impl FnMut(&Map<String, Value>, &'static Field, &str),
-) {
-    for field in of.fields(minor) {
-        if let Shape::Embedded(inner) = field.shape {
-            walk(inner, object, minor, path, visit);
-            continue;
-        }
-        let path = match path {
-            "" => field.key.to_owned(),
-            path => format!("{path}.{}", field.key),
-        };
-        visit(object, field, &path);
-        let mut shape = field.shape;
-        while let Shape::Pointer(inner) | Shape::List(inner) = shape {
-            shape = *inner;
-        }
-        let (Shape::Struct(inner), Some(value)) = (shape, object.get(field.key)) else {
-            continue;
-        };
-        let values = value
-            .as_array()
-            .map_or(std::slice::from_ref(value), Vec::as_slice);
-        for object in values.iter().filter_map(Value::as_object) {
-            walk(inner, object, minor, &path, visit);
-        }
     }
 }
 

@@ -1,0 +1,163 @@
+//! What is different, for one container, between the Go structs of two releases.
+
+use serde_json::{Map, Value};
+
+use super::Minor;
+use super::schema::{CONTAINER, Field, Shape, Struct};
+
+/// The fields (`securityContext.seccompProfile`) which kubelets learned to read after `older`, up
+/// to `newer`, and which `container` uses.
+pub(crate) fn fields_added(
+    container: &Map<String, Value>,
+    older: Minor,
+    newer: Minor,
+) -> Vec<String> {
+    differences(container, older, newer, |object, field| {
+        object.get(field.key).is_some_and(|value| !value.is_null())
+    })
+}
+
+/// The fields that came after `older`, up to `newer`, into structs that `container` has, used or
+/// not: those that make another dump of it in the struct era.
+pub(crate) fn structs_changed(
+    container: &Map<String, Value>,
+    older: Minor,
+    newer: Minor,
+) -> Vec<String> {
+    differences(container, older, newer, |_, _| true)
+}
+
+fn differences(
+    container: &Map<String, Value>,
+    older: Minor,
+    newer: Minor,
+    counts: impl Fn(&Map<String, Value>, &Field) -> bool,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    walk(
+        &CONTAINER,
+        container,
+        newer,
+        "",
+        &mut |object, field, path| {
+            if field.since > older.0 && counts(object, field) {
+                found.push(path.to_owned());
+            }
+        },
+    );
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Whether a quantity stands anywhere in `container`.
+pub(crate) fn has_quantities(container: &Map<String, Value>) -> bool {
+    let mut found = false;
+    walk(
+        &CONTAINER,
+        container,
+        Minor(u32::MAX),
+        "",
+        &mut |object, field, _| {
+            let value = object.get(field.key);
+            found |= match field.shape {
+                Shape::Quantity => true,
+                Shape::Quantities => value
+                    .and_then(Value::as_object)
+                    .is_some_and(|map| !map.is_empty()),
+                _ => false,
+            };
+        },
+    );
+    found
+}
+
+/// Shows `visit` every field, used or not, of every struct that is there.
+fn walk(
+    of: &'static Struct,
+    object: &Map<String, Value>,
+    minor: Minor,
+    path: &str,
+    visit: &mut impl FnMut(&Map<String, Value>, &'static Field, &str),
+) {
+    for field in of.fields(minor) {
+        if let Shape::Embedded(inner) = field.shape {
+            walk(inner, object, minor, path, visit);
+            continue;
+        }
+        let path = match path {
+            "" => field.key.to_owned(),
+            path => format!("{path}.{}", field.key),
+        };
+        visit(object, field, &path);
+        let mut shape = field.shape;
+        while let Shape::Pointer(inner) | Shape::List(inner) = shape {
+            shape = *inner;
+        }
+        let (Shape::Struct(inner), Some(value)) = (shape, object.get(field.key)) else {
+            continue;
+        };
+        let values = value
+            .as_array()
+            .map_or(std::slice::from_ref(value), Vec::as_slice);
+        for object in values.iter().filter_map(Value::as_object) {
+            walk(inner, object, minor, &path, visit);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(text: &str) -> Map<String, Value> {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn fields_are_named_by_their_paths() {
+        let container = object(
+            r#"{"name":"c","startupProbe":{"grpc":{"port":1}},"lifecycle":{"preStop":{"sleep":{}}},
+                "securityContext":{"seccompProfile":{"type":"x"},"appArmorProfile":null},
+                "volumeMounts":[{"name":"a"},{"name":"b","recursiveReadOnly":"Enabled"}]}"#,
+        );
+        assert_eq!(
+            fields_added(&container, Minor(15), Minor(30)),
+            [
+                "lifecycle.preStop.sleep",
+                "securityContext.seccompProfile",
+                "startupProbe",
+                "startupProbe.grpc",
+                "volumeMounts.recursiveReadOnly"
+            ]
+        );
+        assert_eq!(
+            fields_added(&container, Minor(22), Minor(28)),
+            ["startupProbe.grpc"]
+        );
+        assert!(fields_added(&container, Minor(30), Minor(36)).is_empty());
+    }
+
+    #[test]
+    fn structs_count_where_they_are_there() {
+        let container = object(r#"{"volumeMounts":[{}],"securityContext":null,"env":[]}"#);
+        let changed = |from, to| structs_changed(&container, Minor(from), Minor(to));
+        assert_eq!(changed(13, 14), ["volumeMounts.subPathExpr"]);
+        assert!(changed(14, 15).is_empty() && changed(9, 13).is_empty());
+    }
+
+    #[test]
+    fn quantities_are_found_wherever_they_are() {
+        for (text, has) in [
+            (r#"{"resources":{"limits":{"cpu":"1"}}}"#, true),
+            (r#"{"env":[{"valueFrom":{"resourceFieldRef":{}}}]}"#, true),
+            (
+                r#"{"resources":{"limits":{}},"env":[{"value":"1"}]}"#,
+                false,
+            ),
+            (r"{}", false),
+        ] {
+            assert_eq!(has_quantities(&object(text)), has, "{text}");
+        }
+    }
+}
