@@ -48,9 +48,15 @@ pub(super) fn ask(api: &dyn Api) -> Answer<ApiSeen> {
         .collect();
     let slices = match hooks.is_empty() {
         true => Vec::new(),
-        false => list("EndpointSlices", &["/apis/discovery.k8s.io/v1/endpointslices"]),
+        false => list(
+            "EndpointSlices",
+            &["/apis/discovery.k8s.io/v1/endpointslices"],
+        ),
     };
-    let services = list("APIServices", &["/apis/apiregistration.k8s.io/v1/apiservices"]);
+    let services = list(
+        "APIServices",
+        &["/apis/apiregistration.k8s.io/v1/apiservices"],
+    );
     let mut seen = ApiSeen {
         nodes: nodes.iter().map(node).collect(),
         pods: pods.iter().map(pod).collect(),
@@ -155,7 +161,12 @@ fn node(object: &Value) -> NodeSeen {
     };
     let is_true = |one: &Value| one["status"].as_str() == Some("True");
     let ready = condition("Ready");
-    let bad = ["MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"];
+    let bad = [
+        "MemoryPressure",
+        "DiskPressure",
+        "PIDPressure",
+        "NetworkUnavailable",
+    ];
     let mut annotations = words(object, "/metadata/annotations");
     annotations.retain(|key, _| key.starts_with("imgctl.io/"));
     let info = |key: &str| text(object, &format!("/status/nodeInfo/{key}"));
@@ -188,7 +199,14 @@ fn node(object: &Value) -> NodeSeen {
             })
             .collect(),
         taints: items(object, "/spec/taints")
-            .map(|one| format!("{}={}:{}", text(one, "/key"), text(one, "/value"), text(one, "/effect")))
+            .map(|one| {
+                format!(
+                    "{}={}:{}",
+                    text(one, "/key"),
+                    text(one, "/value"),
+                    text(one, "/effect")
+                )
+            })
             .collect(),
     }
 }
@@ -208,7 +226,10 @@ fn pod(object: &Value) -> PodSeen {
         mirror: object
             .pointer("/metadata/annotations/kubernetes.io~1config.mirror")
             .is_some(),
-        finished: matches!(text(object, "/status/phase").as_str(), "Succeeded" | "Failed"),
+        finished: matches!(
+            text(object, "/status/phase").as_str(),
+            "Succeeded" | "Failed"
+        ),
         local_volumes: items(object, "/spec/volumes")
             .filter(|volume| volume.get("emptyDir").is_some())
             .map(|volume| text(volume, "/name"))
@@ -222,7 +243,9 @@ fn pod(object: &Value) -> PodSeen {
 fn budget(object: &Value) -> BudgetSeen {
     let selector = object.pointer("/spec/selector");
     let plain = selector.is_some_and(|selector| {
-        selector.get("matchExpressions").is_none_or(|list| list.as_array().is_none_or(Vec::is_empty))
+        selector
+            .get("matchExpressions")
+            .is_none_or(|list| list.as_array().is_none_or(Vec::is_empty))
     });
     BudgetSeen {
         namespace: text(object, "/metadata/namespace"),
@@ -291,7 +314,11 @@ fn unavailable(service: &Value) -> Option<(String, String)> {
     let condition = items(service, "/status/conditions")
         .find(|one| one["type"].as_str() == Some("Available"))?;
     (condition["status"].as_str() != Some("True")).then(|| {
-        let why = format!("{}: {}", text(condition, "/reason"), text(condition, "/message"));
+        let why = format!(
+            "{}: {}",
+            text(condition, "/reason"),
+            text(condition, "/message")
+        );
         (text(service, "/metadata/name"), why)
     })
 }
@@ -330,6 +357,8 @@ fn holder(lease: &Value, now: Timestamp) -> Option<String> {
     let holder = text(lease, "/spec/holderIdentity");
     let renewed: Timestamp = text(lease, "/spec/renewTime").parse().ok()?;
     let seconds = number(lease, "/spec/leaseDurationSeconds").clamp(0, 86_400);
-    let end = renewed.checked_add(SignedDuration::from_secs(seconds)).ok()?;
+    let end = renewed
+        .checked_add(SignedDuration::from_secs(seconds))
+        .ok()?;
     (!holder.is_empty() && end > now).then_some(holder)
 }

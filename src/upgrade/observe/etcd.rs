@@ -45,7 +45,12 @@ pub(super) fn ask(question: &Question<'_>, observation: &Observation) -> Result<
 pub(super) fn understand(text: &str) -> Result<EtcdSeen> {
     let part = |name: &str| {
         let after = text.split(&format!("#{name}\n")).nth(1).unwrap_or_default();
-        after.split("\n#").next().unwrap_or_default().trim().to_owned()
+        after
+            .split("\n#")
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
     };
     let json = |name: &str| -> Option<Value> { serde_json::from_str(&part(name)).ok() };
     let list = json("members").and_then(|list| list.get("members")?.as_array().cloned());

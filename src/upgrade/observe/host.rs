@@ -16,7 +16,7 @@ use crate::upgrade::observe::Question;
 const MOST: usize = 64 << 20;
 
 /// Prints `key<TAB>value…` lines, and certificates between their own marks.
-const PROBE: &str = r#"
+pub(super) const PROBE: &str = r#"
 for directory in /var/lib/etcd /var/lib/containerd /var/lib/kubelet; do
   [ -d "$directory" ] || continue
   df -Pk "$directory" | { read -r _; read -r _ _ _ free _; printf 'free\t%s\t%s\n' "$directory" "$free"; }
@@ -33,7 +33,7 @@ for comm in /proc/[0-9]*/comm; do
     esac
     case $before in --hostname-override|--node-name) printf 'name\t%s\n' "$word" ;; esac
     before=$word
-  done < "${comm%comm}cmdline"
+  done < "${comm%comm}cmdline" || true
 done
 if [ -r /etc/containerd/config.toml ]; then
   while read -r key equals value _; do
@@ -113,7 +113,11 @@ pub(super) fn output(
     };
     let (mut text, mut errors) = (String::new(), String::new());
     let outcome = agent.run(&request, &mut |line| {
-        let part = if line.error_stream { &mut errors } else { &mut text };
+        let part = if line.error_stream {
+            &mut errors
+        } else {
+            &mut text
+        };
         if part.len() < MOST {
             part.push_str(&line.text);
             part.push('\n');
