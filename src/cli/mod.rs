@@ -36,7 +36,6 @@ mod upgrade_choices;
 mod upgrade_status;
 mod upgrade_view;
 mod upgrade_work;
-mod upgrade_view;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
