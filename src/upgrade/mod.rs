@@ -21,9 +21,11 @@ pub(crate) mod plan;
 #[cfg(test)]
 mod plan_tests;
 pub(crate) mod preflight;
+pub(crate) mod report;
 pub(crate) mod request;
+mod restarts;
 mod skew;
 pub(crate) mod stale;
 #[cfg(test)]
-mod test_clusters;
+pub(crate) mod test_clusters;
 mod versions;

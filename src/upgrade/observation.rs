@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::agent::protocol::Facts;
 use crate::cluster::host::MASTER;
 use crate::image::Digest;
+use crate::kube::restart::RunningContainer;
 
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -64,8 +65,8 @@ pub(crate) struct HostSeen {
     /// `sandbox_image` of its container runtime.
     pub(crate) sandbox_image: Option<String>,
     pub(crate) certificates: Vec<CertificateSeen>,
-    /// What `crictl inspect` said of each running container.
-    pub(crate) containers: Vec<Value>,
+    /// Its running containers, where they were asked for.
+    pub(crate) containers: Vec<RunningContainer>,
     /// Files of an upgrade that did not end.
     pub(crate) leftovers: Vec<String>,
 }
@@ -104,6 +105,9 @@ pub(crate) struct ApiSeen {
     pub(crate) corefile: Option<String>,
     /// Who holds the Lease of upgrades, if somebody does.
     pub(crate) lease_holder: Option<String>,
+    /// Pages of the list of Pods byte for byte, where containers were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) raw_pods: Vec<String>,
     /// What could not be asked, with the reason.
     pub(crate) unknown: BTreeMap<String, String>,
 }

@@ -11,6 +11,7 @@ use crate::upgrade::hops;
 use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::preflight;
 use crate::upgrade::request::{Request, Target};
+use crate::upgrade::restarts;
 use crate::upgrade::versions::order_of;
 
 /// What came of it.
@@ -81,6 +82,11 @@ pub(crate) fn plan(observation: &Observation, request: &Request<'_>) -> Result<P
         notes: Vec::new(),
         restarts: BTreeMap::new(),
     };
+    for (id, one) in restarts::foretell(&document, observation, request) {
+        let value = serde_json::to_value(one)
+            .map_err(|error| Error::failed("cannot write the plan").caused_by(error))?;
+        document.restarts.insert(id, value);
+    }
     preflight::run(&mut document, observation, request);
     let nobody = document.hosts.values().all(|host| host.skipped.is_some());
     if same && nobody {

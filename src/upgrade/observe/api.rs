@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::kube::api::{Answer, Api};
@@ -10,10 +11,13 @@ use crate::upgrade::observation::{
     ApiSeen, BudgetSeen, DeprecatedSeen, NodeAddress, NodeSeen, PodSeen, WebhookSeen, WorkloadSeen,
 };
 
+/// Pods of one page, and the most pages that are asked for.
+const PAGE: usize = 2000;
+const MOST_PAGES: usize = 400;
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/imgctl-upgrade";
 
 /// Asks; fails when the API does not tell its Nodes.
-pub(super) fn ask(api: &dyn Api) -> Answer<ApiSeen> {
+pub(super) fn ask(api: &dyn Api, raw: bool) -> Answer<ApiSeen> {
     let nodes = api.list("/api/v1/nodes")?;
     let mut unknown = BTreeMap::new();
     let mut list = |what: &str, paths: &[&str]| first(api, what, paths, &mut unknown);
@@ -70,6 +74,12 @@ pub(super) fn ask(api: &dyn Api) -> Answer<ApiSeen> {
         ..ApiSeen::default()
     };
     objects(api, &mut seen, &mut unknown);
+    if raw {
+        match raw_pods(api) {
+            Ok(pages) => seen.raw_pods = pages,
+            Err(error) => drop(unknown.insert("raw Pods".to_owned(), error.to_string())),
+        }
+    }
     seen.unknown = unknown;
     Ok(seen)
 }
@@ -92,6 +102,45 @@ fn first(
         }
     }
     Vec::new()
+}
+
+/// The Pods as the server wrote them: their hashes are computed over bytes.
+fn raw_pods(api: &dyn Api) -> Answer<Vec<String>> {
+    #[derive(Deserialize)]
+    struct Page {
+        #[serde(default)]
+        metadata: Next,
+    }
+    #[derive(Default, Deserialize)]
+    struct Next {
+        #[serde(default, rename = "continue")]
+        token: String,
+    }
+    let mut pages = Vec::new();
+    let mut path = format!("/api/v1/pods?limit={PAGE}");
+    loop {
+        let text = String::from_utf8_lossy(&api.raw(&path)?).into_owned();
+        let page: Option<Page> = serde_json::from_str(&text).ok();
+        pages.push(text);
+        let token = page.map(|page| page.metadata.token).unwrap_or_default();
+        if token.is_empty() || pages.len() >= MOST_PAGES {
+            return Ok(pages);
+        }
+        path = format!("/api/v1/pods?limit={PAGE}&continue={}", escaped(&token));
+    }
+}
+
+/// For a query.
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let mut written = String::new();
+    for byte in text.bytes() {
+        match plain(byte) {
+            true => written.push(char::from(byte)),
+            false => written.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    written
 }
 
 /// Single objects.

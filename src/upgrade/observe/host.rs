@@ -8,6 +8,7 @@ use crate::agent::Agent;
 use crate::agent::protocol::{InventoryQuestion, Run};
 use crate::cluster::host::Host;
 use crate::error::{Error, Result};
+use crate::kube::restart::{RunningContainer, running};
 use crate::runtime::certificates::inspect;
 use crate::upgrade::observation::{CertificateSeen, HostSeen};
 use crate::upgrade::observe::Question;
@@ -87,7 +88,7 @@ fn fill(question: &Question<'_>, host: &Host, seen: &mut HostSeen) -> Result<()>
     if question.containers {
         // A host whose containers cannot be told is no host that is away.
         seen.containers = output(question, &*agent, "containers", CONTAINERS)
-            .map(|text| containers(&text))
+            .and_then(|text| containers(&text))
             .unwrap_or_default();
     }
     Ok(())
@@ -174,15 +175,9 @@ pub(super) fn understand(text: &str, seen: &mut HostSeen) {
     }
 }
 
-/// The parts of `crictl inspect` that tell containers apart: environments hold secrets and stay
-/// out.
-fn containers(text: &str) -> Vec<Value> {
+/// What `crictl inspect` tells of them; environments, which hold secrets, are not kept.
+fn containers(text: &str) -> Result<Vec<RunningContainer>> {
     let stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    stream
-        .map_while(std::result::Result::ok)
-        .filter_map(|mut one| {
-            let status = one.get_mut("status").map(Value::take)?;
-            Some(serde_json::json!({ "status": status }))
-        })
-        .collect()
+    let all: Vec<Value> = stream.map_while(std::result::Result::ok).collect();
+    running(&all)
 }

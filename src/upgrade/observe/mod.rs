@@ -35,7 +35,7 @@ pub(crate) struct Question<'a> {
     pub(crate) parallel: usize,
     /// An API server; or why there is none although the cluster has an API.
     pub(crate) api: Option<Result<&'a dyn Api, String>>,
-    /// Each host's running containers are asked for, too.
+    /// Each host's running containers are asked for, too, so that restarts can be foretold.
     pub(crate) containers: bool,
     /// Goes to [`Observation::images`].
     pub(crate) images: BTreeMap<String, BTreeMap<String, Digest>>,
@@ -49,7 +49,7 @@ pub(crate) fn observe(question: &Question<'_>) -> Observation {
         let api = scope.spawn(|| match &question.api {
             None => (None, None),
             Some(Err(why)) => (None, Some(why.clone())),
-            Some(Ok(api)) => match api::ask(*api) {
+            Some(Ok(api)) => match api::ask(*api, question.containers) {
                 Ok(seen) => (Some(seen), None),
                 Err(error) => (None, Some(error.to_string())),
             },

@@ -17,4 +17,4 @@ mod table;
 mod tests;
 mod workloads;
 
-pub(crate) use table::{CHECKS, Check, check_skips, run};
+pub(crate) use table::{check_skips, run};

@@ -69,6 +69,7 @@ pub(crate) const CHECKS: &[Check] = checks! {
     "unmanaged-pods", true, "evicted Pods are made anew by somebody", workloads::unmanaged;
     "local-data", true, "Pods have no data that is lost with them", workloads::local_data;
     "single-replicas", true, "Pods that move have others beside them", workloads::single;
+    "restarts", true, "no more containers restart than --max-restarts allows", workloads::restarts;
     "unhealthy-workloads", true, "Deployments, StatefulSets and DaemonSets are complete", workloads::unhealthy;
 };
 

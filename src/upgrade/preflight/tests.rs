@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::CHECKS;
+use super::table::CHECKS;
 use crate::runtime::upgrade::Renewal;
 use crate::upgrade::document::{Direction, Finding, KubeletSwap, Severity};
 use crate::upgrade::observation::{

@@ -7,6 +7,7 @@ use crate::upgrade::batches::lonely_pods;
 use crate::upgrade::document::{Finding, KubeletSwap};
 use crate::upgrade::observation::{BudgetSeen, PodSeen};
 use crate::upgrade::plan::few;
+use crate::upgrade::restarts::forward;
 
 /// Nodes that will be drained.
 fn drained<'a>(look: &Look<'a>) -> BTreeSet<&'a str> {
@@ -160,4 +161,39 @@ pub(super) fn unhealthy(look: &Look<'_>) -> Vec<Finding> {
         warning("unhealthy-workloads", what)
             .hint("what is ill before cannot be told from what the upgrade broke"),
     ]
+}
+
+/// Limits that `--max-restarts` and `--no-restart` set.
+pub(super) fn restarts(look: &Look<'_>) -> Vec<Finding> {
+    let Some(most) = look
+        .document
+        .choices
+        .max_restarts
+        .filter(|_| look.is_kubernetes())
+    else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let mut all: u64 = 0;
+    for host in look.hosts() {
+        match forward(look.document, &host.id) {
+            Some(told) => all += u64::try_from(told.counts.disturbed()).unwrap_or(u64::MAX),
+            None => found.push(
+                error(
+                    "restarts",
+                    "it cannot be told which of its containers restart",
+                )
+                .on(host)
+                .hint("`crictl ps` must work there, and the API must show its Pods"),
+            ),
+        }
+    }
+    if all > most {
+        let what = format!("{all} containers restart, or may; {most} are allowed");
+        found.push(error("restarts", what).hint(
+            "see which in the plan; --kubelet-swap drain moves Pods away before, --max-restarts \
+             allows more",
+        ));
+    }
+    found
 }

@@ -1,0 +1,182 @@
+//! What came of an upgrade, held against its plan.
+
+use serde::{Deserialize, Serialize};
+
+use crate::kube::restart::{Comparison, compare};
+use crate::upgrade::document::Document;
+use crate::upgrade::observation::{HostSeen, Observation};
+use crate::upgrade::restarts::forward;
+use crate::upgrade::versions::order_of;
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report {
+    pub(crate) hosts: Vec<HostReport>,
+    /// Workloads that have fewer ready Pods than before.
+    pub(crate) workloads: Vec<String>,
+}
+
+/// One host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HostReport {
+    pub(crate) host: String,
+    /// What runs there now.
+    pub(crate) version: Option<String>,
+    /// What is not as it is to be.
+    pub(crate) problems: Vec<String>,
+    /// How the foretelling of restarts fared, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) restarts: Option<Comparison>,
+}
+
+impl Report {
+    /// Whether all is as it was planned.
+    pub(crate) fn is_well(&self) -> bool {
+        self.workloads.is_empty()
+            && self.hosts.iter().all(|host| {
+                let told = host.restarts.as_ref();
+                host.problems.is_empty() && told.is_none_or(|told| told.mismatches.is_empty())
+            })
+    }
+}
+
+/// Compares; `before` is what the plan was made from, where it is still known.
+pub(crate) fn report(
+    document: &Document,
+    before: Option<&Observation>,
+    after: &Observation,
+) -> Report {
+    Report {
+        hosts: after
+            .hosts
+            .iter()
+            .filter_map(|host| of_host(document, after, host))
+            .collect(),
+        workloads: before
+            .map(|before| worse(before, after))
+            .unwrap_or_default(),
+    }
+}
+
+fn of_host(document: &Document, after: &Observation, host: &HostSeen) -> Option<HostReport> {
+    let planned = document.hosts.get(&host.id)?;
+    if planned.skipped.is_some() {
+        return None;
+    }
+    let mut problems = Vec::new();
+    if let Some(why) = &host.unreachable {
+        problems.push(format!("it cannot be reached: {why}"));
+    }
+    let version = after.version_of(host);
+    let target = &document.target().version;
+    if let Some(version) = &version
+        && order_of(version, target).is_none_or(std::cmp::Ordering::is_ne)
+    {
+        problems.push(format!("it is at {version} instead of {target}"));
+    }
+    if let Some(server) = after.server_version(host)
+        && order_of(&server, target).is_none_or(std::cmp::Ordering::is_ne)
+    {
+        problems.push(format!("its API server is at {server} instead of {target}"));
+    }
+    if let Some(node) = after.node_of(host) {
+        if !node.ready {
+            problems.push(format!("Node {} is not ready: {}", node.name, node.message));
+        }
+        if node.unschedulable != planned.was_unschedulable {
+            let (is, was) = match node.unschedulable {
+                true => ("cordoned", "was not"),
+                false => ("not cordoned", "was"),
+            };
+            problems.push(format!("Node {} is {is}, but {was} before", node.name));
+        }
+    } else if planned.node.is_some() && after.api.is_some() {
+        problems.push("its Node is gone".to_owned());
+    }
+    let told = forward(document, &host.id).filter(|_| !host.containers.is_empty());
+    Some(HostReport {
+        host: host.id.clone(),
+        version,
+        problems,
+        restarts: told.map(|told| compare(&told, &host.containers)),
+    })
+}
+
+fn worse(before: &Observation, after: &Observation) -> Vec<String> {
+    let (Some(before), Some(after)) = (&before.api, &after.api) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for was in &before.workloads {
+        let same = after.workloads.iter().find(|now| {
+            (&now.kind, &now.namespace, &now.name) == (&was.kind, &was.namespace, &was.name)
+        });
+        let now = same.map_or(0, |now| now.ready);
+        // What was scaled down or deleted meanwhile is somebody's wish.
+        let wanted = same.map_or(0, |now| now.desired);
+        if now < was.ready.min(wanted) {
+            found.push(format!(
+                "{} {}/{}: {now} Pods are ready, {} were",
+                was.kind, was.namespace, was.name, was.ready
+            ));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upgrade::observation::WorkloadSeen;
+    use crate::upgrade::test_clusters::{document, kubernetes, request};
+
+    #[test]
+    fn what_is_not_as_planned_is_told() {
+        let mut before = kubernetes(1, 2, "v1.33.4");
+        let workload = |name: &str, desired, ready| WorkloadSeen {
+            kind: "Deployment".into(),
+            namespace: "a".into(),
+            name: name.into(),
+            desired,
+            ready,
+        };
+        before.api.as_mut().unwrap().nodes[2].unschedulable = true;
+        before.api.as_mut().unwrap().workloads = vec![
+            workload("web", 3, 3),
+            workload("gone", 2, 2),
+            workload("less", 5, 5),
+        ];
+        let plan = document(&before, &request("v1.33.4", &["v1.34.2"]));
+        let mut after = kubernetes(1, 2, "v1.34.2");
+        after.api.as_mut().unwrap().nodes[2].unschedulable = true;
+        after.api.as_mut().unwrap().workloads = vec![workload("web", 3, 3), workload("less", 2, 2)];
+        let good = report(&plan, Some(&before), &after);
+        assert!(good.is_well() && good.hosts.len() == 3, "{good:?}");
+        let api = after.api.as_mut().unwrap();
+        api.nodes[1].kubelet = "v1.33.4".into();
+        api.nodes[1].unschedulable = true;
+        api.nodes[2].unschedulable = false;
+        api.nodes[0].ready = false;
+        api.workloads[0].ready = 2;
+        after.hosts[2].unreachable = Some("no route".into());
+        let bad = report(&plan, Some(&before), &after);
+        assert!(!bad.is_well());
+        assert_eq!(
+            bad.workloads,
+            ["Deployment a/web: 2 Pods are ready, 3 were"]
+        );
+        let told: Vec<String> = bad
+            .hosts
+            .iter()
+            .map(|host| host.problems.join("; "))
+            .collect();
+        assert!(told[0].contains("not ready"), "{told:?}");
+        assert!(told[1].contains("v1.33.4 instead of v1.34.2") && told[1].contains("is cordoned"));
+        assert!(
+            told[2].contains("no route") && told[2].contains("but was before"),
+            "{told:?}"
+        );
+    }
+}
