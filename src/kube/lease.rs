@@ -278,7 +278,10 @@ mod tests {
         assert_eq!(first["leaseTransitions"], 0);
         let error = take(&api, "b").err().unwrap();
         assert_eq!(error.kind(), Kind::Busy);
-        assert!(error.to_string().contains("a works on this cluster"), "{error}");
+        assert!(
+            error.to_string().contains("a works on this cluster"),
+            "{error}"
+        );
         let until = Instant::now() + Duration::from_secs(5);
         while spec(&api)["renewTime"] == first["renewTime"] {
             assert!(Instant::now() < until);

@@ -4,8 +4,14 @@
 
 pub(crate) mod api;
 pub(crate) mod client;
+#[cfg(test)]
+mod credentials;
 pub(crate) mod drain;
 pub(crate) mod lease;
+#[cfg(test)]
+mod real;
+#[cfg(test)]
+mod recorded;
 pub(crate) mod selector;
 #[cfg(test)]
 pub(crate) mod stand_in;

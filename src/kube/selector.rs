@@ -43,13 +43,34 @@ mod tests {
             (Value::Null, false),
             (json!({"matchLabels": {"app": "a"}}), true),
             (json!({"matchLabels": {"app": "a", "no": "x"}}), false),
-            (json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["b", "a"]}]}), true),
-            (json!({"matchExpressions": [{"key": "no", "operator": "In", "values": ["b"]}]}), false),
-            (json!({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["a"]}]}), false),
-            (json!({"matchExpressions": [{"key": "no", "operator": "NotIn", "values": ["a"]}]}), true),
-            (json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]}), true),
-            (json!({"matchExpressions": [{"key": "no", "operator": "DoesNotExist"}]}), true),
-            (json!({"matchExpressions": [{"key": "no", "operator": "Gt"}]}), false),
+            (
+                json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["b", "a"]}]}),
+                true,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "no", "operator": "In", "values": ["b"]}]}),
+                false,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["a"]}]}),
+                false,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "no", "operator": "NotIn", "values": ["a"]}]}),
+                true,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]}),
+                true,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "no", "operator": "DoesNotExist"}]}),
+                true,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "no", "operator": "Gt"}]}),
+                false,
+            ),
         ];
         for (selector, expected) in cases {
             assert_eq!(selects(&selector, &labels), expected, "{selector}");

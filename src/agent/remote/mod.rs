@@ -6,8 +6,10 @@ mod connection;
 mod handshake;
 mod start;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tunnel;
+#[cfg(test)]
+mod tunnel_tests;
 mod upload;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

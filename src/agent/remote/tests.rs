@@ -70,14 +70,14 @@ impl Transport for Shell {
 }
 
 /// One host with an agent of its own.
-struct Host {
+pub(crate) struct Host {
     directory: tempfile::TempDir,
     shell: Arc<Shell>,
-    remote: Remote,
+    pub(crate) remote: Remote,
 }
 
 impl Host {
-    fn new(runtime: &Runtime) -> Self {
+    pub(crate) fn new(runtime: &Runtime) -> Self {
         Self::with(runtime, "", true, &agent_script)
     }
 
@@ -130,7 +130,7 @@ impl Host {
         Store::open(self.directory.path(), Options { sync: false }).unwrap()
     }
 
-    fn kill(&self) {
+    pub(crate) fn kill(&self) {
         let pid = *self.shell.pids.lock().unwrap().last().unwrap();
         let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
@@ -150,7 +150,7 @@ fn agent_script(root: &Path) -> String {
     )
 }
 
-fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -194,7 +194,10 @@ preferences: {}
     #[test]
     fn the_current_context_counts() {
         let access = parse(TEXT.as_bytes(), "f", &read).unwrap();
-        assert_eq!((access.host.as_str(), access.port), ("apiserver.cluster.local", 6443));
+        assert_eq!(
+            (access.host.as_str(), access.port),
+            ("apiserver.cluster.local", 6443)
+        );
         assert_eq!(access.authorities, b"CA");
         let Credentials::Certificate(certificate, key) = &access.credentials else {
             panic!("{access:?}");
@@ -214,15 +217,23 @@ preferences: {}
         assert!(told("current-context: b", "current-context: a").contains("https://HOST:PORT"));
         assert!(told("S0VZ", "'S0VZ???'").contains("client-key-data is not base64"));
         assert!(!told("{name: u", "{nam: u").contains("S0VZ"));
-        let text = TEXT.replace(", token: t", "").replace("client-key-data: S0VZ", "x: y");
+        let text = TEXT
+            .replace(", token: t", "")
+            .replace("client-key-data: S0VZ", "x: y");
         let error = parse(text.as_bytes(), "f", &read).unwrap_err();
         assert_eq!(error.kind(), Kind::Denied);
     }
 
     #[test]
     fn places_of_servers() {
-        assert_eq!(place("https://[fd00::1]:6443"), Some(("fd00::1".to_owned(), 6443)));
-        assert_eq!(place("https://10.0.0.1/"), Some(("10.0.0.1".to_owned(), 443)));
+        assert_eq!(
+            place("https://[fd00::1]:6443"),
+            Some(("fd00::1".to_owned(), 6443))
+        );
+        assert_eq!(
+            place("https://10.0.0.1/"),
+            Some(("10.0.0.1".to_owned(), 443))
+        );
         assert_eq!(place("https://10.0.0.1/k8s/clusters/c-1"), None);
         assert_eq!(place("unix:///x"), None);
     }

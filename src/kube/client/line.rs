@@ -66,12 +66,13 @@ impl Line {
         };
         let mut sender = self.sender().await.map_err(unsent)?;
         let answer = async {
-            let response = sender.try_send_request(request).await.map_err(|mut error| {
-                Silence {
+            let response = sender
+                .try_send_request(request)
+                .await
+                .map_err(|mut error| Silence {
                     was_sent: error.take_message().is_none(),
                     error: lost(error.into_error()),
-                }
-            })?;
+                })?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, LARGEST).collect().await;
             let body = body.map_err(|error| Silence {

@@ -2,6 +2,8 @@
 
 mod kubeconfig;
 mod line;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 use std::net::{IpAddr, SocketAddr};
@@ -45,23 +47,31 @@ struct Client {
 /// The API server of the control plane that `agent` is on, and of no other: not what a load
 /// balancer leads to. Connects to nothing yet but reads the administrator's kubeconfig.
 pub(crate) fn connect(agent: Arc<dyn Agent>) -> Result<Arc<dyn Api>> {
-    for path in KUBECONFIGS {
+    connect_as(agent, &KUBECONFIGS)
+}
+
+/// The same with the first of `kubeconfigs` that is there.
+fn connect_as(agent: Arc<dyn Agent>, kubeconfigs: &[&str]) -> Result<Arc<dyn Api>> {
+    for &path in kubeconfigs {
         let Some(text) = agent.read_file(path, LARGEST_FILE)? else {
             continue;
         };
         let read = |file: &str| {
             let file = beside(path, file);
             let content = agent.read_file(&file, LARGEST_FILE)?;
-            content.ok_or_else(|| {
-                Error::not_found(format!("{path} names {file}, which is not there"))
-            })
+            content
+                .ok_or_else(|| Error::not_found(format!("{path} names {file}, which is not there")))
         };
         let access = kubeconfig::parse(&text, path, &read).context(|| agent.host().to_owned())?;
         let port = access.port;
         let dial = move || -> Result<Stream> { Ok(Box::new(agent.tunnel("127.0.0.1", port)?)) };
         return Ok(Arc::new(Client::new(&access, |_| Arc::new(dial))?));
     }
-    let error = format!("{}: there is no {}", agent.host(), KUBECONFIGS.join(" and no "));
+    let error = format!(
+        "{}: there is no {}",
+        agent.host(),
+        kubeconfigs.join(" and no ")
+    );
     Err(Error::not_found(error).hint("is this host a control plane that has been set up?"))
 }
 
@@ -109,8 +119,8 @@ async fn direct(host: &str, port: u16) -> Result<Stream> {
                 return Ok(Box::new(stream));
             }
             Err(error) => {
-                failure = Error::new(Kind::Network, format!("cannot connect to {to}"))
-                    .caused_by(error);
+                failure =
+                    Error::new(Kind::Network, format!("cannot connect to {to}")).caused_by(error);
             }
         }
     }
@@ -163,7 +173,10 @@ impl Client {
             .method(method)
             .uri(format!("https://{}{path}", self.authority))
             .header(header::ACCEPT, "application/json, */*")
-            .header(header::USER_AGENT, concat!("imgctl/", env!("CARGO_PKG_VERSION")));
+            .header(
+                header::USER_AGENT,
+                concat!("imgctl/", env!("CARGO_PKG_VERSION")),
+            );
         if let Some(authorization) = &self.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
@@ -348,7 +361,9 @@ fn refusal(reply: &Reply) -> ApiError {
         Some(message) => message.to_owned(),
         None => {
             let body = reply.body.get(..reply.body.len().min(4096));
-            String::from_utf8_lossy(body.unwrap_or_default()).trim().to_owned()
+            String::from_utf8_lossy(body.unwrap_or_default())
+                .trim()
+                .to_owned()
         }
     };
     ApiError {

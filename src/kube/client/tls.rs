@@ -26,16 +26,19 @@ pub(super) fn settings(access: &Access) -> Result<(Arc<ClientConfig>, ServerName
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(&access.authorities) {
         let authority = authority.map_err(|_| unusable("certificate authority"))?;
-        roots.add(authority).map_err(|error| {
-            unusable("certificate authority").caused_by(error)
-        })?;
+        roots
+            .add(authority)
+            .map_err(|error| unusable("certificate authority").caused_by(error))?;
     }
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-        .build()
-        .map_err(|error| unusable("certificate authority").caused_by(error))?;
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| unusable("certificate authority").caused_by(error))?;
     let name = access.name.as_ref().unwrap_or(&access.host);
     let name = ServerName::try_from(name.clone()).map_err(|_| unusable("server name"))?;
-    let others = OWN.iter().filter_map(|name| ServerName::try_from(*name).ok());
+    let others = OWN
+        .iter()
+        .filter_map(|name| ServerName::try_from(*name).ok());
     let verifier = Arc::new(AnyName {
         verifier,
         others: others.collect(),
@@ -107,9 +110,12 @@ impl ServerCertVerifier for AnyName {
                 .verify_server_cert(end_entity, intermediates, name, ocsp_response, now)
         };
         let error = match verify(server_name) {
-            Err(error @ TlsError::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => error,
+            Err(
+                error @ TlsError::InvalidCertificate(
+                    CertificateError::NotValidForName
+                    | CertificateError::NotValidForNameContext { .. },
+                ),
+            ) => error,
             other => return other,
         };
         let found = self.others.iter().find_map(|name| verify(name).ok());

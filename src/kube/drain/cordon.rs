@@ -42,8 +42,11 @@ pub(crate) fn cordon(api: &dyn Api, node: &str, id: &str) -> Result<Cordon> {
 /// Takes away the cordon that we made, whatever upgrade it was for; `false` when there is none of
 /// ours.
 pub(crate) fn uncordon(api: &dyn Api, node: &str) -> Result<bool> {
-    change(api, node, "uncordon", |object| {
-        match object["metadata"]["annotations"][MARK].is_string() {
+    change(
+        api,
+        node,
+        "uncordon",
+        |object| match object["metadata"]["annotations"][MARK].is_string() {
             false => (false, None),
             true => {
                 let patch = json!({
@@ -52,8 +55,8 @@ pub(crate) fn uncordon(api: &dyn Api, node: &str) -> Result<bool> {
                 });
                 (true, Some(patch))
             }
-        }
-    })
+        },
+    )
 }
 
 /// Decides by what the Node is, and patches exactly that.
@@ -104,7 +107,10 @@ mod tests {
         assert_eq!(cordon(&api, "n", "u1").unwrap(), Cordon::Ours);
         let node = api.peek(PATH).unwrap();
         assert_eq!(node["spec"], json!({"podCIDR": "x", "unschedulable": true}));
-        assert_eq!(node["metadata"]["annotations"], json!({"a": "b", MARK: "u1"}));
+        assert_eq!(
+            node["metadata"]["annotations"],
+            json!({"a": "b", MARK: "u1"})
+        );
         // Again, and of the next upgrade: still ours.
         assert_eq!(cordon(&api, "n", "u1").unwrap(), Cordon::Ours);
         assert_eq!(api.writes().len(), 1);
@@ -143,7 +149,10 @@ mod tests {
     fn failures_name_the_node() {
         let error = cordon(&StandIn::new(), "n", "u").unwrap_err();
         assert_eq!(error.kind(), Kind::NotFound);
-        assert!(error.to_string().starts_with("cannot cordon Node n: "), "{error}");
+        assert!(
+            error.to_string().starts_with("cannot cordon Node n: "),
+            "{error}"
+        );
         let api = api(&json!({}), &Value::Null);
         let conflict = ApiError {
             code: 409,

@@ -80,7 +80,12 @@ pub(crate) struct PodName {
 
 impl PodName {
     pub(crate) fn of(pod: &Value) -> Self {
-        let text = |name: &str| pod["metadata"][name].as_str().unwrap_or_default().to_owned();
+        let text = |name: &str| {
+            pod["metadata"][name]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
         Self {
             namespace: text("namespace"),
             name: text("name"),

@@ -22,9 +22,10 @@ pub(super) fn is_terminating(pod: &Value) -> bool {
 
 /// What a refused eviction waits for.
 pub(super) fn refusal(error: &ApiError) -> String {
-    let cause = error.causes.iter().find(|(reason, _)| {
-        matches!(reason.as_str(), "DisruptionBudget" | "NamespaceTerminating")
-    });
+    let cause = error
+        .causes
+        .iter()
+        .find(|(reason, _)| matches!(reason.as_str(), "DisruptionBudget" | "NamespaceTerminating"));
     match cause {
         Some((_, message)) if !message.is_empty() => message.clone(),
         _ => error.message.clone(),

@@ -143,7 +143,10 @@ impl Drain<'_> {
         }
         if !refused.is_empty() {
             refused.sort();
-            let text = format!("these Pods must not be evicted:\n  {}", refused.join("\n  "));
+            let text = format!(
+                "these Pods must not be evicted:\n  {}",
+                refused.join("\n  ")
+            );
             return Err(Error::new(Kind::Denied, text));
         }
         for (_, gone) in std::mem::replace(&mut self.waiting, seen) {
@@ -270,7 +273,11 @@ impl Drain<'_> {
         Err(Error::failed(format!(
             "{} {} left after {} s:\n  {}",
             lines.len(),
-            if lines.len() == 1 { "Pod is" } else { "Pods are" },
+            if lines.len() == 1 {
+                "Pod is"
+            } else {
+                "Pods are"
+            },
             self.options.timeout.as_secs(),
             lines.join("\n  ")
         ))

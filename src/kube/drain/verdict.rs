@@ -127,7 +127,8 @@ mod tests {
             "status": {"phase": "Running"},
         });
         for word in words.split_whitespace() {
-            let owner = |kind: &str, name: &str| json!([{"kind": kind, "name": name, "controller": true}]);
+            let owner =
+                |kind: &str, name: &str| json!([{"kind": kind, "name": name, "controller": true}]);
             let meta = &mut pod["metadata"];
             match word {
                 "rs" => meta["ownerReferences"] = owner("ReplicaSet", "r"),
@@ -165,24 +166,168 @@ mod tests {
         let (evict, skip, refuse) = (Verdict::Evict, Verdict::Skip, "refuse");
         let cases = [
             // Pod, and what becomes of it: without options, --delete-emptydir-data, --force, both.
-            ("rs", [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))]),
-            ("ds", [Ok(skip(BY_DAEMON_SET)), Ok(skip(BY_DAEMON_SET)), Ok(skip(BY_DAEMON_SET)), Ok(skip(BY_DAEMON_SET))]),
-            ("ds emptydir", [Ok(skip(BY_DAEMON_SET)), Ok(skip(BY_DAEMON_SET)), Ok(skip(BY_DAEMON_SET)), Ok(skip(BY_DAEMON_SET))]),
-            ("ds done", [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))]),
-            ("orphan", [Err("DaemonSet nowhere"), Err("DaemonSet nowhere"), Ok(evict(Some(ORPHAN))), Ok(evict(Some(ORPHAN)))]),
-            ("orphan emptydir", [Err("DaemonSet nowhere"), Err("DaemonSet nowhere"), Err("emptyDir"), Ok(evict(Some(ORPHAN)))]),
-            ("orphan failed", [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))]),
-            ("mirror", [Ok(skip(MIRROR)), Ok(skip(MIRROR)), Ok(skip(MIRROR)), Ok(skip(MIRROR))]),
-            ("mirror emptydir", [Ok(skip(MIRROR)), Ok(skip(MIRROR)), Ok(skip(MIRROR)), Ok(skip(MIRROR))]),
-            ("mirror done", [Ok(skip(MIRROR)), Ok(skip(MIRROR)), Ok(skip(MIRROR)), Ok(skip(MIRROR))]),
-            ("rs emptydir", [Err("emptyDir"), Ok(evict(Some(LOCAL_STORAGE))), Err("emptyDir"), Ok(evict(Some(LOCAL_STORAGE)))]),
-            ("rs emptydir done", [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))]),
-            ("", [Err("no controller"), Err("no controller"), Ok(evict(Some(NO_CONTROLLER))), Ok(evict(Some(NO_CONTROLLER)))]),
-            ("owned", [Err("no controller"), Err("no controller"), Ok(evict(Some(NO_CONTROLLER))), Ok(evict(Some(NO_CONTROLLER)))]),
-            ("emptydir", [Err("emptyDir"), Err("no controller"), Err("emptyDir"), Ok(evict(Some(NO_CONTROLLER)))]),
-            ("done", [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))]),
-            ("failed emptydir", [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))]),
-            ("rs gone", [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))]),
+            (
+                "rs",
+                [
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                ],
+            ),
+            (
+                "ds",
+                [
+                    Ok(skip(BY_DAEMON_SET)),
+                    Ok(skip(BY_DAEMON_SET)),
+                    Ok(skip(BY_DAEMON_SET)),
+                    Ok(skip(BY_DAEMON_SET)),
+                ],
+            ),
+            (
+                "ds emptydir",
+                [
+                    Ok(skip(BY_DAEMON_SET)),
+                    Ok(skip(BY_DAEMON_SET)),
+                    Ok(skip(BY_DAEMON_SET)),
+                    Ok(skip(BY_DAEMON_SET)),
+                ],
+            ),
+            (
+                "ds done",
+                [
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                ],
+            ),
+            (
+                "orphan",
+                [
+                    Err("DaemonSet nowhere"),
+                    Err("DaemonSet nowhere"),
+                    Ok(evict(Some(ORPHAN))),
+                    Ok(evict(Some(ORPHAN))),
+                ],
+            ),
+            (
+                "orphan emptydir",
+                [
+                    Err("DaemonSet nowhere"),
+                    Err("DaemonSet nowhere"),
+                    Err("emptyDir"),
+                    Ok(evict(Some(ORPHAN))),
+                ],
+            ),
+            (
+                "orphan failed",
+                [
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                ],
+            ),
+            (
+                "mirror",
+                [
+                    Ok(skip(MIRROR)),
+                    Ok(skip(MIRROR)),
+                    Ok(skip(MIRROR)),
+                    Ok(skip(MIRROR)),
+                ],
+            ),
+            (
+                "mirror emptydir",
+                [
+                    Ok(skip(MIRROR)),
+                    Ok(skip(MIRROR)),
+                    Ok(skip(MIRROR)),
+                    Ok(skip(MIRROR)),
+                ],
+            ),
+            (
+                "mirror done",
+                [
+                    Ok(skip(MIRROR)),
+                    Ok(skip(MIRROR)),
+                    Ok(skip(MIRROR)),
+                    Ok(skip(MIRROR)),
+                ],
+            ),
+            (
+                "rs emptydir",
+                [
+                    Err("emptyDir"),
+                    Ok(evict(Some(LOCAL_STORAGE))),
+                    Err("emptyDir"),
+                    Ok(evict(Some(LOCAL_STORAGE))),
+                ],
+            ),
+            (
+                "rs emptydir done",
+                [
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                ],
+            ),
+            (
+                "",
+                [
+                    Err("no controller"),
+                    Err("no controller"),
+                    Ok(evict(Some(NO_CONTROLLER))),
+                    Ok(evict(Some(NO_CONTROLLER))),
+                ],
+            ),
+            (
+                "owned",
+                [
+                    Err("no controller"),
+                    Err("no controller"),
+                    Ok(evict(Some(NO_CONTROLLER))),
+                    Ok(evict(Some(NO_CONTROLLER))),
+                ],
+            ),
+            (
+                "emptydir",
+                [
+                    Err("emptyDir"),
+                    Err("no controller"),
+                    Err("emptyDir"),
+                    Ok(evict(Some(NO_CONTROLLER))),
+                ],
+            ),
+            (
+                "done",
+                [
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                ],
+            ),
+            (
+                "failed emptydir",
+                [
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                ],
+            ),
+            (
+                "rs gone",
+                [
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                    Ok(evict(None)),
+                ],
+            ),
         ];
         for (words, expected) in cases {
             for (options, expected) in [&plain, &emptydir, &force, &all].into_iter().zip(expected) {
@@ -202,6 +347,9 @@ mod tests {
         };
         let found = verdict(&pod("rs"), &sets, &without_budgets);
         assert_eq!(found, Verdict::Delete(None));
-        assert_eq!(verdict(&pod("ds"), &sets, &without_budgets), skip(BY_DAEMON_SET));
+        assert_eq!(
+            verdict(&pod("ds"), &sets, &without_budgets),
+            skip(BY_DAEMON_SET)
+        );
     }
 }

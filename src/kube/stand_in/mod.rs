@@ -9,6 +9,7 @@ mod eviction;
 mod patch;
 mod path;
 mod select;
+pub(crate) mod serve;
 mod status;
 mod update;
 

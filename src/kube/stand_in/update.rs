@@ -60,6 +60,10 @@ impl State {
         if path.plural == "pods" {
             object["status"] = json!({"phase": "Pending"});
         }
+        if path.plural == "namespaces" {
+            object["spec"]["finalizers"] = json!(["kubernetes"]);
+            object["status"] = json!({"phase": "Active"});
+        }
         match path.is_dry_run() {
             true => Ok(object),
             false => Ok(self.store(&key, object)),
@@ -132,12 +136,21 @@ impl State {
             return Ok(object);
         }
         let key = path.key();
+        if path.plural == "namespaces" {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:10:00Z");
+            object["status"]["phase"] = json!("Terminating");
+            return Ok(self.store(&key, object));
+        }
         let grace = options["gracePeriodSeconds"]
             .as_u64()
             .or(object["spec"]["terminationGracePeriodSeconds"].as_u64())
             .unwrap_or(30);
+        let is_over = matches!(
+            object["status"]["phase"].as_str(),
+            Some("Succeeded" | "Failed")
+        );
         let has_node = object["spec"]["nodeName"].is_string();
-        let waits = path.plural == "pods" && has_node && grace > 0;
+        let waits = path.plural == "pods" && has_node && !is_over && grace > 0;
         if waits || has_finalizers(&object) {
             if object["metadata"]["deletionTimestamp"].is_null() {
                 object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:10:00Z");
