@@ -117,6 +117,29 @@ impl<'a> Kubectl<'a> {
             .map(|_| ())
     }
 
+    /// The same for an object that is there already, whole.
+    pub(crate) fn replace(&self, document: &Value) -> Result<()> {
+        self.with_input(&["replace", "-f", "-"], Some(document.to_string()), true)
+            .map(|_| ())
+    }
+
+    /// `get … -o json` of what may not be there.
+    pub(crate) fn find(&self, arguments: &[&str]) -> Result<Option<Value>> {
+        let all: Vec<&str> = ["get"]
+            .iter()
+            .chain(arguments)
+            .chain(&["-o", "json", "--ignore-not-found"])
+            .copied()
+            .collect();
+        let text = self.run(&all)?;
+        if text.trim().is_empty() {
+            return Ok(None);
+        }
+        serde_json::from_str(&text).map(Some).map_err(|error| {
+            Error::bad_content(format!("`{}` gave no JSON", command(&all))).caused_by(error)
+        })
+    }
+
     /// `get … -o json`.
     pub(crate) fn get(&self, arguments: &[&str]) -> Result<Value> {
         let all: Vec<&str> = ["get"]

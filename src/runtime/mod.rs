@@ -10,6 +10,7 @@ pub(crate) mod k3s;
 pub(crate) mod kubeadm;
 pub(crate) mod kubectl;
 pub(crate) mod load_balancer;
+mod put;
 pub(crate) mod registry;
 pub(crate) mod script;
 pub(crate) mod upgrade;

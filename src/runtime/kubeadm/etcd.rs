@@ -2,10 +2,15 @@
 
 use serde_json::Value;
 
+use crate::agent::Agent;
 use crate::error::{Error, Result};
 use crate::runtime::action::{Line, Site};
 use crate::runtime::kubeadm::config::join_port;
 use crate::runtime::kubectl::Kubectl;
+
+/// How a member is asked on its own host.
+pub(super) const FLAGS: &str = "--endpoints https://127.0.0.1:2379 --cacert /etc/kubernetes/pki/etcd/ca.crt \
+--cert /etc/kubernetes/pki/etcd/server.crt --key /etc/kubernetes/pki/etcd/server.key";
 
 /// Exit code of our line when the host has nothing to ask etcd with.
 const NO_TOOL: i32 = 96;
@@ -31,7 +36,8 @@ pub(super) fn remove_member(
     let Some(id) = find(&list, address) else {
         return Ok(Some(()));
     };
-    etcdctl(site, kubectl, &format!("member remove {id:x}"), "remove")?;
+    let agent = kubectl.agent();
+    etcdctl(site, agent, &[], &format!("member remove {id:x}"), "remove")?;
     match members(site, kubectl)? {
         Some(list) if find(&list, address).is_some() => Err(Error::failed(format!(
             "{address} is still a member of etcd after it was removed"
@@ -42,7 +48,7 @@ pub(super) fn remove_member(
 }
 
 fn members(site: &Site<'_>, kubectl: &Kubectl<'_>) -> Result<Option<Value>> {
-    let Some(text) = etcdctl(site, kubectl, "member list -w json", "members")? else {
+    let Some(text) = etcdctl(site, kubectl.agent(), &[], "member list -w json", "members")? else {
         return Ok(None);
     };
     let list = serde_json::from_str(&text)
@@ -61,38 +67,40 @@ fn find(list: &Value, address: &str) -> Option<u64> {
     member["ID"].as_u64()
 }
 
-/// etcdctl of the running etcd container, or the host's own; `None` when there is neither.
-fn etcdctl(
+/// The host's own etcdctl, also one in `folders`, or that of the running etcd container; `None` when
+/// there is neither.
+pub(super) fn etcdctl(
     site: &Site<'_>,
-    kubectl: &Kubectl<'_>,
+    agent: &dyn Agent,
+    folders: &[String],
     arguments: &str,
     suffix: &str,
 ) -> Result<Option<String>> {
-    let flags = "--endpoints https://127.0.0.1:2379 --cacert /etc/kubernetes/pki/etcd/ca.crt \
-                 --cert /etc/kubernetes/pki/etcd/server.crt --key /etc/kubernetes/pki/etcd/server.key";
+    let folders: String = folders.iter().map(|folder| format!(":{folder}")).collect();
     let line = format!(
-        "if command -v etcdctl >/dev/null 2>&1; then ETCDCTL_API=3 etcdctl {flags} {arguments}\n\
+        "PATH=\"$PATH{folders}\"\n\
+         if command -v etcdctl >/dev/null 2>&1; then ETCDCTL_API=3 etcdctl {FLAGS} {arguments}\n\
          elif command -v crictl >/dev/null 2>&1; then\n\
          container=$(crictl ps --name '^etcd$' --state Running -q | head -n 1)\n\
          if [ -z \"$container\" ]; then echo 'etcd is not running here' >&2; exit 1; fi\n\
-         crictl exec \"$container\" etcdctl {flags} {arguments}\n\
+         crictl exec \"$container\" etcdctl {FLAGS} {arguments}\n\
          else exit {NO_TOOL}; fi"
     );
     let suffix = format!("-etcd-{suffix}");
     let line = Line::query(line);
-    let (outcome, tail, stdout) = site.try_on(kubectl.agent(), &line, &suffix)?;
+    let (outcome, tail, stdout) = site.try_on(agent, &line, &suffix)?;
     match outcome.code {
         Some(0) => Ok(Some(stdout)),
         Some(NO_TOOL) => Ok(None),
         _ => Err(Error::failed(format!(
             "{}: `etcdctl {arguments}` failed:\n    {}",
-            kubectl.agent().host(),
+            agent.host(),
             tail.join("\n    ")
         ))
         .hint(format!(
             "the whole output is in {} on {}",
             outcome.log,
-            kubectl.agent().host()
+            agent.host()
         ))),
     }
 }

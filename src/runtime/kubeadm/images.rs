@@ -71,7 +71,7 @@ fn line(scene: &Scene, host: &Host, state: &HostState, file: &str) -> String {
 }
 
 /// `/var/run` is `/run`.
-fn same_socket(a: &str, b: &str) -> bool {
+pub(super) fn same_socket(a: &str, b: &str) -> bool {
     let plain = |path: &str| path.replace("///var/run/", "///run/");
     plain(a) == plain(b)
 }

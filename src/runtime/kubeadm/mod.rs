@@ -25,6 +25,7 @@ mod subnet;
 #[cfg(test)]
 mod tests;
 mod token;
+mod upgrade;
 mod version;
 mod write;
 
@@ -33,6 +34,7 @@ use crate::cluster::image::ImageKind;
 use crate::cluster::scene::Scene;
 use crate::error::{Error, Result};
 use crate::runtime::certificates::validity::Validity;
+use crate::runtime::upgrade::Upgrader;
 use crate::runtime::{Action, ImageFiles, Runtime, load_balancer};
 use config::{API_NAME, Config, Inputs, lvscare_image};
 use host_state::HostState;
@@ -204,5 +206,9 @@ impl Runtime for Kubeadm<'_> {
 
     fn has_api(&self) -> bool {
         true
+    }
+
+    fn upgrader(&self) -> Result<&dyn Upgrader> {
+        Ok(self)
     }
 }

@@ -1,0 +1,94 @@
+//! What a static Pod's manifest says: its image, and for etcd who the member is.
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::runtime::version::Version;
+use crate::template::yaml;
+
+/// Where kubelet finds static Pods.
+pub(super) const MANIFESTS: &str = "/etc/kubernetes/manifests";
+
+/// A manifest, read.
+pub(super) struct Manifest {
+    document: Value,
+    name: String,
+}
+
+impl Manifest {
+    pub(super) fn parse(text: &str, name: &str) -> Result<Self> {
+        let document = yaml::parse(text)
+            .map_err(|error| error.context(format!("cannot read the manifest {name}")))?;
+        Ok(Self {
+            document,
+            name: name.to_owned(),
+        })
+    }
+
+    /// The image of its first container.
+    pub(super) fn image(&self) -> Result<&str> {
+        let image = self.document["spec"]["containers"][0]["image"].as_str();
+        image
+            .ok_or_else(|| Error::bad_content(format!("the manifest {} names no image", self.name)))
+    }
+
+    /// The value of `--flag=` of its first container.
+    pub(super) fn flag(&self, flag: &str) -> Option<&str> {
+        let words = self.document["spec"]["containers"][0]["command"].as_array()?;
+        words.iter().filter_map(Value::as_str).find_map(|word| {
+            word.strip_prefix("--")?
+                .strip_prefix(flag)?
+                .strip_prefix('=')
+        })
+    }
+}
+
+/// The tag of an image; digests are not looked at.
+pub(super) fn tag(image: &str) -> &str {
+    let name = image.split('@').next().unwrap_or_default();
+    let last = name.rsplit('/').next().unwrap_or_default();
+    last.split_once(':').map_or("", |(_, tag)| tag)
+}
+
+/// Whether etcd of image `now` is of a newer minor than that of `before`: its data cannot be read by
+/// the older one any more.
+pub(super) fn minor_was_raised(before: &str, now: &str) -> bool {
+    let minor = |image: &str| {
+        let version = Version::parse(tag(image))?;
+        Some((version.number(0), version.number(1)))
+    };
+    match (minor(before), minor(now)) {
+        (Some(before), Some(now)) => now > before,
+        // What cannot be told apart is left alone unless it is the same.
+        _ => before != now,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ETCD: &str = "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - command:\n    - etcd\n    - --data-dir=/var/lib/etcd\n    - --initial-advertise-peer-urls=https://10.0.0.11:2380\n    - --name=cp-1\n    image: registry.k8s.io/etcd:3.5.24-0\n    name: etcd\n";
+
+    #[test]
+    fn members_are_described_by_their_manifest() {
+        let manifest = Manifest::parse(ETCD, "etcd").unwrap();
+        assert_eq!(manifest.image().unwrap(), "registry.k8s.io/etcd:3.5.24-0");
+        assert_eq!(manifest.flag("name"), Some("cp-1"));
+        assert_eq!(manifest.flag("data-dir"), Some("/var/lib/etcd"));
+        assert_eq!(
+            manifest.flag("initial-advertise-peer-urls"),
+            Some("https://10.0.0.11:2380")
+        );
+        assert_eq!(manifest.flag("initial-cluster"), None);
+    }
+
+    #[test]
+    fn minors_of_etcd() {
+        let etcd = |tag: &str| format!("sealos.hub:5000/etcd:{tag}");
+        assert!(minor_was_raised(&etcd("3.5.24-0"), &etcd("3.6.5-0")));
+        assert!(!minor_was_raised(&etcd("3.5.21-0"), &etcd("3.5.24-0")));
+        assert!(!minor_was_raised(&etcd("main"), &etcd("main")));
+        assert!(minor_was_raised(&etcd("main"), &etcd("next")));
+    }
+}

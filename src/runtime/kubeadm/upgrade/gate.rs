@@ -1,0 +1,229 @@
+//! What must hold before the next host is touched.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::error::Result;
+use crate::runtime::action::{Action, Site};
+use crate::runtime::kubeadm::place;
+use crate::runtime::kubeadm::upgrade::apply::{images, is_version, text};
+use crate::runtime::kubeadm::upgrade::etcd_manifest::tag;
+use crate::runtime::kubeadm::upgrade::wait::until_well;
+use crate::runtime::kubeadm::upgrade::{Target, members, node};
+use crate::runtime::kubectl::Kubectl;
+
+const PATIENCE: Duration = Duration::from_secs(420);
+const LIMIT: Duration = Duration::from_secs(440);
+const PRESSURES: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
+const API_HINT: &str = "on the control plane: `crictl ps -a`, `crictl logs` of the container, \
+`journalctl -u kubelet`; then `imgctl upgrade resume`, or `imgctl rollback`";
+const NODE_HINT: &str = "`kubectl describe node`, and on the host `journalctl -u kubelet`, \
+`crictl ps -a`; then `imgctl upgrade resume`, or `imgctl rollback`";
+
+pub(super) fn actions(target: &Target) -> Vec<Action> {
+    let mut actions = Vec::new();
+    if target.is_control_plane() {
+        actions.push(gate(
+            "gate-api",
+            format!(
+                "the API server of this host is ready, lives, and is {}",
+                target.version.text
+            ),
+            target,
+            API_HINT,
+            api,
+        ));
+        if target.has_etcd() {
+            actions.push(gate(
+                "gate-etcd",
+                "the members of etcd are those of before, and healthy".to_owned(),
+                target,
+                API_HINT,
+                |site, target| members::complaint(site, target),
+            ));
+        }
+        actions.push(gate(
+            "gate-static-pods",
+            "the static Pods of the control plane are Ready with the images of their manifests"
+                .to_owned(),
+            target,
+            API_HINT,
+            static_pods,
+        ));
+    }
+    actions.push(gate(
+        "gate-node",
+        format!(
+            "the Node is Ready with kubelet {}, heard of since its kubelet was started, under no \
+             pressure; its network Pods are Ready",
+            target.version.text
+        ),
+        target,
+        NODE_HINT,
+        whole_node,
+    ));
+    actions
+}
+
+fn gate(
+    name: &str,
+    says: String,
+    target: &Target,
+    hint: &'static str,
+    complaint: fn(&Site<'_>, &Target) -> Result<Option<String>>,
+) -> Action {
+    let target = target.clone();
+    Action::new(name, says, "", move |site| {
+        until_well(site, PATIENCE, hint, &|| complaint(site, &target))
+    })
+    .within(LIMIT)
+}
+
+fn api(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
+    let kubectl = Kubectl::here(site)?;
+    for path in ["/readyz?verbose", "/livez"] {
+        kubectl.run(&["get", "--raw", path, "--request-timeout=10s"])?;
+    }
+    let answer = kubectl.run(&["get", "--raw", "/version", "--request-timeout=10s"])?;
+    let version: Value = serde_json::from_str(&answer).unwrap_or_default();
+    let version = text(&version["gitVersion"], "of a version that it does not say");
+    Ok((!is_version(version, &target.version.text)).then(|| {
+        format!(
+            "the API server is {version} and not {}",
+            target.version.text
+        )
+    }))
+}
+
+fn static_pods(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
+    let kubectl = Kubectl::here(site)?;
+    let name = node::own_name(site, &kubectl)?;
+    for (component, image) in images(site)? {
+        if component != "etcd" && !is_version(tag(&image), &target.version.text) {
+            return Ok(Some(format!(
+                "the manifest of {component} names {image} and not {}",
+                target.version.text
+            )));
+        }
+        let pod = format!("{component}-{name}");
+        let Some(found) = kubectl.find(&["pod", &pod, "-n", "kube-system"])? else {
+            return Ok(Some(format!("there is no Pod {pod}")));
+        };
+        let runs = text(&found["spec"]["containers"][0]["image"], "nothing");
+        if runs != image {
+            return Ok(Some(format!("{pod} runs {runs} and not yet {image}")));
+        }
+        if !is_true(&found, "Ready") {
+            return Ok(Some(format!("{pod} is not Ready")));
+        }
+    }
+    Ok(None)
+}
+
+fn whole_node(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
+    let kubectl = Kubectl::anywhere(site)?;
+    let (name, node) = node::own(site, &kubectl)?;
+    let started = place::read(site.agent, &target.restarted())?;
+    let lease = kubectl.find(&["lease", &name, "-n", "kube-node-lease"])?;
+    let lease = lease.unwrap_or_default();
+    if let Some(complaint) = complaint(&name, &node, &lease, target, started.as_deref()) {
+        return Ok(Some(complaint));
+    }
+    // kube-proxy and the network: without them a Node that is Ready serves nobody.
+    let waiting = node::pods(&kubectl, &name)?.into_iter().find(|pod| {
+        pod.owner == "DaemonSet" && pod.priority == "system-node-critical" && !pod.is_ready
+    });
+    Ok(waiting.map(|pod| format!("Pod {} on Node {name} is not Ready", pod.name)))
+}
+
+/// `started` is in the host's time, as the times in the Node and its Lease are.
+fn complaint(
+    name: &str,
+    node: &Value,
+    lease: &Value,
+    target: &Target,
+    started: Option<&str>,
+) -> Option<String> {
+    let version = text(&node["status"]["nodeInfo"]["kubeletVersion"], "unknown");
+    if !is_version(version, &target.version.text) {
+        return Some(format!(
+            "the kubelet of Node {name} is {version} and not {}",
+            target.version.text
+        ));
+    }
+    if !is_true(node, "Ready") {
+        return Some(format!("Node {name} is not Ready"));
+    }
+    if let Some(started) = started.map(str::trim) {
+        let conditions = node["status"]["conditions"].as_array();
+        let beats = conditions
+            .into_iter()
+            .flatten()
+            .map(|condition| &condition["lastHeartbeatTime"])
+            .chain([&lease["spec"]["renewTime"]]);
+        // All of the form 2026-11-22T08:15:00…: as texts they are ordered as times.
+        let heard = beats
+            .filter_map(Value::as_str)
+            .any(|beat| beat.get(..19).is_some_and(|beat| beat > started));
+        if !heard {
+            return Some(format!(
+                "Node {name} has not been heard of since its kubelet was started at {started}"
+            ));
+        }
+    }
+    let pressure = PRESSURES.into_iter().find(|kind| is_true(node, kind))?;
+    Some(format!("Node {name} is under {pressure}"))
+}
+
+/// Whether a condition of a Node or Pod is True.
+fn is_true(object: &Value, kind: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| {
+        all.iter()
+            .any(|one| one["type"] == kind && one["status"] == "True")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::kubeadm::version::Version;
+    use crate::runtime::upgrade::Place;
+    use serde_json::json;
+
+    #[test]
+    fn a_node_must_be_whole() {
+        let target = Target {
+            version: Version::parse("v1.34.9").unwrap(),
+            backup: "/b".to_owned(),
+            root: "/r".to_owned(),
+            rootfs: "/r/rootfs".to_owned(),
+            tree: "/t".to_owned(),
+            place: Place::Worker,
+            external_etcd: false,
+            id: "i".to_owned(),
+        };
+        let node = |version: &str, ready: &str, pressure: &str| {
+            json!({"status": {
+                "nodeInfo": {"kubeletVersion": version},
+                "conditions": [
+                    {"type": "DiskPressure", "status": pressure, "lastHeartbeatTime": "2026-11-22T08:00:00Z"},
+                    {"type": "Ready", "status": ready, "lastHeartbeatTime": "2026-11-22T08:00:00Z"},
+                ],
+            }})
+        };
+        let lease = |time: &str| json!({"spec": {"renewTime": time}});
+        let fresh = lease("2026-11-22T08:15:31.000000Z");
+        let started = Some("2026-11-22T08:15:00\n");
+        let say = |node: &Value, lease: &Value| {
+            complaint("w", node, lease, &target, started).unwrap_or_default()
+        };
+        assert_eq!(say(&node("v1.34.9", "True", "False"), &fresh), "");
+        assert!(say(&node("v1.33.1", "True", "False"), &fresh).contains("v1.33.1"));
+        assert!(say(&node("v1.34.9", "False", "False"), &fresh).contains("not Ready"));
+        assert!(say(&node("v1.34.9", "True", "True"), &fresh).contains("DiskPressure"));
+        let stale = lease("2026-11-22T08:14:59.000000Z");
+        assert!(say(&node("v1.34.9", "True", "False"), &stale).contains("not been heard of"));
+    }
+}

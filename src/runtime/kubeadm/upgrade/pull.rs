@@ -1,0 +1,146 @@
+//! Images of the new version, on the host before anything changes.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::runtime::Action;
+use crate::runtime::action::{Line, Site};
+use crate::runtime::kubeadm::config::{unix, variable};
+use crate::runtime::kubeadm::documents::set;
+use crate::runtime::kubeadm::host_state::HostState;
+use crate::runtime::kubeadm::images::same_socket;
+use crate::runtime::kubeadm::place;
+use crate::runtime::kubeadm::settings::etc;
+use crate::runtime::kubeadm::upgrade::{Target, backup};
+use crate::runtime::kubectl::Kubectl;
+use crate::runtime::upgrade::Move;
+use crate::template::yaml;
+
+const LONG: Duration = Duration::from_secs(30 * 60);
+/// The image of the sandbox, where it is not the one that kubeadm names.
+const SANDBOX: &str = "imgctl.io/sandbox-image";
+
+pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
+    let sandbox = step.to.rootfs().and_then(|image| image.label(&[SANDBOX]));
+    let sandbox = sandbox.map(str::to_owned);
+    let runtime = backup::wanted_runtime(step).map(str::to_owned);
+    let says = format!(
+        "crictl pull what is not there of `{}/bin/kubeadm config images list` for {}{}",
+        target.tree,
+        target.version.text,
+        sandbox
+            .as_ref()
+            .map(|image| format!(", and {image}"))
+            .unwrap_or_default()
+    );
+    let target = target.clone();
+    let action = Action::new("pull", says, "", move |site| {
+        check(site, &target, runtime.as_deref())?;
+        pull(site, &target, sandbox.as_deref())
+    });
+    Ok(vec![action.within(LONG)])
+}
+
+/// Whether the tree has what will be put in place of what runs.
+fn check(site: &Site<'_>, target: &Target, runtime: Option<&str>) -> Result<()> {
+    let mut line = String::from("status=0\n");
+    let mut wanted: Vec<String> = ["kubeadm", "kubelet", "kubectl"]
+        .map(|program| format!("bin/{program}"))
+        .to_vec();
+    if runtime.is_some() {
+        wanted.push("cri/containerd".to_owned());
+    }
+    for file in wanted {
+        line.push_str(&format!(
+            "[ -f {tree}/{file} ] || {{ echo '{file} is not in the rootfs image' >&2; status=1; }}\n",
+            tree = target.tree
+        ));
+    }
+    line.push_str("exit $status");
+    site.run_on(site.agent, &Line::query(line), "-check")
+        .map(|_| ())
+}
+
+/// What the cluster is configured to, with the new version: a mirror of somebody's own counts.
+fn configuration(site: &Site<'_>, target: &Target) -> Result<String> {
+    let kubectl = Kubectl::anywhere(site)?;
+    let map = kubectl.get(&["configmap", "kubeadm-config", "-n", "kube-system"])?;
+    let text = map["data"]["ClusterConfiguration"]
+        .as_str()
+        .ok_or_else(|| {
+            Error::not_found("the ConfigMap kubeadm-config has no ClusterConfiguration")
+        })?;
+    let mut document = yaml::parse(text)?;
+    set(
+        &mut document,
+        &["kubernetesVersion"],
+        target.version.text.as_str().into(),
+    )?;
+    let mut text = yaml::write(&document)?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn pull(site: &Site<'_>, target: &Target, sandbox: Option<&str>) -> Result<()> {
+    let file = etc(site.scene, "kubeadm-upgrade-images.yaml");
+    place::write(site.agent, &file, 0o600, &configuration(site, target)?)?;
+    let state = HostState::observe(site)?;
+    let shim = variable(site.scene, site.host, "SEALOS_SYS_IMAGE_ENDPOINT")
+        .is_some_and(|endpoint| !same_socket(&unix(endpoint), &state.cri_socket));
+    let registry = match &site.scene.registry {
+        Some(registry) if shim => format!("{}:{}", registry.domain, registry.port),
+        _ => String::new(),
+    };
+    site.run_on(
+        site.agent,
+        &Line {
+            again: true,
+            ..Line::new(line(target, &file, &state.cri_socket, &registry, sandbox))
+        },
+        "",
+    )
+    .map(|_| ())
+}
+
+/// Behind a helper that rewrites names (image-cri-shim) images have the registry's names; kubeadm,
+/// which asks the container runtime itself, gets them under their own as well.
+fn line(
+    target: &Target,
+    file: &str,
+    socket: &str,
+    registry: &str,
+    sandbox: Option<&str>,
+) -> String {
+    // Workers run none of the control plane.
+    let filter = if target.is_control_plane() {
+        "cat"
+    } else {
+        "grep -E '/(kube-proxy|coredns|pause):'"
+    };
+    format!(
+        "kubeadm={tree}/bin/kubeadm registry='{registry}'\n\
+         images=$(\"$kubeadm\" config images list --config {file} | {filter})\n\
+         images=\"$images {sandbox}\"\n\
+         if ! command -v crictl >/dev/null 2>&1; then\n\
+         \"$kubeadm\" config images pull --config {file} --cri-socket {socket}; exit\n\
+         fi\n\
+         for image in $images; do\n\
+         if crictl inspecti -q \"$image\" >/dev/null 2>&1; then continue; fi\n\
+         name=$image\n\
+         if [ -n \"$registry\" ]; then name=$registry/${{image#*/}}; fi\n\
+         for try in 1 2 3; do\n\
+         if crictl pull \"$name\"; then\n\
+         if [ \"$name\" != \"$image\" ] && command -v ctr >/dev/null 2>&1; then\n\
+         ctr -n k8s.io images tag --force \"$name\" \"$image\" || echo \"$image is known as $name alone\"\n\
+         fi\n\
+         continue 2\n\
+         fi\n\
+         sleep \"$try\"\n\
+         done\n\
+         echo \"cannot pull $name: is it in the cluster's registry, and does the registry answer?\" >&2\n\
+         exit 1\n\
+         done",
+        tree = target.tree,
+        sandbox = sandbox.unwrap_or_default(),
+    )
+}

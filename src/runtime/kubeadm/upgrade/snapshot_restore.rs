@@ -1,0 +1,187 @@
+//! The whole cluster back to a snapshot of etcd: what was written since is lost.
+
+use std::time::Duration;
+
+use crate::agent::Agent;
+use crate::error::{Error, Result};
+use crate::runtime::action::{Action, Line};
+use crate::runtime::kubeadm::place;
+use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest};
+use crate::runtime::kubeadm::upgrade::{Target, restore};
+use crate::runtime::kubectl::quoted;
+
+const STOP_LIMIT: Duration = Duration::from_secs(300);
+const LONG: Duration = Duration::from_secs(15 * 60);
+
+pub(super) fn phases(target: &Target, snapshot: &str) -> Result<[Vec<Action>; 3]> {
+    Ok([
+        vec![stop(target)],
+        vec![restore(target, snapshot)],
+        vec![
+            restore::files(target, true),
+            restore::api_again(target),
+            done(target),
+        ],
+    ])
+}
+
+/// kubelet ends the static Pods whose manifests are gone; what it does not end, the runtime does.
+fn stop(target: &Target) -> Action {
+    let line = format!(
+        "stopped={backup}/stopped; mkdir -p -m 0700 \"$stopped\"\n\
+         for name in kube-controller-manager kube-scheduler kube-apiserver etcd; do\n\
+         if [ -e {MANIFESTS}/$name.yaml ]; then mv -f {MANIFESTS}/$name.yaml \"$stopped/\"; fi\n\
+         done\n\
+         sync -f \"$stopped\"\n\
+         running() {{\n\
+         if command -v crictl >/dev/null 2>&1; then crictl ps --state Running -q --name '^(etcd|kube-apiserver|kube-controller-manager|kube-scheduler)$'\n\
+         else for port in 2379 6443; do (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && echo \"port $port\"; done; true; fi\n\
+         }}\n\
+         for second in $(seq 120); do\n\
+         left=$(running)\n\
+         if [ -z \"$left\" ]; then echo 'the control plane of this host is stopped'; exit 0; fi\n\
+         if [ \"$second\" = 60 ] && command -v crictl >/dev/null 2>&1; then crictl stop $left || true; fi\n\
+         sleep 1\n\
+         done\n\
+         echo \"still running: $left\" >&2; exit 1",
+        backup = target.backup,
+    );
+    let mut action = Action::command(
+        "restore-stop",
+        Line {
+            line,
+            again: true,
+            ..Line::default()
+        },
+    )
+    .within(STOP_LIMIT);
+    action.says = vec![format!(
+        "move etcd.yaml and kube-*.yaml out of {MANIFESTS}; wait until they have ended"
+    )];
+    action
+}
+
+/// A member of the cluster that comes out of the snapshot.
+struct Member {
+    name: String,
+    peer: String,
+}
+
+fn restore(target: &Target, snapshot: &str) -> Action {
+    let says = format!(
+        "etcdutl snapshot restore {snapshot} as a cluster of its own (token imgctl-{}), in place of \
+         the data of etcd, which is kept in {}/etcd-before",
+        target.id, target.backup
+    );
+    let (target, snapshot) = (target.clone(), snapshot.to_owned());
+    Action::new("restore-etcd", says, &snapshot.clone(), move |site| {
+        let own = manifest(site.agent, &target)?;
+        let mut members = Vec::new();
+        for host in site.scene.control_planes() {
+            let agent = site.crew.agent(host)?;
+            let manifest = manifest(&*agent, &target)?;
+            members.push(member(&manifest, agent.host())?);
+        }
+        let line = line(&target, &snapshot, &own, &members)?;
+        let line = Line {
+            again: true,
+            ..Line::new(line)
+        };
+        site.run_on(site.agent, &line, "").map(|_| ())
+    })
+    .within(LONG)
+}
+
+/// etcd as the host had it before the upgrade.
+fn manifest(agent: &dyn Agent, target: &Target) -> Result<Manifest> {
+    for path in [
+        format!("{}/files{MANIFESTS}/etcd.yaml", target.backup),
+        format!("{}/stopped/etcd.yaml", target.backup),
+    ] {
+        if let Some(text) = place::read(agent, &path)? {
+            return Manifest::parse(&text, &path);
+        }
+    }
+    Err(Error::not_found(format!(
+        "{}: there is no backup of etcd's manifest in {}",
+        agent.host(),
+        target.backup
+    ))
+    .hint("only what was backed up before an upgrade can go back to its snapshot"))
+}
+
+fn member(manifest: &Manifest, host: &str) -> Result<Member> {
+    match (
+        manifest.flag("name"),
+        manifest.flag("initial-advertise-peer-urls"),
+    ) {
+        (Some(name), Some(peer)) => Ok(Member {
+            name: name.to_owned(),
+            peer: peer.to_owned(),
+        }),
+        _ => Err(Error::bad_content(format!(
+            "{host}: etcd's manifest does not say the member's name and peer address"
+        ))),
+    }
+}
+
+/// Restored beside the old data, which makes room only then. Revisions jump, where etcdutl can, so
+/// that nobody who watched takes old objects for new ones.
+fn line(target: &Target, snapshot: &str, own: &Manifest, members: &[Member]) -> Result<String> {
+    let me = member(own, "this host")?;
+    let all: Vec<String> = members
+        .iter()
+        .map(|member| format!("{}={}", member.name, member.peer))
+        .collect();
+    let data = own.flag("data-dir").unwrap_or("/var/lib/etcd");
+    Ok(format!(
+        "export ETCDCTL_API=3 PATH=\"{tree}/bin:{rootfs}/bin:$PATH\"\n\
+         snapshot={snapshot} data={data} backup={backup} image={image}\n\
+         [ -s \"$snapshot\" ] || {{ echo \"there is no snapshot $snapshot on this host\" >&2; exit 1; }}\n\
+         digest=$(sha256sum <\"$snapshot\")\n\
+         if [ \"$(cat \"$backup/restored\" 2>/dev/null)\" = \"$digest\" ]; then echo 'restored already'; exit 0; fi\n\
+         if (exec 3<>/dev/tcp/127.0.0.1/2379) 2>/dev/null; then echo 'etcd still runs here' >&2; exit 1; fi\n\
+         new=$(dirname \"$data\")/imgctl-etcd-restore; rm -rf \"$new\"\n\
+         arguments=(--name {name} --initial-cluster {all} --initial-cluster-token {token} --initial-advertise-peer-urls {peer} --data-dir \"$new\")\n\
+         jump() {{ if \"$@\" snapshot restore --help 2>&1 | grep -q -e --bump-revision; then arguments+=(--bump-revision 1000000000 --mark-compacted); fi; }}\n\
+         if command -v etcdutl >/dev/null 2>&1; then\n\
+         jump etcdutl; etcdutl snapshot restore \"$snapshot\" \"${{arguments[@]}}\"\n\
+         elif command -v etcdctl >/dev/null 2>&1; then\n\
+         etcdctl snapshot restore \"$snapshot\" \"${{arguments[@]}}\"\n\
+         else\n\
+         folder=$(dirname \"$snapshot\") parent=$(dirname \"$data\")\n\
+         inside() {{ ctr -n k8s.io run --rm --mount \"type=bind,src=$folder,dst=$folder,options=rbind:ro\" --mount \"type=bind,src=$parent,dst=$parent,options=rbind:rw\" \"$image\" \"imgctl-etcd-restore-$$\" \"$@\"; }}\n\
+         jump inside etcdutl; inside etcdutl snapshot restore \"$snapshot\" \"${{arguments[@]}}\"\n\
+         fi\n\
+         [ -d \"$new/member\" ] || {{ echo 'nothing was restored' >&2; exit 1; }}\n\
+         if [ -e \"$data/member\" ]; then\n\
+         rm -rf \"$backup/etcd-before\"; mkdir -m 0700 \"$backup/etcd-before\"; mv \"$data/member\" \"$backup/etcd-before/\"\n\
+         fi\n\
+         mkdir -p -m 0700 \"$data\"; mv \"$new/member\" \"$data/member\"; rm -rf \"$new\"\n\
+         sync -f \"$data\"\n\
+         printf '%s\\n' \"$digest\" >\"$backup/restored\"; sync -f \"$backup\"\n\
+         echo \"the data of etcd is that of $snapshot\"",
+        tree = target.tree,
+        rootfs = target.rootfs,
+        snapshot = quoted(snapshot),
+        data = quoted(data),
+        backup = quoted(&target.backup),
+        image = quoted(own.image()?),
+        name = quoted(&me.name),
+        peer = quoted(&me.peer),
+        all = quoted(&all.join(",")),
+        token = quoted(&format!("imgctl-{}", target.id)),
+    ))
+}
+
+/// Another restore later is another one.
+fn done(target: &Target) -> Action {
+    Action::command(
+        "restore-done",
+        Line {
+            line: format!("rm -rf {0}/restored {0}/stopped", target.backup),
+            again: true,
+            ..Line::default()
+        },
+    )
+}
