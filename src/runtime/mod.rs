@@ -10,11 +10,13 @@ pub(crate) mod k3s;
 pub(crate) mod kubeadm;
 pub(crate) mod kubectl;
 pub(crate) mod load_balancer;
+mod node_state;
 mod put;
 pub(crate) mod registry;
 pub(crate) mod script;
 pub(crate) mod upgrade;
 pub(crate) mod version;
+mod wait;
 
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;

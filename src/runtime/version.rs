@@ -179,6 +179,33 @@ fn within(range: &str, version: &str) -> Result<bool> {
     Ok(any)
 }
 
+/// The rule for control planes of Kubernetes: newer patches, or one minor. Pure.
+pub(crate) fn permits_kubernetes(from: &str, to: &str) -> Result<()> {
+    let number = |text: &str| {
+        Version::parse(text)
+            .ok_or_else(|| Error::usage(format!("`{text}` is not a version of Kubernetes")))
+    };
+    let (old, new) = (number(from)?, number(to)?);
+    if new < old {
+        return Err(
+            Error::usage(format!("{to} is older than {from}, which the cluster runs"))
+                .hint("`imgctl rollback` takes a cluster back to what it was before"),
+        );
+    }
+    let (major, minor) = (new.number(0), new.number(1));
+    if major != old.number(0) || minor > old.number(1) + 1 {
+        let chain: Vec<String> = (old.number(1) + 1..=minor)
+            .map(|minor| format!("v{major}.{minor}"))
+            .collect();
+        return Err(Error::usage(format!(
+            "control planes go one minor at a time: from {from} to {to} by way of {}",
+            chain.join(", ")
+        ))
+        .hint("name an image of each, in this order, with --hop auto"));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,5 +269,24 @@ mod tests {
         image.name = "sealos.hub:5000/etcd".into();
         image.labels.clear();
         assert!(of(&image).is_err());
+    }
+
+    #[test]
+    fn one_minor_at_a_time() {
+        for (from, to) in [
+            ("v1.33.13", "v1.33.13"),
+            ("v1.33.13", "v1.33.14"),
+            ("v1.33.13", "v1.34.0"),
+            ("v1.34.0-rc.1", "v1.34.0"),
+            ("v1.34.1+k3s1", "v1.34.1+k3s2"),
+        ] {
+            permits_kubernetes(from, to).unwrap();
+        }
+        let error = permits_kubernetes("v1.31.2", "v1.34.1").unwrap_err();
+        assert!(error.to_string().contains("v1.32, v1.33, v1.34"), "{error}");
+        for (from, to) in [("v1.34.1", "v1.34.0"), ("v1.34.1", "v1.33.9")] {
+            let error = permits_kubernetes(from, to).unwrap_err();
+            assert!(error.hints()[0].contains("rollback"), "{error}");
+        }
     }
 }

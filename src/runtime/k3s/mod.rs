@@ -4,7 +4,9 @@
 //! service started and watched. Facts: sealos.md 8.7.
 
 mod config;
+mod snapshot;
 mod token;
+mod upgrade;
 
 use crate::agent::protocol::FileToWrite;
 use crate::cluster::host::Host;
@@ -13,6 +15,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::fs::atomic::{self, Durability};
 use crate::runtime::action::{Line, Site};
 use crate::runtime::load_balancer::{self, API_PORT};
+use crate::runtime::upgrade::Upgrader;
 use crate::runtime::{Action, ImageFiles, Runtime};
 use config::Role;
 
@@ -276,6 +279,10 @@ impl Runtime for K3s<'_> {
 
     fn has_api(&self) -> bool {
         true
+    }
+
+    fn upgrader(&self) -> Result<&dyn Upgrader> {
+        Ok(self)
     }
 }
 

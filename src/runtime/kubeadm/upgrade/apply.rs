@@ -13,6 +13,7 @@ use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest, tag};
 use crate::runtime::kubeadm::upgrade::{Target, kubelet};
 use crate::runtime::kubectl::Kubectl;
+use crate::runtime::node_state::is_version;
 use crate::runtime::put;
 use crate::runtime::upgrade::{Move, Place, Renewal};
 
@@ -72,13 +73,6 @@ fn programs(target: &Target) -> Action {
         .hint("the image's label `version` must be what its bin/ holds"))
     })
     .within(Duration::from_secs(300))
-}
-
-/// Builds of vendors add to the version: `v1.34.1-vendor.2`, `v1.34.1+k3s1`.
-pub(super) fn is_version(found: &str, wanted: &str) -> bool {
-    found
-        .strip_prefix(wanted)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', '-']))
 }
 
 fn upgrade(step: &Move<'_>, target: &Target) -> Action {
@@ -264,14 +258,6 @@ pub(super) fn text<'a>(value: &'a Value, otherwise: &'a str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn versions_of_vendors_count() {
-        assert!(is_version("v1.34.9", "v1.34.9"));
-        assert!(is_version("v1.34.9-vendor.2", "v1.34.9"));
-        assert!(!is_version("v1.34.91", "v1.34.9"));
-        assert!(!is_version("v1.33.9", "v1.34.9"));
-    }
 
     #[test]
     fn nodes_that_take_the_job_of_kubeadm() {

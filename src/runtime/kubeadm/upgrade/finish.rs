@@ -7,10 +7,11 @@ use serde_json::Value;
 use crate::error::Result;
 use crate::runtime::action::{Action, Site};
 use crate::runtime::kubeadm::upgrade::Target;
-use crate::runtime::kubeadm::upgrade::apply::{is_version, text};
+use crate::runtime::kubeadm::upgrade::apply::text;
 use crate::runtime::kubeadm::upgrade::etcd_manifest::tag;
-use crate::runtime::kubeadm::upgrade::wait::until_well;
 use crate::runtime::kubectl::Kubectl;
+use crate::runtime::node_state::is_version;
+use crate::runtime::wait::until_well;
 use crate::template::yaml;
 
 const PATIENCE: Duration = Duration::from_secs(420);

@@ -7,15 +7,15 @@ use serde_json::Value;
 use crate::error::Result;
 use crate::runtime::action::{Action, Site};
 use crate::runtime::kubeadm::place;
-use crate::runtime::kubeadm::upgrade::apply::{images, is_version, text};
+use crate::runtime::kubeadm::upgrade::apply::{images, text};
 use crate::runtime::kubeadm::upgrade::etcd_manifest::tag;
-use crate::runtime::kubeadm::upgrade::wait::until_well;
 use crate::runtime::kubeadm::upgrade::{Target, members, node};
 use crate::runtime::kubectl::Kubectl;
+use crate::runtime::node_state::{self, is_true, is_version};
+use crate::runtime::wait::until_well;
 
 const PATIENCE: Duration = Duration::from_secs(420);
 const LIMIT: Duration = Duration::from_secs(440);
-const PRESSURES: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
 const API_HINT: &str = "on the control plane: `crictl ps -a`, `crictl logs` of the container, \
 `journalctl -u kubelet`; then `imgctl upgrade resume`, or `imgctl rollback`";
 const NODE_HINT: &str = "`kubectl describe node`, and on the host `journalctl -u kubelet`, \
@@ -127,7 +127,13 @@ fn whole_node(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     let started = place::read(site.agent, &target.restarted())?;
     let lease = kubectl.find(&["lease", &name, "-n", "kube-node-lease"])?;
     let lease = lease.unwrap_or_default();
-    if let Some(complaint) = complaint(&name, &node, &lease, target, started.as_deref()) {
+    if let Some(complaint) = node_state::complaint(
+        &name,
+        &node,
+        &lease,
+        &target.version.text,
+        started.as_deref(),
+    ) {
         return Ok(Some(complaint));
     }
     // kube-proxy and the network: without them a Node that is Ready serves nobody.
@@ -135,95 +141,4 @@ fn whole_node(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
         pod.owner == "DaemonSet" && pod.priority == "system-node-critical" && !pod.is_ready
     });
     Ok(waiting.map(|pod| format!("Pod {} on Node {name} is not Ready", pod.name)))
-}
-
-/// `started` is in the host's time, as the times in the Node and its Lease are.
-fn complaint(
-    name: &str,
-    node: &Value,
-    lease: &Value,
-    target: &Target,
-    started: Option<&str>,
-) -> Option<String> {
-    let version = text(&node["status"]["nodeInfo"]["kubeletVersion"], "unknown");
-    if !is_version(version, &target.version.text) {
-        return Some(format!(
-            "the kubelet of Node {name} is {version} and not {}",
-            target.version.text
-        ));
-    }
-    if !is_true(node, "Ready") {
-        return Some(format!("Node {name} is not Ready"));
-    }
-    if let Some(started) = started.map(str::trim) {
-        let conditions = node["status"]["conditions"].as_array();
-        let beats = conditions
-            .into_iter()
-            .flatten()
-            .map(|condition| &condition["lastHeartbeatTime"])
-            .chain([&lease["spec"]["renewTime"]]);
-        // All of the form 2026-11-22T08:15:00…: as texts they are ordered as times.
-        let heard = beats
-            .filter_map(Value::as_str)
-            .any(|beat| beat.get(..19).is_some_and(|beat| beat > started));
-        if !heard {
-            return Some(format!(
-                "Node {name} has not been heard of since its kubelet was started at {started}"
-            ));
-        }
-    }
-    let pressure = PRESSURES.into_iter().find(|kind| is_true(node, kind))?;
-    Some(format!("Node {name} is under {pressure}"))
-}
-
-/// Whether a condition of a Node or Pod is True.
-fn is_true(object: &Value, kind: &str) -> bool {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions.is_some_and(|all| {
-        all.iter()
-            .any(|one| one["type"] == kind && one["status"] == "True")
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::runtime::kubeadm::version::Version;
-    use crate::runtime::upgrade::Place;
-    use serde_json::json;
-
-    #[test]
-    fn a_node_must_be_whole() {
-        let target = Target {
-            version: Version::parse("v1.34.9").unwrap(),
-            backup: "/b".to_owned(),
-            root: "/r".to_owned(),
-            rootfs: "/r/rootfs".to_owned(),
-            tree: "/t".to_owned(),
-            place: Place::Worker,
-            external_etcd: false,
-            id: "i".to_owned(),
-        };
-        let node = |version: &str, ready: &str, pressure: &str| {
-            json!({"status": {
-                "nodeInfo": {"kubeletVersion": version},
-                "conditions": [
-                    {"type": "DiskPressure", "status": pressure, "lastHeartbeatTime": "2026-11-22T08:00:00Z"},
-                    {"type": "Ready", "status": ready, "lastHeartbeatTime": "2026-11-22T08:00:00Z"},
-                ],
-            }})
-        };
-        let lease = |time: &str| json!({"spec": {"renewTime": time}});
-        let fresh = lease("2026-11-22T08:15:31.000000Z");
-        let started = Some("2026-11-22T08:15:00\n");
-        let say = |node: &Value, lease: &Value| {
-            complaint("w", node, lease, &target, started).unwrap_or_default()
-        };
-        assert_eq!(say(&node("v1.34.9", "True", "False"), &fresh), "");
-        assert!(say(&node("v1.33.1", "True", "False"), &fresh).contains("v1.33.1"));
-        assert!(say(&node("v1.34.9", "False", "False"), &fresh).contains("not Ready"));
-        assert!(say(&node("v1.34.9", "True", "True"), &fresh).contains("DiskPressure"));
-        let stale = lease("2026-11-22T08:14:59.000000Z");
-        assert!(say(&node("v1.34.9", "True", "False"), &stale).contains("not been heard of"));
-    }
 }

@@ -10,7 +10,7 @@ use crate::runtime::action::{Action, Site};
 use crate::runtime::kubeadm::etcd::etcdctl;
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::upgrade::Target;
-use crate::runtime::kubeadm::upgrade::wait::until_well;
+use crate::runtime::wait::until_well;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 /// A member that is further behind is not one that the cluster can count on.

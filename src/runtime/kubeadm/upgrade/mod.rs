@@ -17,7 +17,6 @@ mod pull;
 mod restore;
 mod snapshot;
 mod snapshot_restore;
-mod wait;
 
 use crate::cluster::image::ClusterImage;
 use crate::error::{Error, Result};
@@ -25,7 +24,7 @@ use crate::runtime::Action;
 use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::version::Version;
 use crate::runtime::upgrade::{Move, Place, Upgrader};
-use crate::runtime::version::{self, Version as Number};
+use crate::runtime::version;
 
 /// What actions need of a [`Move`], to keep.
 #[derive(Clone)]
@@ -74,7 +73,7 @@ impl Upgrader for Kubeadm<'_> {
     }
 
     fn permits(&self, from: &str, to: &str) -> Result<()> {
-        permits(from, to)
+        version::permits_kubernetes(from, to)
     }
 
     fn backup(&self, step: &Move<'_>) -> Result<Vec<Action>> {
@@ -124,56 +123,5 @@ impl Upgrader for Kubeadm<'_> {
             .hint("restore the snapshot where that etcd runs, then `imgctl rollback`"));
         }
         snapshot_restore::phases(&Target::of(step)?, snapshot)
-    }
-}
-
-/// kubeadm's rule: a patch, or one minor.
-pub(in crate::runtime) fn permits(from: &str, to: &str) -> Result<()> {
-    let number = |text: &str| {
-        Number::parse(text)
-            .ok_or_else(|| Error::usage(format!("`{text}` is not a version of Kubernetes")))
-    };
-    let (old, new) = (number(from)?, number(to)?);
-    if new < old {
-        return Err(
-            Error::usage(format!("{to} is older than {from}, which the cluster runs"))
-                .hint("`imgctl rollback` takes a cluster back to what it was before"),
-        );
-    }
-    let (major, minor) = (new.number(0), new.number(1));
-    if major != old.number(0) || minor > old.number(1) + 1 {
-        let chain: Vec<String> = (old.number(1) + 1..=minor)
-            .map(|minor| format!("v{major}.{minor}"))
-            .collect();
-        return Err(Error::usage(format!(
-            "control planes go one minor at a time: from {from} to {to} by way of {}",
-            chain.join(", ")
-        ))
-        .hint("name an image of each, in this order, with --hop auto"));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_minor_at_a_time() {
-        for (from, to) in [
-            ("v1.33.13", "v1.33.13"),
-            ("v1.33.13", "v1.33.14"),
-            ("v1.33.13", "v1.34.0"),
-            ("v1.34.0-rc.1", "v1.34.0"),
-            ("v1.34.1+k3s1", "v1.34.1+k3s2"),
-        ] {
-            permits(from, to).unwrap();
-        }
-        let error = permits("v1.31.2", "v1.34.1").unwrap_err();
-        assert!(error.to_string().contains("v1.32, v1.33, v1.34"), "{error}");
-        for (from, to) in [("v1.34.1", "v1.34.0"), ("v1.34.1", "v1.33.9")] {
-            let error = permits(from, to).unwrap_err();
-            assert!(error.hints()[0].contains("rollback"), "{error}");
-        }
     }
 }

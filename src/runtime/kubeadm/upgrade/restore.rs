@@ -7,11 +7,11 @@ use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest, minor_was_raised};
 use crate::runtime::kubeadm::upgrade::kubelet::{RESTART_RUNTIME, STARTED};
-use crate::runtime::kubeadm::upgrade::wait::until_well;
 use crate::runtime::kubeadm::upgrade::{Target, cluster_objects};
 use crate::runtime::kubectl::Kubectl;
 use crate::runtime::put;
 use crate::runtime::upgrade::Place;
+use crate::runtime::wait::until_well;
 
 const LIMIT: Duration = Duration::from_secs(600);
 const API_PATIENCE: Duration = Duration::from_secs(420);

@@ -10,7 +10,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// An answer that cannot be had is a complaint like any other: servers restart meanwhile.
-pub(super) fn until_well(
+pub(crate) fn until_well(
     site: &Site<'_>,
     patience: Duration,
     hint: &str,
