@@ -1,0 +1,380 @@
+//! Kubernetes objects as far as this module reads them. Must not know what is to be changed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+
+/// Reads a typed view out of what the API gave.
+pub(crate) fn read<T: serde::de::DeserializeOwned>(value: &Value, what: &str) -> Result<T> {
+    T::deserialize(value).map_err(|error| {
+        Error::bad_content(format!("the API gave no sound {what}")).caused_by(error)
+    })
+}
+
+/// `metadata`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Meta {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+    pub(crate) generation: i64,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) owner_references: Vec<OwnerReference>,
+    pub(crate) deletion_timestamp: Option<String>,
+    pub(crate) creation_timestamp: Option<String>,
+}
+
+impl Meta {
+    /// The owner that manages it.
+    pub(crate) fn controller(&self) -> Option<&OwnerReference> {
+        self.owner_references.iter().find(|owner| owner.controller)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct OwnerReference {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) controller: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Pod {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: PodSpec,
+    pub(crate) status: PodStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodSpec {
+    pub(crate) node_name: String,
+    pub(crate) containers: Vec<Container>,
+    pub(crate) init_containers: Vec<Container>,
+    pub(crate) ephemeral_containers: Vec<Container>,
+    pub(crate) readiness_gates: Vec<ReadinessGate>,
+    pub(crate) image_pull_secrets: Vec<Value>,
+    pub(crate) termination_grace_period_seconds: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ReadinessGate {
+    pub(crate) condition_type: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Container {
+    pub(crate) name: String,
+    pub(crate) image: String,
+    pub(crate) image_pull_policy: String,
+    pub(crate) restart_policy: Option<String>,
+    pub(crate) resources: Resources,
+}
+
+/// Requests and limits; quantities as they are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Resources {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) requests: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) limits: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodStatus {
+    pub(crate) phase: String,
+    pub(crate) observed_generation: Option<i64>,
+    pub(crate) qos_class: String,
+    pub(crate) conditions: Vec<PodCondition>,
+    pub(crate) container_statuses: Vec<ContainerStatus>,
+    pub(crate) init_container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodCondition {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) last_transition_time: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ContainerStatus {
+    pub(crate) name: String,
+    pub(crate) image: String,
+    #[serde(rename = "imageID")]
+    pub(crate) image_id: String,
+    #[serde(rename = "containerID")]
+    pub(crate) container_id: String,
+    pub(crate) ready: bool,
+    pub(crate) restart_count: u64,
+    pub(crate) state: ContainerState,
+    pub(crate) resources: Option<Resources>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct ContainerState {
+    pub(crate) running: Option<Running>,
+    pub(crate) waiting: Option<Waiting>,
+    pub(crate) terminated: Option<Value>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Running {
+    pub(crate) started_at: Option<jiff::Timestamp>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Waiting {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// What a container of a Pod is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Role {
+    Main,
+    /// An init container with `restartPolicy: Always`.
+    Sidecar,
+    Init,
+    Ephemeral,
+}
+
+/// Where a container is in a Pod's or template's spec.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Place<'a> {
+    pub(crate) role: Role,
+    /// `containers` or `initContainers`.
+    pub(crate) list: &'static str,
+    pub(crate) index: usize,
+    pub(crate) spec: &'a Container,
+}
+
+impl PodSpec {
+    /// The container of that name, wherever it is.
+    pub(crate) fn container(&self, name: &str) -> Option<Place<'_>> {
+        let lists = [
+            ("containers", &self.containers),
+            ("initContainers", &self.init_containers),
+            ("ephemeralContainers", &self.ephemeral_containers),
+        ];
+        lists.into_iter().find_map(|(list, containers)| {
+            let index = containers.iter().position(|one| one.name == name)?;
+            let spec = &containers[index];
+            let role = match list {
+                "containers" => Role::Main,
+                "initContainers" if spec.restart_policy.as_deref() == Some("Always") => {
+                    Role::Sidecar
+                }
+                "initContainers" => Role::Init,
+                _ => Role::Ephemeral,
+            };
+            Some(Place {
+                role,
+                list,
+                index,
+                spec,
+            })
+        })
+    }
+}
+
+impl Pod {
+    /// `namespace/name`.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}/{}", self.metadata.namespace, self.metadata.name)
+    }
+
+    pub(crate) fn path(&self) -> String {
+        pod_path(&self.metadata.namespace, &self.metadata.name)
+    }
+
+    pub(crate) fn status_of(&self, container: &str) -> Option<&ContainerStatus> {
+        self.status
+            .container_statuses
+            .iter()
+            .chain(&self.status.init_container_statuses)
+            .find(|status| status.name == container)
+    }
+
+    pub(crate) fn condition(&self, kind: &str) -> Option<&PodCondition> {
+        self.status.conditions.iter().find(|one| one.kind == kind)
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.condition("Ready")
+            .is_some_and(|one| one.status == "True")
+    }
+
+    /// It comes from a file of its host.
+    pub(crate) fn is_mirror(&self) -> bool {
+        self.metadata
+            .annotations
+            .contains_key("kubernetes.io/config.mirror")
+            || self
+                .metadata
+                .controller()
+                .is_some_and(|one| one.kind == "Node")
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    pub(crate) fn is_going(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+}
+
+pub(crate) fn pod_path(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods/{name}")
+}
+
+/// A Node: whether Pods on it may be touched.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Node {
+    pub(crate) metadata: Meta,
+    pub(crate) status: NodeStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct NodeStatus {
+    pub(crate) conditions: Vec<PodCondition>,
+    pub(crate) addresses: Vec<NodeAddress>,
+    pub(crate) node_info: NodeInfo,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeAddress {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) address: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct NodeInfo {
+    pub(crate) architecture: String,
+    pub(crate) kubelet_version: String,
+}
+
+impl Node {
+    /// Why its Pods are better left alone; `None`: it is well.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let name = &self.metadata.name;
+        let status = |kind: &str| {
+            let mut all = self.status.conditions.iter();
+            all.find(|one| one.kind == kind)
+                .map(|one| one.status.as_str())
+        };
+        if status("Ready") != Some("True") {
+            return Some(format!("Node {name} is not Ready"));
+        }
+        ["MemoryPressure", "DiskPressure", "PIDPressure"]
+            .into_iter()
+            .find(|kind| status(kind) == Some("True"))
+            .map(|kind| format!("Node {name} has {kind}"))
+    }
+}
+
+/// A PodDisruptionBudget.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Budget {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: BudgetSpec,
+    pub(crate) status: BudgetStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct BudgetSpec {
+    pub(crate) selector: Option<super::selector::Selector>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct BudgetStatus {
+    pub(crate) disruptions_allowed: i64,
+    pub(crate) current_healthy: i64,
+    pub(crate) desired_healthy: i64,
+    pub(crate) expected_pods: i64,
+    pub(crate) observed_generation: i64,
+}
+
+/// A Deployment, ReplicaSet, StatefulSet or DaemonSet.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Workload {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: WorkloadSpec,
+    pub(crate) status: WorkloadStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WorkloadSpec {
+    pub(crate) replicas: Option<i64>,
+    pub(crate) paused: bool,
+    pub(crate) selector: Option<super::selector::Selector>,
+    pub(crate) template: Template,
+    pub(crate) update_strategy: UpdateStrategy,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Template {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: PodSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct UpdateStrategy {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) rolling_update: Option<RollingUpdate>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct RollingUpdate {
+    pub(crate) partition: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WorkloadStatus {
+    pub(crate) observed_generation: i64,
+    pub(crate) replicas: i64,
+    pub(crate) updated_replicas: i64,
+    pub(crate) current_revision: String,
+    pub(crate) update_revision: String,
+    pub(crate) desired_number_scheduled: i64,
+    pub(crate) updated_number_scheduled: i64,
+}

@@ -1,0 +1,198 @@
+//! What an image name means in a registry: digests by which a running container is known again.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::image::manifest::Document;
+use crate::image::{Digest, Reference};
+use crate::registry::{Client, Target as Asked};
+
+/// An image as a registry has it now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Target {
+    /// What the name means: of an index, if it has several platforms.
+    pub(crate) digest: String,
+    /// By architecture; `""`: whatever it runs on.
+    pub(crate) platforms: BTreeMap<String, Variant>,
+}
+
+/// The image of one platform.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Variant {
+    pub(crate) manifest: String,
+    /// Digest of the configuration: the image's ID in a container runtime.
+    pub(crate) config: String,
+    /// Bytes of its layers as they are sent.
+    pub(crate) size: u64,
+}
+
+impl Target {
+    /// The image for Nodes of `architecture`.
+    pub(crate) fn variant(&self, architecture: &str) -> Option<&Variant> {
+        self.platforms
+            .get(architecture)
+            .or_else(|| self.platforms.get(""))
+    }
+
+    /// Whether a container that reports `image_id` runs this image. Runtimes report the digest of
+    /// the index, of the manifest or of the configuration.
+    pub(crate) fn is(&self, image_id: &str, architecture: &str) -> bool {
+        let Some(digest) = digest_of(image_id) else {
+            return false;
+        };
+        let variant = self.variant(architecture);
+        self.digest == digest
+            || variant.is_some_and(|one| one.manifest == digest || one.config == digest)
+    }
+}
+
+/// The `sha256:…` at the end of what a kubelet calls an image's ID.
+pub(crate) fn digest_of(image_id: &str) -> Option<&str> {
+    let start = image_id.rfind("sha256:")?;
+    Some(&image_id[start..])
+}
+
+/// Whoever knows what names of images mean.
+pub(crate) trait Images {
+    /// What `image` means now.
+    fn target(&self, image: &str) -> Result<Target>;
+}
+
+/// Registries: the cluster's own first, then the one that the name says.
+pub(crate) struct RegistryImages {
+    /// `HOST:PORT` of places that serve the cluster's embedded registry.
+    pub(crate) embedded: Vec<String>,
+    pub(crate) embedded_client: Option<Client>,
+    pub(crate) client: Client,
+}
+
+impl Images for RegistryImages {
+    fn target(&self, image: &str) -> Result<Target> {
+        let reference = Reference::parse(image)?;
+        if let Some(client) = &self.embedded_client {
+            for host in &self.embedded {
+                let moved = elsewhere(&reference, host)?;
+                match ask(client, &moved) {
+                    Ok(Some(target)) => return Ok(target),
+                    Ok(None) => {}
+                    Err(error) => tracing::debug!("{error}"),
+                }
+            }
+        }
+        let reference = match reference.registry() {
+            Some(_) => reference,
+            None => reference.on_docker_hub(),
+        };
+        ask(&self.client, &reference)?.ok_or_else(|| {
+            Error::not_found(format!("no registry has {image}"))
+                .hint("push it first, or add it to the cluster's registry with a cluster image")
+        })
+    }
+}
+
+/// The same repository on another registry.
+fn elsewhere(reference: &Reference, host: &str) -> Result<Reference> {
+    let library = reference.clone().on_docker_hub();
+    let repository = match reference.registry() {
+        Some(_) => reference.repository(),
+        None => library.repository(),
+    };
+    let mut name = format!("{host}/{repository}");
+    if let Some(tag) = reference.tag() {
+        name.push_str(&format!(":{tag}"));
+    }
+    if let Some(digest) = reference.digest() {
+        name.push_str(&format!("@{digest}"));
+    }
+    Reference::parse(&name)
+}
+
+fn ask(client: &Client, reference: &Reference) -> Result<Option<Target>> {
+    let repository = client.repository(reference)?;
+    let wanted = match (reference.digest(), reference.tag()) {
+        (Some(digest), _) => Asked::Digest(digest.clone()),
+        (None, tag) => Asked::Tag(tag.unwrap_or("latest").to_owned()),
+    };
+    let Some(head) = repository.head(&wanted)? else {
+        return Ok(None);
+    };
+    let read = |digest: &Digest| -> Result<Document> {
+        let document = repository.document(&Asked::Digest(digest.clone()))?;
+        Document::parse(&document.bytes, Some(&document.descriptor.media_type))
+    };
+    let mut platforms = BTreeMap::new();
+    match read(&head.digest)? {
+        Document::Manifest(manifest) => {
+            let layers = manifest.layers.iter().map(|layer| layer.size);
+            platforms.insert(
+                String::new(),
+                Variant {
+                    manifest: head.digest.to_string(),
+                    config: manifest.config.digest.to_string(),
+                    size: layers.sum(),
+                },
+            );
+        }
+        Document::Index(index) => {
+            for entry in &index.manifests {
+                let Some(platform) = entry.platform.as_ref().filter(|one| one.os == "linux") else {
+                    continue;
+                };
+                if platforms.contains_key(&platform.architecture) {
+                    continue;
+                }
+                if let Document::Manifest(manifest) = read(&entry.digest)? {
+                    let layers = manifest.layers.iter().map(|layer| layer.size);
+                    platforms.insert(
+                        platform.architecture.clone(),
+                        Variant {
+                            manifest: entry.digest.to_string(),
+                            config: manifest.config.digest.to_string(),
+                            size: layers.sum(),
+                        },
+                    );
+                }
+            }
+        }
+    }
+    Ok(Some(Target {
+        digest: head.digest.to_string(),
+        platforms,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_image_is_known_by_any_of_its_digests() {
+        let target = Target {
+            digest: "sha256:index".to_owned(),
+            platforms: BTreeMap::from([(
+                "arm64".to_owned(),
+                Variant {
+                    manifest: "sha256:manifest".to_owned(),
+                    config: "sha256:config".to_owned(),
+                    size: 1,
+                },
+            )]),
+        };
+        assert!(target.is("docker.io/library/x@sha256:index", "amd64"));
+        assert!(target.is("sha256:config", "arm64") && target.is("x@sha256:manifest", "arm64"));
+        assert!(!target.is("sha256:config", "amd64") && !target.is("", "arm64"));
+    }
+
+    #[test]
+    fn names_move_to_the_cluster_s_registry_as_container_runtimes_move_them() {
+        let moved = |name: &str| {
+            elsewhere(&Reference::parse(name).unwrap(), "10.0.0.1:5000")
+                .unwrap()
+                .to_string()
+        };
+        assert_eq!(moved("nginx:1"), "10.0.0.1:5000/library/nginx:1");
+        assert_eq!(moved("sealos.hub:5000/a/b:1"), "10.0.0.1:5000/a/b:1");
+    }
+}
