@@ -41,8 +41,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) request: &'a Request,
     pub(crate) desired: &'a Desired,
     pub(crate) targets: &'a BTreeMap<String, Target>,
-    /// The run that this one takes up, or undoes: what it left half done does not stop it.
-    pub(crate) id: Option<&'a str>,
+    /// Runs that this one takes up, or undoes: what they left half done does not stop it.
+    pub(crate) ids: &'a [String],
     pub(crate) rollback: bool,
 }
 
@@ -291,7 +291,7 @@ fn workload_problems(
         }
         _ => {}
     }
-    if let Some(reason) = rollout::in_progress(world, known, inputs.id) {
+    if let Some(reason) = rollout::in_progress(world, known, inputs.ids) {
         problems.push(problem(
             reason,
             Some("wait until `kubectl rollout status` is content"),

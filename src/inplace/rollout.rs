@@ -4,11 +4,11 @@ use crate::inplace::marks::{self, Restore};
 use crate::inplace::request::WorkloadKind;
 use crate::inplace::world::{Known, World};
 
-/// What is going on; `None`: nothing, or what the run `id` itself left.
-pub(crate) fn in_progress(world: &World, known: &Known, id: Option<&str>) -> Option<String> {
+/// What is going on; `None`: nothing, or what the runs `ids` left.
+pub(crate) fn in_progress(world: &World, known: &Known, ids: &[String]) -> Option<String> {
     let object = &known.object;
     match marks::restore(&object.metadata) {
-        Some(Ok(Restore { id: other, .. })) if id != Some(other.as_str()) => {
+        Some(Ok(Restore { id: other, .. })) if !ids.contains(&other) => {
             return Some(format!(
                 "run {other} changed its template and was cut off: `imgctl inplace apply --id {other}` takes it up"
             ));

@@ -1,0 +1,314 @@
+//! What a run did to Pods and templates, line by line: `inplace/<id>.jsonl` of the cluster's state.
+//! Records are on disk before the next thing happens.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, IoContext, Kind, Result};
+use crate::fs::atomic::sync_directory;
+use crate::fs::lock::{Lock, Mode};
+use crate::inplace::marks::Before;
+use crate::inplace::plan::Plan;
+
+/// No journal is longer.
+const LONGEST: u64 = 256 << 20;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "kebab-case")]
+pub(crate) enum Record {
+    /// A run begins, or takes up this journal again.
+    Start {
+        time: Timestamp,
+        version: String,
+        plan: Box<Plan>,
+    },
+    Pod {
+        time: Timestamp,
+        uid: String,
+        pod: String,
+        phase: Phase,
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        before: BTreeMap<String, Before>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+    },
+    Template {
+        time: Timestamp,
+        workload: String,
+        uid: String,
+        phase: TemplatePhase,
+        /// Images that the template had.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        images: BTreeMap<String, String>,
+    },
+    Finish {
+        time: Timestamp,
+        outcome: Outcome,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+    },
+}
+
+/// How far a Pod is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Phase {
+    /// It is about to be changed.
+    Intent,
+    Patched,
+    Ready,
+    Failed,
+    /// It has its former image again.
+    Restored,
+    /// It was replaced by another one.
+    Gone,
+    /// Nothing was to be done, or somebody else has changed it.
+    Skipped,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum TemplatePhase {
+    Begin,
+    Done,
+    Kept,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Outcome {
+    Done,
+    Failed,
+    Interrupted,
+}
+
+/// What was read of an earlier run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Past {
+    /// The first plan of all: what was wanted.
+    pub(crate) plan: Option<Plan>,
+    /// Last phase by UID.
+    pub(crate) phases: BTreeMap<String, Phase>,
+    /// What containers were before they were first changed, by UID.
+    pub(crate) before: BTreeMap<String, BTreeMap<String, Before>>,
+    /// Images of templates before, by the workload's UID.
+    pub(crate) templates: BTreeMap<String, BTreeMap<String, String>>,
+    pub(crate) outcome: Option<Outcome>,
+}
+
+/// An open journal; one process has it.
+pub(crate) struct Journal {
+    id: String,
+    path: PathBuf,
+    file: Mutex<File>,
+    sync: bool,
+    _lock: Lock,
+}
+
+impl Journal {
+    /// Opens the journal of the run `id`, new or old.
+    pub(crate) fn open(directory: &Path, id: &str, sync: bool) -> Result<(Self, Past)> {
+        check_id(id)?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .path("create the directory", directory)?;
+        let path = path_of(directory, id);
+        let lock = directory.join(format!(".{id}.lock"));
+        let lock = Lock::try_acquire(&lock, Mode::Exclusive)?.ok_or_else(|| {
+            Error::new(Kind::Busy, format!("run {id} is going on in another process"))
+        })?;
+        let (past, whole) = match read_whole(&path)? {
+            Some(read) => read,
+            None => (Past::default(), 0),
+        };
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&path)
+            .path("open the journal", &path)?;
+        // A line that a crash tore.
+        file.set_len(whole).path("cut a torn line off", &path)?;
+        if sync {
+            sync_directory(directory)?;
+        }
+        let journal = Self {
+            id: id.to_owned(),
+            path,
+            file: Mutex::new(file),
+            sync,
+            _lock: lock,
+        };
+        Ok((journal, past))
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a record down.
+    pub(crate) fn append(&self, record: &Record) -> Result<()> {
+        let mut line = serde_json::to_vec(record)
+            .map_err(|error| Error::failed("cannot write a record as JSON").caused_by(error))?;
+        line.push(b'\n');
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(&line).path("write the journal", &self.path)?;
+        if self.sync {
+            file.sync_data().path("write the journal", &self.path)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a run of that id did; `None`: there was none.
+pub(crate) fn past(directory: &Path, id: &str) -> Result<Option<Past>> {
+    check_id(id)?;
+    Ok(read_whole(&path_of(directory, id))?.map(|(past, _)| past))
+}
+
+/// Ids of all runs, the oldest first by name.
+pub(crate) fn ids(directory: &Path) -> Result<Vec<String>> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.path("read", directory)?,
+    };
+    let mut ids = Vec::new();
+    for entry in entries {
+        let name = entry.path("read", directory)?.file_name();
+        if let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".jsonl")) {
+            ids.push(id.to_owned());
+        }
+    }
+    ids.sort();
+    Ok(ids)
+}
+
+fn path_of(directory: &Path, id: &str) -> PathBuf {
+    directory.join(format!("{id}.jsonl"))
+}
+
+fn check_id(id: &str) -> Result<()> {
+    let sound = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    match !id.is_empty() && id.len() <= 128 && !id.starts_with('.') && id.chars().all(sound) {
+        true => Ok(()),
+        false => Err(Error::usage(format!("`{}` is no id of a run", id.escape_debug()))
+            .hint("letters, digits, - _ and .")),
+    }
+}
+
+/// The run, and how many bytes of its journal are whole lines.
+fn read_whole(path: &Path) -> Result<Option<(Past, u64)>> {
+    let mut text = Vec::new();
+    match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        file => {
+            let file = file.path("open the journal", path)?;
+            file.take(LONGEST)
+                .read_to_end(&mut text)
+                .path("read the journal", path)?;
+        }
+    }
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let mut past = Past::default();
+    for (number, line) in text[..whole].split(|byte| *byte == b'\n').enumerate() {
+        if line.is_empty() {
+            continue;
+        }
+        let record: Record = serde_json::from_slice(line).map_err(|error| {
+            Error::bad_content(format!(
+                "the journal {} is damaged at line {}",
+                path.display(),
+                number + 1
+            ))
+            .caused_by(error)
+            .hint("move the file away; the annotations of Pods and workloads say what was done")
+        })?;
+        past.take(record);
+    }
+    Ok(Some((past, whole as u64)))
+}
+
+impl Past {
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Start { plan, .. } => {
+                self.plan.get_or_insert(*plan);
+                self.outcome = None;
+            }
+            Record::Pod {
+                uid, phase, before, ..
+            } => {
+                if !before.is_empty() {
+                    self.before.entry(uid.clone()).or_insert(before);
+                }
+                self.phases.insert(uid, phase);
+            }
+            Record::Template { uid, images, .. } => {
+                if !images.is_empty() {
+                    self.templates.entry(uid).or_insert(images);
+                }
+            }
+            Record::Finish { outcome, .. } => self.outcome = Some(outcome),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(phase: Phase, image: &str) -> Record {
+        let before = Before {
+            image: image.to_owned(),
+            ..Before::default()
+        };
+        Record::Pod {
+            time: Timestamp::UNIX_EPOCH,
+            uid: "u".to_owned(),
+            pod: "a/b".to_owned(),
+            phase,
+            before: BTreeMap::from([("app".to_owned(), before)]),
+            message: None,
+        }
+    }
+
+    #[test]
+    fn what_a_pod_was_first_is_remembered_and_a_torn_line_is_cut() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, past) = Journal::open(directory.path(), "x", true).unwrap();
+        assert_eq!(past, Past::default());
+        journal.append(&pod(Phase::Patched, "a:1")).unwrap();
+        journal.append(&pod(Phase::Ready, "a:2")).unwrap();
+        assert!(Journal::open(directory.path(), "x", true).is_err(), "two at once");
+        let path = journal.path().to_owned();
+        drop(journal);
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"record\":\"po").unwrap();
+        let (journal, past) = Journal::open(directory.path(), "x", true).unwrap();
+        assert_eq!(past.phases["u"], Phase::Ready);
+        assert_eq!(past.before["u"]["app"].image, "a:1");
+        journal.append(&pod(Phase::Gone, "a:2")).unwrap();
+        drop(journal);
+        let past = super::past(directory.path(), "x").unwrap().unwrap();
+        assert_eq!(past.phases["u"], Phase::Gone);
+        assert_eq!(ids(directory.path()).unwrap(), ["x"]);
+        std::fs::write(&path, "no\n{}\n").unwrap();
+        assert!(super::past(directory.path(), "x").is_err());
+        assert!(super::past(directory.path(), "../x").is_err());
+    }
+}
