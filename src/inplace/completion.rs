@@ -79,7 +79,9 @@ pub(crate) fn judge(
         };
         let restarts = verdict != Verdict::Noop;
         let judged = match restarts {
-            true => container(changed, name, before, place.spec, status, targets, verify, verdict),
+            true => container(
+                changed, name, before, place.spec, status, targets, verify, verdict,
+            ),
             false => None,
         };
         if let Some(judgement) = judged.or_else(|| resources(pod, before, place.spec, status)) {
@@ -124,7 +126,9 @@ fn container(
     let is_new = !status.container_id.is_empty() && status.container_id != before.container_id;
     if let Some(waiting) = &status.state.waiting {
         let reason = waiting.reason.as_str();
-        let told = format!("`{name}`: {reason} {}", waiting.message).trim_end().to_owned();
+        let told = format!("`{name}`: {reason} {}", waiting.message)
+            .trim_end()
+            .to_owned();
         // What it was waiting for before says nothing of the new image.
         let ours = is_new || before.waiting != reason || named_alike(&status.image, &spec.image);
         return match reason {
@@ -189,7 +193,10 @@ fn resources(
         let Some(condition) = pod.condition(kind).filter(|one| one.status == "True") else {
             continue;
         };
-        let told = format!("`{name}`: {kind} {} {}", condition.reason, condition.message);
+        let told = format!(
+            "`{name}`: {kind} {} {}",
+            condition.reason, condition.message
+        );
         let told = told.trim_end().to_owned();
         return Some(match condition.reason.as_str() {
             "Infeasible" | "Error" => Judgement::Failed(told),

@@ -61,7 +61,12 @@ fn targets(digest: &str) -> BTreeMap<String, Target> {
 
 fn judged(with: impl FnOnce(&mut Value)) -> Judgement {
     let changed = changed(Verdict::Change);
-    judge(&changed, Some(&pod(with)), &targets("sha256:new"), Verify::Digest)
+    judge(
+        &changed,
+        Some(&pod(with)),
+        &targets("sha256:new"),
+        Verify::Digest,
+    )
 }
 
 fn status(pod: &mut Value) -> &mut Value {
@@ -73,7 +78,12 @@ fn a_new_container_of_the_right_image_that_is_ready_is_the_end() {
     assert_eq!(judged(|_| {}), Judgement::Ready);
     let named = |image: &str| {
         let pod = pod(|pod| status(pod)["image"] = json!(image));
-        judge(&changed(Verdict::Change), Some(&pod), &BTreeMap::new(), Verify::Image)
+        judge(
+            &changed(Verdict::Change),
+            Some(&pod),
+            &BTreeMap::new(),
+            Verify::Image,
+        )
     };
     assert_eq!(named("r.io/app:2"), Judgement::Ready);
     // The runtime knows several names of the image.
@@ -146,7 +156,10 @@ fn the_same_content_under_another_name_ends_with_the_restart() {
     let changed = changed(Verdict::RestartOnly);
     let judged = |pod: &Pod| judge(&changed, Some(pod), &targets("sha256:old"), Verify::Digest);
     assert_eq!(judged(&same("containerd://new")), Judgement::Ready);
-    assert!(matches!(judged(&same("containerd://old")), Judgement::Waiting(_)));
+    assert!(matches!(
+        judged(&same("containerd://old")),
+        Judgement::Waiting(_)
+    ));
 }
 
 /// Case 80: what was stored counts, not what was sent.
@@ -158,7 +171,12 @@ fn an_image_that_admission_has_rewritten_is_compared_as_stored() {
         pod["spec"]["containers"][0]["image"] = json!("mirror.io/app:2");
         status(pod)["image"] = json!("mirror.io/app:2");
     });
-    let judgement = judge(&changed, Some(&pod), &targets("sha256:other"), Verify::Image);
+    let judgement = judge(
+        &changed,
+        Some(&pod),
+        &targets("sha256:other"),
+        Verify::Image,
+    );
     assert_eq!(judgement, Judgement::Ready);
 }
 
@@ -181,10 +199,18 @@ fn resources_are_had_when_the_kubelet_says_so() {
     assert!(matches!(judged(&old), Judgement::Waiting(_)));
     let condition = |reason: &'static str| {
         move |pod: &mut Value| {
-            pod["status"]["conditions"][1] =
-                json!({"type": "PodResizePending", "status": "True", "reason": reason});
+            pod["status"]["conditions"] = json!([
+                {"type": "Ready", "status": "True"},
+                {"type": "PodResizePending", "status": "True", "reason": reason},
+            ]);
         }
     };
-    assert!(matches!(judged(&condition("Deferred")), Judgement::Waiting(_)));
-    assert!(matches!(judged(&condition("Infeasible")), Judgement::Failed(_)));
+    assert!(matches!(
+        judged(&condition("Deferred")),
+        Judgement::Waiting(_)
+    ));
+    assert!(matches!(
+        judged(&condition("Infeasible")),
+        Judgement::Failed(_)
+    ));
 }

@@ -126,7 +126,10 @@ impl Journal {
         let path = path_of(directory, id);
         let lock = directory.join(format!(".{id}.lock"));
         let lock = Lock::try_acquire(&lock, Mode::Exclusive)?.ok_or_else(|| {
-            Error::new(Kind::Busy, format!("run {id} is going on in another process"))
+            Error::new(
+                Kind::Busy,
+                format!("run {id} is going on in another process"),
+            )
         })?;
         let (past, whole) = match read_whole(&path)? {
             Some(read) => read,
@@ -167,7 +170,8 @@ impl Journal {
             .map_err(|error| Error::failed("cannot write a record as JSON").caused_by(error))?;
         line.push(b'\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(&line).path("write the journal", &self.path)?;
+        file.write_all(&line)
+            .path("write the journal", &self.path)?;
         if self.sync {
             file.sync_data().path("write the journal", &self.path)?;
         }
@@ -206,8 +210,10 @@ fn check_id(id: &str) -> Result<()> {
     let sound = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     match !id.is_empty() && id.len() <= 128 && !id.starts_with('.') && id.chars().all(sound) {
         true => Ok(()),
-        false => Err(Error::usage(format!("`{}` is no id of a run", id.escape_debug()))
-            .hint("letters, digits, - _ and .")),
+        false => Err(
+            Error::usage(format!("`{}` is no id of a run", id.escape_debug()))
+                .hint("letters, digits, - _ and ."),
+        ),
     }
 }
 
@@ -223,7 +229,10 @@ fn read_whole(path: &Path) -> Result<Option<(Past, u64)>> {
                 .path("read the journal", path)?;
         }
     }
-    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let whole = text
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |at| at + 1);
     let mut past = Past::default();
     for (number, line) in text[..whole].split(|byte| *byte == b'\n').enumerate() {
         if line.is_empty() {
@@ -294,7 +303,10 @@ mod tests {
         assert_eq!(past, Past::default());
         journal.append(&pod(Phase::Patched, "a:1")).unwrap();
         journal.append(&pod(Phase::Ready, "a:2")).unwrap();
-        assert!(Journal::open(directory.path(), "x", true).is_err(), "two at once");
+        assert!(
+            Journal::open(directory.path(), "x", true).is_err(),
+            "two at once"
+        );
         let path = journal.path().to_owned();
         drop(journal);
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();

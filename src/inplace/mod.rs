@@ -3,17 +3,25 @@
 //! Must not print, prompt or read the environment.
 
 pub(crate) mod batches;
-pub(crate) mod marks;
+mod completion;
+pub(crate) mod drift;
+pub(crate) mod engine;
+pub(crate) mod event;
+mod gates;
+pub(crate) mod journal;
+mod marks;
 pub(crate) mod object;
+mod patch;
 pub(crate) mod plan;
 pub(crate) mod planner;
+mod pod_change;
+pub(crate) mod pre_pull;
 mod quantity;
 pub(crate) mod request;
-mod completion;
-pub(crate) mod journal;
-mod patch;
+pub(crate) mod rollback;
 mod rollout;
 mod selector;
 pub(crate) mod target;
+mod template;
 mod verdict;
 pub(crate) mod world;

@@ -93,12 +93,9 @@ pub(crate) fn annotation(name: &str) -> String {
 }
 
 fn place<'a>(pod: &'a Pod, name: &str) -> Result<crate::inplace::object::Place<'a>> {
-    pod.spec.container(name).ok_or_else(|| {
-        Error::failed(format!(
-            "Pod {} has no container `{name}`",
-            pod.full_name()
-        ))
-    })
+    pod.spec
+        .container(name)
+        .ok_or_else(|| Error::failed(format!("Pod {} has no container `{name}`", pod.full_name())))
 }
 
 #[cfg(test)]
@@ -125,6 +122,14 @@ mod tests {
                 {"op": "add", "path": "/metadata/labels/controller-revision-hash", "value": "x"},
             ])
         );
-        assert!(images(&pod, &BTreeMap::from([("no".into(), "x".into())]), None, &labels).is_err());
+        assert!(
+            images(
+                &pod,
+                &BTreeMap::from([("no".into(), "x".into())]),
+                None,
+                &labels
+            )
+            .is_err()
+        );
     }
 }

@@ -1,0 +1,186 @@
+//! Where Pods run other images than their templates say, and what was left half done.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::inplace::marks;
+use crate::inplace::object::{self, Node, Pod};
+use crate::inplace::request::WorkloadKind;
+use crate::inplace::world::{Known, Owner, World, asked};
+use crate::kube::api::Api;
+
+/// Everything that was found; docs/inplace.md has the JSON.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Report {
+    pub(crate) workloads: Vec<WorkloadReport>,
+    /// Pods without owner that were changed in place.
+    pub(crate) pods: Vec<PodReport>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct WorkloadReport {
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// Container, image of the template, images of Pods with how many have them.
+    pub(crate) containers: Vec<ContainerReport>,
+    /// It was left behind on purpose by this run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kept: Option<String>,
+    /// A run that changed its template and did not come to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unfinished: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ContainerReport {
+    pub(crate) name: String,
+    pub(crate) template: String,
+    pub(crate) pods: BTreeMap<String, usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct PodReport {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) id: String,
+    /// Former and present image by container.
+    pub(crate) images: BTreeMap<String, (String, String)>,
+}
+
+impl Report {
+    /// Nothing drifts, nothing is half done.
+    pub(crate) fn is_well(&self) -> bool {
+        self.workloads.is_empty()
+    }
+}
+
+/// Looks at one namespace, or at all.
+pub(crate) fn report(api: &dyn Api, namespace: Option<&str>) -> Result<Report> {
+    let world = look(api, namespace)?;
+    let mut report = Report::default();
+    for known in world.workloads.values() {
+        let owned = known.object.metadata.controller().is_some();
+        if owned || known.kind == WorkloadKind::Job {
+            continue;
+        }
+        if let Some(found) = workload(&world, known) {
+            report.workloads.push(found);
+        }
+    }
+    report
+        .workloads
+        .sort_by(|a, b| (&a.namespace, &a.kind, &a.name).cmp(&(&b.namespace, &b.kind, &b.name)));
+    for pod in &world.pods {
+        if let (Owner::Nobody, Some(state)) = (world.owner(pod), marks::state(&pod.metadata)) {
+            let image = |(name, before): (&String, &marks::Before)| {
+                let now = pod.spec.container(name)?.spec.image.clone();
+                Some((name.clone(), (before.image.clone(), now)))
+            };
+            report.pods.push(PodReport {
+                namespace: pod.metadata.namespace.clone(),
+                name: pod.metadata.name.clone(),
+                images: state.containers.iter().filter_map(image).collect(),
+                id: state.id,
+            });
+        }
+    }
+    Ok(report)
+}
+
+fn workload(world: &World, known: &Known) -> Option<WorkloadReport> {
+    let meta = &known.object.metadata;
+    let pods: Vec<&Pod> = world.members(&meta.uid).collect();
+    let template = &known.object.spec.template.spec;
+    let mut containers = Vec::new();
+    let all = template.containers.iter().chain(&template.init_containers);
+    for container in all {
+        let mut images: BTreeMap<String, usize> = BTreeMap::new();
+        for pod in &pods {
+            if let Some(place) = pod.spec.container(&container.name) {
+                *images.entry(place.spec.image.clone()).or_default() += 1;
+            }
+        }
+        let differs = images.keys().any(|image| *image != container.image);
+        // A rollout has Pods of two templates as well; only what we or others patched is drift.
+        if differs && patched(world, known, &pods, &container.name) {
+            containers.push(ContainerReport {
+                name: container.name.clone(),
+                template: container.image.clone(),
+                pods: images,
+            });
+        }
+    }
+    let unfinished = match marks::restore(meta) {
+        Some(Ok(restore)) => Some(restore.id),
+        Some(Err(why)) => Some(why),
+        None => None,
+    };
+    let kept = marks::drift(meta).map(|drift| drift.id);
+    if containers.is_empty() && unfinished.is_none() {
+        return None;
+    }
+    Some(WorkloadReport {
+        kind: known.kind.as_str().to_owned(),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone(),
+        containers,
+        kept,
+        unfinished,
+    })
+}
+
+/// Whether a Pod has another image than that which its own ReplicaSet or workload would give it.
+fn patched(world: &World, known: &Known, pods: &[&Pod], container: &str) -> bool {
+    pods.iter().any(|pod| {
+        let direct = pod.metadata.controller();
+        let direct = direct.and_then(|owner| world.workloads.get(&owner.uid));
+        let spec = &direct.unwrap_or(known).object.spec.template.spec;
+        let theirs = spec.container(container).map(|place| &place.spec.image);
+        let own = pod.spec.container(container).map(|place| &place.spec.image);
+        let marked = pod.metadata.annotations.contains_key(marks::STATE);
+        let ours = known.kind == WorkloadKind::Deployment || marked || !rolls(known);
+        theirs != own && ours
+    })
+}
+
+fn rolls(known: &Known) -> bool {
+    let status = &known.object.status;
+    match known.kind {
+        WorkloadKind::StatefulSet => status.current_revision != status.update_revision,
+        WorkloadKind::DaemonSet => {
+            status.updated_number_scheduled < status.desired_number_scheduled
+        }
+        _ => false,
+    }
+}
+
+fn look(api: &dyn Api, namespace: Option<&str>) -> Result<World> {
+    let scope = namespace.map_or_else(String::new, |name| format!("/namespaces/{name}"));
+    let read = |path: String| asked(api.list(&path), &path);
+    let pods: Result<Vec<Pod>> = read(format!("/api/v1{scope}/pods"))?
+        .iter()
+        .map(|pod| object::read(pod, "Pod"))
+        .collect();
+    let mut world = World {
+        pods: pods?,
+        selected: BTreeSet::new(),
+        nodes: BTreeMap::<String, Node>::new(),
+        ..World::default()
+    };
+    for (kind, plural) in [
+        (WorkloadKind::Deployment, "deployments"),
+        (WorkloadKind::ReplicaSet, "replicasets"),
+        (WorkloadKind::StatefulSet, "statefulsets"),
+        (WorkloadKind::DaemonSet, "daemonsets"),
+    ] {
+        for value in read(format!("/apis/apps/v1{scope}/{plural}"))? {
+            let object: object::Workload = object::read(&value, kind.as_str())?;
+            let uid = object.metadata.uid.clone();
+            world.workloads.insert(uid, Known { kind, object });
+        }
+    }
+    Ok(world)
+}

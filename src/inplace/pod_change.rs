@@ -1,0 +1,277 @@
+//! One Pod changed, and changed back: reads it, decides by what is there, patches with tests.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::error::{Context as _, Error, Result};
+use crate::inplace::completion::Changed;
+use crate::inplace::marks::{self, Before, PodState};
+use crate::inplace::object::{self, Pod, pod_path};
+use crate::inplace::patch;
+use crate::inplace::plan::{PodPlan, Verdict};
+use crate::inplace::verdict::same;
+use crate::kube::api::{Api, PatchKind};
+
+/// The readiness gate that others close for the same purpose.
+pub(crate) const GATE: &str = "InPlaceUpdateReady";
+/// How often a Pod is read anew when somebody changed it between our look and our patch.
+const ATTEMPTS: u32 = 5;
+/// For a Pod to leave the EndpointSlices.
+const OUT_OF_SERVICE: Duration = Duration::from_secs(30);
+
+/// What came of beginning.
+pub(crate) enum Started {
+    Changed(Box<Changed>),
+    /// It is as it is to be, and not by us.
+    Nothing,
+    Gone,
+    /// Somebody has set another image than the plan knew, in words.
+    Edited(String),
+}
+
+/// Changes the Pod, or finds that the run `id` has done so.
+pub(crate) fn start(
+    api: &dyn Api,
+    plan: &PodPlan,
+    id: &str,
+    labels: &BTreeMap<String, String>,
+) -> Result<Started> {
+    let failed = || format!("cannot change Pod {}", plan.full_name());
+    let path = pod_path(&plan.namespace, &plan.name);
+    for _ in 0..ATTEMPTS {
+        let value = match api.get(&path) {
+            Ok(value) => value,
+            Err(error) if error.is_not_found() => return Ok(Started::Gone),
+            Err(error) => return Err(Error::from(error)).context(failed),
+        };
+        let pod: Pod = object::read(&value, "Pod")?;
+        if pod.metadata.uid != plan.uid || pod.is_going() {
+            return Ok(Started::Gone);
+        }
+        let (mut images, mut sizes) = (BTreeMap::new(), BTreeMap::new());
+        let ours = marks::state(&pod.metadata).filter(|state| state.id == id);
+        for one in &plan.containers {
+            let Some(place) = pod.spec.container(&one.name) else {
+                return Ok(Started::Edited(format!(
+                    "it has no container `{}`",
+                    one.name
+                )));
+            };
+            let has = &place.spec.image;
+            let stored = ours.as_ref().is_some_and(|state| {
+                let before = state.containers.get(&one.name);
+                before.is_some_and(|before| before.to == one.to && before.image != *has)
+            });
+            if *has == one.from && one.from != one.to {
+                images.insert(one.name.clone(), one.to.clone());
+            } else if *has != one.to && !stored {
+                return Ok(Started::Edited(format!(
+                    "somebody has set `{}` to {has}; the plan knew {}",
+                    one.name, one.from
+                )));
+            }
+            if let Some(resize) = &one.resize
+                && !same(&place.spec.resources, &resize.to)
+            {
+                if !same(&place.spec.resources, &resize.from) {
+                    return Ok(Started::Edited(format!(
+                        "somebody has changed the resources of `{}`",
+                        one.name
+                    )));
+                }
+                sizes.insert(one.name.clone(), resize.to.clone());
+            }
+        }
+        let state = match (&ours, images.is_empty()) {
+            (Some(state), true) => state.clone(),
+            (None, true) if sizes.is_empty() => return Ok(Started::Nothing),
+            _ => PodState {
+                id: id.to_owned(),
+                time: Timestamp::now(),
+                containers: before(&pod, plan),
+            },
+        };
+        let mut stored = pod.clone();
+        if ours.is_none() || !images.is_empty() {
+            let operations = patch::images(&pod, &images, Some(&state), labels)?;
+            match api.patch(&path, PatchKind::Json, &operations) {
+                Ok(value) => stored = object::read(&value, "Pod")?,
+                // Somebody was faster: look again, and decide again.
+                Err(error) if error.is_conflict() => continue,
+                Err(error) if error.is_not_found() => return Ok(Started::Gone),
+                Err(error) => return Err(Error::from(error)).context(failed),
+            }
+        }
+        if !sizes.is_empty() {
+            let operations = patch::resources(&stored, &sizes)?;
+            let answer = api.patch(&format!("{path}/resize"), PatchKind::Json, &operations);
+            match answer {
+                Ok(_) => {}
+                Err(error) if error.code == 409 => continue,
+                Err(error) => return Err(Error::from(error)).context(failed),
+            }
+        }
+        return Ok(Started::Changed(Box::new(changed(plan, state, &stored))));
+    }
+    Err(Error::failed("somebody else keeps changing it")).context(failed)
+}
+
+fn before(pod: &Pod, plan: &PodPlan) -> BTreeMap<String, Before> {
+    let mut all = BTreeMap::new();
+    for one in &plan.containers {
+        let status = pod.status_of(&one.name).cloned().unwrap_or_default();
+        let image = pod
+            .spec
+            .container(&one.name)
+            .map(|place| place.spec.image.clone());
+        let before = Before {
+            image: image.unwrap_or_default(),
+            image_id: status.image_id,
+            container_id: status.container_id,
+            restart_count: status.restart_count,
+            waiting: status
+                .state
+                .waiting
+                .map(|one| one.reason)
+                .unwrap_or_default(),
+            to: one.to.clone(),
+            resources: one.resize.as_ref().map(|resize| resize.from.clone()),
+        };
+        all.insert(one.name.clone(), before);
+    }
+    all
+}
+
+fn changed(plan: &PodPlan, state: PodState, stored: &Pod) -> Changed {
+    let image = |name: &String| {
+        let place = stored.spec.container(name)?;
+        Some((name.clone(), place.spec.image.clone()))
+    };
+    Changed {
+        uid: plan.uid.clone(),
+        architecture: plan.architecture.clone(),
+        stored: state.containers.keys().filter_map(image).collect(),
+        // A run that is taken up may find NOOP where the patch has landed already.
+        verdicts: plan
+            .containers
+            .iter()
+            .map(|one| {
+                let before = state.containers.get(&one.name);
+                let moved = before.is_some_and(|before| before.image != before.to);
+                let verdict = match one.verdict {
+                    Verdict::Noop if moved => Verdict::Change,
+                    verdict => verdict,
+                };
+                (one.name.clone(), (verdict, one.role))
+            })
+            .collect(),
+        state,
+    }
+}
+
+/// Gives the Pod its former images and resources back; `false`: there is nothing to give back.
+pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Result<bool> {
+    let failed = || format!("cannot give Pod {} its former image back", plan.full_name());
+    let path = pod_path(&plan.namespace, &plan.name);
+    for _ in 0..ATTEMPTS {
+        let value = match api.get(&path) {
+            Ok(value) => value,
+            Err(error) if error.is_not_found() => return Ok(false),
+            Err(error) => return Err(Error::from(error)).context(failed),
+        };
+        let pod: Pod = object::read(&value, "Pod")?;
+        if pod.metadata.uid != changed.uid || pod.is_going() {
+            return Ok(false);
+        }
+        let (mut images, mut sizes) = (BTreeMap::new(), BTreeMap::new());
+        for (name, before) in &changed.state.containers {
+            let Some(place) = pod.spec.container(name) else {
+                continue;
+            };
+            // Only what we set ourselves.
+            if changed.stored.get(name) == Some(&place.spec.image) {
+                images.insert(name.clone(), before.image.clone());
+            }
+            if let Some(resources) = &before.resources {
+                sizes.insert(name.clone(), resources.clone());
+            }
+        }
+        let operations = patch::images(&pod, &images, None, &BTreeMap::new())?;
+        let answer = api.patch(&path, PatchKind::Json, &operations);
+        let answer = answer.and_then(|_| match sizes.is_empty() {
+            true => Ok(Value::Null),
+            false => match patch::resources(&pod, &sizes) {
+                Ok(operations) => {
+                    api.patch(&format!("{path}/resize"), PatchKind::Json, &operations)
+                }
+                Err(_) => Ok(Value::Null),
+            },
+        });
+        match answer {
+            Ok(_) => return Ok(true),
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(Error::from(error)).context(failed),
+        }
+    }
+    Err(Error::failed("somebody else keeps changing it")).context(failed)
+}
+
+/// Whether a Pod that was given its former images back is ready with them.
+pub(crate) fn is_back(pod: &Pod, changed: &Changed) -> bool {
+    let back = changed.state.containers.iter().all(|(name, before)| {
+        pod.spec
+            .container(name)
+            .is_some_and(|place| place.spec.image == before.image)
+            && pod
+                .status_of(name)
+                .is_some_and(|status| status.ready && status.state.running.is_some())
+    });
+    back && pod.is_ready()
+}
+
+/// Opens or closes a readiness gate.
+pub(crate) fn set_gate(api: &dyn Api, pod: &Pod, gate: &str, open: bool) -> Result<()> {
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let condition = json!({
+        "type": gate,
+        "status": if open { "True" } else { "False" },
+        "reason": if open { "Done" } else { "StartInPlaceUpdate" },
+        "lastTransitionTime": now,
+    });
+    let document = json!({
+        "metadata": {"uid": pod.metadata.uid},
+        "status": {"conditions": [condition]},
+    });
+    let path = format!("{}/status", pod.path());
+    api.patch(&path, PatchKind::Strategic, &document)
+        .map_err(Error::from)
+        .context(|| format!("cannot set {gate} of Pod {}", pod.full_name()))?;
+    Ok(())
+}
+
+/// Waits until no EndpointSlice sends traffic to the Pod, or for a while.
+pub(crate) fn wait_out_of_service(api: &dyn Api, pod: &Pod, poll: Duration) {
+    let path = format!(
+        "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices",
+        pod.metadata.namespace
+    );
+    let until = Instant::now() + OUT_OF_SERVICE;
+    while Instant::now() < until {
+        let Ok(slices) = api.list(&path) else { return };
+        let mut endpoints = slices
+            .iter()
+            .filter_map(|slice| slice["endpoints"].as_array())
+            .flatten();
+        let serves = endpoints.any(|one| {
+            one["targetRef"]["uid"] == pod.metadata.uid.as_str()
+                && one["conditions"]["ready"] == true
+        });
+        if !serves {
+            return;
+        }
+        std::thread::sleep(poll);
+    }
+}

@@ -1,0 +1,93 @@
+//! New images on Nodes before any container is killed: the kubelet kills first and pulls then.
+//! Must not know how a Node is reached.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use crate::error::{Error, Kind, Result};
+use crate::inplace::plan::{PodPlan, Verdict};
+use crate::inplace::target::Target;
+
+/// Nodes at once.
+const PARALLEL: usize = 8;
+/// Room that an image takes unpacked, as a multiple of what is sent, in tenths.
+const UNPACKED: u64 = 25;
+
+/// Whoever can have a Node pull.
+pub(crate) trait Puller: Sync {
+    /// Has `node` pull `image`, with the secrets of `pod` where it can; gives what the image is
+    /// called there (digests), as far as it tells. `room`: bytes that have to be free.
+    fn pull(&self, pod: &PodPlan, image: &str, room: u64) -> Result<Vec<String>>;
+}
+
+/// Has all Nodes of `pods` pull what they will need. All failures of all Nodes are told at once.
+pub(crate) fn pre_pull(
+    pods: &[&PodPlan],
+    targets: &BTreeMap<String, Target>,
+    puller: &dyn Puller,
+) -> Result<usize> {
+    let mut tasks: BTreeMap<(&str, &str), &PodPlan> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| !pod.node.is_empty()) {
+        for one in &pod.containers {
+            if one.verdict == Verdict::Change {
+                tasks.entry((&pod.node, &one.to)).or_insert(pod);
+            }
+        }
+    }
+    // A Node pulls one image after the other; several Nodes pull side by side.
+    let mut by_node: BTreeMap<&str, Vec<(&str, &PodPlan)>> = BTreeMap::new();
+    for ((node, image), pod) in tasks {
+        by_node.entry(node).or_default().push((image, pod));
+    }
+    let count = by_node.values().map(Vec::len).sum();
+    let queue = Mutex::new(by_node.into_iter());
+    let problems: Mutex<Vec<String>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..PARALLEL {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some((node, images)) = next else { return };
+                    for (image, pod) in images {
+                        if let Err(error) = one(pod, image, targets.get(image), puller) {
+                            let mut problems =
+                                problems.lock().unwrap_or_else(PoisonError::into_inner);
+                            problems.push(format!("Node {node}: {error}"));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut problems = problems
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    if problems.is_empty() {
+        return Ok(count);
+    }
+    problems.sort();
+    Err(Error::new(
+        Kind::CheckFailed,
+        format!(
+            "not every Node can have the new image; nothing was changed:\n  {}",
+            problems.join("\n  ")
+        ),
+    )
+    .hint("see to the Node, its registry and its room, then run the same command again; --pre-pull none goes on without"))
+}
+
+fn one(pod: &PodPlan, image: &str, target: Option<&Target>, puller: &dyn Puller) -> Result<()> {
+    let variant = target.and_then(|target| target.variant(&pod.architecture));
+    let room = variant.map_or(0, |one| one.size.saturating_mul(UNPACKED) / 10);
+    let found = puller.pull(pod, image, room)?;
+    let Some(target) = target else { return Ok(()) };
+    match found.is_empty() || found.iter().any(|id| target.is(id, &pod.architecture)) {
+        true => Ok(()),
+        false => Err(Error::bad_content(format!(
+            "{image} is {} there, and {} in the registry",
+            found.join(", "),
+            target.digest
+        ))),
+    }
+}

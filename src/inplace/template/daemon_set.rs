@@ -1,0 +1,94 @@
+//! A DaemonSet: `OnDelete` keeps its Pods while its template gets the new image; then they are made
+//! Pods of the new revision by its label, and the strategy is put back.
+
+use serde_json::{Value, json};
+
+use super::{Change, Site, has, members, relabel};
+use crate::error::Result;
+use crate::inplace::marks::{REVISION, Restore};
+use crate::inplace::world::{Known, World, asked};
+
+pub(super) fn sync(
+    site: &Site<'_>,
+    world: &World,
+    known: &Known,
+    change: &Change<'_>,
+    held: Option<Restore>,
+) -> Result<()> {
+    let restore = match held {
+        Some(held) => held,
+        None => {
+            let (object, value) = site.read(known)?;
+            let restore = Restore {
+                id: site.journal.id().to_owned(),
+                paused: false,
+                update_strategy: value["spec"]["updateStrategy"].clone(),
+                images: super::images_of(&object, change),
+            };
+            site.hold(known, &restore, strategy(&json!({"type": "OnDelete"})))?;
+            restore
+        }
+    };
+    site.wait(known, "its Pods are held back", |_| Ok(true))?;
+    site.set_template(known, change)?;
+    site.wait(known, "it has a revision of the new template", |object| {
+        Ok(has(object, change) && revision(site, known, change)?.is_some())
+    })?;
+    let Some(revision) = revision(site, known, change)? else {
+        return Err(crate::error::Error::failed("its revision is gone again"));
+    };
+    relabel(site, world, known, change, &revision)?;
+    site.wait(
+        known,
+        "its Pods count as ones of the new revision",
+        |object| {
+            let pods = members(site, world, &known.object.metadata.uid)?;
+            let count = i64::try_from(pods.len()).unwrap_or(i64::MAX);
+            let updated = object.status.updated_number_scheduled;
+            Ok(updated >= count.min(object.status.desired_number_scheduled))
+        },
+    )?;
+    site.release(known, strategy(&restore.update_strategy))?;
+    site.wait(known, "it has seen its strategy", |_| Ok(true))?;
+    Ok(())
+}
+
+fn strategy(value: &Value) -> Value {
+    json!({"op": "add", "path": "/spec/updateStrategy", "value": value})
+}
+
+/// The hash of the newest ControllerRevision, if it is of the new template.
+fn revision(site: &Site<'_>, known: &Known, change: &Change<'_>) -> Result<Option<String>> {
+    let meta = &known.object.metadata;
+    let path = format!(
+        "/apis/apps/v1/namespaces/{}/controllerrevisions",
+        meta.namespace
+    );
+    let all = asked(site.api.list(&path), &path)?;
+    let owned = |one: &&Value| {
+        let owners = one["metadata"]["ownerReferences"].as_array();
+        owners.is_some_and(|all| all.iter().any(|owner| owner["uid"] == meta.uid.as_str()))
+    };
+    let newest = all
+        .iter()
+        .filter(owned)
+        .max_by_key(|one| one["revision"].as_i64().unwrap_or(0));
+    Ok(newest
+        .filter(|one| is_of(one, change))
+        .and_then(|one| one["metadata"]["labels"][REVISION].as_str())
+        .map(str::to_owned))
+}
+
+/// Whether a ControllerRevision has the images of the new template.
+pub(super) fn is_of(revision: &Value, change: &Change<'_>) -> bool {
+    let spec = &revision["data"]["spec"]["template"]["spec"];
+    let containers = ["containers", "initContainers"]
+        .into_iter()
+        .filter_map(|list| spec[list].as_array())
+        .flatten();
+    containers.into_iter().all(|container| {
+        let name = container["name"].as_str().unwrap_or_default();
+        let wanted = change.images.get(name);
+        wanted.is_none_or(|image| container["image"] == image.as_str())
+    })
+}

@@ -1,0 +1,354 @@
+//! Templates brought after their Pods, without a rollout; or left, which is written down.
+//!
+//! What has to be put back lies in an annotation of the workload from before it is changed until all
+//! is done: whoever finds it can finish the work. Every step looks at what is there first.
+
+mod daemon_set;
+mod deployment;
+mod stateful_set;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::error::{Context as _, Error, Kind, Result};
+use crate::inplace::engine::Pace;
+use crate::inplace::journal::{Journal, Record, TemplatePhase};
+use crate::inplace::marks::{self, Drift, Restore};
+use crate::inplace::object::{self, Resources, Workload};
+use crate::inplace::patch::{annotation, test};
+use crate::inplace::request::WorkloadKind;
+use crate::inplace::verdict::same;
+use crate::inplace::world::{Known, World, asked};
+use crate::kube::api::{Api, PatchKind};
+use crate::pipeline::interrupt::Interrupt;
+
+/// What the template is to have, by name of the container.
+pub(super) struct Change<'a> {
+    pub(super) images: &'a BTreeMap<String, String>,
+    pub(super) resources: &'a BTreeMap<String, Resources>,
+}
+
+/// Where it is done.
+pub(super) struct Site<'a> {
+    pub(super) api: &'a dyn Api,
+    pub(super) journal: &'a Journal,
+    /// Runs whose annotations are ours.
+    pub(super) ids: &'a [String],
+    pub(super) pace: Pace,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+/// Brings the template after the Pods; what was done in words, `None`: nothing was to be done.
+pub(super) fn sync(
+    site: &Site<'_>,
+    world: &World,
+    known: &Known,
+    change: &Change<'_>,
+) -> Result<Option<String>> {
+    let (object, _) = site.read(known)?;
+    let held = match marks::restore(&object.metadata) {
+        None => None,
+        Some(Ok(held)) if site.ids.contains(&held.id) => Some(held),
+        Some(Ok(held)) => {
+            return Err(Error::new(
+                Kind::Busy,
+                format!(
+                    "run {} is at the template of {}",
+                    held.id,
+                    known.full_name()
+                ),
+            ));
+        }
+        Some(Err(why)) => return Err(Error::failed(format!("{}: {why}", known.full_name()))),
+    };
+    let marked = object.metadata.annotations.contains_key(marks::DRIFT);
+    if held.is_none() && has(&object, change) && !marked {
+        return Ok(None);
+    }
+    let images = images_of(&object, change);
+    site.record(known, TemplatePhase::Begin, &images)?;
+    let done = match known.kind {
+        _ if held.is_none() && has(&object, change) => Ok(()),
+        WorkloadKind::Deployment => deployment::sync(site, known, change, held),
+        WorkloadKind::StatefulSet => stateful_set::sync(site, world, known, change, held),
+        WorkloadKind::DaemonSet => daemon_set::sync(site, world, known, change, held),
+        WorkloadKind::ReplicaSet => site.set_template(known, change).map(|_| ()),
+        WorkloadKind::Job => return Ok(None),
+    };
+    done.context(|| {
+        format!(
+            "the template of {} could not follow its Pods",
+            known.full_name()
+        )
+    })?;
+    site.forget(known, marks::DRIFT)?;
+    site.record(known, TemplatePhase::Done, &BTreeMap::new())?;
+    Ok(Some("the template has followed".to_owned()))
+}
+
+/// Writes down that the template stays behind.
+pub(super) fn keep(site: &Site<'_>, known: &Known, change: &Change<'_>) -> Result<Option<String>> {
+    let (object, _) = site.read(known)?;
+    if has(&object, change) {
+        site.forget(known, marks::DRIFT)?;
+        return Ok(None);
+    }
+    let before = images_of(&object, change);
+    let behind = change
+        .images
+        .iter()
+        .filter(|(name, image)| before.get(*name).is_some_and(|own| own != *image))
+        .map(|(name, image)| (name.clone(), image.clone()))
+        .collect();
+    let drift = Drift {
+        id: site.journal.id().to_owned(),
+        time: Timestamp::now(),
+        images: behind,
+    };
+    let text = written(&drift)?;
+    let patch = json!({"metadata": {"annotations": {marks::DRIFT: text}}});
+    site.patch(known, PatchKind::Merge, &patch)?;
+    site.record(known, TemplatePhase::Kept, &before)?;
+    Ok(Some(format!(
+        "the template stays behind; this is written down in {}",
+        marks::DRIFT
+    )))
+}
+
+/// Whether the template has everything.
+fn has(object: &Workload, change: &Change<'_>) -> bool {
+    let spec = &object.spec.template.spec;
+    let images = change.images.iter().all(|(name, image)| {
+        spec.container(name)
+            .is_none_or(|place| place.spec.image == *image)
+    });
+    images
+        && change.resources.iter().all(|(name, resources)| {
+            spec.container(name)
+                .is_none_or(|place| same(&place.spec.resources, resources))
+        })
+}
+
+fn images_of(object: &Workload, change: &Change<'_>) -> BTreeMap<String, String> {
+    let spec = &object.spec.template.spec;
+    let image = |name: &String| Some((name.clone(), spec.container(name)?.spec.image.clone()));
+    change.images.keys().filter_map(image).collect()
+}
+
+/// The operations that give a template what it is to have, with tests.
+fn operations(object: &Workload, change: &Change<'_>) -> Vec<Value> {
+    let spec = &object.spec.template.spec;
+    let mut operations = vec![test("/metadata/uid", &object.metadata.uid)];
+    for (name, image) in change.images {
+        if let Some(place) = spec.container(name) {
+            let at = format!("/spec/template/spec/{}/{}", place.list, place.index);
+            operations.push(test(&format!("{at}/name"), name));
+            operations.push(test(&format!("{at}/image"), &place.spec.image));
+            operations
+                .push(json!({"op": "replace", "path": format!("{at}/image"), "value": image}));
+        }
+    }
+    for (name, resources) in change.resources {
+        if let Some(place) = spec.container(name) {
+            let at = format!("/spec/template/spec/{}/{}", place.list, place.index);
+            operations.push(test(&format!("{at}/name"), name));
+            for (what, amounts) in [
+                ("requests", &resources.requests),
+                ("limits", &resources.limits),
+            ] {
+                if !amounts.is_empty() {
+                    let path = format!("{at}/resources/{what}");
+                    operations.push(json!({"op": "add", "path": path, "value": amounts}));
+                }
+            }
+        }
+    }
+    operations
+}
+
+fn written<T: serde::Serialize>(value: &T) -> Result<String> {
+    serde_json::to_string(value)
+        .map_err(|error| Error::failed("cannot write an annotation as JSON").caused_by(error))
+}
+
+impl Site<'_> {
+    fn read(&self, known: &Known) -> Result<(Workload, Value)> {
+        let path = known.path();
+        let value = asked(self.api.get(&path), &path)?;
+        let object: Workload = object::read(&value, known.kind.as_str())?;
+        match object.metadata.uid == known.object.metadata.uid {
+            true => Ok((object, value)),
+            false => Err(Error::failed(format!(
+                "{} was made anew meanwhile",
+                known.full_name()
+            ))),
+        }
+    }
+
+    fn patch(&self, known: &Known, kind: PatchKind, patch: &Value) -> Result<Workload> {
+        let answer = self.api.patch(&known.path(), kind, patch);
+        let value = answer
+            .map_err(Error::from)
+            .context(|| format!("cannot change {}", known.full_name()))?;
+        object::read(&value, known.kind.as_str())
+    }
+
+    /// Notes what is to be put back and changes the strategy, in one request.
+    fn hold(&self, known: &Known, restore: &Restore, change: Value) -> Result<()> {
+        let (object, _) = self.read(known)?;
+        let mut operations = vec![
+            test("/metadata/uid", &object.metadata.uid),
+            test(
+                "/metadata/resourceVersion",
+                &object.metadata.resource_version,
+            ),
+        ];
+        if object.metadata.annotations.is_empty() {
+            operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
+        }
+        operations.push(
+            json!({"op": "add", "path": annotation(marks::RESTORE), "value": written(restore)?}),
+        );
+        operations.push(change);
+        self.patch(known, PatchKind::Json, &Value::Array(operations))?;
+        Ok(())
+    }
+
+    /// Puts the strategy back and takes the note away, in one request.
+    fn release(&self, known: &Known, change: Value) -> Result<()> {
+        let operations = json!([
+            test("/metadata/uid", &known.object.metadata.uid),
+            change,
+            {"op": "remove", "path": annotation(marks::RESTORE)},
+        ]);
+        self.patch(known, PatchKind::Json, &operations)?;
+        Ok(())
+    }
+
+    fn set_template(&self, known: &Known, change: &Change<'_>) -> Result<Workload> {
+        let (object, _) = self.read(known)?;
+        if has(&object, change) {
+            return Ok(object);
+        }
+        self.patch(
+            known,
+            PatchKind::Json,
+            &Value::Array(operations(&object, change)),
+        )
+    }
+
+    fn forget(&self, known: &Known, name: &str) -> Result<()> {
+        let (object, _) = self.read(known)?;
+        if object.metadata.annotations.contains_key(name) {
+            let patch = json!({"metadata": {"annotations": {name: null}}});
+            self.patch(known, PatchKind::Merge, &patch)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the workload is as `done` wants it; `what` says for what we wait.
+    fn wait(
+        &self,
+        known: &Known,
+        what: &str,
+        done: impl Fn(&Workload) -> Result<bool>,
+    ) -> Result<Workload> {
+        let until = Instant::now() + self.pace.controllers;
+        loop {
+            let (object, _) = self.read(known)?;
+            if object.status.observed_generation >= object.metadata.generation && done(&object)? {
+                return Ok(object);
+            }
+            if self.interrupt.is_asked() {
+                return Err(Error::new(
+                    Kind::Interrupted,
+                    "stopped while its template was changed",
+                )
+                .hint(format!("`--id {}` takes it up again", self.journal.id())));
+            }
+            if Instant::now() > until {
+                return Err(Error::failed(format!(
+                    "{what}: its controller did not do so within {} s",
+                    self.pace.controllers.as_secs()
+                ))
+                .hint(format!(
+                    "nothing was rolled out, and what is to be put back is in the annotation {}; see to \
+                     kube-controller-manager, then run the same command with --id {}",
+                    marks::RESTORE,
+                    self.journal.id()
+                )));
+            }
+            std::thread::sleep(self.pace.poll);
+        }
+    }
+
+    fn record(
+        &self,
+        known: &Known,
+        phase: TemplatePhase,
+        images: &BTreeMap<String, String>,
+    ) -> Result<()> {
+        self.journal.append(&Record::Template {
+            time: Timestamp::now(),
+            workload: known.full_name(),
+            uid: known.object.metadata.uid.clone(),
+            phase,
+            images: images.clone(),
+        })
+    }
+}
+
+/// Members of the workload, after a fresh look.
+fn members(site: &Site<'_>, world: &World, uid: &str) -> Result<Vec<object::Pod>> {
+    let mut world = world.clone();
+    world.refresh_all(site.api)?;
+    Ok(world.members(uid).cloned().collect())
+}
+
+/// Makes Pods with the new image ones of `revision`. Those that came meanwhile with the former
+/// image get the new one in the same request: their workload would make them anew.
+fn relabel(
+    site: &Site<'_>,
+    world: &World,
+    known: &Known,
+    change: &Change<'_>,
+    revision: &str,
+) -> Result<usize> {
+    let labels = BTreeMap::from([(marks::REVISION.to_owned(), revision.to_owned())]);
+    let pods = members(site, world, &known.object.metadata.uid)?;
+    for pod in &pods {
+        if pod.metadata.labels.get(marks::REVISION).map(String::as_str) == Some(revision) {
+            continue;
+        }
+        let wanted: BTreeMap<String, String> = change
+            .images
+            .iter()
+            .filter(|(name, _)| pod.spec.container(name).is_some())
+            .map(|(name, image)| (name.clone(), image.clone()))
+            .collect();
+        let state = marks::state(&pod.metadata);
+        // What admission stored instead of what was asked for stays.
+        let stored = |name: &String| {
+            let before = state.as_ref()?.containers.get(name)?;
+            let has = &pod.spec.container(name)?.spec.image;
+            (before.to == *change.images.get(name)? && before.image != *has).then(|| has.clone())
+        };
+        let wanted: BTreeMap<String, String> = wanted
+            .into_iter()
+            .map(|(name, image)| (name.clone(), stored(&name).unwrap_or(image)))
+            .collect();
+        let operations = crate::inplace::patch::images(pod, &wanted, state.as_ref(), &labels)?;
+        match site.api.patch(&pod.path(), PatchKind::Json, &operations) {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => {
+                return Err(Error::from(error))
+                    .context(|| format!("cannot label Pod {}", pod.full_name()));
+            }
+        }
+    }
+    Ok(pods.len())
+}

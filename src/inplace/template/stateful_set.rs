@@ -1,0 +1,90 @@
+//! A StatefulSet: a partition holds all its Pods back while its template gets the new image; then
+//! they are made Pods of the new revision by its label, and the strategy is put back.
+
+use serde_json::{Value, json};
+
+use super::{Change, Site, has, members, relabel};
+use crate::error::{Error, Result};
+use crate::inplace::marks::Restore;
+use crate::inplace::world::{Known, World, asked};
+
+/// No StatefulSet has so many Pods.
+const ALL: i64 = i32::MAX as i64;
+
+pub(super) fn sync(
+    site: &Site<'_>,
+    world: &World,
+    known: &Known,
+    change: &Change<'_>,
+    held: Option<Restore>,
+) -> Result<()> {
+    let restore = match held {
+        Some(held) => held,
+        None => {
+            let (object, value) = site.read(known)?;
+            let restore = Restore {
+                id: site.journal.id().to_owned(),
+                paused: false,
+                update_strategy: value["spec"]["updateStrategy"].clone(),
+                images: super::images_of(&object, change),
+            };
+            site.hold(known, &restore, strategy(&held_back(&restore)))?;
+            restore
+        }
+    };
+    site.wait(known, "its Pods are held back", |_| Ok(true))?;
+    site.set_template(known, change)?;
+    let object = site.wait(known, "it has a revision of the new template", |object| {
+        Ok(has(object, change) && !object.status.update_revision.is_empty())
+    })?;
+    let revision = object.status.update_revision.clone();
+    check_revision(site, known, &revision, change)?;
+    relabel(site, world, known, change, &revision)?;
+    site.wait(
+        known,
+        "its Pods count as ones of the new revision",
+        |object| {
+            let pods = members(site, world, &known.object.metadata.uid)?;
+            let count = i64::try_from(pods.len()).unwrap_or(i64::MAX);
+            Ok(
+                object.status.update_revision == revision
+                    && object.status.updated_replicas >= count,
+            )
+        },
+    )?;
+    site.release(known, strategy(&restore.update_strategy))?;
+    site.wait(known, "it has seen its strategy", |_| Ok(true))?;
+    Ok(())
+}
+
+fn strategy(value: &Value) -> Value {
+    json!({"op": "add", "path": "/spec/updateStrategy", "value": value})
+}
+
+/// The strategy while the template changes.
+fn held_back(restore: &Restore) -> Value {
+    let mut held = restore.update_strategy.clone();
+    if held["type"] != "OnDelete" {
+        held["type"] = json!("RollingUpdate");
+        held["rollingUpdate"]["partition"] = json!(ALL);
+    }
+    held
+}
+
+/// Whether the revision really is the new template: its name alone does not say so.
+fn check_revision(
+    site: &Site<'_>,
+    known: &Known,
+    revision: &str,
+    change: &Change<'_>,
+) -> Result<()> {
+    let namespace = &known.object.metadata.namespace;
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions/{revision}");
+    let value = asked(site.api.get(&path), &path)?;
+    match super::daemon_set::is_of(&value, change) {
+        true => Ok(()),
+        false => Err(Error::failed(format!(
+            "revision {revision} is not the one of the new template"
+        ))),
+    }
+}
