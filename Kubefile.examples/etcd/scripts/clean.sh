@@ -20,6 +20,6 @@ if systemctl cat etcd >/dev/null 2>&1; then
   systemctl disable --now --quiet etcd || true
 fi
 rm -f "$unitDir/etcd.service" "$etcdBin"/etcd{,ctl,utl}
-rm -rf "$etcdEtc" "$data"
+rm -rf "$etcdEtc" "$data" "$data".before-* "$data".restored "$etcdBin/.etcd-former"
 systemctl daemon-reload || true
 say "etcd is gone from this host; snapshots, if any, are in $etcdSnapshotDir"

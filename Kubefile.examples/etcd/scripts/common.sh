@@ -4,6 +4,9 @@
 # imgctl exports the image's ENV and, for each host:
 #   HOST_IP      this host's address            HOST_NAME   its name (default: hostname)
 #   MASTER_IPS   the cluster's members, first one first, separated by commas
+# and while it takes the cluster from one image to another:
+#   IMGCTL_FROM_VERSION, IMGCTL_TO_VERSION   v3.4.23, v3.5.1
+#   IMGCTL_UPGRADE_ID    names the upgrade      IMGCTL_BACKUP   where this host keeps what it was
 set -euo pipefail
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*"; }
@@ -62,6 +65,89 @@ another_member() {
 # Lines "ID NAME PEERURL" of the cluster that the endpoint $1 belongs to.
 members() { ctl --endpoints="$1" member list | awk -F', ' '{print $1, ($3 == "" ? "-" : $3), $4}'; }
 
+# Lines "ID STATUS CLIENTURL LEARNER" of the cluster that the endpoint $1 belongs to.
+member_states() {
+  ctl --endpoints="$1" member list | awk -F', ' '{print $1, $2, ($5 == "" ? "-" : $5), ($6 == "" ? "false" : $6)}'
+}
+
+# What the etcd at the address $1 runs and what its cluster has agreed on: "3.5.1 3.5.0". The second
+# is raised when all members run something newer, and then no older binary starts any more.
+versions_at() {
+  local answer
+  # shellcheck disable=SC2016
+  answer=$(timeout 3 bash -c 'exec 3<>"/dev/tcp/$1/$2"
+    printf "GET /version HTTP/1.0\r\nHost: etcd\r\n\r\n" >&3; cat <&3' - "$1" "$etcdClientPort" 2>/dev/null) || return 1
+  sed -n 's/.*"etcdserver":"\([^"]*\)","etcdcluster":"\([^"]*\)".*/\1 \2/p' <<<"$answer" | grep .
+}
+
+# The address of a client URL: http://10.0.0.1:2379 -> 10.0.0.1
+address_of() { sed 's,^[a-z]*://,,; s,:[0-9]*$,,' <<<"$1"; }
+
+# "etcd Version: 3.4.23" -> 3.4.23, of the binary $1
+version_of() { "$1" --version | awk '/^etcd Version/ {print $3}'; }
+
+# A number that orders versions by major and minor: v3.5.1 -> 3005
+minor_of() { awk -F. '{sub(/^v/, "", $1); print $1 * 1000 + $2}' <<<"$1"; }
+
+# An endpoint of the cluster: this host's if it answers, else another's.
+any_member() {
+  if here endpoint health >/dev/null 2>&1; then
+    client_url "$HOST_IP"
+  else
+    another_member
+  fi
+}
+
+# Runs "$@" until it succeeds, for $1 seconds; what it says is told only at the last try.
+within() {
+  local until=$((SECONDS + $1))
+  shift
+  while ((SECONDS < until)); do
+    if "$@" >/dev/null 2>&1; then break; fi
+    sleep 1
+  done
+  "$@"
+}
+
+# Whether this host's member answers and is of version $1.
+runs() {
+  local running
+  systemctl is-active --quiet etcd && read -r running _ < <(versions_at "$HOST_IP") && [[ $running == "$1" ]]
+}
+
+# Ends with what to do when the cluster has agreed on $1, which $2 cannot read.
+too_new() {
+  die "the cluster's version is $1 already and etcd $2 does not start with it; nothing was changed here. Only a snapshot leads back, without what was written since: imgctl rollback --from-snapshot FILE"
+}
+
+# `snapshot status` and `snapshot restore`, which moved from etcdctl (3.4) to etcdutl (3.5).
+snapshot_tool() {
+  if [[ -x $rootfs/bin/etcdutl ]]; then
+    "$rootfs/bin/etcdutl" snapshot "$@"
+  else
+    ETCDCTL_API=3 "$rootfs/bin/etcdctl" snapshot "$@"
+  fi
+}
+
+# Another member leads afterwards, so that this one can stop without a pause for writers.
+hand_over() {
+  local status other
+  status=$(here endpoint status 2>/dev/null) || return 0
+  [[ $(awk -F', ' '{print $5}' <<<"$status") == true ]] || return 0
+  while read -r id state url learner; do
+    [[ $url != "$(client_url "$HOST_IP")" && $state == started && $learner == false ]] || continue
+    ctl --endpoints="$url" endpoint health >/dev/null 2>&1 || continue
+    other=$id
+    break
+  done < <(member_states "$(client_url "$HOST_IP")")
+  if [[ -z ${other:-} ]]; then
+    say "no other member could lead: writers wait while this one restarts"
+    return 0
+  fi
+  patiently here move-leader "$other" >/dev/null || die "this member leads and cannot hand over to $other"
+  say "member $other leads now"
+}
+
 # Binaries, configuration and unit from the image to the host; a running etcd keeps its old file.
 install_files() {
   local name
@@ -90,16 +176,15 @@ EOT
   mv -f "$etcdEtc/member.env.new" "$etcdEtc/member.env"
 }
 
+# Starts the etcd that lies there and waits until it serves; tells why when it does not.
 start_and_wait() {
   systemctl daemon-reload
   systemctl enable --quiet etcd
-  systemctl restart etcd
-  local second
-  for ((second = 0; second < 60; second++)); do
-    if here endpoint health >/dev/null 2>&1; then
-      return
-    fi
-    sleep 1
-  done
-  die "etcd does not answer on $(client_url "$HOST_IP") after 60 s; see journalctl -u etcd"
+  systemctl reset-failed etcd 2>/dev/null || true
+  # Type=notify: it returns when etcd serves, or has failed; then systemd goes on trying.
+  systemctl restart etcd 2>/dev/null || true
+  within 60 here endpoint health >/dev/null 2>&1 || {
+    journalctl -u etcd -n 5 -o cat >&2 || true
+    die "etcd does not answer on $(client_url "$HOST_IP") after 60 s; see journalctl -u etcd"
+  }
 }
