@@ -12,7 +12,7 @@ others_well() {
     [[ $state == started && $learner == false ]] || { say "member $id is $state, learner: $learner"; return 1; }
     # This one may be down: an upgrade of it that failed is taken up again.
     [[ $(address_of "$url") != "$HOST_IP" ]] || continue
-    ctl --endpoints="$url" endpoint health >/dev/null 2>&1 || { say "member $id at $url is not healthy: without this host's there would be too few"; return 1; }
+    well "$(address_of "$url")" || { say "member $id at $url is not healthy: without this host's there would be too few"; return 1; }
     well=$((well + 1))
   done < <(member_states "$contact")
   ((all > 0)) || { say "$contact lists no member"; return 1; }

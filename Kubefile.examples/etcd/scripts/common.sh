@@ -52,9 +52,7 @@ another_member() {
   local ip
   for ip in ${MASTER_IPS//,/ }; do
     [[ $ip != "$HOST_IP" ]] || continue
-    # etcdctl goes on for its whole time where nothing listens.
-    timeout 3 bash -c "exec 3<>/dev/tcp/$ip/$etcdClientPort" 2>/dev/null || continue
-    if ctl --endpoints="$(client_url "$ip")" endpoint health >/dev/null 2>&1; then
+    if well "$ip"; then
       client_url "$ip"
       return
     fi
@@ -70,14 +68,20 @@ member_states() {
   ctl --endpoints="$1" member list | awk -F', ' '{print $1, $2, ($5 == "" ? "-" : $5), ($6 == "" ? "false" : $6)}'
 }
 
+# What the etcd at the address $1 answers to GET $2, without starting a client.
+get() {
+  # shellcheck disable=SC2016
+  timeout 5 bash -c 'exec 3<>"/dev/tcp/$1/$2" && printf "GET %s HTTP/1.0\r\nHost: etcd\r\n\r\n" "$3" >&3 && cat <&3' \
+    - "$1" "$etcdClientPort" "$2" 2>/dev/null
+}
+
+# Whether the member at the address $1 serves and sees a leader and no alarm.
+well() { get "$1" /health | grep -q '"health": *"true"'; }
+
 # What the etcd at the address $1 runs and what its cluster has agreed on: "3.5.1 3.5.0". The second
 # is raised when all members run something newer, and then no older binary starts any more.
 versions_at() {
-  local answer
-  # shellcheck disable=SC2016
-  answer=$(timeout 3 bash -c 'exec 3<>"/dev/tcp/$1/$2"
-    printf "GET /version HTTP/1.0\r\nHost: etcd\r\n\r\n" >&3; cat <&3' - "$1" "$etcdClientPort" 2>/dev/null) || return 1
-  sed -n 's/.*"etcdserver":"\([^"]*\)","etcdcluster":"\([^"]*\)".*/\1 \2/p' <<<"$answer" | grep .
+  get "$1" /version | sed -n 's/.*"etcdserver":"\([^"]*\)","etcdcluster":"\([^"]*\)".*/\1 \2/p' | grep .
 }
 
 # The address of a client URL: http://10.0.0.1:2379 -> 10.0.0.1
@@ -91,7 +95,7 @@ minor_of() { awk -F. '{sub(/^v/, "", $1); print $1 * 1000 + $2}' <<<"$1"; }
 
 # An endpoint of the cluster: this host's if it answers, else another's.
 any_member() {
-  if here endpoint health >/dev/null 2>&1; then
+  if well "$HOST_IP"; then
     client_url "$HOST_IP"
   else
     another_member
@@ -135,8 +139,8 @@ hand_over() {
   status=$(here endpoint status 2>/dev/null) || return 0
   [[ $(awk -F', ' '{print $5}' <<<"$status") == true ]] || return 0
   while read -r id state url learner; do
-    [[ $url != "$(client_url "$HOST_IP")" && $state == started && $learner == false ]] || continue
-    ctl --endpoints="$url" endpoint health >/dev/null 2>&1 || continue
+    [[ $(address_of "$url") != "$HOST_IP" && $state == started && $learner == false ]] || continue
+    well "$(address_of "$url")" || continue
     other=$id
     break
   done < <(member_states "$(client_url "$HOST_IP")")
@@ -183,7 +187,7 @@ start_and_wait() {
   systemctl reset-failed etcd 2>/dev/null || true
   # Type=notify: it returns when etcd serves, or has failed; then systemd goes on trying.
   systemctl restart etcd 2>/dev/null || true
-  within 60 here endpoint health >/dev/null 2>&1 || {
+  within 60 well "$HOST_IP" || {
     journalctl -u etcd -n 5 -o cat >&2 || true
     die "etcd does not answer on $(client_url "$HOST_IP") after 60 s; see journalctl -u etcd"
   }

@@ -39,7 +39,7 @@ all_members() {
 }
 
 restore() {
-  local snapshot=${IMGCTL_SNAPSHOT:?the snapshot} sum former=$data.before-$id
+  local snapshot=${IMGCTL_SNAPSHOT:?the snapshot} sum said former=$data.before-$id
   [[ -s $snapshot ]] || die "$snapshot is not there, or empty"
   systemctl is-active --quiet etcd && die "etcd runs here: phase stop comes first"
   sum=$(sha256sum "$snapshot")
@@ -49,9 +49,9 @@ restore() {
     return
   fi
   rm -rf "$data.restored"
-  snapshot_tool restore "$snapshot" --data-dir "$data.restored" --name "$HOST_NAME" \
+  said=$(snapshot_tool restore "$snapshot" --data-dir "$data.restored" --name "$HOST_NAME" \
     --initial-cluster "$(all_members)" --initial-cluster-token "$etcdClusterToken" \
-    --initial-advertise-peer-urls "$(peer_url "$HOST_IP")" >/dev/null || die "the snapshot $snapshot cannot be restored"
+    --initial-advertise-peer-urls "$(peer_url "$HOST_IP")" 2>&1) || die "the snapshot $snapshot cannot be restored: $said"
   sync -f "$data.restored"
   if [[ -d $data ]]; then
     while [[ -e $former ]]; do former+=+; done
