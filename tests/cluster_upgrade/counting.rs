@@ -1,0 +1,122 @@
+//! A small image whose scripts count what they do and bear no second run, in several versions.
+
+use crate::common::Ran;
+use crate::common::testbed::Bed;
+use crate::support::run;
+
+/// Every script appends to /var/log/counted what it did. `upgrade` and `rollback` fail when the host is
+/// not at the version that they start from, so a second run of one fails. /run/ill makes the gate fail,
+/// /run/slow makes scripts slow, /run/begun says that one has begun.
+const SCRIPT: &str = r#"set -eu
+word=$1 member=/var/lib/member
+echo "begin $word" >>/run/begun
+fail() { echo "$*" >&2; exit 3; }
+wait_a_bit() { sleep "$(cat /run/slow 2>/dev/null || echo 0)"; }
+step() {
+  [ "$(cat $member)" = "${IMGCTL_FROM_VERSION#v}" ] || fail "$word of $(cat $member), not of $IMGCTL_FROM_VERSION"
+  wait_a_bit
+  echo "${IMGCTL_TO_VERSION#v}" >$member
+}
+case $word in
+  init | join) [ ! -e $member ] || fail "a member already"; echo "$counted" >$member ;;
+  upgrade | rollback) step ;;
+  before) [ -e $member ] ;;
+  health) [ ! -e /run/ill ] || fail "ill on request"; [ "$(cat $member)" = "$counted" ] || fail "$(cat $member) runs" ;;
+  backup) wait_a_bit; cat $member >"$IMGCTL_BACKUP/snapshot.db" ;;
+  restore)
+    case $IMGCTL_PHASE in
+      stop) : ;;
+      restore) cat "$IMGCTL_SNAPSHOT" >$member ;;
+      start) : ;;
+    esac
+    word=$IMGCTL_PHASE ;;
+  clean) rm -f $member ;;
+esac
+case $word in before | health) ;; *) echo "$word" >>/var/log/counted ;; esac
+"#;
+
+/// Builds counting:VERSION; `mark` tells two images of one version apart.
+pub(crate) fn build(bed: &Bed, version: &str, mark: &str) {
+    let words = [
+        "init", "join", "upgrade", "rollback", "health", "before", "backup", "restore", "clean",
+    ];
+    let labels: Vec<String> = words
+        .iter()
+        .map(|word| format!("{word}=\"does.sh {word}\""))
+        .collect();
+    let kubefile = format!(
+        "FROM scratch\nENV counted={version}\n\
+         LABEL sealos.io.type=rootfs sealos.io.version=v1beta1 sealos.io.distribution=script \
+         version=v{version} {}\nCOPY scripts scripts\nCOPY only-{version} only-{version}\n",
+        labels.join(" ")
+    );
+    let context = bed.env.context(
+        &format!("counting-{version}"),
+        &kubefile,
+        &[
+            ("scripts/does.sh", SCRIPT),
+            (&format!("only-{version}"), mark),
+        ],
+    );
+    bed.env.build(&format!("counting:{version}"), &context);
+}
+
+/// A bed of three with counting:1.0.0 on it, h1 the control plane, and 1.1.0 and 1.2.0 built.
+pub(crate) fn cluster() -> Bed {
+    let bed = Bed::up(3);
+    for version in ["1.0.0", "1.1.0", "1.2.0"] {
+        build(&bed, version, "");
+    }
+    create(&bed);
+    bed
+}
+
+/// Makes the cluster.
+pub(crate) fn create(bed: &Bed) {
+    let command = [
+        "run",
+        "counting:1.0.0",
+        "--masters",
+        &bed.ip(1),
+        "--nodes",
+        &bed.ips(2..=3),
+    ];
+    run(bed, &command).ok();
+    assert_eq!(all_counted(bed), ["init", "join", "join"]);
+}
+
+/// What the scripts did on each host since the last question.
+pub(crate) fn all_counted(bed: &Bed) -> Vec<String> {
+    let line = "cat /var/log/counted 2>/dev/null; rm -f /var/log/counted /run/begun";
+    (1..=bed.len())
+        .map(|host| {
+            let said = bed.says(host, line);
+            said.split_whitespace().collect::<Vec<_>>().join(" ")
+        })
+        .collect()
+}
+
+/// What runs on each host.
+pub(crate) fn versions(bed: &Bed) -> Vec<String> {
+    (1..=bed.len())
+        .map(|host| bed.says(host, "cat /var/lib/member"))
+        .collect()
+}
+
+/// The rootfs on each host, by the file that only that version has.
+pub(crate) fn trees(bed: &Bed) -> Vec<String> {
+    let line = "cd /var/lib/sealos/data/default/rootfs/ && echo only-* | sed 's/only-//g'";
+    (1..=bed.len()).map(|host| bed.says(host, line)).collect()
+}
+
+/// `imgctl upgrade ARGUMENTS --yes`.
+pub(crate) fn upgrade(bed: &Bed, arguments: &[&str]) -> Ran {
+    bed.imgctl([&["upgrade"], arguments, &["--yes"]].concat())
+}
+
+/// It failed and says `words`.
+#[track_caller]
+pub(crate) fn refused(ran: &Ran, words: &str) {
+    assert!(!ran.success(), "{}", ran.report());
+    assert!(ran.stderr().contains(words), "{words}: {}", ran.report());
+}

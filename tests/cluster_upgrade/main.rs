@@ -1,0 +1,19 @@
+//! Clusters go from version to version and back: real etcd under a client that never pauses, and a
+//! small image that counts what its scripts do.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail the test"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod rolling;
+#[allow(dead_code, reason = "each binary uses a part")]
+#[path = "../cluster_etcd/support.rs"]
+mod support;
+mod witness;
+mod writer;
