@@ -11,7 +11,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod counting;
+mod kills;
+mod plans;
 mod rolling;
+mod stops;
 #[allow(dead_code, reason = "each binary uses a part")]
 #[path = "../cluster_etcd/support.rs"]
 mod support;

@@ -57,9 +57,7 @@ impl Writer {
         let lanes = addresses.iter().enumerate().map(|(number, address)| {
             let endpoint = endpoint(address);
             let (stop, count) = (Arc::clone(&stop), Arc::clone(&count));
-            std::thread::spawn(move || {
-                lane(&format!("{prefix}/{number}"), endpoint, &stop, &count)
-            })
+            std::thread::spawn(move || lane(&format!("{prefix}/{number}"), endpoint, &stop, &count))
         });
         let lanes = lanes.collect();
         let writer = Self { stop, count, lanes };
@@ -123,7 +121,7 @@ fn lane(prefix: &str, endpoint: SocketAddr, stop: &AtomicBool, count: &AtomicUsi
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(10));
     }
     down.extend(refused);
     Lane { acknowledged, down }
@@ -229,12 +227,35 @@ impl Written {
         }
     }
 
+    /// All members have exactly what was written up to some revision, and not all of it.
+    #[track_caller]
+    pub(crate) fn assert_as_of_some_moment(&self, prefix: &str, addresses: &[String]) {
+        let there: Vec<_> = addresses.iter().map(|one| keys(one, prefix)).collect();
+        let newest = there[0].values().max().copied().unwrap_or_default();
+        assert!(newest > 0, "nothing is there");
+        for (address, keys) in addresses.iter().zip(&there) {
+            let odd = self
+                .all()
+                .find(|one| keys.contains_key(&one.key) != (one.revision <= newest));
+            let odd = odd.map(|one| (&one.key, one.revision));
+            assert!(odd.is_none(), "{address}, as of {newest}: {odd:?}");
+        }
+        let lost = self.all().filter(|one| one.revision > newest).count();
+        assert!(lost > 0, "nothing was taken back");
+        println!("as of revision {newest}, {lost} writes are gone");
+    }
+
     fn assert_one_down_at_most(&self) {
         for (one, lane) in self.lanes.iter().enumerate() {
             for (other, second) in self.lanes.iter().enumerate().skip(one + 1) {
                 for (begin, end) in &lane.down {
                     let both = second.down.iter().any(|(b, e)| b < end && begin < e);
-                    assert!(!both, "members {} and {} were down at once", one + 1, other + 1);
+                    assert!(
+                        !both,
+                        "members {} and {} were down at once",
+                        one + 1,
+                        other + 1
+                    );
                 }
             }
         }
