@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::common::is_root;
 use crate::common::testbed::Bed;
+use crate::common::{Ran, is_root};
 use crate::counting::{all_counted, cluster, refused, trees, upgrade, versions};
 use crate::support::{signal, wait_for};
 
@@ -118,7 +118,39 @@ fn abort(bed: &Bed) {
 
 /// A last line that was torn is as if it had not been written; one that was edited is not trusted.
 fn journals(bed: &Bed) {
-    let _ = (bed, newest_journal);
+    die_at(bed, 20);
+    let journal = newest_journal(bed);
+    let whole = std::fs::read_to_string(&journal).unwrap();
+    let mut torn = whole.clone();
+    torn.push_str("{\"record\":\"begin\",\"ti");
+    std::fs::write(&journal, torn).unwrap();
+    upgrade(bed, &["counting:1.1.0"]).ok();
+    assert_eq!(all_counted(bed), ["backup upgrade", "upgrade", "upgrade"]);
+    back(bed);
+
+    die_at(bed, 20);
+    let journal = newest_journal(bed);
+    let whole = std::fs::read_to_string(&journal).unwrap();
+    let edited = whole.replacen("\"attempt\":1", "\"attempt\":2", 1);
+    assert_ne!(whole, edited);
+    std::fs::write(&journal, edited).unwrap();
+    let name = journal.file_name().unwrap().to_string_lossy();
+    let done = || versions(bed);
+    let before = done();
+    let distrusted = upgrade(bed, &["counting:1.1.0"]);
+    refused(&distrusted, &name);
+    assert_eq!(done(), before);
+    std::fs::write(&journal, whole).unwrap();
+    upgrade(bed, &["counting:1.1.0"]).ok();
+    assert_eq!(all_counted(bed), ["backup upgrade", "upgrade", "upgrade"]);
+}
+
+/// Begins the upgrade to 1.1.0, which dies with its `record`th record.
+fn die_at(bed: &Bed, record: u64) {
+    let mut command = bed.command(["upgrade", "counting:1.1.0", "--yes"]);
+    command.env("IMGCTL_DIE_AFTER", record.to_string());
+    let ran = Ran::new(command);
+    assert!(ran.report().contains("signal: 9"), "{}", ran.report());
 }
 
 fn newest_journal(bed: &Bed) -> PathBuf {
