@@ -24,10 +24,10 @@ def first_line(*argv):
         return f"{argv[0]}: not here"
 
 
-def machine():
+def machine(where="stores on tmpfs"):
     model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     memory = next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemTotal"))
-    return f"{os.cpu_count()} x {model}, {memory // 1024 // 1024} GiB, Linux {platform.release()}, stores on tmpfs"
+    return f"{os.cpu_count()} x {model}, {memory // 1024 // 1024} GiB, Linux {platform.release()}, {where}"
 
 
 def seconds(value):

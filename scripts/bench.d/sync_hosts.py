@@ -1,19 +1,26 @@
 """scripts/bench sync: an image to hosts of the test bed, against what else copies files over SSH.
 
 Peers copy the same tree, unpacked, to a plain directory: `sftp` file by file as sealos does,
-`rsync -a`, `tar | ssh`. imgctl brings the hosts up (`imgctl run`), which is the copy and more:
-connecting, checks, its agent, unpacking, rendering and the switch. Who gets the registry's half is
-the first host; the others get the rest, and the peers copy everything, as they cannot know better.
+`rsync -a`, `tar | ssh`. imgctl brings the hosts up (`imgctl run`); what counts is the time from its
+start to the end of the phase `sync`: connecting, checks, its agent, the layers, unpacking, rendering,
+flushing and the switch. Who gets the registry's half is the first host; the others get the rest, and
+the peers copy everything, as they cannot know better.
+
+Peers return with the data in the hosts' memory; `on disk` adds a sync after them. imgctl's time
+always has it.
 """
 
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from statistics import median
 
@@ -23,11 +30,16 @@ from measure import Failed
 
 MB = 1_000_000
 ROOT = Path(__file__).resolve().parents[2]
+NAME = "bench-sync"
 TARGET = "/var/lib/peer"
 LABELS = """FROM scratch
 LABEL sealos.io.type="rootfs" sealos.io.version="v1beta1" sealos.io.distribution="script" version="v1.0.0" \\
-      check="none.sh" init="none.sh" join="none.sh" clean="none.sh" init-registry="none.sh" clean-registry="none.sh"
+      check="none.sh" init="none.sh" join="none.sh" clean="none.sh"
 COPY . .
+"""
+PATCH = """FROM scratch
+LABEL sealos.io.type="patch" version="v1.0.1"
+COPY big opt/big
 """
 PARTS = "registry host,other host,four hosts,eight hosts,second run,changed layer"
 PEERS = ["sftp", "rsync", "tar|ssh"]
@@ -56,7 +68,7 @@ class Bed:
     """Hosts of a test bed of our own."""
 
     def __init__(self):
-        self.environment = {**os.environ, "TESTBED_NAME": "bench-sync"}
+        self.environment = {**os.environ, "TESTBED_NAME": NAME}
 
     def call(self, *words):
         done = subprocess.run([ROOT / "scripts/testbed", *map(str, words)], env=self.environment,
@@ -76,9 +88,22 @@ class Bed:
         """A line on all hosts at once, outside what is measured."""
         parallel([lambda name=name: self.call("exec", name, line) for name in self.names])
 
+    def cpu(self):
+        """CPU seconds of all hosts and of what this process has waited for."""
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime + sum(host_cpu(f"imgctl-testbed.{NAME}.{name}") for name in self.names)
+
     def ssh(self, port_option="-p"):
         return ["-i", self.key, port_option, "22", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
                 "-o", "LogLevel=ERROR"]
+
+
+def host_cpu(group):
+    v1 = Path("/sys/fs/cgroup/cpuacct") / group / "cpuacct.usage"
+    if v1.exists():
+        return int(v1.read_text()) / 1e9
+    lines = (Path("/sys/fs/cgroup") / group / "cpu.stat").read_text().split()
+    return int(lines[lines.index("usage_usec") + 1]) / 1e6
 
 
 def parallel(calls):
@@ -113,6 +138,17 @@ def timed(act):
     return time.perf_counter() - start
 
 
+@dataclass
+class Took:
+    """Seconds of one measurement."""
+
+    wall: float  # until a peer's command has returned, or until imgctl's hosts are synced
+    disk: float  # until the data is on the hosts' disks
+    whole: float  # until the command has returned
+    cpu: float  # CPU seconds of the controller and the hosts together
+    bytes: dict = field(default_factory=dict)  # that came to each host, where the tool says so
+
+
 class Peer:
     def __init__(self, name, bed, context):
         self.name, self.bed, self.context = name, bed, context
@@ -131,11 +167,15 @@ class Peer:
             batch = self.context.parent / "sftp.batch"
             line = f"sftp {' '.join(self.bed.ssh('-P'))} -b {batch} root@{host}"
         shell(line)
-        # The peers leave the data in memory; imgctl does not.
+
+    def flush(self, host):
         self.bed.call("exec", self.bed.names[self.bed.hosts.index(host)], f"sync -f {TARGET}")
 
     def run(self, hosts):
-        return timed(lambda: parallel([lambda host=host: self.copy(host) for host in hosts]))
+        before = self.bed.cpu()
+        wall = timed(lambda: parallel([lambda host=host: self.copy(host) for host in hosts]))
+        flush = timed(lambda: parallel([lambda host=host: self.flush(host) for host in hosts]))
+        return Took(wall, wall + flush, wall, self.bed.cpu() - before)
 
 
 def sftp_batch(context):
@@ -161,36 +201,49 @@ class Imgctl:
         (base / "home").mkdir(parents=True, exist_ok=True)
         self.base = base
 
-    def call(self, *words):
+    def start(self, *words):
         done = subprocess.run([os.environ["IMGCTL"], *map(str, words)], env=self.environment,
                               capture_output=True, text=True)
         if done.returncode:
             raise Failed(f"imgctl {' '.join(map(str, words))}: {(done.stderr or done.stdout)[-1500:]}")
-        return done.stdout
+        return done
 
     def build(self, name, context):
-        self.call("build", "-t", name, context)
+        self.start("build", "-t", name, context)
 
     def reset(self):
+        if (self.base / "state").exists():
+            self.start("reset", "--yes")
         shutil.rmtree(self.base / "state", ignore_errors=True)
         # What it put there, its agent too: the first run on a fresh host is what is measured.
         self.bed.everywhere("rm -rf /var/lib/sealos /var/lib/imgctl /var/lib/registry; sync -f /var/lib")
 
-    def run(self, hosts, image="bench:1"):
+    def run(self, hosts, *images):
         nodes = ["--nodes", ",".join(hosts[1:])] if hosts[1:] else []
-        return timed(lambda: self.call(
-            "run", image, "--masters", hosts[0], *nodes, "-u", "root", "-i", self.bed.key, "--yes"))
+        return self.measure("run", *(images or ["bench:1"]), "--masters", hosts[0], *nodes, "-u", "root",
+                            "-i", self.bed.key)
 
-    def plan(self, hosts, image="bench:1"):
-        """Bytes that another run would move."""
-        nodes = ["--nodes", ",".join(hosts[1:])] if hosts[1:] else []
-        text = self.call("plan", "--json", "run", image, "--masters", hosts[0], *nodes, "-u", "root",
-                         "-i", self.bed.key)
-        return [int(line["bytes"]) for line in json.loads(text).get("sync", {}).get("hosts", [])]
+    def add(self, host):
+        return self.measure("add", "--nodes", host)
+
+    def measure(self, *words):
+        before, began, start = self.bed.cpu(), time.time(), time.perf_counter()
+        done = self.start("--json", *words, "--yes")
+        whole = time.perf_counter() - start
+        synced, moved = whole, {}
+        for line in done.stdout.splitlines():
+            event = json.loads(line) if line.startswith('{"time"') else {}
+            if event.get("phase") != "sync":
+                continue
+            if event["event"] == "step-start":
+                moved[event["host"]] = event.get("bytes", 0)
+            if event["event"] == "phase-end":
+                synced = datetime.fromisoformat(event["time"]).timestamp() - began
+        return Took(synced, synced, whole, self.bed.cpu() - before, moved)
 
 
 def contexts(base, quick):
-    """W1 with labels of a cluster of nothing; the second with 50 MB more in a layer of its own."""
+    """W1 with labels of a cluster of nothing; 50 MB more as a patch."""
     context = workloads.make("w1", base / "contexts", quick)
     (context / "Kubefile").write_text(LABELS)
     (context / "scripts").mkdir(exist_ok=True)
@@ -198,7 +251,7 @@ def contexts(base, quick):
     sftp_batch(context)
     changed = base / "contexts/changed"
     changed.mkdir(exist_ok=True)
-    (changed / "Kubefile").write_text("FROM localhost/bench:1\nCOPY big opt/big\n")
+    (changed / "Kubefile").write_text(PATCH)
     with open(changed / "big", "wb") as file:
         file.write(os.urandom((5 if quick else 50) * MB))
     return context, changed
@@ -208,57 +261,64 @@ class Table:
     def __init__(self):
         self.times, self.notes = {}, []
 
-    def add(self, part, tool, seconds):
-        self.times.setdefault((part, tool), []).append(seconds)
-        print(f"  {part:<14} {tool:<8} {seconds:8.2f} s", file=sys.stderr, flush=True)
+    def add(self, part, tool, took):
+        self.times.setdefault((part, tool), []).append(took)
+        print(f"  {part:<14} {tool:<8} {took.wall:8.2f} s, on disk {took.disk:8.2f} s, whole {took.whole:8.2f} s, "
+              f"{took.cpu:6.2f} CPU s",
+              file=sys.stderr, flush=True)
 
     def note(self, text):
-        self.notes.append(text)
-        print(f"  {text}", file=sys.stderr, flush=True)
+        if text not in self.notes:
+            self.notes.append(text)
+            print(f"  {text}", file=sys.stderr, flush=True)
 
-    def median(self, part, tool):
-        return median(self.times[part, tool]) if (part, tool) in self.times else None
+    def median(self, part, tool, what="wall"):
+        found = self.times.get((part, tool))
+        return median(getattr(took, what) for took in found) if found else None
 
-    def render(self):
-        lines = [report.machine(), "", report.row(["part", "tool", "wall", "wall / imgctl"]),
-                 "| --- | --- | ---: | ---: |"]
+    def render(self, runs, loads):
+        rounds = f"Medians of {runs} round{'s' if runs > 1 else ''} after one that does not count, tools in turn."
+        load = " to ".join(f"{load:.1f}" for load in loads)
+        lines = [rounds, "", f"- {report.machine('hosts and images on the disk')}; load average {load}", "",
+                 report.row(["part", "tool", "wall", "on disk", "whole command", "CPU", "wall / imgctl", "on disk / imgctl", "CPU / imgctl"]),
+                 "| --- | --- |" + " ---: |" * 7]
         for part, tool in self.times:
-            seconds, ours = self.median(part, tool), self.median(part, "imgctl")
-            ratio = f"{seconds / ours:.2f}x" if ours and tool != "imgctl" else ""
-            lines.append(report.row([part, tool, report.seconds(seconds), ratio]))
+            cells = [tool.replace("|", "\\|"), *(report.seconds(self.median(part, tool, what)) for what in ("wall", "disk", "whole", "cpu"))]
+            ratios = [""] * 3
+            if (part, "imgctl") in self.times and tool != "imgctl":
+                against = [(what, self.median(part, "imgctl", what)) for what in ("wall", "disk", "cpu")]
+                ratios = [f"{self.median(part, tool, what) / ours:.2f}x" for what, ours in against]
+            lines.append(report.row([part, *cells, *ratios]))
         one, eight = self.median("one, shaped", "imgctl"), self.median("eight hosts", "imgctl")
         if one and eight:
-            lines += ["", f"Eight hosts behind the shaped uplink take {eight / one:.2f} times as long as one."]
-        return "\n".join([*lines, "", *self.notes]) + "\n"
+            self.note(f"Eight hosts behind the shaped uplink take {eight / one:.2f} times as long as one.")
+        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)]) + "\n"
 
 
 def rounds(chosen, bed, tools, table):
     for repeat in range(chosen.runs + 1):
-        for tool in tools:
-            for part, hosts in (("registry host", bed.hosts[:1]), ("four hosts", bed.hosts[:4])):
-                if part not in chosen.parts:
-                    continue
-                # File by file takes minutes a host: one host says enough.
-                if tool.name == "sftp" and len(hosts) > 1:
+        for part, count in (("registry host", 1), ("other host", 1), ("four hosts", 4)):
+            for tool in tools:
+                # File by file takes minutes a host, and goes the same way to every host.
+                if part not in chosen.parts or tool.name == "sftp" and (part != "registry host" or repeat > 1):
                     continue
                 tool.reset()
-                seconds = tool.run(hosts)
+                if part == "other host" and tool.name == "imgctl":
+                    # Added to a cluster of one.
+                    tool.run(bed.hosts[:1])
+                    took = tool.add(bed.hosts[1])
+                else:
+                    took = tool.run(bed.hosts[:count])
                 if repeat:
-                    table.add(part, tool.name, seconds)
-            if "other host" in chosen.parts and tool.name != "sftp":
-                other_host(bed, tool, table if repeat else None)
+                    table.add(part, tool.name, took)
+                    if took.bytes:
+                        table.note(f"{part}: bytes to each host: {told(took.bytes)}")
+                # The next tool does not wait for what this one left behind.
+                tool.reset()
 
 
-def other_host(bed, tool, table):
-    """A host that is no registry host: added to a cluster of one."""
-    tool.reset()
-    if tool.name == "imgctl":
-        tool.run(bed.hosts[:1])
-        seconds = timed(lambda: tool.call("add", "--nodes", bed.hosts[1], "--yes"))
-    else:
-        seconds = tool.run(bed.hosts[1:2])
-    if table:
-        table.add("other host", tool.name, seconds)
+def told(moved):
+    return ", ".join(f"{count / MB:.1f} MB" for count in moved.values())
 
 
 def ours(chosen, bed, tool, table):
@@ -268,26 +328,26 @@ def ours(chosen, bed, tool, table):
         if "second run" in chosen.parts or "changed layer" in chosen.parts:
             tool.reset()
             tool.run(bed.hosts[:4])
-            seconds = tool.run(bed.hosts[:4])
+            took = tool.run(bed.hosts[:4])
             if count:
-                table.add("second run", tool.name, seconds)
-                table.note(f"second run: bytes to move per host: {tool.plan(bed.hosts[:4])}")
+                table.add("second run", tool.name, took)
+                table.note(f"second run, four hosts: bytes to each host: {told(took.bytes) or 'nothing to sync'}")
         if "changed layer" in chosen.parts:
-            planned = tool.plan(bed.hosts[:4], "bench:2")
-            seconds = tool.run(bed.hosts[:4], "bench:2")
+            took = tool.run(bed.hosts[:4], "bench:2")
             if count:
-                table.add("changed layer", tool.name, seconds)
-                table.note(f"changed layer: bytes to move per host: {planned}")
+                table.add("changed layer", tool.name, took)
+                table.note(f"changed layer, four hosts: bytes to each host: {told(took.bytes)}")
         if "eight hosts" in chosen.parts:
             bed.call("rate", "controller", chosen.uplink)
             try:
                 for part, hosts in (("one, shaped", bed.hosts[:1]), ("eight hosts", bed.hosts[:8])):
                     tool.reset()
-                    seconds = tool.run(hosts)
+                    took = tool.run(hosts)
                     if count:
-                        table.add(part, tool.name, seconds)
+                        table.add(part, tool.name, took)
             finally:
                 bed.call("rate", "controller", 0)
+    tool.reset()
 
 
 def main(words):
@@ -295,6 +355,7 @@ def main(words):
     base = Path(chosen.dir)
     base.mkdir(parents=True, exist_ok=True)
     bed, table = Bed(), Table()
+    loads = [os.getloadavg()[0]]
     try:
         print("making data and hosts", file=sys.stderr, flush=True)
         context, changed = contexts(base, chosen.quick)
@@ -311,7 +372,8 @@ def main(words):
         if not chosen.keep:
             bed.call("down")
             shutil.rmtree(base, ignore_errors=True)
-    text = table.render()
+    loads.append(os.getloadavg()[0])
+    text = table.render(chosen.runs, loads)
     print(text)
     if chosen.markdown:
         Path(chosen.markdown).write_text(text)
