@@ -137,15 +137,14 @@ impl Error {
         &self.inner.message
     }
 
-    /// The hints of this error and of every [`Error`] underneath, outermost first.
+    /// The hints of this error and of every [`Error`] underneath, innermost first: what is nearest
+    /// to the cause knows best what helps.
     pub(crate) fn hints(&self) -> Vec<&str> {
-        let mut hints: Vec<&str> = self.inner.hints.iter().map(String::as_str).collect();
-        for error in self.sources() {
-            if let Some(ours) = error.downcast_ref::<Error>() {
-                hints.extend(ours.inner.hints.iter().map(String::as_str));
-            }
-        }
-        hints
+        let below = self.sources().filter_map(|error| error.downcast_ref());
+        let mut errors: Vec<&Error> = std::iter::once(self).chain(below).collect();
+        errors.reverse();
+        let hints = errors.into_iter().flat_map(|error| &error.inner.hints);
+        hints.map(String::as_str).collect()
     }
 
     /// The messages of this error and everything underneath, outermost first.

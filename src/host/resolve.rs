@@ -1,8 +1,9 @@
 //! Where the name of a host leads: `/etc/hosts`, then the name servers of `/etc/resolv.conf`,
 //! without the C library's NSS. Must not know SSH.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
@@ -12,26 +13,38 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use crate::error::{Error, Kind, Result};
 
 static RESOLVER: OnceLock<TokioResolver> = OnceLock::new();
+/// Names that were found once keep their addresses when they are not found later.
+static KNOWN: Mutex<BTreeMap<String, Vec<IpAddr>>> = Mutex::new(BTreeMap::new());
 
 /// The socket addresses of `name`, in the order in which to try them; never empty.
 pub(super) async fn resolve(name: &str, port: u16, patience: Duration) -> Result<Vec<SocketAddr>> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    let failed = || {
-        Error::new(Kind::Network, format!("cannot find the address of {name}")).hint(
-            "use its IP address, or add the name to /etc/hosts or the name servers of this machine",
-        )
-    };
     let found = tokio::time::timeout(patience, resolver()?.lookup_ip(name))
         .await
-        .map_err(|_| failed().caused_by("the name servers do not answer"))?
-        .map_err(|error| failed().caused_by(error))?;
-    let found: Vec<SocketAddr> = found.iter().map(|ip| SocketAddr::new(ip, port)).collect();
-    if found.is_empty() {
-        return Err(failed());
-    }
-    Ok(found)
+        .map_err(|_| unknown(name).caused_by("the name servers do not answer"))
+        .and_then(|found| found.map_err(|error| unknown(name).caused_by(error)))
+        .map(|found| found.iter().collect::<Vec<IpAddr>>());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let addresses = match (found, known.get(name)) {
+        (Ok(found), _) if !found.is_empty() => {
+            known.insert(name.to_owned(), found.clone());
+            found
+        }
+        // The network may be what is down: then it is the connection that fails and is tried again.
+        (_, Some(before)) => before.clone(),
+        (found, None) => return Err(found.err().unwrap_or_else(|| unknown(name))),
+    };
+    let sockets = addresses.into_iter();
+    Ok(sockets.map(|ip| SocketAddr::new(ip, port)).collect())
+}
+
+/// Of a kind that is not tried again: a misspelt name gets no better.
+fn unknown(name: &str) -> Error {
+    Error::new(Kind::NotFound, format!("cannot find the address of {name}")).hint(
+        "use its IP address, or add the name to /etc/hosts or the name servers of this machine",
+    )
 }
 
 fn resolver() -> Result<&'static TokioResolver> {
@@ -63,5 +76,13 @@ mod tests {
         assert_eq!(v6[0].to_string(), "[fe80::1]:22");
         let local = block_on(resolve("localhost", 2222, patience)).unwrap();
         assert!(local.iter().all(|address| address.ip().is_loopback()));
+    }
+
+    #[test]
+    fn a_name_that_nobody_knows_is_no_matter_of_the_network() {
+        let patience = Duration::from_secs(3);
+        let error = block_on(resolve("no-such-host.invalid", 22, patience)).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound);
+        assert!(error.to_string().contains("no-such-host.invalid"), "{error}");
     }
 }

@@ -6,7 +6,6 @@ const CHECK: i32 = 10;
 const NO_SPACE: i32 = 8;
 
 #[test]
-#[ignore = "not yet seen to pass"]
 fn hosts_that_cannot_be_used_are_told_with_all_that_is_in_the_way() {
     let Some(bed) = bed(3) else { return };
     let both = bed.ips(1..=2);
@@ -86,7 +85,6 @@ fn hosts_that_cannot_be_used_are_told_with_all_that_is_in_the_way() {
 }
 
 #[test]
-#[ignore = "not yet seen to pass"]
 fn images_that_do_not_fit_are_told() {
     let Some(bed) = bed(2) else { return };
     image(&bed, "f:1", "", &[]);

@@ -61,7 +61,6 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 #[test]
-#[ignore = "not yet seen to pass"]
 fn a_host_lost_in_any_phase_is_named_and_the_next_run_ends() {
     let Some(bed) = bed(2) else { return };
     let slow =
@@ -126,7 +125,6 @@ fn a_host_lost_in_any_phase_is_named_and_the_next_run_ends() {
 }
 
 #[test]
-#[ignore = "not yet seen to pass"]
 fn a_blob_goes_on_where_the_link_was_cut() {
     let Some(bed) = bed(1) else { return };
     let ip = bed.ip(1);

@@ -48,7 +48,14 @@ pub(crate) fn checkout(
     made.map_err(|error| match error.kind() {
         // What failed stays in the chain; which file system it is, and how full, is news.
         Kind::NoSpace if !error.message().starts_with("not enough space") => {
-            space::full(&paths.root, None).caused_by(error)
+            let full = space::full(&paths.root, None).caused_by(error);
+            // Whoever makes room now sees how much there is; the next try starts anew anyway.
+            for leftover in paths.leftovers() {
+                if let Err(error) = remove_tree(&leftover) {
+                    tracing::warn!("a tree that was not finished stays: {error}");
+                }
+            }
+            full
         }
         _ => error,
     })

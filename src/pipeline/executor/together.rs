@@ -1,6 +1,7 @@
 //! A phase whose work is done for several hosts at once, each with its own outcome.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -10,6 +11,7 @@ use jiff::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::pipeline::event::{Event, Outcome};
 use crate::pipeline::executor::lanes::Ending;
+use crate::pipeline::executor::log::StepLog;
 use crate::pipeline::executor::running::WatchedCrew;
 use crate::pipeline::executor::{Failure, Run, millis};
 use crate::pipeline::journal::Record;
@@ -108,11 +110,17 @@ fn round(
             Err(error) if error.kind() == Kind::Network => Outcome::Lost,
             Err(_) => Outcome::Failed,
         };
+        // Such work prints nothing; what it failed of is kept where other steps keep theirs.
+        let log = result
+            .as_ref()
+            .err()
+            .and_then(|error| logged(run, step, host, outcome, error));
+        let shown = log.as_ref().map(|log| log.display().to_string());
         let ending = Ending {
             outcome,
             attempt: attempt_of(step),
             duration: started.elapsed(),
-            log: None,
+            log: shown.clone(),
             message: result.as_ref().err().map(ToString::to_string),
         };
         let written = ending.write(run, step);
@@ -124,7 +132,7 @@ fn round(
             attempt: attempt_of(step),
             duration_ms: millis(started.elapsed()),
             recalled: false,
-            log: None,
+            log: shown,
         });
         match (result, written) {
             (Ok(()), Ok(())) => {
@@ -140,7 +148,13 @@ fn round(
                     .unwrap_or_else(PoisonError::into_inner)
                     .push(host.to_owned());
             }
-            (Err(error), _) | (Ok(()), Err(error)) => failed(run, step, host, outcome, error),
+            (Err(error), _) | (Ok(()), Err(error)) => run.fail(Failure {
+                step: step.id.clone(),
+                host: host.to_owned(),
+                outcome,
+                error,
+                log,
+            }),
         }
     };
     let watch = run.running.began(&phase.name, &phase.name);
@@ -191,6 +205,32 @@ fn round(
         ended(&host, Err(error));
     }
     again.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes the whole error, and everything that can be done about it, to the step's log.
+fn logged(
+    run: &Run<'_>,
+    step: &Step,
+    host: &str,
+    outcome: Outcome,
+    error: &Error,
+) -> Option<PathBuf> {
+    let place = run.places.get(step.id.as_str()).copied().unwrap_or(0);
+    let state = &run.scene.state_directory;
+    let log = StepLog::new(state, run.journal.id(), host, place, &step.name);
+    log.line(&format!(
+        "# {} {}: {}",
+        Timestamp::now(),
+        step.id,
+        outcome.word()
+    ));
+    for message in error.chain() {
+        log.line(&message);
+    }
+    for hint in error.hints() {
+        log.line(&format!("hint: {hint}"));
+    }
+    log.path()
 }
 
 fn failed(run: &Run<'_>, step: &Step, host: &str, outcome: Outcome, error: Error) {
