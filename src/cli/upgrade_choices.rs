@@ -5,9 +5,7 @@ use clap::{Args, ValueEnum};
 use crate::cli::duration;
 use crate::error::{Error, Result};
 use crate::runtime::upgrade::Renewal;
-use crate::upgrade::document::{
-    Choices, HopMode, KubeletSwap, OnTimeout, PauseAfter, Strategy,
-};
+use crate::upgrade::document::{Choices, HopMode, KubeletSwap, OnTimeout, PauseAfter, Strategy};
 
 /// How an upgrade is to go.
 #[derive(Args, Clone, Debug)]

@@ -174,9 +174,10 @@ pub(crate) fn know(sides: &Sides, means: &Means<'_>) -> Known {
     let looks = look::look(&sides.from.scene.hosts, &means.crew, means.parallel);
     let informed = |prepared: &Prepared| Arc::new(look::informed(&prepared.scene, &looks));
     let from = informed(&sides.from);
-    let api = means.runtime.has_api().then(|| {
-        nodes::api(&from, &*means.crew).map_err(|error| error.chain().join(": "))
-    });
+    let api = means
+        .runtime
+        .has_api()
+        .then(|| nodes::api(&from, &*means.crew).map_err(|error| error.chain().join(": ")));
     Known {
         api,
         hops: sides.hops.iter().map(informed).collect(),
@@ -256,9 +257,9 @@ fn target(
     architectures: &BTreeSet<String>,
     upgrader: &dyn Upgrader,
 ) -> Result<Target> {
-    let rootfs = scene.rootfs().ok_or_else(|| {
-        Error::usage(format!("cluster {} has no rootfs image", scene.name))
-    })?;
+    let rootfs = scene
+        .rootfs()
+        .ok_or_else(|| Error::usage(format!("cluster {} has no rootfs image", scene.name)))?;
     let own = Platform::host().architecture;
     let mut images = BTreeMap::new();
     for architecture in architectures {

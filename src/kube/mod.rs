@@ -7,15 +7,13 @@ pub(crate) mod client;
 #[cfg(test)]
 mod credentials;
 pub(crate) mod drain;
+pub(crate) mod hash;
 pub(crate) mod lease;
 #[cfg(test)]
 mod real;
 #[cfg(test)]
 mod recorded;
+pub(crate) mod restart;
 pub(crate) mod selector;
 #[cfg(test)]
 pub(crate) mod stand_in;
-//! Kubernetes as its API and its kubelets show it.
-
-pub(crate) mod hash;
-pub(crate) mod restart;

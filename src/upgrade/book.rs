@@ -190,10 +190,7 @@ impl Book {
     /// How far it is.
     pub(crate) fn stand(&self, id: &str) -> Result<Option<Stand>> {
         let text = self.text(&self.of_id(id)?.join("state"))?;
-        Ok(text.and_then(|text| {
-            ALL.into_iter()
-                .find(|stand| word(*stand) == text.trim())
-        }))
+        Ok(text.and_then(|text| ALL.into_iter().find(|stand| word(*stand) == text.trim())))
     }
 
     /// Ends it.
@@ -209,7 +206,10 @@ impl Book {
             time: time.to_owned(),
         };
         // Killed between the two writes, it is ended a second time.
-        if history.last().is_none_or(|last| last.id != entry.id || last.end != end) {
+        if history
+            .last()
+            .is_none_or(|last| last.id != entry.id || last.end != end)
+        {
             history.push(entry);
         }
         let text = serde_json::to_string_pretty(&history)

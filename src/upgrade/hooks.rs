@@ -46,7 +46,10 @@ pub(super) fn run(moment: &str, step: &Move<'_>, document: &Document) -> Action 
 /// what it prints is the reason.
 pub(super) fn can_upgrade(step: &Move<'_>, document: &Document) -> Result<Action> {
     let tree = &step.tree;
-    let label = step.to.rootfs().and_then(|image| image.label(&["can-upgrade"]));
+    let label = step
+        .to
+        .rootfs()
+        .and_then(|image| image.label(&["can-upgrade"]));
     let line = match label {
         Some(value) => format!("cd '{tree}/scripts' && bash {value}"),
         None => format!(

@@ -44,7 +44,9 @@ pub(super) fn copy(directory: &str, second: Option<&Host>, here: PathBuf) -> Act
 pub(super) fn bring(file: &Path, there: &str) -> Action {
     let (file, there) = (file.to_owned(), there.to_owned());
     let says = format!("send {} to {there}", file.display());
-    Action::new("snapshot", says, "", move |site| send(site.agent, &file, &there))
+    Action::new("snapshot", says, "", move |site| {
+        send(site.agent, &file, &there)
+    })
 }
 
 /// Sends a file of the controller to `path` on a host.
@@ -90,7 +92,10 @@ fn files(site: &Site<'_>, directory: &str) -> Result<Vec<Found>> {
             continue;
         };
         let size = size.parse().map_err(|_| {
-            Error::bad_content(format!("{}: `{line}` is no size and name", site.agent.host()))
+            Error::bad_content(format!(
+                "{}: `{line}` is no size and name",
+                site.agent.host()
+            ))
         })?;
         // Names become paths here.
         if name.contains('/') || name.starts_with('.') {

@@ -12,10 +12,10 @@ mod hooks;
 mod hops;
 mod host_steps;
 mod keepsakes;
-pub(crate) mod pause;
 pub(crate) mod nodes;
 pub(crate) mod observation;
 pub(crate) mod observe;
+pub(crate) mod pause;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
 #[cfg(test)]

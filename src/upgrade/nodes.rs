@@ -34,7 +34,9 @@ pub(crate) fn api(scene: &Scene, crew: &dyn Crew) -> Result<Arc<dyn Api>> {
         scene.name,
         problems.join("\n  ")
     ))
-    .hint("`imgctl status` tells more; on a control plane: `crictl ps -a`, `journalctl -u kubelet`"))
+    .hint(
+        "`imgctl status` tells more; on a control plane: `crictl ps -a`, `journalctl -u kubelet`",
+    ))
 }
 
 /// New Pods stay away from `node`.
@@ -44,7 +46,10 @@ pub(super) fn cordon(node: &str, id: &str) -> Action {
     Action::new("cordon", says, "", move |site| {
         let api = api(site.scene, site.crew)?;
         if drain::cordon(&*api, &node, &id)? == Cordon::Others {
-            say(site, &format!("Node {node} was cordoned by somebody else and stays so"));
+            say(
+                site,
+                &format!("Node {node} was cordoned by somebody else and stays so"),
+            );
         }
         Ok(())
     })
@@ -77,7 +82,10 @@ pub(super) fn drain(node: &str, choices: &Choices) -> Action {
         let drained = drain::drain(&*api, &node, &options, &told);
         match drained {
             Ok(drained) => {
-                say(site, &format!("Node {node}: {} Pods are gone", drained.gone));
+                say(
+                    site,
+                    &format!("Node {node}: {} Pods are gone", drained.gone),
+                );
                 Ok(())
             }
             Err(error) => match drain::uncordon(&*api, &node) {

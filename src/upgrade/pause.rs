@@ -9,24 +9,15 @@ use crate::upgrade::pipeline::{BATCH, CANARY, CONTROL_PLANE, STAGE};
 /// Cuts `plan` behind the part that `after` names, as long as that part is not done; `past` is what
 /// earlier runs did. Returns whether something was cut.
 pub(crate) fn cut(plan: &mut Plan, after: PauseAfter, past: Option<&Past>) -> bool {
-    let is_done = |step: &Step| {
-        step.always || matches!(decide(step, past, &[], &[]), Decision::Skip)
-    };
-    let done = |phase: &Phase| {
-        phase
-            .lanes
-            .iter()
-            .flat_map(|lane| &lane.steps)
-            .all(is_done)
-    };
+    let is_done =
+        |step: &Step| step.always || matches!(decide(step, past, &[], &[]), Decision::Skip);
+    let done = |phase: &Phase| phase.lanes.iter().flat_map(|lane| &lane.steps).all(is_done);
     let begins = |phase: &Phase, name: &str| {
         phase.name == name || phase.name.starts_with(&format!("{name}-"))
     };
     let is_end = |phase: &Phase| match after {
         PauseAfter::Stage => phase.name == "keep-backup" || phase.name == STAGE,
-        PauseAfter::ControlPlane => {
-            begins(phase, CONTROL_PLANE) || begins(phase, "control-plane")
-        }
+        PauseAfter::ControlPlane => begins(phase, CONTROL_PLANE) || begins(phase, "control-plane"),
         PauseAfter::Canary => begins(phase, CANARY),
         PauseAfter::Batch => begins(phase, BATCH),
     };
@@ -36,9 +27,10 @@ pub(crate) fn cut(plan: &mut Plan, after: PauseAfter, past: Option<&Past>) -> bo
     let end = match after {
         // Each batch is a place to stop at.
         PauseAfter::Batch => ends.into_iter().find(|&number| !done(&plan.phases[number])),
-        _ => ends.into_iter().next_back().filter(|&last| {
-            plan.phases[..=last].iter().any(|phase| !done(phase))
-        }),
+        _ => ends
+            .into_iter()
+            .next_back()
+            .filter(|&last| plan.phases[..=last].iter().any(|phase| !done(phase))),
     };
     let Some(end) = end.filter(|&end| end + 1 < plan.phases.len()) else {
         return false;
@@ -55,10 +47,25 @@ mod tests {
 
     fn plan() -> Plan {
         let mut plan = Plan::new("upgrade", "c", "");
-        for name in ["stage", "backup", "keep-backup", "control-plane", "finish", "canary", "workers-1", "workers-2", "commit"] {
-            plan.push(Phase::new(name, Order::Serial).lane(Lane::controller(vec![
-                Step::local(name, name, name, |_| Ok(())),
-            ])));
+        for name in [
+            "stage",
+            "backup",
+            "keep-backup",
+            "control-plane",
+            "finish",
+            "canary",
+            "workers-1",
+            "workers-2",
+            "commit",
+        ] {
+            plan.push(
+                Phase::new(name, Order::Serial).lane(Lane::controller(vec![Step::local(
+                    name,
+                    name,
+                    name,
+                    |_| Ok(()),
+                )])),
+            );
         }
         plan
     }

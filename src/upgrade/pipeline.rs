@@ -224,7 +224,11 @@ fn ready(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     let last = course.hops.len() - 1;
     let target = course.target();
     let first = course.host(target, first)?;
-    if forward && trees.last().is_some_and(|trees| trees.contains_key(&first.id())) {
+    if forward
+        && trees
+            .last()
+            .is_some_and(|trees| trees.contains_key(&first.id()))
+    {
         let (mut step, _) = course.step(last, first, Place::First, trees)?;
         step.from = &course.from;
         let actions = vec![
@@ -234,8 +238,8 @@ fn ready(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
         plan.push(Phase::new("ask", Order::Serial).lane(Lane::on(first, actions)));
     }
     for (number, scene) in course.hops.iter().enumerate() {
-        let mut pull =
-            Phase::new(&numbered("pull", number), Order::Parallel).on_failure(OnFailure::FinishPhase);
+        let mut pull = Phase::new(&numbered("pull", number), Order::Parallel)
+            .on_failure(OnFailure::FinishPhase);
         for host in course.hosts(scene) {
             let place = course.place(host);
             if place == Place::Worker && !document.hops[number].workers {
@@ -255,7 +259,12 @@ fn ready(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
         backup = backup.lane(Lane::on(host, course.upgrader.backup(&step)?));
     }
     plan.push(backup);
-    let (step, _) = course.step(0, course.host(&course.hops[0], &first.id())?, Place::First, trees)?;
+    let (step, _) = course.step(
+        0,
+        course.host(&course.hops[0], &first.id())?,
+        Place::First,
+        trees,
+    )?;
     let second = course
         .hosts(target)
         .into_iter()

@@ -60,7 +60,7 @@ pub(crate) mod tag;
 pub(crate) mod tags;
 pub(crate) mod tree;
 pub(crate) mod umount;
-pub(crate) mod upgrade;
 pub(crate) mod uninstall;
+pub(crate) mod upgrade;
 pub(crate) mod verify;
 pub(crate) mod version;

@@ -8,9 +8,7 @@ use clap::Args;
 use crate::agent::protocol::InventoryQuestion;
 use crate::cli::cluster_options::ClusterArg;
 use crate::cli::cluster_work::{Work, WorkArgs};
-use crate::cli::commands::upgrade::{
-    Going, check_blockers, commit, end, release_nodes, resume_in,
-};
+use crate::cli::commands::upgrade::{Going, check_blockers, commit, end, release_nodes, resume_in};
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
@@ -118,7 +116,10 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
     let work = Work::begin("rollback", name, &flags, context)?;
     let book = Book::of(work.state.directory());
     let open = book.open()?;
-    if let Some(back) = open.as_ref().filter(|open| open.direction == Direction::Back) {
+    if let Some(back) = open
+        .as_ref()
+        .filter(|open| open.direction == Direction::Back)
+    {
         let going = Going {
             cluster: name,
             pause_after: None,
@@ -131,7 +132,13 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
     let there = there(args, &work, &book, open.as_ref())?;
     let is_whole = scope == Scope::Cluster;
     let from = Side::of(there.target());
-    let sides = sides(&work, Some(&from), &[Side::of(&there.from)], &[], &args.registry)?;
+    let sides = sides(
+        &work,
+        Some(&from),
+        &[Side::of(&there.from)],
+        &[],
+        &args.registry,
+    )?;
     // Only when all of it goes back is the cluster another one afterwards.
     let is_open = open.is_some();
     let prepared = match is_whole || is_open {
@@ -229,7 +236,10 @@ fn touched(known: &Known, means: &Means<'_>) -> Result<BTreeMap<String, bool>> {
     for scene in &known.hops {
         let files = means.files.stage(scene, &scene.hosts, &means.crew)?;
         for host in &scene.hosts {
-            let former = files.trees.get(&host.id()).and_then(|trees| trees.get(ROOTFS));
+            let former = files
+                .trees
+                .get(&host.id())
+                .and_then(|trees| trees.get(ROOTFS));
             let inventory = means.crew.agent(host)?.inventory(&InventoryQuestion {
                 root: scene.paths.root(),
                 trees: vec![ROOTFS.to_owned()],
@@ -282,12 +292,7 @@ fn check_reach(
     only: &[String],
     args: &RollbackArgs,
 ) -> Result<()> {
-    let is_control_plane = |id: &String| {
-        known
-            .from
-            .control_planes()
-            .any(|host| host.id() == *id)
-    };
+    let is_control_plane = |id: &String| known.from.control_planes().any(|host| host.id() == *id);
     if there.hops.len() > 1
         && there.runtime != "script"
         && args.from_snapshot.is_none()
@@ -301,18 +306,15 @@ fn check_reach(
                 there.hops.len()
             ),
         )
-        .hint("--from-snapshot takes the cluster back to its backup; what was written since is lost"));
+        .hint(
+            "--from-snapshot takes the cluster back to its backup; what was written since is lost",
+        ));
     }
     Ok(())
 }
 
 /// No host was touched: an upgrade that is open is simply over.
-fn nothing(
-    book: &Book,
-    open: Option<&Document>,
-    closes: bool,
-    context: &Context,
-) -> Result<()> {
+fn nothing(book: &Book, open: Option<&Document>, closes: bool, context: &Context) -> Result<()> {
     if let Some(open) = open.filter(|_| closes) {
         book.end(open, Stand::Aborted, &crate::cli::upgrade_work::now())?;
     }
@@ -332,7 +334,11 @@ fn parted(
     let says = "write down which hosts went back".to_owned();
     let id = document.id.clone();
     crate::pipeline::step::Step::local("close", says, &id, move |_| {
-        book.end(&document, Stand::Committed, &crate::cli::upgrade_work::now())?;
+        book.end(
+            &document,
+            Stand::Committed,
+            &crate::cli::upgrade_work::now(),
+        )?;
         let Some(open) = &open else { return Ok(()) };
         let hosts = document
             .hosts

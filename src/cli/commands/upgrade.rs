@@ -195,7 +195,11 @@ fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
                 upgrade_view::show_findings(&findings, context)?;
                 context.ui.say(&format!(
                     "cluster {name}: nothing to do, it is {} already",
-                    sides.target().scene.rootfs().map_or("", |image| &image.name)
+                    sides
+                        .target()
+                        .scene
+                        .rootfs()
+                        .map_or("", |image| &image.name)
                 ));
                 return Ok(());
             }
@@ -235,7 +239,9 @@ fn meets_open(
     let is_same = open.direction == Direction::Forward
         && open.hops.iter().all(|hop| images.contains(&hop.image));
     if looks_only {
-        context.ui.note(&format!("the upgrade {} has begun already", open.id));
+        context
+            .ui
+            .note(&format!("the upgrade {} has begun already", open.id));
         return upgrade_view::show(open, context);
     }
     if !is_same {
@@ -497,7 +503,14 @@ fn status(cluster: &str, context: &Context) -> Result<()> {
             "history": history,
         }));
     }
-    upgrade_status::show(cluster, open.as_ref(), stand, past.as_ref(), &history, context)
+    upgrade_status::show(
+        cluster,
+        open.as_ref(),
+        stand,
+        past.as_ref(),
+        &history,
+        context,
+    )
 }
 
 fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
@@ -505,9 +518,9 @@ fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
     let flags = WorkArgs::default();
     let work = Work::begin("upgrade", name, &flags, context)?;
     let book = Book::of(work.state.directory());
-    let open = book.open()?.ok_or_else(|| {
-        Error::not_found(format!("cluster {name} has no upgrade to give up"))
-    })?;
+    let open = book
+        .open()?
+        .ok_or_else(|| Error::not_found(format!("cluster {name} has no upgrade to give up")))?;
     let past = book.journal(work.state.directory(), &open)?;
     let touched: Vec<String> = past
         .iter()
