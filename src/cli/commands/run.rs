@@ -4,13 +4,15 @@ use std::path::Path;
 
 use clap::Args;
 
-use crate::cli::cluster_options::{ClusterArg, DesiredArgs, HostsArgs};
+use crate::cli::cluster_options::{self, ClusterArg, DesiredArgs, HostsArgs};
 use crate::cli::cluster_work::{Work, WorkArgs, change_of, replacement, report};
+use crate::cli::commands::upgrade;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cluster::clusterfile::{Clusterfile, Ssh};
 use crate::cluster::desired::HostFlags;
+use crate::cluster::image::ImageKind;
 use crate::cluster::local_addresses;
 use crate::error::{Error, Result};
 use crate::host::address;
@@ -68,6 +70,17 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
     let (login, _) = args.ssh.resolve(context)?;
     let flags = args.hosts.flags(Ssh::of_login(&login, args.ssh.port));
     let existing = work.current.as_ref().filter(|current| current.exists());
+    if let Some(current) = existing
+        && is_newer(current, &images, args, context)?
+    {
+        if !flags.is_empty() {
+            return Err(Error::usage(
+                "a cluster cannot get another rootfs image and other hosts in one run",
+            )
+            .hint("upgrade it first, then `imgctl add` the hosts"));
+        }
+        return upgrade::run_newer(&work, &images, &args.ssh, &args.registry);
+    }
     let mut desired = match existing {
         Some(current) => {
             let mut desired = current.clone();
@@ -107,6 +120,27 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
         Some(summary) => report(&summary, name, context),
         None => Ok(()),
     }
+}
+
+/// Whether one of `images` is a rootfs, and another one than the cluster has.
+fn is_newer(
+    current: &Clusterfile,
+    images: &[String],
+    args: &RunArgs,
+    context: &Context,
+) -> Result<bool> {
+    let name = &args.cluster.cluster;
+    let read = cluster_options::images(images, name, None, &args.registry, context)?;
+    Ok(read
+        .iter()
+        .filter(|image| image.kind == ImageKind::Rootfs)
+        .any(|image| {
+            let digest = image.digest.to_string();
+            let mounts = &current.cluster.status.mounts;
+            !mounts
+                .iter()
+                .any(|mount| mount.image == image.name && mount.digest.as_ref() == Some(&digest))
+        }))
 }
 
 /// Hosts of the flags that the cluster does not have; those that it has may be named again.

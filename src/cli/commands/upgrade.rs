@@ -1,6 +1,6 @@
 //! `imgctl upgrade`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -23,7 +23,7 @@ use crate::fs::atomic::{self, Durability};
 use crate::pipeline::means::Means;
 use crate::pipeline::step::Step;
 use crate::upgrade::book::{Book, Stand};
-use crate::upgrade::document::{Direction, Document, PauseAfter};
+use crate::upgrade::document::{Choices, Direction, Document, HopMode, PauseAfter};
 use crate::upgrade::plan::Planned;
 
 /// Take a cluster to a newer version of its rootfs image, host by host
@@ -171,22 +171,99 @@ fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
     if let Some(open) = book.open()? {
         return meets_open(&open, args, &images, looks_only, &work);
     }
-    let (hops, install) = split(&images, saved.as_ref(), args, context)?;
-    let sides = sides(&work, None, &hops, &install, &args.registry)?;
-    work.with_means(sides.target(), &args.ssh, false, |means| {
+    let (hops, install) = split(&images, saved.as_ref(), name, &args.registry, context)?;
+    let choices = match &saved {
+        Some(saved) => saved.choices.clone(),
+        None => args.choices.choices(hops.len())?,
+    };
+    let beginning = Beginning {
+        hops,
+        install,
+        choices,
+        saved,
+        id: args.id.clone(),
+        show: looks_only.then_some(Show {
+            save: args.save_plan.as_deref(),
+            steps: !args.plan && args.save_plan.is_none(),
+        }),
+        ssh: &args.ssh,
+        registry: &args.registry,
+    };
+    begin(&work, &beginning)
+}
+
+/// `imgctl run` with another rootfs image than the cluster has: the same as `imgctl upgrade`.
+pub(crate) fn run_newer(
+    work: &Work<'_>,
+    images: &[String],
+    ssh: &SshArgs,
+    registry: &RegistryArgs,
+) -> Result<()> {
+    let (hops, install) = split(images, None, work.state.name(), registry, work.context)?;
+    let beginning = Beginning {
+        choices: Choices {
+            hop: match hops.len() {
+                1 => HopMode::Single,
+                _ => HopMode::Auto,
+            },
+            ..Choices::default()
+        },
+        hops,
+        install,
+        saved: None,
+        id: None,
+        show: work.args.dry_run.then_some(Show {
+            save: None,
+            steps: true,
+        }),
+        ssh,
+        registry,
+    };
+    begin(work, &beginning)
+}
+
+/// What is shown in place of being done.
+struct Show<'a> {
+    /// Where the plan is written to.
+    save: Option<&'a Path>,
+    /// Every step, not only the plan.
+    steps: bool,
+}
+
+/// An upgrade that is to be planned, and begun.
+struct Beginning<'a> {
+    hops: Vec<Side>,
+    install: Vec<String>,
+    choices: Choices,
+    saved: Option<Document>,
+    id: Option<String>,
+    show: Option<Show<'a>>,
+    ssh: &'a SshArgs,
+    registry: &'a RegistryArgs,
+}
+
+fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<()> {
+    let context = work.context;
+    let name = work.state.name();
+    let book = Book::of(work.state.directory());
+    let sides = sides(
+        work,
+        None,
+        &beginning.hops,
+        &beginning.install,
+        beginning.registry,
+    )?;
+    work.with_means(sides.target(), beginning.ssh, false, |means| {
         let known = know(&sides, means);
         let wish = Wish {
-            choices: match &saved {
-                Some(saved) => saved.choices.clone(),
-                None => args.choices.choices(hops.len())?,
-            },
+            choices: beginning.choices.clone(),
             direction: Direction::Forward,
-            id: args.id.clone(),
+            id: beginning.id.clone(),
             only: Vec::new(),
             containers: true,
         };
-        let (planned, observation) = plan_of(&work, &known, &wish, means)?;
-        let document = match (saved, planned) {
+        let (planned, observation) = plan_of(work, &known, &wish, means)?;
+        let document = match (beginning.saved.clone(), planned) {
             (Some(saved), _) => {
                 check_fresh(&saved, &observation)?;
                 saved
@@ -205,8 +282,8 @@ fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
             }
             (None, Planned::Upgrade(document)) => *document,
         };
-        if looks_only {
-            return show(&document, args, &known, &sides, means, context);
+        if let Some(wanted) = &beginning.show {
+            return show(&document, wanted, &known, &sides, means, context);
         }
         check_blockers(&document)?;
         if !context.ui.is_json() {
@@ -222,7 +299,7 @@ fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
             again: Vec::new(),
             snapshot: None,
         };
-        let went = carry(&work, &known, &sides.install, &carrying, means)?;
+        let went = carry(work, &known, &sides.install, &carrying, means)?;
         end(&went, &document, context)
     })
 }
@@ -273,11 +350,11 @@ fn meets_open(
 fn split(
     images: &[String],
     saved: Option<&Document>,
-    args: &UpgradeArgs,
+    cluster: &str,
+    registry: &RegistryArgs,
     context: &Context,
 ) -> Result<(Vec<Side>, Vec<String>)> {
-    let name = &args.cluster.cluster;
-    let read = cluster_options::images(images, name, None, &args.registry, context)?;
+    let read = cluster_options::images(images, cluster, None, registry, context)?;
     let (rootfs, others): (Vec<_>, Vec<_>) = read
         .iter()
         .partition(|image| image.kind == ImageKind::Rootfs);
@@ -302,26 +379,24 @@ fn split(
     }
 }
 
-fn read_plan(path: &std::path::Path) -> Result<Document> {
+fn read_plan(path: &Path) -> Result<Document> {
     let bytes = std::fs::read(path).path("read", path)?;
     Document::parse(&bytes, &path.display().to_string())
 }
 
 fn show(
     document: &Document,
-    args: &UpgradeArgs,
+    wanted: &Show<'_>,
     known: &Known,
     sides: &Sides,
     means: &Means<'_>,
     context: &Context,
 ) -> Result<()> {
-    if let Some(path) = &args.save_plan {
+    if let Some(path) = wanted.save {
         let text = document.to_json()?;
         atomic::write(path, text.as_bytes(), 0o600, Durability::Atomic)?;
     }
-    if args.plan || args.save_plan.is_some() {
-        upgrade_view::show(document, context)?;
-    } else {
+    if wanted.steps {
         let carrying = Carrying {
             document,
             pause_after: None,
@@ -331,6 +406,8 @@ fn show(
         };
         let planned = pipeline_of(known, &sides.install, &carrying, means)?;
         plan_view::show(&planned, context)?;
+    } else {
+        upgrade_view::show(document, context)?;
     }
     check_blockers(document)
 }
