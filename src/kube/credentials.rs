@@ -11,7 +11,7 @@ use rcgen::{
 /// The token of `token.kubeconfig`.
 pub(crate) const TOKEN: &str = "testtoken";
 
-/// Writes `ca.crt`, `server.{crt,key}`, `sa.key`, `tokens.csv` and kubeconfigs for an API server on
+/// Writes `ca.crt`, `server.{crt,key}`, `sa.{key,pub}`, `tokens.csv` and kubeconfigs for an API server on
 /// a port of loopback: `kubeconfig` (client certificate), `token.kubeconfig`, `wrong.kubeconfig`,
 /// `lb.kubeconfig` (under the name of a load balancer that the certificate lacks) and
 /// `stranger.kubeconfig` (trusts another authority).
@@ -54,7 +54,9 @@ pub(crate) fn write(directory: &Path, port: u16) {
     write("server.crt", &server.0);
     write("server.key", &server.1);
     write("client.key", &admin.1);
-    write("sa.key", &KeyPair::generate().unwrap().serialize_pem());
+    let accounts = KeyPair::generate().unwrap();
+    write("sa.key", &accounts.serialize_pem());
+    write("sa.pub", &accounts.public_key_pem());
     write(
         "tokens.csv",
         &format!("{TOKEN},admin,admin,system:masters\n"),

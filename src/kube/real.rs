@@ -73,7 +73,7 @@ impl Real {
                 "service-account-issuer",
                 "https://kubernetes.default.svc".to_owned(),
             ),
-            ("service-account-key-file", at("sa.key")),
+            ("service-account-key-file", at("sa.pub")),
             ("service-account-signing-key-file", at("sa.key")),
             ("disable-admission-plugins", "ServiceAccount".to_owned()),
         ];
@@ -91,11 +91,16 @@ impl Real {
         });
         real.processes.extend(begun);
         let until = Instant::now() + BEGIN;
-        while real.api("kubeconfig").raw("/readyz").is_err() {
+        let api = real.api("kubeconfig");
+        // What it makes itself comes a moment after it is ready.
+        while api.raw("/readyz").is_err()
+            || api.get("/api/v1/namespaces/default").is_err()
+            || api.get("/api/v1/namespaces/kube-system").is_err()
+        {
             assert!(Instant::now() < until, "{}", real.log());
-            for process in &mut real.processes {
-                assert!(process.try_wait().unwrap().is_none(), "it ended");
-            }
+            let ended = |process: &mut Child| process.try_wait().unwrap().is_some();
+            let is_over = real.processes.iter_mut().any(ended);
+            assert!(!is_over, "{}", real.log());
             std::thread::sleep(Duration::from_millis(300));
         }
         Some(real)
@@ -110,12 +115,123 @@ impl Real {
         self.directory.path().join(name)
     }
 
+    /// What both said last.
     fn log(&self) -> String {
-        std::fs::read_to_string(self.path("kube-apiserver.log")).unwrap_or_default()
+        let read = |name: &str| std::fs::read_to_string(self.path(name)).unwrap_or_default();
+        let text = read("etcd.log") + &read("kube-apiserver.log");
+        let begin = text.len().saturating_sub(4000);
+        String::from_utf8_lossy(&text.as_bytes()[begin..]).into_owned()
     }
 }
 
 /// Where recordings lie.
 pub(crate) fn recorded() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kube/recorded")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::kube::api::PatchKind;
+    use crate::kube::drain::{Cordon, OnTimeout, Options, blocked, cordon, drain, uncordon};
+    use crate::kube::lease;
+
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+
+    fn add_pod(api: &dyn Api, name: &str, node: &str, app: &str) {
+        let pod = json!({
+            "metadata": {"name": name, "labels": {"app": app}, "ownerReferences": [{
+                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r",
+                "controller": true,
+            }]},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "x"}]},
+        });
+        api.create(PODS, &pod).unwrap();
+        let status = json!({"status": {
+            "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+        }});
+        let path = format!("{PODS}/{name}/status");
+        api.patch(&path, PatchKind::Merge, &status).unwrap();
+    }
+
+    #[test]
+    fn a_real_api_server_is_drained_and_locked() {
+        let Some(real) = Real::start() else {
+            return;
+        };
+        let api = real.api("token.kubeconfig");
+        let error = real.api("wrong.kubeconfig").get(PODS).unwrap_err();
+        assert_eq!((error.code, error.reason.as_str()), (401, "Unauthorized"));
+        assert_eq!(
+            real.api("stranger.kubeconfig").get(PODS).unwrap_err().code,
+            0
+        );
+
+        // More than a page.
+        for number in 0..510 {
+            let map = json!({"metadata": {"name": format!("m{number}")}});
+            api.create("/api/v1/namespaces/default/configmaps", &map)
+                .unwrap();
+        }
+        let maps = api.list("/api/v1/namespaces/default/configmaps").unwrap();
+        assert_eq!(maps.len(), 510);
+        assert!(maps.iter().all(|map| map["kind"] == "ConfigMap"));
+
+        let node = json!({"metadata": {"name": "n"}});
+        api.create("/api/v1/nodes", &node).unwrap();
+        assert_eq!(cordon(&*api, "n", "u").unwrap(), Cordon::Ours);
+        for name in ["one", "two"] {
+            add_pod(&*api, name, "n", "free");
+        }
+        add_pod(&*api, "elsewhere", "m", "free");
+        let options = Options {
+            // There is no kubelet that would end them.
+            grace: Some(0),
+            timeout: Duration::from_secs(2),
+            poll: Duration::from_millis(50),
+            retry: Duration::from_millis(200),
+            ..Options::default()
+        };
+        assert_eq!(drain(&*api, "n", &options, &|_| {}).unwrap().gone, 2);
+
+        add_pod(&*api, "held", "n", "held");
+        let budget = json!({
+            "metadata": {"name": "b"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "held"}}},
+        });
+        api.create(BUDGETS, &budget).unwrap();
+        let status = json!({"status": {
+            "observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1,
+            "desiredHealthy": 1, "expectedPods": 1,
+        }});
+        api.patch(&format!("{BUDGETS}/b/status"), PatchKind::Merge, &status)
+            .unwrap();
+        let pods = api.list(PODS).unwrap();
+        assert_eq!(blocked(&*api, &pods).unwrap().len(), 1);
+        let error = drain(&*api, "n", &options, &|_| {})
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("PodDisruptionBudget default/b allows 0"),
+            "{error}"
+        );
+        let options = Options {
+            on_timeout: OnTimeout::Delete,
+            ..options
+        };
+        let drained = drain(&*api, "n", &options, &|_| {}).unwrap();
+        assert_eq!((drained.gone, drained.forced.len()), (1, 1));
+        assert!(uncordon(&*api, "n").unwrap());
+        let node = api.get("/api/v1/nodes/n").unwrap();
+        assert_eq!(node["spec"]["unschedulable"], Value::Null);
+
+        let times = lease::Times::default();
+        let held = lease::hold(Arc::clone(&api), "a", times).unwrap();
+        assert!(lease::hold(Arc::clone(&api), "b", times).is_err());
+        drop(held);
+        drop(lease::hold(api, "b", times).unwrap());
+    }
 }

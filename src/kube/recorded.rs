@@ -113,10 +113,16 @@ fn told(answer: Answer<Value>, look: &Value) -> Value {
     }
 }
 
-/// A message without uids and versions.
+/// A message without uids, versions and the picture of a difference that some end with.
 fn plain(message: &str) -> String {
-    let uid = regex::Regex::new("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}");
-    uid.unwrap().replace_all(message, "UID").into_owned()
+    let replaced = |text: &str, pattern: &str, by: &str| {
+        let pattern = regex::Regex::new(pattern).unwrap();
+        pattern.replace_all(text, by).into_owned()
+    };
+    let message = message.split("\n@@").next().unwrap_or_default();
+    let uid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
+    let message = replaced(message, uid, "UID");
+    replaced(&message, r"record \(\d+\)", "record (VERSION)")
 }
 
 fn exchanges(name: &str) -> Vec<Value> {

@@ -238,15 +238,15 @@ impl Api for StandIn {
     fn replace(&self, path: &str, object: &Value) -> Answer<Value> {
         self.serve("replace", path, object, |state, path| {
             let old = state.get(path)?;
-            state.update(path, &old, object.clone())
+            state.update(path, &old, object.clone(), false)
         })
     }
 
     fn patch(&self, path: &str, kind: PatchKind, patch: &Value) -> Answer<Value> {
         self.serve("patch", path, patch, |state, path| {
             let old = state.get(path)?;
-            let new = patch::apply(kind, &old, patch).map_err(|failure| failure.told(path))?;
-            state.update(path, &old, new)
+            let new = patch::apply(kind, &old, patch).map_err(patch::Failure::told)?;
+            state.update(path, &old, new, true)
         })
     }
 

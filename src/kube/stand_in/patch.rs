@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::path::Path;
 use super::status;
 use crate::kube::api::{ApiError, PatchKind};
+
+const NO_LIST: &str = "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp";
 
 /// Why a patch was not applied.
 pub(super) enum Failure {
@@ -14,7 +15,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub(super) fn told(self, _path: &Path) -> ApiError {
+    pub(super) fn told(self) -> ApiError {
         match self {
             Self::Unprocessable => status::unprocessable(),
             Self::Malformed(why) => status::bad_request(&why),
@@ -28,7 +29,7 @@ pub(super) fn apply(kind: PatchKind, old: &Value, patch: &Value) -> Result<Value
     match kind {
         PatchKind::Json => {
             let steps = patch.as_array();
-            let steps = steps.ok_or_else(|| Failure::Malformed("a JSON patch is a list".into()))?;
+            let steps = steps.ok_or_else(|| Failure::Malformed(NO_LIST.into()))?;
             for one in steps {
                 step(&mut new, one)?;
             }

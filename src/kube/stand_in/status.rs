@@ -1,5 +1,7 @@
 //! Refusals in the real server's words.
 
+use serde_json::Value;
+
 use super::path::Path;
 use crate::kube::api::ApiError;
 
@@ -30,21 +32,37 @@ pub(super) fn exists(path: &Path, name: &str) -> ApiError {
     error(409, "AlreadyExists", message)
 }
 
-/// A failed precondition: `why` is the sentence after the colon.
-pub(super) fn conflict(path: &Path, why: &str) -> ApiError {
-    let message = format!(
-        "Operation cannot be fulfilled on {} \"{}\": {why}",
-        path.qualified(),
-        path.name
-    );
+/// 409: `why` is the sentence after the colon.
+pub(super) fn conflict(what: &str, name: &str, why: &str) -> ApiError {
+    let message = format!("Operation cannot be fulfilled on {what} \"{name}\": {why}");
     error(409, "Conflict", message)
 }
 
 pub(super) fn modified(path: &Path) -> ApiError {
     conflict(
-        path,
+        &path.qualified(),
+        &path.name,
         "the object has been modified; please apply your changes to the latest version and try again",
     )
+}
+
+/// The object is another one than was meant: said differently to patches and to replacements.
+pub(super) fn other_uid(path: &Path, old: &Value, asked: &str, is_patch: bool) -> ApiError {
+    let has = old["metadata"]["uid"].as_str().unwrap_or_default();
+    if is_patch {
+        let kind = old["kind"].as_str().unwrap_or_default();
+        let why = format!("Invalid value: \"{asked}\": field is immutable");
+        let mut refusal = invalid(kind, &path.name, "metadata.uid", &why, "FieldValueInvalid");
+        refusal.causes.push(refusal.causes[0].clone());
+        return refusal;
+    }
+    let key = format!("/registry/{}/{}/{}", path.plural, path.namespace, path.name);
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, \
+         AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, UID in object \
+         meta: {has}"
+    );
+    conflict(&path.qualified(), &path.name, &why)
 }
 
 /// 422 with one field.

@@ -71,21 +71,23 @@ impl State {
     }
 
     /// Replaces `old` by `new`, as far as the path may change it.
-    pub(super) fn update(&mut self, path: &Path, old: &Value, new: Value) -> Answer<Value> {
+    pub(super) fn update(
+        &mut self,
+        path: &Path,
+        old: &Value,
+        new: Value,
+        is_patch: bool,
+    ) -> Answer<Value> {
         let asked = &new["metadata"]["resourceVersion"];
         if asked.as_str().is_some_and(|asked| !asked.is_empty())
             && *asked != old["metadata"]["resourceVersion"]
         {
             return Err(status::modified(path));
         }
-        let asked = &new["metadata"]["uid"];
-        if asked.is_string() && *asked != old["metadata"]["uid"] {
-            let why = format!(
-                "Precondition failed: UID in precondition: {}, UID in object meta: {}",
-                asked.as_str().unwrap_or_default(),
-                old["metadata"]["uid"].as_str().unwrap_or_default()
-            );
-            return Err(status::conflict(path, &why));
+        let asked = new["metadata"]["uid"].as_str();
+        let uid = old["metadata"]["uid"].as_str().unwrap_or_default();
+        if let Some(asked) = asked.filter(|asked| *asked != uid) {
+            return Err(status::other_uid(path, old, asked, is_patch));
         }
         let mut new = confined(path, old, new);
         for name in [
@@ -105,7 +107,10 @@ impl State {
         if new == *old || path.is_dry_run() {
             return Ok(new);
         }
-        if new["spec"] != old["spec"] {
+        // Of all workloads only Deployments count their annotations in.
+        let is_annotated = path.resource() == "apps/deployments"
+            && new["metadata"]["annotations"] != old["metadata"]["annotations"];
+        if new["spec"] != old["spec"] || is_annotated {
             let generation = old["metadata"]["generation"].as_u64().unwrap_or(1);
             new["metadata"]["generation"] = json!(generation + 1);
         }
@@ -121,14 +126,19 @@ impl State {
     pub(super) fn delete(&mut self, path: &Path, options: &Value) -> Answer<Value> {
         let mut object = self.get(path)?;
         let meta = &object["metadata"];
-        for (name, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+        for (name, what, may) in [
+            ("uid", "UID", "deleted and then recreated"),
+            ("resourceVersion", "ResourceVersion", "modified"),
+        ] {
             let asked = options["preconditions"][name].as_str();
             let has = meta[name].as_str().unwrap_or_default();
             if let Some(asked) = asked.filter(|asked| *asked != has) {
+                let kind = object["kind"].as_str().unwrap_or_default();
                 let why = format!(
-                    "Precondition failed: {what} in precondition: {asked}, {what} in object meta: {has}"
+                    "the {what} in the precondition ({asked}) does not match the {what} in record \
+                     ({has}). The object might have been {may}"
                 );
-                return Err(status::conflict(path, &why));
+                return Err(status::conflict(kind, &path.name, &why));
             }
         }
         let dry = options["dryRun"].as_array();
@@ -211,13 +221,19 @@ fn check_pod(path: &Path, old: &Value, new: &Value) -> Answer<()> {
     if fixed(old, is_resize) == fixed(new, is_resize) {
         return Ok(());
     }
+    let name = old["metadata"]["name"].as_str().unwrap_or_default();
+    let count = |pod: &Value| pod["spec"]["containers"].as_array().map(Vec::len);
+    if count(old) != count(new) {
+        let why = "Forbidden: pod updates may not add or remove containers";
+        let refusal = status::invalid("Pod", name, "spec.containers", why, "FieldValueForbidden");
+        return Err(refusal);
+    }
     let why = match is_resize {
         true => "Forbidden: only cpu and memory resources are mutable",
         false => {
             "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
         }
     };
-    let name = old["metadata"]["name"].as_str().unwrap_or_default();
     Err(status::invalid(
         "Pod",
         name,
