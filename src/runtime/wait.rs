@@ -17,7 +17,7 @@ pub(crate) fn until_well(
     complaint: &dyn Fn() -> Result<Option<String>>,
 ) -> Result<()> {
     let limit = site.timeout.map_or(patience, |timeout| {
-        timeout.saturating_sub(MARGIN).min(patience)
+        (timeout - MARGIN.min(timeout / 10)).min(patience)
     });
     let end = Instant::now() + limit;
     let mut told = String::new();

@@ -232,7 +232,7 @@ fn keep(step: &Move<'_>) -> Action {
          rm -rf files.new host.sha256; mkdir -m 0700 files.new\n\
          for file in \"$k3s\" /etc/rancher /etc/systemd/system/k3s.service /etc/systemd/system/k3s.service.d \
          /etc/systemd/system/k3s.service.env \"$data/server/token\" \"$data/server/agent-token\"; do\n\
-         if [ -e \"$file\" ]; then cp -a --parents \"$file\" files.new/; fi\n\
+         if [ -e \"$file\" ]; then (cd / && cp -a --parents \".$file\" \"$backup/files.new/\"); fi\n\
          done\n\
          [ -e \"files.new$k3s\" ] || {{ echo \"there is no k3s at $k3s\" >&2; exit 1; }}\n\
          rm -rf files; mv files.new files\n\

@@ -20,18 +20,18 @@ use crate::image::{Descriptor, Digest};
 use crate::runtime::Crew;
 use crate::runtime::action::Site;
 
-struct Namespace {
+pub(in crate::runtime::kubeadm) struct Namespace {
     ip: String,
     hostname: String,
     holder: Child,
     state: PathBuf,
-    log: PathBuf,
+    pub(in crate::runtime::kubeadm) log: PathBuf,
     blocks: Mutex<BTreeMap<String, Vec<(String, String)>>>,
     outcomes: Mutex<BTreeMap<String, (Outcome, Vec<OutputLine>)>>,
 }
 
 impl Namespace {
-    fn new(ip: &str, hostname: &str, directory: &Path) -> Self {
+    pub(in crate::runtime::kubeadm) fn new(ip: &str, hostname: &str, directory: &Path) -> Self {
         let log = directory.join(ip);
         std::fs::create_dir_all(&log).unwrap();
         let mut holder = Command::new("unshare")
@@ -39,8 +39,12 @@ impl Namespace {
             .arg(
                 "mount -t tmpfs none /mnt; mkdir -p /mnt/etc /mnt/var/lib /mnt/home; \
                  cp /etc/passwd /etc/group /mnt/etc/; cp -dR /etc/alternatives /mnt/etc/; mkdir /mnt/etc/ssl; cp /etc/ssl/openssl.cnf /mnt/etc/ssl/ || true; \
-                 printf '127.0.0.1 localhost\\n' >/mnt/etc/hosts; \
+                 printf '127.0.0.1 localhost\\n' >/mnt/etc/hosts; cp -a \"$STAND_INS\" /mnt/bin; cp -a \"$STAND_INS\"/../host-stand-ins/. /mnt/bin/; \
                  mount --bind /mnt/etc /etc; mount --bind /mnt/var /var; echo ready; exec sleep 300",
+            )
+            .env(
+                "STAND_INS",
+                Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubeadm/stand-ins"),
             )
             .stdout(Stdio::piped())
             .spawn()
@@ -60,8 +64,12 @@ impl Namespace {
         }
     }
 
-    fn shell(&self, line: &str, arguments: &[&str], input: &[u8]) -> std::process::Output {
-        let stand_ins = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubeadm/stand-ins");
+    pub(in crate::runtime::kubeadm) fn shell(
+        &self,
+        line: &str,
+        arguments: &[&str],
+        input: &[u8],
+    ) -> std::process::Output {
         let mut child = Command::new("nsenter")
             .args([
                 "-t",
@@ -73,10 +81,7 @@ impl Namespace {
             .args(["bash", "-e", "-c", line])
             .args(arguments)
             .env_clear()
-            .env(
-                "PATH",
-                format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", stand_ins.display()),
-            )
+            .env("PATH", "/mnt/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .env("HOME", "/mnt/home")
             .env("STAND_IN_STATE", &self.state)
             .env("STAND_IN_LOG", &self.log)
@@ -91,18 +96,24 @@ impl Namespace {
         child.wait_with_output().unwrap()
     }
 
-    fn calls(&self, word: &str) -> usize {
+    pub(in crate::runtime::kubeadm) fn calls(&self, word: &str) -> usize {
         let text = std::fs::read_to_string(self.log.join("calls")).unwrap_or_default();
         text.lines().filter(|line| line.contains(word)).count()
     }
 
-    fn exists(&self, path: &str) -> bool {
+    pub(in crate::runtime::kubeadm) fn exists(&self, path: &str) -> bool {
         self.shell("test -e \"$0\"", &[path], b"").status.success()
     }
 }
 
 impl Drop for Namespace {
     fn drop(&mut self) {
+        // What the stand-in of systemctl has started.
+        self.shell(
+            "if [ -e /mnt/kubelet.pid ]; then kill \"$(cat /mnt/kubelet.pid)\"; fi",
+            &[],
+            b"",
+        );
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }
@@ -228,7 +239,7 @@ impl Agent for Namespace {
     }
 }
 
-struct Hosts(Vec<Arc<Namespace>>);
+pub(in crate::runtime::kubeadm) struct Hosts(pub(in crate::runtime::kubeadm) Vec<Arc<Namespace>>);
 
 impl Crew for Hosts {
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
@@ -239,11 +250,17 @@ impl Crew for Hosts {
 }
 
 impl Hosts {
-    fn of(&self, ip: &str) -> &Namespace {
+    pub(in crate::runtime::kubeadm) fn of(&self, ip: &str) -> &Namespace {
         self.0.iter().find(|one| one.ip == ip).unwrap()
     }
 
-    fn run(&self, scene: &Scene, host: &Host, key: &str, actions: &[Action]) -> Result<()> {
+    pub(in crate::runtime::kubeadm) fn run(
+        &self,
+        scene: &Scene,
+        host: &Host,
+        key: &str,
+        actions: &[Action],
+    ) -> Result<()> {
         for action in actions {
             let agent = self.agent(host)?;
             let site = Site {

@@ -359,7 +359,7 @@ mod tests {
             ("IMGCTL_PHASE", "upgrade"),
             ("IMGCTL_FROM_VERSION", "3.4.23"),
             ("IMGCTL_TO_VERSION", "3.5.0"),
-            ("IMGCTL_NODE", "10.0.0.2:22"),
+            ("IMGCTL_NODE", "10.0.0.2"),
             ("IMGCTL_ROLE", "worker"),
             ("IMGCTL_ROOTFS", "/var/lib/sealos/data/test/rootfs"),
             ("IMGCTL_UPGRADE_ID", "3.5.0-0badcafe"),

@@ -1,6 +1,6 @@
 //! The move: kubeadm by rename, `kubeadm upgrade`, then kubelet.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::certificates::inspect;
+use crate::runtime::certificates::validity::now;
 use crate::runtime::kubeadm::init::IGNORED;
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest, tag};
@@ -194,9 +195,7 @@ fn renews(site: &Site<'_>) -> Result<bool> {
     let Some(text) = place::read(site.agent, path)? else {
         return Ok(true);
     };
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    let now = i64::try_from(now()).unwrap_or(i64::MAX);
     let renews = inspect::read(&text)?.not_after - now <= TEN_YEARS;
     if !renews {
         site.say("certificates are good for more than ten years: they stay");

@@ -30,7 +30,7 @@ pub(super) fn files(step: &Move<'_>, target: &Target) -> Action {
          echo 'the host has been touched since: what it was before is kept'; exit 0\n\
          fi\n\
          rm -rf files.new host.sha256; mkdir -m 0700 files.new\n\
-         keep() {{ local file; for file; do if [ -e \"$file\" ]; then cp -a --parents \"$file\" files.new/; fi; done; }}\n\
+         keep() {{ local file; for file; do if [ -e \"$file\" ]; then (cd / && cp -a --parents \".$file\" {backup}/files.new/); fi; done; }}\n\
          keep /etc/kubernetes/pki /etc/kubernetes/manifests /etc/kubernetes/*.conf /etc/kubernetes/audit-policy.yml\n\
          keep /var/lib/kubelet/config.yaml /var/lib/kubelet/kubeadm-flags.env /var/lib/kubelet/instance-config.yaml\n\
          keep /etc/default/kubelet /etc/sysconfig/kubelet\n\

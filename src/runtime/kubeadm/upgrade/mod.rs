@@ -17,6 +17,8 @@ mod pull;
 mod restore;
 mod snapshot;
 mod snapshot_restore;
+#[cfg(test)]
+mod stand_in_tests;
 
 use crate::cluster::image::ClusterImage;
 use crate::error::{Error, Result};
