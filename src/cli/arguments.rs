@@ -9,6 +9,10 @@ use crate::cli::commands::{
     journal, key, load, login, logout, ls, man, manifest, merge, mount, mounts, plan, prune, pull,
     push, rebase, registry, render, reset, rmi, rollback, run, save, sbom, scp, scrub, sign,
     simulate, status, tag, tags, tree, umount, uninstall, upgrade, verify, version,
+    delete, df, diff, env, exec, export, r#gen, help_all, history, host_action, images, inplace,
+    inspect, journal, key, load, login, logout, ls, man, manifest, merge, mount, mounts, plan,
+    prune, pull, push, rebase, registry, render, reset, rmi, run, save, sbom, scp, scrub, sign,
+    simulate, status, tag, tags, tree, umount, uninstall, verify, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
@@ -89,6 +93,7 @@ pub(crate) enum Verb {
     Reset(Box<reset::ResetArgs>),
     Uninstall(Box<uninstall::UninstallArgs>),
     Status(Box<status::StatusArgs>),
+    Inplace(inplace::InplaceArgs),
     Plan(plan::PlanArgs),
     Gen(Box<r#gen::GenArgs>),
     Render(Box<render::RenderArgs>),
@@ -160,6 +165,7 @@ impl Verb {
             Self::Reset(args) => reset::run(&args, context),
             Self::Uninstall(args) => uninstall::run(&args, context),
             Self::Status(args) => status::run(&args, context),
+            Self::Inplace(args) => inplace::run(&args, context),
             Self::Plan(args) => plan::run(args, context),
             Self::Gen(args) => r#gen::run(&args, context),
             Self::Render(args) => render::run(&args, context),

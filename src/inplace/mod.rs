@@ -8,6 +8,8 @@ pub(crate) mod drift;
 pub(crate) mod engine;
 pub(crate) mod event;
 mod gates;
+pub(crate) mod host_puller;
+pub(crate) mod job_puller;
 pub(crate) mod journal;
 mod marks;
 pub(crate) mod object;

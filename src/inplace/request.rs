@@ -122,19 +122,6 @@ impl WorkloadKind {
         })
     }
 
-    /// The kind that an owner reference names; `None` for those of others.
-    pub(crate) fn of(api_version: &str, kind: &str) -> Option<Self> {
-        let group = api_version.split('/').next().unwrap_or_default();
-        match (group, kind) {
-            ("apps", "Deployment") => Some(Self::Deployment),
-            ("apps", "ReplicaSet") => Some(Self::ReplicaSet),
-            ("apps", "StatefulSet") => Some(Self::StatefulSet),
-            ("apps", "DaemonSet") => Some(Self::DaemonSet),
-            ("batch", "Job") => Some(Self::Job),
-            _ => None,
-        }
-    }
-
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Deployment => "Deployment",

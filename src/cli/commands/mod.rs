@@ -25,6 +25,7 @@ pub(crate) mod help_all;
 pub(crate) mod history;
 pub(crate) mod host_action;
 pub(crate) mod images;
+pub(crate) mod inplace;
 pub(crate) mod inspect;
 pub(crate) mod inspect_view;
 pub(crate) mod journal;

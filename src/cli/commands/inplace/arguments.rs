@@ -1,0 +1,321 @@
+//! Flags of `imgctl inplace`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::registry_options::RegistryArgs;
+use crate::cli::ssh_options::SshArgs;
+use crate::cluster::name;
+use crate::error::{Error, Result};
+use crate::inplace::batches::Share;
+use crate::inplace::request::{self, Request, Selection, TemplatePolicy, Verify, checked};
+
+/// Show what would become of each Pod, and change nothing
+#[derive(Args, Debug)]
+#[command(after_help = "Exit code 10: the plan cannot be carried out.
+
+Examples:
+  imgctl inplace plan --workload deployment/shop/web --set app=registry.example.com/web:v2
+  imgctl inplace plan -n shop --selector app=web --resize app=cpu=500m,memory=1Gi --json")]
+pub(super) struct PlanArgs {
+    #[command(flatten)]
+    pub(super) what: WhatArgs,
+    #[command(flatten)]
+    pub(super) care: CareArgs,
+    /// Plan as for taking up this run
+    #[arg(long, value_name = "NAME")]
+    pub(super) id: Option<String>,
+    #[command(flatten)]
+    pub(super) access: AccessArgs,
+}
+
+/// Change Pods, batch after batch
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The first sign of trouble stops it; the Pods of that batch get their former images back.
+
+Examples:
+  imgctl inplace apply --workload deployment/shop/web --set app=registry.example.com/web:v2 --template sync --yes
+  imgctl inplace apply --workload sts/db --set db=registry.example.com/db:14.2 --template keep --batch 1,100%
+  imgctl inplace apply --id 20260401T101500Z-web"
+)]
+pub(super) struct ApplyArgs {
+    #[command(flatten)]
+    pub(super) what: WhatArgs,
+    #[command(flatten)]
+    pub(super) care: CareArgs,
+    /// Name of the run; a run of that name is taken up where it stopped
+    #[arg(long, value_name = "NAME")]
+    pub(super) id: Option<String>,
+    /// Refuse unless what is there gives this plan
+    #[arg(long, value_name = "DIGEST")]
+    pub(super) plan_digest: Option<String>,
+    /// After a failure give the Pods of earlier batches their former images, too
+    #[arg(long)]
+    pub(super) rollback_all: bool,
+    #[command(flatten)]
+    pub(super) access: AccessArgs,
+}
+
+/// Show where Pods run other images than their templates say
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Exit code 10: there are such workloads, or runs that were cut off.
+
+Examples:
+  imgctl inplace status
+  imgctl inplace status -n shop --json"
+)]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    pub(super) access: AccessArgs,
+}
+
+/// Give Pods their former images back
+#[derive(Args, Debug)]
+#[command(
+    after_help = "What they were is in the run's journal, and in an annotation of each Pod.
+
+Examples:
+  imgctl inplace rollback --id 20260401T101500Z-web
+  imgctl inplace rollback --workload deployment/shop/web --template sync --yes"
+)]
+pub(super) struct RollbackArgs {
+    /// The run to undo [default: the last one of each Pod]
+    #[arg(long, value_name = "NAME")]
+    pub(super) id: Option<String>,
+    #[command(flatten)]
+    pub(super) what: WhichArgs,
+    #[command(flatten)]
+    pub(super) care: CareArgs,
+    /// Show what would be done, and change nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    #[command(flatten)]
+    pub(super) access: AccessArgs,
+}
+
+/// Which Pods.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Which Pods")]
+#[group(id = "inplace-which", multiple = true)]
+pub(super) struct WhichArgs {
+    /// Those of a workload: deployment/NAMESPACE/NAME, sts/NAME, ds/NAME, rs/NAME, job/NAME
+    #[arg(long, value_name = "KIND/NS/NAME", conflicts_with_all = ["selector", "pods"])]
+    workload: Option<String>,
+    /// Those with these labels
+    #[arg(long, value_name = "LABELS", conflicts_with = "pods")]
+    selector: Option<String>,
+    /// These
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pods: Vec<String>,
+}
+
+impl WhichArgs {
+    /// `None`: nothing was said.
+    pub(super) fn selection(&self, namespace: String) -> Result<Option<Selection>> {
+        if let Some(workload) = &self.workload {
+            return Selection::workload(workload, &namespace).map(Some);
+        }
+        if let Some(selector) = &self.selector {
+            return Ok(Some(Selection::Labels {
+                namespace,
+                selector: selector.clone(),
+            }));
+        }
+        if self.pods.is_empty() {
+            return Ok(None);
+        }
+        let names: Result<Vec<String>> = self
+            .pods
+            .iter()
+            .map(|name| checked(name, "a Pod"))
+            .collect();
+        Ok(Some(Selection::Pods {
+            namespace,
+            names: names?,
+        }))
+    }
+}
+
+/// Which Pods, and what they get.
+#[derive(Args, Clone, Debug, Default)]
+pub(super) struct WhatArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+    /// New image of a container, by its name (may be repeated)
+    #[arg(long, value_name = "CONTAINER=IMAGE")]
+    set: Vec<String>,
+    /// New cpu and memory of a container: app=cpu=500m,memory=1Gi,limits.cpu=1 (may be repeated)
+    #[arg(long, value_name = "CONTAINER=RESOURCES")]
+    resize: Vec<String>,
+}
+
+impl WhatArgs {
+    /// Whether anything was said.
+    pub(super) fn is_said(&self) -> bool {
+        let which = &self.which;
+        which.workload.is_some()
+            || which.selector.is_some()
+            || !which.pods.is_empty()
+            || !self.set.is_empty()
+            || !self.resize.is_empty()
+    }
+
+    pub(super) fn request(&self, care: &CareArgs, namespace: String) -> Result<Request> {
+        let selection = self.which.selection(namespace)?.ok_or_else(nothing_said)?;
+        let mut request = care.request(selection)?;
+        for set in &self.set {
+            let (container, image) = request::set(set)?;
+            request.set.insert(container, image);
+        }
+        for resize in &self.resize {
+            let (container, resources) = request::resize(resize)?;
+            request.resize.insert(container, resources);
+        }
+        if request.set.is_empty() && request.resize.is_empty() {
+            return Err(Error::usage("nothing is to be changed")
+                .hint("say what with --set CONTAINER=IMAGE or --resize CONTAINER=cpu=500m"));
+        }
+        Ok(request)
+    }
+}
+
+/// The error where no Pods were named.
+pub(super) fn nothing_said() -> Error {
+    Error::usage("it is not said which Pods are meant").hint(
+        "--workload KIND/NAMESPACE/NAME, or -n NAMESPACE with --selector LABELS or --pods NAMES",
+    )
+}
+
+/// How carefully.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "How")]
+pub(super) struct CareArgs {
+    /// What becomes of the workload's template [default: refuse]
+    #[arg(long, value_name = "HOW")]
+    pub(super) template: Option<TemplateMode>,
+    /// How many Pods are done when each batch ends: numbers and percentages
+    #[arg(
+        long,
+        value_name = "LIST",
+        default_value = "1,10%,50%,100%",
+        value_delimiter = ','
+    )]
+    batch: Vec<String>,
+    /// How many Pods of a workload may be out of service at once: 1, 10%
+    #[arg(long, value_name = "N", default_value = "1")]
+    max_unavailable: String,
+    /// How long a Pod may take to become ready
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    pub(super) ready_timeout: String,
+    /// How long a Pod has to stay ready
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    pub(super) bake: String,
+    /// How Nodes get the new image beforehand [default: ssh; job with --kubeconfig]
+    #[arg(long, value_name = "HOW")]
+    pub(super) pre_pull: Option<PrePull>,
+    /// How the running image is known again
+    #[arg(long, value_name = "HOW", default_value = "image")]
+    verify: VerifyMode,
+    /// Readiness gate to close while containers restart, beside InPlaceUpdateReady
+    #[arg(long, value_name = "TYPE")]
+    gate: Option<String>,
+    /// Change sidecars (init containers that keep running), too
+    #[arg(long)]
+    include_sidecars: bool,
+    /// Change init containers, too; it has no effect until a Pod is made anew
+    #[arg(long)]
+    include_init: bool,
+    /// Also where a workload has one replica, and nobody serves meanwhile
+    #[arg(long)]
+    allow_single_replica: bool,
+    /// Also where an owner we do not know manages the Pods
+    #[arg(long)]
+    force_owner: bool,
+}
+
+impl CareArgs {
+    /// A request without anything to change.
+    pub(super) fn request(&self, selection: Selection) -> Result<Request> {
+        let batches: Result<Vec<Share>> = self.batch.iter().map(|one| Share::parse(one)).collect();
+        Ok(Request {
+            selection,
+            set: std::collections::BTreeMap::new(),
+            resize: std::collections::BTreeMap::new(),
+            template: match self.template {
+                None | Some(TemplateMode::Refuse) => TemplatePolicy::Refuse,
+                Some(TemplateMode::Keep) => TemplatePolicy::Keep,
+                Some(TemplateMode::Sync) => TemplatePolicy::Sync,
+            },
+            batches: batches?,
+            max_unavailable: Share::parse(&self.max_unavailable)?,
+            verify: match self.verify {
+                VerifyMode::Image => Verify::Image,
+                VerifyMode::Digest => Verify::Digest,
+            },
+            include_sidecars: self.include_sidecars,
+            include_init: self.include_init,
+            allow_single_replica: self.allow_single_replica,
+            force_owner: self.force_owner,
+            gate: self.gate.clone(),
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum TemplateMode {
+    /// It follows, without a rollout
+    Sync,
+    /// It stays; an annotation says so
+    Keep,
+    /// Pods of workloads are not changed
+    Refuse,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum PrePull {
+    /// Hosts pull with crictl
+    Ssh,
+    /// A short-lived Pod on each Node
+    Job,
+    /// Not at all: pulling adds to the time out of service
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum VerifyMode {
+    /// By its name, and its digest where that is known
+    Image,
+    /// By its digest
+    Digest,
+}
+
+/// How the cluster is reached.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Cluster options")]
+pub(super) struct AccessArgs {
+    /// Name of the cluster
+    #[arg(short, long, value_name = "NAME", default_value = name::DEFAULT)]
+    pub(super) cluster: String,
+    /// Go to the API that this file names, of whatever cluster
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// Namespace [default: default; of `status`: all]
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) namespace: Option<String>,
+    #[command(flatten)]
+    pub(super) registry: RegistryArgs,
+    #[command(flatten)]
+    pub(super) ssh: SshArgs,
+}
+
+impl AccessArgs {
+    pub(super) fn namespace(&self) -> Result<String> {
+        checked(
+            self.namespace.as_deref().unwrap_or("default"),
+            "a namespace",
+        )
+    }
+}

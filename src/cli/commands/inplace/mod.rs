@@ -1,0 +1,344 @@
+//! `imgctl inplace plan`, `apply`, `status`, `rollback`.
+
+mod arguments;
+mod reach;
+mod view;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::cli::context::Context;
+use crate::cli::duration;
+use crate::cli::signals;
+use crate::error::{Error, Kind, Result};
+use crate::inplace::drift;
+use crate::inplace::engine::{self, Engine, Pace};
+use crate::inplace::journal::{self, Journal, Past};
+use crate::inplace::plan::Plan;
+use crate::inplace::planner::{self, Desired, Inputs};
+use crate::inplace::request::{Request, Selection, TemplatePolicy, checked};
+use crate::inplace::rollback;
+use crate::inplace::target::Target;
+use crate::inplace::world::{self, World};
+use crate::pipeline::interrupt::Interrupt;
+use crate::ui::prompt;
+use arguments::{ApplyArgs, CareArgs, PlanArgs, RollbackArgs, StatusArgs};
+use reach::Reach;
+
+/// Between two looks at Pods.
+const POLL: Duration = Duration::from_secs(1);
+/// For controllers to see what was changed.
+const CONTROLLERS: Duration = Duration::from_secs(120);
+
+/// Change the images of running Pods without rescheduling them
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Containers restart with their new image in the same Pod: its address, node and volumes stay.
+docs/inplace.md says what can go wrong.
+
+Examples:
+  imgctl inplace plan --workload deployment/shop/web --set app=registry.example.com/web:v2
+  imgctl inplace apply --workload deployment/shop/web --set app=registry.example.com/web:v2 --template sync
+  imgctl inplace status
+  imgctl inplace rollback --id 20260401T101500Z-web"
+)]
+pub(crate) struct InplaceArgs {
+    #[command(subcommand)]
+    command: InplaceVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum InplaceVerb {
+    Plan(Box<PlanArgs>),
+    Apply(Box<ApplyArgs>),
+    Status(Box<StatusArgs>),
+    Rollback(Box<RollbackArgs>),
+}
+
+/// Does one of them.
+pub(crate) fn run(args: &InplaceArgs, context: &Context) -> Result<()> {
+    match &args.command {
+        InplaceVerb::Plan(args) => plan(args, context),
+        InplaceVerb::Apply(args) => apply(args, context),
+        InplaceVerb::Status(args) => status(args, context),
+        InplaceVerb::Rollback(args) => roll_back(args, context),
+    }
+}
+
+/// What there is, and what will be done about it.
+struct Prepared {
+    world: World,
+    desired: Desired,
+    plan: Plan,
+}
+
+fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
+    let reach = Reach::new("inplace", &args.access, false, context)?;
+    let request = args.what.request(&args.care, args.access.namespace()?)?;
+    let ids = args.id.clone().into_iter().collect::<Vec<_>>();
+    let desired = Desired {
+        common: request.set.clone(),
+        by_pod: BTreeMap::new(),
+    };
+    let prepared = prepare(&reach, request, desired, &ids, false)?;
+    view::plan(&prepared.plan, context)?;
+    match prepared.plan.problems.is_empty() {
+        true => Ok(()),
+        false => Err(Error::new(
+            Kind::CheckFailed,
+            "the plan cannot be carried out, for the reasons above",
+        )),
+    }
+}
+
+fn prepare(
+    reach: &Reach,
+    request: Request,
+    desired: Desired,
+    ids: &[String],
+    rollback: bool,
+) -> Result<Prepared> {
+    let world = world::observe(&*reach.api, &request.selection)?;
+    plan_of(reach, world, request, desired, ids, rollback)
+}
+
+fn plan_of(
+    reach: &Reach,
+    world: World,
+    request: Request,
+    desired: Desired,
+    ids: &[String],
+    rollback: bool,
+) -> Result<Prepared> {
+    let mut targets: BTreeMap<String, Target> = BTreeMap::new();
+    for image in desired.images() {
+        match reach.images.target(image) {
+            Ok(target) => {
+                targets.insert(image.clone(), target);
+            }
+            // The plan says so.
+            Err(error) => tracing::info!("{error}"),
+        }
+    }
+    let plan = planner::plan(&Inputs {
+        world: &world,
+        request: &request,
+        desired: &desired,
+        targets: &targets,
+        ids,
+        rollback,
+    })?;
+    Ok(Prepared {
+        world,
+        desired,
+        plan,
+    })
+}
+
+fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
+    let reach = Reach::new("inplace", &args.access, true, context)?;
+    let past = match &args.id {
+        Some(id) => journal::past(&reach.journals, id)?,
+        None => None,
+    };
+    let request = match (
+        args.what.is_said(),
+        past.as_ref().and_then(|past| past.plan.as_ref()),
+    ) {
+        (true, _) => args.what.request(&args.care, args.access.namespace()?)?,
+        // Taken up by its id alone.
+        (false, Some(plan)) if !plan.rollback => plan.request.clone(),
+        (false, _) => return Err(arguments::nothing_said()),
+    };
+    if let Some(before) = past.as_ref().and_then(|past| past.plan.as_ref())
+        && (before.request.selection != request.selection
+            || before.request.set != request.set
+            || before.request.resize != request.resize)
+    {
+        return Err(Error::usage(format!(
+            "run {} was about something else",
+            args.id.as_deref().unwrap_or_default()
+        ))
+        .hint("another --id begins a new run; `--id` alone takes the old one up"));
+    }
+    let id = args
+        .id
+        .clone()
+        .unwrap_or_else(|| new_id(&request.selection));
+    let ids = [id.clone()];
+    let desired = Desired {
+        common: request.set.clone(),
+        by_pod: BTreeMap::new(),
+    };
+    let prepared = prepare(&reach, request, desired, &ids, false)?;
+    if let Some(expected) = &args.plan_digest
+        && *expected != prepared.plan.digest
+    {
+        return Err(Error::new(
+            Kind::CheckFailed,
+            format!(
+                "the plan is stale: what is there gives {} now",
+                prepared.plan.digest
+            ),
+        )
+        .hint("`imgctl inplace plan` shows what would be done now"));
+    }
+    carry_out(
+        &reach,
+        &prepared,
+        &id,
+        &ids,
+        &args.care,
+        args.rollback_all,
+        context,
+    )
+}
+
+fn roll_back(args: &RollbackArgs, context: &Context) -> Result<()> {
+    let reach = Reach::new("inplace", &args.access, true, context)?;
+    let past: Option<Past> = match &args.id {
+        Some(id) => journal::past(&reach.journals, id)?,
+        None => None,
+    };
+    let before = past.as_ref().and_then(|past| past.plan.as_ref());
+    let namespace = args.access.namespace()?;
+    let selection = match (args.what.selection(namespace)?, before) {
+        (Some(selection), _) => selection,
+        (None, Some(plan)) => plan.request.selection.clone(),
+        (None, None) => return Err(arguments::nothing_said()),
+    };
+    let world = world::observe(&*reach.api, &selection)?;
+    let former = rollback::former(&world, past.as_ref(), args.id.as_deref())?;
+    let mut request = args.care.request(selection)?;
+    request.set = former.desired.common.clone();
+    request.resize.clone_from(&former.resize);
+    // What was done is undone in the same way, and with the same leave.
+    if let Some(plan) = before {
+        if args.care.template.is_none() {
+            request.template = plan.request.template;
+        }
+        request.include_sidecars |= plan.request.include_sidecars;
+        request.include_init |= plan.request.include_init;
+        request.allow_single_replica |= plan.request.allow_single_replica;
+        request.force_owner |= plan.request.force_owner;
+    }
+    let mut ids = former.ids.clone();
+    let id = match &args.id {
+        Some(id) => format!("{id}-rollback"),
+        None => format!("{}-rollback", new_id(&request.selection)),
+    };
+    ids.push(id.clone());
+    let prepared = plan_of(&reach, world, request, former.desired, &ids, true)?;
+    if args.dry_run {
+        return view::plan(&prepared.plan, context);
+    }
+    carry_out(&reach, &prepared, &id, &ids, &args.care, false, context)
+}
+
+fn carry_out(
+    reach: &Reach,
+    prepared: &Prepared,
+    id: &str,
+    ids: &[String],
+    care: &CareArgs,
+    rollback_all: bool,
+    context: &Context,
+) -> Result<()> {
+    let plan = &prepared.plan;
+    plan.check()?;
+    let workloads = plan.groups.values().any(|group| group.kind != "Pod");
+    if plan.request.template == TemplatePolicy::Sync && workloads && !context.settings.assume_yes {
+        if context.ui.is_json() || !prompt::can_ask() {
+            return Err(
+                Error::usage("--template sync needs --yes where nobody can be asked").hint(
+                    "it changes the templates of workloads; `imgctl inplace plan` shows which",
+                ),
+            );
+        }
+        view::plan(plan, context)?;
+        if !context
+            .ui
+            .confirm("Change these Pods, then the templates?")?
+        {
+            return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
+        }
+    }
+    let puller = reach.puller(care.pre_pull, &prepared.world)?;
+    let (journal, _) = Journal::open(&reach.journals, id, context.settings.sync)?;
+    let interrupt = Interrupt::default();
+    signals::listen(&interrupt)?;
+    let json = context.ui.is_json();
+    view::begin(plan, &journal, context)?;
+    let summary = engine::run(&Engine {
+        api: &*reach.api,
+        plan,
+        desired: &prepared.desired,
+        journal: &journal,
+        ids,
+        puller: puller.as_deref(),
+        pace: Pace {
+            poll: POLL,
+            ready_timeout: duration::parse(&care.ready_timeout)?,
+            bake: duration::parse(&care.bake)?,
+            controllers: CONTROLLERS,
+        },
+        rollback_all,
+        interrupt: &interrupt,
+        listener: &|event| view::event(event, context),
+    })
+    .map_err(|error| match error.kind() {
+        Kind::Usage | Kind::Interrupted => error,
+        _ => error.hint(format!(
+            "run {id}: `imgctl inplace apply --id {id}` goes on, `imgctl inplace rollback --id {id}` undoes it"
+        )),
+    })?;
+    match json {
+        true => view::line(
+            &json!({
+                "event": "end", "id": id, "changed": summary.changed, "skipped": summary.skipped,
+                "gone": summary.gone, "templates": summary.synced,
+                "journal": journal.path(),
+            }),
+            context,
+        ),
+        false => context.ui.line(&format!(
+            "run {id}: {} Pods changed, {} had it already, {} were replaced, {} templates followed",
+            summary.changed, summary.skipped, summary.gone, summary.synced
+        )),
+    }
+}
+
+fn status(args: &StatusArgs, context: &Context) -> Result<()> {
+    let reach = Reach::new("inplace", &args.access, false, context)?;
+    let namespace = args.access.namespace.as_deref();
+    let namespace = namespace
+        .map(|name| checked(name, "a namespace"))
+        .transpose()?;
+    let report = drift::report(&*reach.api, namespace.as_deref())?;
+    view::status(&report, &journal::ids(&reach.journals)?, context)?;
+    match report.is_well() {
+        true => Ok(()),
+        false => Err(Error::new(
+            Kind::CheckFailed,
+            format!(
+                "{} workloads run other images than their templates say",
+                report.workloads.len()
+            ),
+        )
+        .hint("`imgctl inplace rollback` gives Pods their former images; `apply --template sync` brings templates after")),
+    }
+}
+
+/// `20260401T101500Z-web`.
+fn new_id(selection: &Selection) -> String {
+    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+    let name = match selection {
+        Selection::Workload { name, .. } => name.as_str(),
+        Selection::Labels { namespace, .. } => namespace,
+        Selection::Pods { names, .. } => names.first().map_or("pods", String::as_str),
+    };
+    format!("{time}-{}", name.chars().take(63).collect::<String>())
+}

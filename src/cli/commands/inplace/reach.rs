@@ -1,0 +1,187 @@
+//! The API of a cluster, its hosts and registries: through the cluster's Clusterfile, or a kubeconfig.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::arguments::{AccessArgs, PrePull};
+use crate::cli::cluster_options::runtime_root;
+use crate::cli::cluster_work::{Work, WorkArgs};
+use crate::cli::context::Context;
+use crate::cli::crew::Agents;
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::cluster::state::Held;
+use crate::error::{Error, Result};
+use crate::inplace::host_puller::HostPuller;
+use crate::inplace::job_puller::JobPuller;
+use crate::inplace::object::Node;
+use crate::inplace::pre_pull::Puller;
+use crate::inplace::target::{Images, RegistryImages};
+use crate::inplace::world::World;
+use crate::kube::api::Api;
+use crate::kube::client;
+use crate::registry::Client;
+use crate::registry::credentials::Login;
+use crate::runtime::action::Crew;
+
+/// Everything that can be reached.
+pub(super) struct Reach {
+    pub(super) api: Arc<dyn Api>,
+    pub(super) images: Box<dyn Images>,
+    /// Where runs are written down.
+    pub(super) journals: PathBuf,
+    hosts: Option<Hosts>,
+    _held: Option<Held>,
+}
+
+struct Hosts {
+    crew: Agents,
+    hosts: Vec<Host>,
+    runs: String,
+}
+
+impl Reach {
+    /// `changes`: the cluster is locked for as long as this lives.
+    pub(super) fn new(
+        verb: &str,
+        access: &AccessArgs,
+        changes: bool,
+        context: &Context,
+    ) -> Result<Self> {
+        if let Some(file) = &access.kubeconfig {
+            return Ok(Self {
+                api: client::connect_kubeconfig(file)?,
+                images: Box::new(RegistryImages {
+                    embedded: Vec::new(),
+                    embedded_client: None,
+                    client: access.registry.client(context)?,
+                }),
+                // No cluster's name begins with a dot.
+                journals: runtime_root(&context.environment)?.join(".inplace"),
+                hosts: None,
+                _held: None,
+            });
+        }
+        let looking = WorkArgs::look();
+        let work = Work::begin(verb, &access.cluster, &looking, context)?;
+        let prepared = work.recorded(work.existing()?.clone())?;
+        let scene = prepared.scene;
+        let now = jiff::Timestamp::now().as_second();
+        let held = changes.then(|| work.state.lock(verb, now)).transpose()?;
+        let (_, settings) = access.ssh.resolve(context)?;
+        let crew = Agents::new(settings, context)?;
+        Ok(Self {
+            api: api(&scene, &crew)?,
+            images: Box::new(images(&scene, access, context)?),
+            journals: work.state.directory().join("inplace"),
+            hosts: Some(Hosts {
+                crew,
+                runs: scene.paths.runs(),
+                hosts: scene.hosts,
+            }),
+            _held: held,
+        })
+    }
+
+    /// Whoever has Nodes pull; `None`: nobody is to.
+    pub(super) fn puller<'a>(
+        &'a self,
+        how: Option<PrePull>,
+        world: &World,
+    ) -> Result<Option<Box<dyn Puller + 'a>>> {
+        let how = how.unwrap_or(match self.hosts {
+            Some(_) => PrePull::Ssh,
+            None => PrePull::Job,
+        });
+        Ok(match (how, &self.hosts) {
+            (PrePull::None, _) => None,
+            (PrePull::Job, _) => Some(Box::new(JobPuller {
+                api: &*self.api,
+                poll: Duration::from_secs(1),
+            })),
+            (PrePull::Ssh, None) => {
+                return Err(
+                    Error::usage("--pre-pull ssh needs a cluster whose hosts are known")
+                        .hint("--pre-pull job, or --cluster instead of --kubeconfig"),
+                );
+            }
+            (PrePull::Ssh, Some(hosts)) => {
+                let mut agents = BTreeMap::new();
+                let named = world.selected.iter().filter_map(|uid| world.pod(uid));
+                for pod in named {
+                    let name = &pod.spec.node_name;
+                    if agents.contains_key(name) {
+                        continue;
+                    }
+                    let node = world.nodes.get(name);
+                    if let Some(host) = node.and_then(|node| host_of(&hosts.hosts, node)) {
+                        agents.insert(name.clone(), hosts.crew.agent(host)?);
+                    }
+                }
+                Some(Box::new(HostPuller {
+                    agents,
+                    runs: hosts.runs.clone(),
+                }))
+            }
+        })
+    }
+}
+
+/// The host that a Node is.
+fn host_of<'a>(hosts: &'a [Host], node: &Node) -> Option<&'a Host> {
+    let addresses = &node.status.addresses;
+    hosts.iter().find(|host| {
+        addresses.iter().any(|one| one.address == host.ip()) || node.metadata.name == host.ip()
+    })
+}
+
+/// The API of the first control plane that answers.
+fn api(scene: &Scene, crew: &Agents) -> Result<Arc<dyn Api>> {
+    let mut problems = Vec::new();
+    for host in scene.control_planes() {
+        let tried = crew.agent(host).and_then(client::connect).and_then(|api| {
+            api.raw("/readyz")?;
+            Ok(api)
+        });
+        match tried {
+            Ok(api) => return Ok(api),
+            Err(error) => problems.push(format!("{}: {error}", host.id())),
+        }
+    }
+    Err(Error::failed(format!(
+        "no control plane of cluster {} answers:\n  {}",
+        scene.name,
+        problems.join("\n  ")
+    ))
+    .hint("`imgctl status` asks every host; --kubeconfig FILE goes to an API directly"))
+}
+
+fn images(scene: &Scene, access: &AccessArgs, context: &Context) -> Result<RegistryImages> {
+    let client = access.registry.client(context)?;
+    let Some(own) = &scene.registry else {
+        return Ok(RegistryImages {
+            embedded: Vec::new(),
+            embedded_client: None,
+            client,
+        });
+    };
+    let login = Login::Password {
+        user: own.username.clone(),
+        password: own.password.clone(),
+    };
+    let mut options = access.registry.options(context, Some(login))?;
+    // It is on the cluster's own hosts, most often without TLS.
+    options.tls_verify = Some(false);
+    options.retries = Some(1);
+    let hosts = scene.registry_hosts();
+    Ok(RegistryImages {
+        embedded: hosts
+            .iter()
+            .map(|host| format!("{}:{}", host.ip(), own.port))
+            .collect(),
+        embedded_client: Some(Client::new(options)?),
+        client,
+    })
+}

@@ -1,0 +1,137 @@
+//! Nodes that are no hosts of ours: a short-lived Pod on the Node has its kubelet pull the image,
+//! with the pull secrets of the Pod that will need it.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::error::{Context as _, Error, Result};
+use crate::image::Digest;
+use crate::inplace::object::{self, Pod, pod_path};
+use crate::inplace::plan::PodPlan;
+use crate::inplace::pre_pull::Puller;
+use crate::kube::api::Api;
+
+/// A pull takes no longer.
+const TIMEOUT: Duration = Duration::from_secs(1800);
+const NAME: &str = "pull";
+/// Reasons by which a container does not start though its image is there.
+const PULLED: [&str; 4] = [
+    "CreateContainerError",
+    "CreateContainerConfigError",
+    "RunContainerError",
+    "CrashLoopBackOff",
+];
+
+pub(crate) struct JobPuller<'a> {
+    pub(crate) api: &'a dyn Api,
+    pub(crate) poll: Duration,
+}
+
+impl Puller for JobPuller<'_> {
+    /// `room` is not looked at: the kubelet sees to its own.
+    fn pull(&self, pod: &PodPlan, image: &str, _room: u64) -> Result<Vec<String>> {
+        let digest = Digest::of(format!("{}\n{image}", pod.node).as_bytes());
+        let name = format!("imgctl-pull-{}", digest.short());
+        let secrets: Vec<_> = pod
+            .pull_secrets
+            .iter()
+            .map(|name| json!({"name": name}))
+            .collect();
+        let object = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": pod.namespace,
+                "labels": {"app.kubernetes.io/managed-by": "imgctl"},
+            },
+            "spec": {
+                "nodeName": pod.node,
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 0,
+                "automountServiceAccountToken": false,
+                "enableServiceLinks": false,
+                "imagePullSecrets": secrets,
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{
+                    "name": NAME,
+                    "image": image,
+                    "imagePullPolicy": "Always",
+                    // It is there to be pulled, not to run; an image without this command is fine.
+                    "command": ["/bin/true"],
+                    "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}},
+                }],
+            },
+        });
+        let path = pod_path(&pod.namespace, &name);
+        // One of an earlier run that was cut off.
+        self.remove(&path);
+        let collection = format!("/api/v1/namespaces/{}/pods", pod.namespace);
+        self.api
+            .create(&collection, &object)
+            .map_err(Error::from)
+            .context(|| format!("cannot make Pod {}/{name}", pod.namespace))?;
+        let pulled = self.wait(&path, image);
+        self.remove(&path);
+        pulled
+    }
+}
+
+impl JobPuller<'_> {
+    fn wait(&self, path: &str, image: &str) -> Result<Vec<String>> {
+        let until = Instant::now() + TIMEOUT;
+        loop {
+            let value = self
+                .api
+                .get(path)
+                .map_err(Error::from)
+                .context(|| format!("the Pod that pulls {image} is gone"))?;
+            let pod: Pod = object::read(&value, "Pod")?;
+            if let Some(status) = pod.status_of(NAME) {
+                let waiting = status.state.waiting.as_ref();
+                if let Some(waiting) = waiting
+                    && matches!(
+                        waiting.reason.as_str(),
+                        "ErrImagePull"
+                            | "ImagePullBackOff"
+                            | "InvalidImageName"
+                            | "RegistryUnavailable"
+                    )
+                {
+                    return Err(Error::failed(format!(
+                        "cannot pull {image}: {} {}",
+                        waiting.reason, waiting.message
+                    )));
+                }
+                let there = waiting.is_some_and(|one| PULLED.contains(&one.reason.as_str()));
+                if there || status.state.running.is_some() || status.state.terminated.is_some() {
+                    let id = status.image_id.clone();
+                    return Ok(if id.is_empty() { Vec::new() } else { vec![id] });
+                }
+            }
+            if pod.status.phase == "Failed" {
+                return Err(Error::failed(format!(
+                    "cannot pull {image}: the Node refuses the Pod that would"
+                )));
+            }
+            if Instant::now() > until {
+                return Err(Error::failed(format!(
+                    "{image} was not pulled within {} s",
+                    TIMEOUT.as_secs()
+                )));
+            }
+            std::thread::sleep(self.poll);
+        }
+    }
+
+    /// Best effort: it has no effect but its name.
+    fn remove(&self, path: &str) {
+        let options = json!({"gracePeriodSeconds": 0});
+        if let Err(error) = self.api.delete(path, &options)
+            && !error.is_not_found()
+        {
+            tracing::debug!("{error}");
+        }
+    }
+}
