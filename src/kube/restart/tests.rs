@@ -345,7 +345,7 @@ fn a_prediction_is_held_against_what_happened() {
     let mut after = before.clone();
     after[1].id = "new".to_owned();
     after[1].uid = "fedcba9876543210fedcba9876543210".to_owned();
-    let fine = compare(&prediction, &after);
+    let fine: Comparison = compare(&prediction, &after);
     assert_eq!((fine.agreed, fine.mismatches.len()), (2, 0));
     // The same id in a container that has ended is none that runs.
     after[0].running = false;
@@ -355,7 +355,11 @@ fn a_prediction_is_held_against_what_happened() {
     after[0].id = "other".to_owned();
     after[1].uid = before[1].uid.clone();
     let wrong = compare(&prediction, &after);
-    let actual: Vec<Actual> = wrong.mismatches.iter().map(|one| one.actual).collect();
+    let actual: Vec<Actual> = wrong
+        .mismatches
+        .iter()
+        .map(|one: &Mismatch| one.actual)
+        .collect();
     assert_eq!(actual, [Actual::Restarted, Actual::Restarted]);
     assert_eq!(compare(&prediction, &[]).mismatches.len(), 2);
     // It survives the journal.
