@@ -5,14 +5,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::cli::accepted;
 use crate::cli::commands::{
     add, agent, annotate, apply, attach, build, bundle, cat, cert, completion, copy, create,
-    delete, df, diff, env, exec, export, r#gen, help_all, history, host_action, images, inspect,
-    journal, key, load, login, logout, ls, man, manifest, merge, mount, mounts, plan, prune, pull,
-    push, rebase, registry, render, reset, rmi, rollback, run, save, sbom, scp, scrub, sign,
-    simulate, status, tag, tags, tree, umount, uninstall, upgrade, verify, version,
     delete, df, diff, env, exec, export, r#gen, help_all, history, host_action, images, inplace,
     inspect, journal, key, load, login, logout, ls, man, manifest, merge, mount, mounts, plan,
-    prune, pull, push, rebase, registry, render, reset, rmi, run, save, sbom, scp, scrub, sign,
-    simulate, status, tag, tags, tree, umount, uninstall, verify, version,
+    prune, pull, push, rebase, registry, render, reset, rmi, rollback, run, save, sbom, scp, scrub,
+    sign, simulate, status, tag, tags, tree, umount, uninstall, upgrade, verify, version,
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
