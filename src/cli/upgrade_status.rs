@@ -7,6 +7,7 @@ use crate::pipeline::journal::Past;
 use crate::ui::table::Table;
 use crate::upgrade::book::{Ended, Stand, word};
 use crate::upgrade::document::{Direction, Document};
+use crate::upgrade::report::Report;
 
 /// Prints it.
 pub(crate) fn show(
@@ -51,6 +52,38 @@ pub(crate) fn show(
     }
     context.ui.line("")?;
     context.ui.print(&table.render(true))
+}
+
+/// What came of an upgrade: what is not as it was planned, and whether restarts were foretold right.
+pub(crate) fn came(report: &Report, context: &Context) -> Result<()> {
+    if context.ui.is_json() {
+        return context
+            .ui
+            .json(&serde_json::json!({"event": "report", "report": report}));
+    }
+    let (mut agreed, mut wrong) = (0, 0);
+    for host in &report.hosts {
+        for problem in &host.problems {
+            context.ui.note(&format!("{}: {problem}", host.host));
+        }
+        let Some(restarts) = &host.restarts else {
+            continue;
+        };
+        agreed += restarts.agreed;
+        wrong += restarts.mismatches.len();
+        for mismatch in &restarts.mismatches {
+            context.ui.note(&format!("{}: {mismatch:?}", host.host));
+        }
+    }
+    for workload in &report.workloads {
+        context.ui.note(workload);
+    }
+    if agreed + wrong > 0 {
+        context.ui.line(&format!(
+            "containers: {agreed} did what was foretold, {wrong} did not"
+        ))?;
+    }
+    Ok(())
 }
 
 /// One line for each host: what it did last.

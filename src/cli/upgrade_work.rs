@@ -30,6 +30,7 @@ use crate::upgrade::book::{Book, Stand};
 use crate::upgrade::document::{Choices, Direction, Document, PauseAfter, Release};
 use crate::upgrade::observation::Observation;
 use crate::upgrade::pipeline::Course;
+use crate::upgrade::report::{Report, report};
 use crate::upgrade::request::{Request, Target};
 use crate::upgrade::{nodes, observe, pause, pipeline, plan, stale};
 
@@ -217,19 +218,13 @@ pub(crate) fn plan_of(
         .chain([&from])
         .map(|target| (target.name.clone(), target.digests()))
         .collect();
-    let observation = observe::observe(&observe::Question {
-        scene: &known.from,
-        runtime: means.runtime.name(),
-        crew: &*means.crew,
-        parallel: means.parallel,
-        api: known.api.as_ref().map(|api| match api {
-            Ok(api) => Ok(&**api),
-            Err(why) => Err(why.clone()),
-        }),
-        containers: wish.containers,
+    let observation = observe_now(
+        &known.from,
+        known.api.as_ref(),
+        wish.containers,
         images,
-        key: &format!("upgrade-look-{}", Timestamp::now().as_millisecond()),
-    });
+        means,
+    );
     let permits = |from: &str, to: &str| match wish.direction {
         Direction::Forward => upgrader.permits(from, to),
         Direction::Back => Ok(()),
@@ -249,6 +244,46 @@ pub(crate) fn plan_of(
         },
     )?;
     Ok((planned, observation))
+}
+
+/// How the cluster is.
+fn observe_now(
+    scene: &Scene,
+    api: Option<&Result<Arc<dyn Api>, String>>,
+    containers: bool,
+    images: BTreeMap<String, BTreeMap<String, Digest>>,
+    means: &Means<'_>,
+) -> Observation {
+    observe::observe(&observe::Question {
+        scene,
+        runtime: means.runtime.name(),
+        crew: &*means.crew,
+        parallel: means.parallel,
+        api: api.map(|api| match api {
+            Ok(api) => Ok(&**api),
+            Err(why) => Err(why.clone()),
+        }),
+        containers,
+        images,
+        key: &format!("upgrade-look-{}", Timestamp::now().as_millisecond()),
+    })
+}
+
+/// What came of it, held against the plan.
+fn look_back(
+    work: &Work<'_>,
+    known: &Known,
+    document: &Document,
+    means: &Means<'_>,
+) -> Result<Report> {
+    let scene = known.hops.last().unwrap_or(&known.from);
+    let api = means
+        .runtime
+        .has_api()
+        .then(|| nodes::api(scene, &*means.crew).map_err(|error| error.chain().join(": ")));
+    let after = observe_now(scene, api.as_ref(), true, BTreeMap::new(), means);
+    let before = Book::of(work.state.directory()).before(&document.id)?;
+    Ok(report(document, before.as_ref(), &after))
 }
 
 fn target(
@@ -294,9 +329,10 @@ pub(crate) struct Carrying<'a> {
 
 /// How it went.
 pub(crate) enum Went {
-    Done(Summary),
+    /// With what came of it.
+    Done(Summary, Box<Report>),
     /// It stopped where it was to stop.
-    Paused(Summary),
+    Paused,
 }
 
 /// The pipeline of a document.
@@ -373,14 +409,17 @@ pub(crate) fn carry(
         outcome
     });
     match outcome {
-        Ok(summary) if is_cut => {
+        Ok(_) if is_cut => {
             book.stand_of(&document.id, Stand::Paused)?;
-            Ok(Went::Paused(summary))
+            Ok(Went::Paused)
         }
-        Ok(summary) => Ok(Went::Done(summary)),
+        Ok(summary) => {
+            let report = look_back(work, known, document, means)?;
+            Ok(Went::Done(summary, Box::new(report)))
+        }
         Err(error) if error.kind() == Kind::Interrupted && pause_file.exists() => {
             book.stand_of(&document.id, Stand::Paused)?;
-            Ok(Went::Paused(Summary::default()))
+            Ok(Went::Paused)
         }
         Err(error) => {
             book.stand_of(&document.id, Stand::Failed)?;

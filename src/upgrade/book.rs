@@ -4,6 +4,7 @@
 //! upgrade/open              the id of the upgrade that has begun and not ended
 //! upgrade/<id>/plan.json    its document
 //! upgrade/<id>/state        running, paused, failed, committed, aborted, rolled-back
+//! upgrade/<id>/before.json  how the cluster was before it
 //! upgrade/<id>/pause        somebody wants it to stop at the next step
 //! upgrade/<id>/install      images that are installed at its end
 //! upgrade/<id>/again        hosts that went back meanwhile: their steps are done again
@@ -24,6 +25,7 @@ use crate::fs::atomic::{self, Durability, sync_directory};
 use crate::pipeline::journal::{Past, past};
 use crate::pipeline::step::journals;
 use crate::upgrade::document::{Direction, Document, Release};
+use crate::upgrade::observation::Observation;
 
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
@@ -120,6 +122,21 @@ impl Book {
             write(&directory.join("snapshot"), &path.display().to_string())?;
         }
         Ok(())
+    }
+
+    /// Keeps how the cluster was before `id`.
+    pub(crate) fn keep_before(&self, id: &str, before: &Observation) -> Result<()> {
+        let directory = self.of_id(id)?;
+        make(&directory)?;
+        let text = serde_json::to_string(before)
+            .map_err(|error| Error::failed("cannot write what was observed").caused_by(error))?;
+        write(&directory.join("before.json"), &text)
+    }
+
+    /// See [`Book::keep_before`]; nothing where it cannot be read.
+    pub(crate) fn before(&self, id: &str) -> Result<Option<Observation>> {
+        let text = self.text(&self.of_id(id)?.join("before.json"))?;
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
     /// The upgrade that the rollback `id` takes back.

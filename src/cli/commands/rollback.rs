@@ -192,7 +192,7 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
             snapshot: args.from_snapshot.clone(),
         };
         let went = carry(&work, &known, &[], &carrying, means)?;
-        if matches!(went, Went::Done(_)) {
+        if matches!(went, Went::Done(..)) {
             release_nodes(&known, context)?;
         }
         end(&went, &document, context)

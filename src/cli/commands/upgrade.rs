@@ -299,6 +299,7 @@ fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<()> {
             again: Vec::new(),
             snapshot: None,
         };
+        book.keep_before(&document.id, &observation)?;
         let went = carry(work, &known, &sides.install, &carrying, means)?;
         end(&went, &document, context)
     })
@@ -459,7 +460,7 @@ pub(crate) fn commit(book: &Book, document: &Document, instead: Option<&str>) ->
 /// Says how it went.
 pub(crate) fn end(went: &Went, document: &Document, context: &Context) -> Result<()> {
     match went {
-        Went::Paused(_) => {
+        Went::Paused => {
             context.ui.say(&format!(
                 "{} {} is paused: `imgctl upgrade resume` goes on",
                 verb(document),
@@ -467,8 +468,9 @@ pub(crate) fn end(went: &Went, document: &Document, context: &Context) -> Result
             ));
             Ok(())
         }
-        Went::Done(summary) => {
+        Went::Done(summary, came) => {
             report(summary, &document.cluster, context)?;
+            upgrade_status::came(came, context)?;
             context.ui.say(&format!(
                 "cluster {} is {} now",
                 document.cluster,
