@@ -208,6 +208,7 @@ pub(crate) fn plan_of(
             && let Some(image) = scene.rootfs()
             && target.digests() != from.digests()
         {
+            upgrader.permits(&version, &target.version)?;
             upgrader.accepts(image, &version)?;
         }
         version.clone_from(&target.version);

@@ -124,6 +124,22 @@ impl Book {
         Ok(())
     }
 
+    /// Forgets what an earlier upgrade of the same name has left: the same step forth, back and
+    /// forth again has the same name.
+    pub(crate) fn fresh(&self, id: &str) -> Result<()> {
+        let directory = self.of_id(id)?;
+        for name in ["pause", "again", "instead", "snapshot", "install"] {
+            let path = directory.join(name);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).path("remove", &path);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Keeps how the cluster was before `id`.
     pub(crate) fn keep_before(&self, id: &str, before: &Observation) -> Result<()> {
         let directory = self.of_id(id)?;

@@ -299,6 +299,7 @@ fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<()> {
             again: Vec::new(),
             snapshot: None,
         };
+        book.fresh(&document.id)?;
         book.keep_before(&document.id, &observation)?;
         let went = carry(work, &known, &sides.install, &carrying, means)?;
         end(&went, &document, context)
