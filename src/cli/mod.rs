@@ -33,6 +33,7 @@ mod signals;
 mod signing_keys;
 mod ssh_options;
 mod upgrade_choices;
+mod upgrade_replace;
 mod upgrade_status;
 mod upgrade_view;
 mod upgrade_work;

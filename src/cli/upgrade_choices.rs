@@ -15,8 +15,8 @@ pub(crate) struct ChoiceArgs {
     #[arg(long, value_enum, default_value_t)]
     strategy: StrategyArg,
 
-    /// Host that takes over in the strategy `replace` (may be repeated)
-    #[arg(long = "spare", value_name = "HOST")]
+    /// In the strategy `replace`: a spare, and the host that it takes over from (may be repeated)
+    #[arg(long = "spare", value_name = "NEW=OLD")]
     spares: Vec<String>,
 
     /// Worker that goes alone before the others (may be repeated); `none` for no canary

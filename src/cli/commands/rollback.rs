@@ -127,7 +127,7 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
             work: &flags,
             registry: &args.registry,
         };
-        return resume_in(&work, back, &going);
+        return resume_in(&work, back, &going).map(|_| ());
     }
     let there = there(args, &work, &book, open.as_ref())?;
     let is_whole = scope == Scope::Cluster;

@@ -12,6 +12,7 @@ use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_choices::{ChoiceArgs, PauseArg};
+use crate::cli::upgrade_replace::{self, Replacing};
 use crate::cli::upgrade_work::{
     Carrying, Known, Side, Sides, Went, Wish, carry, check_fresh, know, now, pipeline_of, plan_of,
     sides,
@@ -169,7 +170,7 @@ fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
     let images = loaded(&args.images, context)?;
     let book = Book::of(work.state.directory());
     if let Some(open) = book.open()? {
-        return meets_open(&open, args, &images, looks_only, &work);
+        return meets_open(&open, args, &images, looks_only, work);
     }
     let (hops, install) = split(&images, saved.as_ref(), name, &args.registry, context)?;
     let choices = match &saved {
@@ -189,7 +190,19 @@ fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
         ssh: &args.ssh,
         registry: &args.registry,
     };
-    begin(&work, &beginning)
+    let is_done = begin(&work, &beginning)?;
+    drop(work);
+    let pairs = upgrade_replace::pairs(&beginning.choices)?;
+    if !is_done || pairs.is_empty() {
+        return Ok(());
+    }
+    let replacing = Replacing {
+        cluster: name,
+        ssh: &args.ssh,
+        work: &args.work,
+        registry: &args.registry,
+    };
+    upgrade_replace::replace(&pairs, &replacing, context)
 }
 
 /// `imgctl run` with another rootfs image than the cluster has: the same as `imgctl upgrade`.
@@ -219,7 +232,7 @@ pub(crate) fn run_newer(
         ssh,
         registry,
     };
-    begin(work, &beginning)
+    begin(work, &beginning).map(|_| ())
 }
 
 /// What is shown in place of being done.
@@ -242,7 +255,9 @@ struct Beginning<'a> {
     registry: &'a RegistryArgs,
 }
 
-fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<()> {
+/// Plans, asks and carries out; `true` when the cluster is what it is to be.
+fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<bool> {
+    let pairs = upgrade_replace::pairs(&beginning.choices)?;
     let context = work.context;
     let name = work.state.name();
     let book = Book::of(work.state.directory());
@@ -278,12 +293,16 @@ fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<()> {
                         .rootfs()
                         .map_or("", |image| &image.name)
                 ));
-                return Ok(());
+                return Ok(beginning.show.is_none());
             }
-            (None, Planned::Upgrade(document)) => *document,
+            (None, Planned::Upgrade(mut document)) => {
+                upgrade_replace::leave_out(&mut document, &pairs)?;
+                *document
+            }
         };
         if let Some(wanted) = &beginning.show {
-            return show(&document, wanted, &known, &sides, means, context);
+            show(&document, wanted, &known, &sides, means, context)?;
+            return Ok(false);
         }
         check_blockers(&document)?;
         if !context.ui.is_json() {
@@ -302,7 +321,8 @@ fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<()> {
         book.fresh(&document.id)?;
         book.keep_before(&document.id, &observation)?;
         let went = carry(work, &known, &sides.install, &carrying, means)?;
-        end(&went, &document, context)
+        end(&went, &document, context)?;
+        Ok(matches!(went, Went::Done(..)))
     })
 }
 
@@ -312,7 +332,7 @@ fn meets_open(
     args: &UpgradeArgs,
     images: &[String],
     looks_only: bool,
-    work: &Work<'_>,
+    work: Work<'_>,
 ) -> Result<()> {
     let context = work.context;
     let is_same = open.direction == Direction::Forward
@@ -335,17 +355,14 @@ fn meets_open(
         )
         .hint("`imgctl upgrade resume` goes on with it, `imgctl rollback` goes back, `imgctl upgrade abort` gives it up"));
     }
-    resume_in(
-        work,
-        open,
-        &Going {
-            cluster: &args.cluster.cluster,
-            pause_after: args.choices.pause_after.map(Into::into),
-            ssh: &args.ssh,
-            work: &args.work,
-            registry: &args.registry,
-        },
-    )
+    let going = Going {
+        cluster: &args.cluster.cluster,
+        pause_after: args.choices.pause_after.map(Into::into),
+        ssh: &args.ssh,
+        work: &args.work,
+        registry: &args.registry,
+    };
+    go_on_in(work, open, &going)
 }
 
 /// Rootfs images are hops, the others are installed.
@@ -500,11 +517,29 @@ fn go_on(going: &Going<'_>, context: &Context) -> Result<()> {
         ))
         .hint("begin one with `imgctl upgrade IMAGE`")
     })?;
-    resume_in(&work, &open, going)
+    go_on_in(work, &open, going)
 }
 
-/// Goes on with an open document, forth or back.
-pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> Result<()> {
+/// Goes on, and lets spares take over when the rest is done.
+fn go_on_in(work: Work<'_>, open: &Document, going: &Going<'_>) -> Result<()> {
+    let context = work.context;
+    let is_done = resume_in(&work, open, going)?;
+    drop(work);
+    let pairs = upgrade_replace::pairs(&open.choices)?;
+    if !is_done || pairs.is_empty() {
+        return Ok(());
+    }
+    let replacing = Replacing {
+        cluster: going.cluster,
+        ssh: going.ssh,
+        work: going.work,
+        registry: going.registry,
+    };
+    upgrade_replace::replace(&pairs, &replacing, context)
+}
+
+/// Goes on with an open document, forth or back; `true` when it is done.
+pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> Result<bool> {
     let context = work.context;
     let book = Book::of(work.state.directory());
     let hops: Vec<Side> = open.hops.iter().map(Side::of).collect();
@@ -525,10 +560,12 @@ pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> 
         };
         if going.work.dry_run {
             let planned = pipeline_of(&known, &install, &carrying, means)?;
-            return plan_view::show(&planned, context);
+            plan_view::show(&planned, context)?;
+            return Ok(false);
         }
         let went = carry(work, &known, &install, &carrying, means)?;
-        end(&went, open, context)
+        end(&went, open, context)?;
+        Ok(matches!(went, Went::Done(..)))
     })
 }
 
