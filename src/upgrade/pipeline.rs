@@ -218,13 +218,14 @@ fn sync_phase(name: &str, files: FilesPlan) -> Phase {
 fn ready(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     let document = course.document;
     let forward = document.direction == Direction::Forward;
-    let Some(first) = document.control_planes.first() else {
-        return Ok(());
-    };
     let last = course.hops.len() - 1;
     let target = course.target();
-    let first = course.host(target, first)?;
-    if forward
+    // None where only workers lag behind.
+    let first = match document.control_planes.first() {
+        Some(id) => Some(course.host(target, id)?),
+        None => None,
+    };
+    if let Some(first) = first.filter(|_| forward)
         && trees
             .last()
             .is_some_and(|trees| trees.contains_key(&first.id()))
@@ -259,6 +260,9 @@ fn ready(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
         backup = backup.lane(Lane::on(host, course.upgrader.backup(&step)?));
     }
     plan.push(backup);
+    let Some(first) = first else {
+        return Ok(());
+    };
     let (step, _) = course.step(
         0,
         course.host(&course.hops[0], &first.id())?,
