@@ -35,9 +35,8 @@ fn free_port() -> u16 {
 
 impl Real {
     /// `None` where there are no assets: then the test is for elsewhere.
-    #[expect(clippy::disallowed_methods, reason = "tests are told of assets so")]
     pub(crate) fn start() -> Option<Self> {
-        let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
+        let assets = tests::told("KUBEBUILDER_ASSETS")?;
         let mut real = Self {
             directory: tempfile::tempdir().unwrap(),
             port: free_port(),
@@ -124,6 +123,11 @@ impl Real {
     }
 }
 
+/// Whether answers are to be recorded anew.
+pub(crate) fn is_recording() -> bool {
+    tests::told("IMGCTL_RECORD").is_some()
+}
+
 /// Where recordings lie.
 pub(crate) fn recorded() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kube/recorded")
@@ -137,6 +141,12 @@ mod tests {
     use crate::kube::api::PatchKind;
     use crate::kube::drain::{Cordon, OnTimeout, Options, blocked, cordon, drain, uncordon};
     use crate::kube::lease;
+
+    /// What who runs the tests says.
+    #[expect(clippy::disallowed_methods, reason = "only tests are told so")]
+    pub(super) fn told(name: &str) -> Option<PathBuf> {
+        std::env::var_os(name).map(PathBuf::from)
+    }
 
     const PODS: &str = "/api/v1/namespaces/default/pods";
     const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";

@@ -8,7 +8,7 @@
 use serde_json::{Value, json};
 
 use crate::kube::api::{Answer, Api, PatchKind};
-use crate::kube::real::{Real, recorded};
+use crate::kube::real::{Real, is_recording, recorded};
 use crate::kube::stand_in::StandIn;
 
 const FILES: [&str; 3] = ["eviction", "changes", "nodes"];
@@ -158,7 +158,6 @@ fn the_stand_in_answers_as_the_real_one_did() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "tests are told so")]
 fn the_real_one_answers_as_it_did() {
     let Some(real) = Real::start() else {
         return;
@@ -167,7 +166,7 @@ fn the_real_one_answers_as_it_did() {
     for name in FILES {
         let expected = exchanges(name);
         let found = run(&*api, &expected);
-        if std::env::var_os("IMGCTL_RECORD").is_some() {
+        if is_recording() {
             let lines: Vec<String> = found.iter().map(Value::to_string).collect();
             let text = format!("[\n{}\n]\n", lines.join(",\n"));
             std::fs::write(recorded().join(format!("{name}.json")), text).unwrap();

@@ -1,3 +1,5 @@
+//! The client against the stand-in behind HTTPS, also through a real agent.
+
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -72,9 +74,10 @@ fn one_host_is_asked_through_its_agent_whatever_the_load_balancer() {
     let api = StandIn::new();
     let served = serve(&api);
     let runtime = runtime();
-    let host = Arc::new(Host::new(&runtime).remote);
+    let host = Host::new(&runtime);
     let path = served.path("lb.kubeconfig").display().to_string();
-    let client = connect_as(host, &["/nowhere/admin.conf", &path]).unwrap();
+    let kubeconfigs = ["/nowhere/admin.conf", &path];
+    let client = connect_as(Arc::new(host.remote), &kubeconfigs).unwrap();
     exercise(&*client);
     std::thread::scope(|scope| {
         for number in 0..32 {
@@ -94,8 +97,8 @@ fn one_host_is_asked_through_its_agent_whatever_the_load_balancer() {
 #[test]
 fn a_host_without_a_kubeconfig_is_told() {
     let runtime = runtime();
-    let host = Arc::new(Host::new(&runtime).remote);
-    let error = connect_as(host, &["/nowhere/a", "/nowhere/b"])
+    let host = Host::new(&runtime);
+    let error = connect_as(Arc::new(host.remote), &["/nowhere/a", "/nowhere/b"])
         .err()
         .unwrap();
     assert_eq!(error.kind(), Kind::NotFound);

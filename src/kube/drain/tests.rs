@@ -1,3 +1,5 @@
+//! Drains of the stand-in.
+
 use std::sync::Mutex;
 use std::time::Instant;
 

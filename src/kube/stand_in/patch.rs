@@ -52,11 +52,15 @@ fn step(object: &mut Value, step: &Value) -> Result<(), Failure> {
                 false => Err(Failure::Unprocessable),
             }
         }
-        Some("replace") => {
-            let found = object.pointer_mut(path).ok_or(Failure::Unprocessable)?;
-            *found = value()?;
-            Ok(())
-        }
+        // A member that is not there is added, as the real one does it.
+        Some("replace") => match object.pointer_mut(path) {
+            Some(found) => {
+                *found = value()?;
+                Ok(())
+            }
+            None if parent(object, path)?.0.is_object() => add(object, path, value()?),
+            None => Err(Failure::Unprocessable),
+        },
         Some("add") => add(object, path, value()?),
         Some("remove") => take(object, path).map(|_| ()),
         Some("copy" | "move") => {

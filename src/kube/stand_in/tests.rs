@@ -1,3 +1,5 @@
+//! The stand-in itself; `recorded.rs` compares it with what a real API server answered.
+
 use super::*;
 
 fn pod(name: &str, node: &str) -> Value {
