@@ -198,7 +198,7 @@ impl Work<'_> {
     fn planned(&self, pod: &Pod) -> Option<PodPlan> {
         let plan = self.engine.plan;
         let common = wanted_of_group(plan, self.engine.desired, &self.world.group(pod));
-        let planned = verdict::pod(&self.world, pod, &common, &plan.request, &plan.images);
+        let planned = verdict::pod(&self.world, pod, &common, &plan.request, &plan.images, &[]);
         planned.is_work().then_some(planned)
     }
 
@@ -212,7 +212,8 @@ impl Work<'_> {
                 self.done.append(&mut finished);
                 Ok(())
             }
-            Err(error) if error.kind() == Kind::Interrupted => Err(error),
+            // Without an API nothing can be put back; taken up again, the run sees what came of it.
+            Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Network) => Err(error),
             Err(error) => {
                 flights.append(&mut finished);
                 if self.engine.rollback_all {
@@ -233,6 +234,8 @@ impl Work<'_> {
         let engine = self.engine;
         let mut queue: std::collections::VecDeque<PodPlan> = pods.into();
         let mut progress = Instant::now();
+        let mut contact = Instant::now();
+        let mut held = String::new();
         loop {
             if engine.interrupt.is_asked() {
                 return Err(Error::new(
@@ -245,7 +248,23 @@ impl Work<'_> {
                 )
                 .hint(format!("`--id {}` takes it up again", engine.journal.id())));
             }
-            self.world.refresh(engine.api)?;
+            let seen = match held.is_empty() {
+                true => self.world.refresh(engine.api),
+                // Somebody may have scaled the workload.
+                false => self.world.refresh_all(engine.api),
+            };
+            match seen {
+                Ok(()) => contact = Instant::now(),
+                // An API server that is being restarted is no reason to give up.
+                Err(error)
+                    if error.kind() == Kind::Network
+                        && contact.elapsed() < engine.pace.ready_timeout =>
+                {
+                    std::thread::sleep(engine.pace.poll);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
             let mut still = Vec::new();
             while let Some(mut flight) = flights.pop() {
                 match self.look(&mut flight) {
@@ -272,7 +291,7 @@ impl Work<'_> {
             }
             still.reverse();
             flights.append(&mut still);
-            let mut held = String::new();
+            held.clear();
             while let Some(next) = queue.front() {
                 let flying: Vec<&str> = flights.iter().map(|one| one.plan.uid.as_str()).collect();
                 if let Err(why) = self.may_start(next, &flying) {
@@ -306,7 +325,13 @@ impl Work<'_> {
         ) else {
             return Ok(());
         };
-        gates::may_start(&self.world, pod, group, flying)
+        let mut group = group.clone();
+        // As many as are wanted now, not when the plan was made.
+        let known = self.world.workloads.get(&plan.group);
+        if let Some(wanted) = known.and_then(|known| known.object.spec.replicas) {
+            group.desired = usize::try_from(wanted).unwrap_or(0);
+        }
+        gates::may_start(&self.world, pod, &group, flying)
     }
 
     /// Changes one Pod; `None`: there was nothing to change.

@@ -1,7 +1,7 @@
 //! What a run did to Pods and templates, line by line: `inplace/<id>.jsonl` of the cluster's state.
 //! Records are on disk before the next thing happens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -253,6 +253,15 @@ fn read_whole(path: &Path) -> Result<Option<(Past, u64)>> {
 }
 
 impl Past {
+    /// UIDs of Pods that came to their end.
+    pub(crate) fn done(&self) -> BTreeSet<String> {
+        let ready = self
+            .phases
+            .iter()
+            .filter(|(_, phase)| **phase == Phase::Ready);
+        ready.map(|(uid, _)| uid.clone()).collect()
+    }
+
     fn take(&mut self, record: Record) {
         match record {
             Record::Start { plan, .. } => {

@@ -6,6 +6,8 @@ pub(crate) mod batches;
 mod completion;
 pub(crate) mod drift;
 pub(crate) mod engine;
+#[cfg(test)]
+mod engine_tests;
 pub(crate) mod event;
 mod gates;
 pub(crate) mod host_puller;
@@ -25,5 +27,7 @@ mod rollout;
 mod selector;
 pub(crate) mod target;
 mod template;
+#[cfg(test)]
+mod test_cluster;
 mod verdict;
 pub(crate) mod world;

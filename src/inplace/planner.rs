@@ -43,6 +43,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) targets: &'a BTreeMap<String, Target>,
     /// Runs that this one takes up, or undoes: what they left half done does not stop it.
     pub(crate) ids: &'a [String],
+    /// UIDs of Pods that the run has brought to their end.
+    pub(crate) done: &'a BTreeSet<String>,
     pub(crate) rollback: bool,
 }
 
@@ -78,7 +80,11 @@ pub(crate) fn plan(inputs: &Inputs<'_>) -> Result<Plan> {
             continue;
         }
         let wanted = inputs.desired.of(&pod.metadata.uid);
-        let planned = verdict::pod(world, pod, wanted, request, inputs.targets);
+        let taken_up = match inputs.done.contains(&pod.metadata.uid) {
+            true => &[],
+            false => inputs.ids,
+        };
+        let planned = verdict::pod(world, pod, wanted, request, inputs.targets, taken_up);
         if planned.verdict == Verdict::Refuse {
             plan.problems.push(Problem {
                 subject: format!("Pod {}", pod.full_name()),
@@ -141,7 +147,7 @@ fn groups(inputs: &Inputs<'_>, plan: &mut Plan) {
         if let Owner::Workload(known) = &owner {
             group.template = template_differs(inputs, known, &mine);
             group.consequence = consequence(inputs.request.template, known.kind);
-            if busy || inputs.rollback {
+            if busy || inputs.rollback || !group.template.is_empty() {
                 plan.problems
                     .extend(workload_problems(inputs, world, known, &group, &mine));
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::inplace::marks::{self, Before};
 use crate::inplace::object::{Container, Place, Pod, Resources, Role};
 use crate::inplace::plan::{ContainerPlan, PodPlan, ResizePlan, Verdict};
 use crate::inplace::quantity;
@@ -15,13 +16,15 @@ pub(crate) type Wanted = BTreeMap<String, String>;
 /// Grace of a Pod that names none.
 const GRACE: u64 = 30;
 
-/// Judges one Pod.
+/// Judges one Pod. `taken_up`: runs whose changes are to be seen through to their end, not taken
+/// for something that was there before.
 pub(crate) fn pod(
     world: &World,
     pod: &Pod,
     wanted: &Wanted,
     request: &Request,
     targets: &BTreeMap<String, Target>,
+    taken_up: &[String],
 ) -> PodPlan {
     let node = world.nodes.get(&pod.spec.node_name);
     let architecture = node.map_or("", |node| &node.status.node_info.architecture);
@@ -43,6 +46,7 @@ pub(crate) fn pod(
     if let Some(reason) = refusal(world, pod, request) {
         return refused(plan, reason);
     }
+    let begun = marks::state(&pod.metadata).filter(|state| taken_up.contains(&state.id));
     let mut names: Vec<&String> = wanted.keys().chain(request.resize.keys()).collect();
     names.sort();
     names.dedup();
@@ -51,7 +55,13 @@ pub(crate) fn pod(
             return refused(plan, format!("it has no container `{name}`"));
         };
         match container(pod, name, place, architecture, wanted, request, targets) {
-            Ok(container) => plan.containers.push(container),
+            Ok(mut container) => {
+                let before = begun.as_ref().and_then(|state| state.containers.get(name));
+                if let Some(before) = before {
+                    see_through(&mut container, before, architecture, targets);
+                }
+                plan.containers.push(container);
+            }
             Err(reason) => return refused(plan, reason),
         }
     }
@@ -152,6 +162,28 @@ fn container(
         verdict,
         resize,
     })
+}
+
+/// What an earlier run began with counts, not what it made of it.
+fn see_through(
+    container: &mut ContainerPlan,
+    before: &Before,
+    architecture: &str,
+    targets: &BTreeMap<String, Target>,
+) {
+    let landed = container.from != before.image && before.image != container.to;
+    if before.to != container.to || !landed {
+        return;
+    }
+    container.from.clone_from(&before.image);
+    container.image_id.clone_from(&before.image_id);
+    let target = targets.get(&container.to);
+    let same = target.is_some_and(|target| target.is(&before.image_id, architecture));
+    container.verdict = if same {
+        Verdict::RestartOnly
+    } else {
+        Verdict::Change
+    };
 }
 
 /// The resources a container is to have; `None`: it has them.

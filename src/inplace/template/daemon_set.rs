@@ -17,17 +17,16 @@ pub(super) fn sync(
 ) -> Result<()> {
     let restore = match held {
         Some(held) => held,
-        None => {
-            let (object, value) = site.read(known)?;
+        None => site.hold(known, |object, value| {
             let restore = Restore {
                 id: site.journal.id().to_owned(),
                 paused: false,
                 update_strategy: value["spec"]["updateStrategy"].clone(),
-                images: super::images_of(&object, change),
+                images: super::images_of(object, change),
             };
-            site.hold(known, &restore, strategy(&json!({"type": "OnDelete"})))?;
-            restore
-        }
+            let held = strategy(&json!({"type": "OnDelete"}));
+            (restore, held)
+        })?,
     };
     site.wait(known, "its Pods are held back", |_| Ok(true))?;
     site.set_template(known, change)?;

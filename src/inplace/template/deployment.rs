@@ -22,16 +22,15 @@ pub(super) fn sync(
 ) -> Result<()> {
     let restore = match held {
         Some(held) => held,
-        None => {
+        None => site.hold(known, |object, _| {
             let restore = Restore {
                 id: site.journal.id().to_owned(),
-                paused: known.object.spec.paused,
+                paused: object.spec.paused,
                 update_strategy: Value::Null,
-                images: super::images_of(&known.object, change),
+                images: super::images_of(object, change),
             };
-            site.hold(known, &restore, paused(true))?;
-            restore
-        }
+            (restore, paused(true))
+        })?,
     };
     site.wait(known, "it is paused", |object| Ok(object.spec.paused))?;
     let Some(active) = active(site, known)? else {

@@ -25,6 +25,9 @@ use crate::inplace::world::{Known, World, asked};
 use crate::kube::api::{Api, PatchKind};
 use crate::pipeline::interrupt::Interrupt;
 
+/// How often a workload is read anew when it changes between our look and our patch.
+const ATTEMPTS: u32 = 10;
+
 /// What the template is to have, by name of the container.
 pub(super) struct Change<'a> {
     pub(super) images: &'a BTreeMap<String, String>,
@@ -196,25 +199,42 @@ impl Site<'_> {
         object::read(&value, known.kind.as_str())
     }
 
-    /// Notes what is to be put back and changes the strategy, in one request.
-    fn hold(&self, known: &Known, restore: &Restore, change: Value) -> Result<()> {
-        let (object, _) = self.read(known)?;
-        let mut operations = vec![
-            test("/metadata/uid", &object.metadata.uid),
-            test(
-                "/metadata/resourceVersion",
-                &object.metadata.resource_version,
-            ),
-        ];
-        if object.metadata.annotations.is_empty() {
-            operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
+    /// Notes what is to be put back and changes the strategy, in one request. `make` says both of
+    /// the workload as it is.
+    fn hold(
+        &self,
+        known: &Known,
+        make: impl Fn(&Workload, &Value) -> (Restore, Value),
+    ) -> Result<Restore> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let (object, value) = self.read(known)?;
+            let (restore, change) = make(&object, &value);
+            let meta = &object.metadata;
+            let mut operations = vec![
+                test("/metadata/uid", &meta.uid),
+                // What is noted is what was there.
+                test("/metadata/resourceVersion", &meta.resource_version),
+            ];
+            if meta.annotations.is_empty() {
+                operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
+            }
+            operations.push(
+                json!({"op": "add", "path": annotation(marks::RESTORE), "value": written(&restore)?}),
+            );
+            operations.push(change);
+            let patch = Value::Array(operations);
+            match self.api.patch(&known.path(), PatchKind::Json, &patch) {
+                Ok(_) => return Ok(restore),
+                // Its controller writes its status whenever it likes.
+                Err(error) if error.is_conflict() && attempt < ATTEMPTS => {}
+                Err(error) => {
+                    return Err(Error::from(error))
+                        .context(|| format!("cannot change {}", known.full_name()));
+                }
+            }
         }
-        operations.push(
-            json!({"op": "add", "path": annotation(marks::RESTORE), "value": written(restore)?}),
-        );
-        operations.push(change);
-        self.patch(known, PatchKind::Json, &Value::Array(operations))?;
-        Ok(())
     }
 
     /// Puts the strategy back and takes the note away, in one request.

@@ -79,11 +79,15 @@ fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
     let reach = Reach::new("inplace", &args.access, false, context)?;
     let request = args.what.request(&args.care, args.access.namespace()?)?;
     let ids = args.id.clone().into_iter().collect::<Vec<_>>();
+    let past = match &args.id {
+        Some(id) => journal::past(&reach.journals, id)?,
+        None => None,
+    };
     let desired = Desired {
         common: request.set.clone(),
         by_pod: BTreeMap::new(),
     };
-    let prepared = prepare(&reach, request, desired, &ids, false)?;
+    let prepared = prepare(&reach, request, desired, &ids, past.as_ref())?;
     view::plan(&prepared.plan, context)?;
     match prepared.plan.problems.is_empty() {
         true => Ok(()),
@@ -99,10 +103,10 @@ fn prepare(
     request: Request,
     desired: Desired,
     ids: &[String],
-    rollback: bool,
+    past: Option<&Past>,
 ) -> Result<Prepared> {
     let world = world::observe(&*reach.api, &request.selection)?;
-    plan_of(reach, world, request, desired, ids, rollback)
+    plan_of(reach, world, request, desired, ids, past, false)
 }
 
 fn plan_of(
@@ -111,6 +115,7 @@ fn plan_of(
     request: Request,
     desired: Desired,
     ids: &[String],
+    past: Option<&Past>,
     rollback: bool,
 ) -> Result<Prepared> {
     let mut targets: BTreeMap<String, Target> = BTreeMap::new();
@@ -129,6 +134,7 @@ fn plan_of(
         desired: &desired,
         targets: &targets,
         ids,
+        done: &past.map(Past::done).unwrap_or_default(),
         rollback,
     })?;
     Ok(Prepared {
@@ -173,7 +179,7 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
         common: request.set.clone(),
         by_pod: BTreeMap::new(),
     };
-    let prepared = prepare(&reach, request, desired, &ids, false)?;
+    let prepared = prepare(&reach, request, desired, &ids, past.as_ref())?;
     if let Some(expected) = &args.plan_digest
         && *expected != prepared.plan.digest
     {
@@ -231,7 +237,16 @@ fn roll_back(args: &RollbackArgs, context: &Context) -> Result<()> {
         None => format!("{}-rollback", new_id(&request.selection)),
     };
     ids.push(id.clone());
-    let prepared = plan_of(&reach, world, request, former.desired, &ids, true)?;
+    let own = journal::past(&reach.journals, &id)?;
+    let prepared = plan_of(
+        &reach,
+        world,
+        request,
+        former.desired,
+        &ids,
+        own.as_ref(),
+        true,
+    )?;
     if args.dry_run {
         return view::plan(&prepared.plan, context);
     }
