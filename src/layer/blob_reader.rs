@@ -57,18 +57,18 @@ impl Piece {
 /// What is known of a blob that has been read to its end.
 #[derive(Debug)]
 pub(super) struct BlobRead {
-    /// `None` where it is the diff-id, the blob being a plain tar.
+    /// `None` where it is the diff-id, the blob being a plain tar, or not asked for.
     pub(super) digest: Option<Digest>,
     pub(super) size: u64,
     pub(super) restarts: Vec<RestartPoint>,
 }
 
-/// Reads `blob` to its end and sends its pieces. `algorithms` are those of blob and tar. `None`
-/// if the consumer wants no more.
+/// Reads `blob` to its end and sends its pieces. `algorithms` are those of blob and tar; a
+/// blob without one is not hashed. `None` if the consumer wants no more.
 pub(super) fn run(
     blob: impl Read + Send,
     size: Option<u64>,
-    algorithms: (Algorithm, Algorithm),
+    algorithms: (Option<Algorithm>, Algorithm),
     shared: &Shared,
     pieces: &Sender<Piece>,
 ) -> Result<Option<BlobRead>> {
@@ -100,12 +100,14 @@ pub(super) fn run(
 
 fn take_apart<R: Read + Send>(
     source: &mut Source<'_, R>,
-    algorithms: (Algorithm, Algorithm),
+    algorithms: (Option<Algorithm>, Algorithm),
     pieces: &Sender<Piece>,
 ) -> io::Result<Vec<RestartPoint>> {
     let format = Format::sniff(source.fill_buf()?);
-    if format != Format::Plain || algorithms.0 != algorithms.1 {
-        source.start_hash(algorithms.0)?;
+    if let Some(algorithm) = algorithms.0
+        && (format != Format::Plain || algorithm != algorithms.1)
+    {
+        source.start_hash(algorithm)?;
     }
     let mut restarts = Vec::new();
     match format {

@@ -60,7 +60,8 @@ pub(crate) fn scan(
 }
 
 /// As [`scan`], without the table of contents, whose hashes of every content cost a tenth of the
-/// whole: for unpacking, where the consumer is the slowest part.
+/// whole: for unpacking, where the consumer is the slowest part. A blob without an expected digest
+/// is not hashed as it is: whoever has checked it before is content with the tar's.
 pub(crate) fn scan_entries(
     blob: impl Read + Send,
     expected: Expected<'_>,
@@ -85,7 +86,8 @@ fn run(
     on_entry: &mut OnEntry<'_>,
 ) -> Result<Scanned> {
     let shared = Shared::default();
-    let blob_algorithm = algorithm(expected.digest);
+    let is_hashed = table == Table::Make || expected.digest.is_some();
+    let blob_algorithm = is_hashed.then(|| algorithm(expected.digest));
     let tar_algorithm = algorithm(expected.diff_id);
     let (sender, pieces) = bounded(blob_reader::PIECES);
     thread::scope(|scope| {
@@ -117,7 +119,8 @@ fn run(
         let (toc, (diff_id, _)) = consumed?;
         let read = read.ok_or_else(|| Error::failed("the layer was not read to its end"))?;
         let scanned = Scanned {
-            // A plain tar of the same algorithm is hashed once.
+            // A plain tar of the same algorithm is hashed once; a digest that nobody asked for is
+            // not looked at.
             digest: read.digest.unwrap_or_else(|| diff_id.clone()),
             size: read.size,
             diff_id,

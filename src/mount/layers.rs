@@ -83,9 +83,37 @@ pub(crate) fn stream(
 ) -> Result<()> {
     let expected = Expected {
         digest: Some(&layer.blob.digest),
+        ..of(layer)
+    };
+    scan(blobs, layer, expected, task, on_entry)
+}
+
+/// As [`stream`], of a blob that was checked when it came into the store: the tar's digest alone is
+/// looked at, which what has been damaged since does not have either.
+pub(crate) fn stream_checked(
+    blobs: &dyn LayerBlobs,
+    layer: &LayerOf,
+    task: &dyn Task,
+    on_entry: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<()>,
+) -> Result<()> {
+    scan(blobs, layer, of(layer), task, on_entry)
+}
+
+fn of(layer: &LayerOf) -> Expected<'_> {
+    Expected {
+        digest: None,
         size: Some(layer.blob.size),
         diff_id: Some(&layer.diff_id),
-    };
+    }
+}
+
+fn scan(
+    blobs: &dyn LayerBlobs,
+    layer: &LayerOf,
+    expected: Expected<'_>,
+    task: &dyn Task,
+    on_entry: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<()>,
+) -> Result<()> {
     blobs.read(layer, &mut |blob| {
         let blob = Counted { inner: blob, task };
         scan_entries(blob, expected, blobs.limits(), &mut |entry, content, _| {

@@ -1,13 +1,13 @@
 //! Moving an image's files to hosts, as a phase of a pipeline: sync/ does it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
 use crate::cluster::scene::Scene;
-use crate::error::Result;
+use crate::error::{Context, Result};
 use crate::pipeline::means::{Files, FilesPlan, HostFiles};
 use crate::pipeline::step::{Desk, Together};
 use crate::render::ConfigEdit;
@@ -58,8 +58,11 @@ impl SyncedFiles<'_> {
     ) -> Result<FilesPlan> {
         let targets = targets(scene, hosts, crew.as_ref())?;
         let mut images = Images::new();
-        for architecture in architectures(&targets) {
-            images.insert(architecture.clone(), (self.images)(scene, &architecture)?);
+        for (architecture, host) in architectures(&targets) {
+            let loaded = (self.images)(scene, &architecture).context(|| {
+                format!("step sync/{host}/files: host {host} is linux/{architecture}")
+            })?;
+            images.insert(architecture, loaded);
         }
         let mut brief = Brief::new(scene, images, self.configs.clone(), self.strict);
         brief.stage = stage;
@@ -108,13 +111,17 @@ fn targets(scene: &Scene, hosts: &[Host], crew: &dyn Crew) -> Result<Vec<Target>
         .collect()
 }
 
-/// What the hosts are. They have been asked before: this is remembered.
-fn architectures(targets: &[Target]) -> BTreeSet<String> {
-    targets
-        .iter()
-        .filter_map(|target| target.agent.facts().ok())
-        .map(|facts| facts.architecture)
-        .collect()
+/// What the hosts are, each with the first that is it. They have been asked before: this is
+/// remembered.
+fn architectures(targets: &[Target]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for target in targets {
+        if let Ok(facts) = target.agent.facts() {
+            let first = found.entry(facts.architecture);
+            first.or_insert_with(|| target.host.id());
+        }
+    }
+    found
 }
 
 struct Moves {

@@ -99,6 +99,8 @@ fn images_that_do_not_fit_are_told() {
         text.contains("arm64") && text.contains("amd64") && text.contains("arm:1"),
         "{text}"
     );
+    let step = format!("sync/{}/files", bed.ip(1));
+    assert!(text.contains(&step), "no `{step}`: {text}");
 
     // Room for the agent and not for the files: known before anything is sent.
     let noise = std::process::Command::new("head")
@@ -118,6 +120,14 @@ fn images_that_do_not_fit_are_told() {
         ],
     );
 
+    // The registry's half alone, which only the registry host gets.
+    let in_registry = bed.env.path("context-f-1/registry/docker/noise");
+    std::fs::create_dir_all(in_registry.parent().unwrap()).unwrap();
+    std::fs::rename(bed.env.path("context-f-1/noise"), &in_registry).unwrap();
+    bed.env.build("reg:1", &bed.env.path("context-f-1"));
+    let full = run(&bed, "reg:1", "reg", &bed.ip(2), &[]).fails(NO_SPACE);
+    says(&full, &[&bed.ip(2), "sync/", "not enough space"]);
+
     // What packs well is found out only when it is unpacked.
     std::fs::write(
         bed.env.path("context-f-1/noise"),
@@ -131,6 +141,14 @@ fn images_that_do_not_fit_are_told() {
     let left: u32 = left.trim().trim_end_matches('M').parse().unwrap();
     assert!(left > 50, "a half-made tree is left: {left} MB");
     bed.disk(2, 0);
+    run(&bed, "reg:1", "reg", &bed.ip(2), &[]).ok();
+    let whole = bed.says(
+        2,
+        "stat -c %s /var/lib/sealos/data/reg/registry/docker/noise",
+    );
+    assert_eq!(whole, "60000000");
+    reset(&bed, "reg");
+    bed.says(2, "rm /var/lib/ran");
     run(&bed, "long:1", "default", &bed.ips(1..=2), &[]).ok();
     assert_eq!(bed.says(2, "cat /var/lib/ran"), "check\njoin");
 }

@@ -68,13 +68,13 @@ fn scripts_that_fail_hang_or_print_too_much() {
     reset(&bed, "hung");
 
     // Without a newline, and with lines.
-    let gigabyte = "yes 0123456789012345678901234567890123456789 | head -c 400000000\n\
+    let gigabyte = "yes 0123456789012345678901234567890123456789 | head -c 700000000\n\
          head -c 300000000 /dev/zero | tr '\\0' x\necho; echo the last line; exit 3\n";
     let scale = if crate::common::long() { 1 } else { 10 };
     with_init(
         &bed,
         &gigabyte
-            .replace("400000000", &(400_000_000 / scale).to_string())
+            .replace("700000000", &(700_000_000 / scale).to_string())
             .replace("300000000", &(300_000_000 / scale).to_string()),
     );
     let loud = run(&bed, "f:1", "loud", &ip, &["--progress", "none"]).fails(COMMAND);

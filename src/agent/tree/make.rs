@@ -17,7 +17,7 @@ use crate::fs::lock::{Lock, Mode};
 use crate::image::{Digest, LayerKind};
 use crate::layer::unpack::{Form, NoLowerFiles, Unpacker};
 use crate::layer::{Entry, EntryKind};
-use crate::mount::layers::{LayerOf, stream};
+use crate::mount::layers::{LayerOf, stream_checked};
 use crate::mount::privilege::Privileges;
 use crate::mount::snapshots::open_directory;
 use crate::progress::Task;
@@ -259,7 +259,7 @@ impl Making<'_> {
             blob: layer.descriptor.clone(),
             diff_id: layer.diff_id.clone(),
         };
-        stream(self.store, &of, &self.done, on_entry)
+        stream_checked(self.store, &of, &self.done, on_entry)
             .context(|| format!("cannot unpack layer {}", layer.descriptor.digest))
     }
 
