@@ -126,7 +126,7 @@ fn images_that_do_not_fit_are_told() {
     std::fs::rename(bed.env.path("context-f-1/noise"), &in_registry).unwrap();
     bed.env.build("reg:1", &bed.env.path("context-f-1"));
     let full = run(&bed, "reg:1", "reg", &bed.ip(2), &[]).fails(NO_SPACE);
-    says(&full, &[&bed.ip(2), "sync/", "not enough space"]);
+    says(&full, &[&bed.ip(2), "check/", "are free", "are needed"]);
 
     // What packs well is found out only when it is unpacked.
     std::fs::write(
@@ -141,6 +141,15 @@ fn images_that_do_not_fit_are_told() {
     let left: u32 = left.trim().trim_end_matches('M').parse().unwrap();
     assert!(left > 50, "a half-made tree is left: {left} MB");
     bed.disk(2, 0);
+    // A volume of its own for the registry, too small.
+    let registry = "/var/lib/sealos/data/reg/registry";
+    bed.says(
+        2,
+        &format!("mkdir -p {registry} && mount -t tmpfs -o size=40m small {registry}"),
+    );
+    let full = run(&bed, "reg:1", "reg", &bed.ip(2), &[]).fails(NO_SPACE);
+    says(&full, &[&bed.ip(2), "sync/", registry, "No space left"]);
+    bed.says(2, &format!("umount {registry}"));
     run(&bed, "reg:1", "reg", &bed.ip(2), &[]).ok();
     let whole = bed.says(
         2,
