@@ -54,9 +54,18 @@ pub(crate) struct Move<'a> {
 }
 
 impl Move<'_> {
-    /// Where this upgrade keeps what a host was, on that host.
+    /// Where the upgrade keeps what a host was, on that host. A way back is named
+    /// `<upgrade>-back-<number>`: it finds what that upgrade has kept.
     pub(crate) fn backup(&self) -> String {
-        format!("{}/backup/{}", self.to.paths.root(), self.id)
+        let upgrade = match self.id.rsplit_once("-back-") {
+            Some((upgrade, number))
+                if self.back && number.bytes().all(|byte| byte.is_ascii_digit()) =>
+            {
+                upgrade
+            }
+            _ => self.id,
+        };
+        format!("{}/backup/{upgrade}", self.to.paths.root())
     }
 }
 

@@ -307,6 +307,11 @@ mod tests {
             shown(&Script.restore(&back).unwrap()),
             [format!("{current}bash upgrade.sh --of 3.4.23")]
         );
+        let named = Move {
+            id: "3.5.0-0badcafe-back-12",
+            ..back.clone()
+        };
+        assert_eq!(named.backup(), first.backup(), "what the upgrade kept");
         let phases = Script.restore_snapshot(&back, "/b/snapshot.db").unwrap();
         assert_eq!(
             shown(&phases[1]),

@@ -55,7 +55,7 @@ fn step<'a>(from: &'a Scene, to: &'a Scene, host: &'a Host, version: &str) -> Mo
             SECOND => Place::ControlPlane,
             _ => Place::Worker,
         },
-        id: "u1",
+        id: if version == OLD { "u1-back-0" } else { "u1" },
         renewal: Renewal::Auto,
         external_etcd: false,
         back: version == OLD,
@@ -295,7 +295,7 @@ fn to_the_snapshot(bed: &Bed, kubeadm: &Kubeadm<'_>) {
         second.calls(
             "etcdutl snapshot restore /var/lib/snapshot.db --name cp-2 \
              --initial-cluster cp-1=https://10.0.0.11:2380,cp-2=https://10.0.0.12:2380 \
-             --initial-cluster-token imgctl-u1 --initial-advertise-peer-urls https://10.0.0.12:2380 \
+             --initial-cluster-token imgctl-u1-back-0 --initial-advertise-peer-urls https://10.0.0.12:2380 \
              --data-dir /var/lib/imgctl-etcd-restore --bump-revision 1000000000 --mark-compacted"
         ),
         1
