@@ -75,6 +75,17 @@ impl Site<'_> {
         )))
     }
 
+    /// What tells apart the keys of several hosts' steps on one and the same host: they may run
+    /// there at once, and have the same names.
+    fn guest(&self, agent: &dyn Agent) -> String {
+        if agent.host() == self.agent.host() {
+            return String::new();
+        }
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '.';
+        let name = self.host.id().replace(|c| !fits(c), "-");
+        format!("-of-{name}")
+    }
+
     /// Runs a line and gives its outcome, the last lines of its output and its stdout, whatever
     /// the exit code.
     pub(crate) fn try_on(
@@ -85,7 +96,7 @@ impl Site<'_> {
     ) -> Result<(Outcome, Vec<String>, String)> {
         let request = Run {
             directory: self.scene.paths.runs(),
-            key: format!("{}{suffix}", self.key),
+            key: format!("{}{}{suffix}", self.key, self.guest(agent)),
             line: line.line.clone(),
             workdir: line.workdir.clone(),
             environment: line.environment.clone(),
