@@ -241,6 +241,9 @@ impl Drain<'_> {
     }
 
     fn time_is_over(&mut self) -> Result<()> {
+        if self.is_told && self.options.on_timeout == OnTimeout::Wait {
+            return Ok(());
+        }
         let left: Vec<(PodName, String)> = self
             .waiting
             .values()

@@ -53,14 +53,17 @@ fn step(object: &mut Value, step: &Value) -> Result<(), Failure> {
             }
         }
         // A member that is not there is added, as the real one does it.
-        Some("replace") => match object.pointer_mut(path) {
-            Some(found) => {
-                *found = value()?;
-                Ok(())
+        Some("replace") => {
+            let is_there = object.pointer(path).is_some();
+            if !is_there && !parent(object, path)?.0.is_object() {
+                return Err(Failure::Unprocessable);
             }
-            None if parent(object, path)?.0.is_object() => add(object, path, value()?),
-            None => Err(Failure::Unprocessable),
-        },
+            match object.pointer_mut(path) {
+                Some(found) => *found = value()?,
+                None => add(object, path, value()?)?,
+            }
+            Ok(())
+        }
         Some("add") => add(object, path, value()?),
         Some("remove") => take(object, path).map(|_| ()),
         Some("copy" | "move") => {
