@@ -13,12 +13,13 @@ use crate::cli::cluster_options;
 use crate::cli::cluster_work::{Prepared, Work, controller};
 use crate::cli::registry_options::RegistryArgs;
 use crate::cluster::clusterfile::Clusterfile;
+use crate::cluster::host::Host;
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::scene::Scene;
 use crate::error::{Error, Kind, Result};
 use crate::image::{Digest, Platform};
 use crate::kube::api::Api;
-use crate::kube::lease;
+use crate::kube::lease::{self, Held};
 use crate::pipeline::change::Planned;
 use crate::pipeline::executor::{Summary, unfinished};
 use crate::pipeline::interrupt::Interrupt;
@@ -372,7 +373,7 @@ pub(crate) fn carry(
 ) -> Result<Went> {
     let document = carrying.document;
     check_identity(document, known)?;
-    let _lock = match &known.api {
+    let lock = match &known.api {
         Some(Ok(api)) => Some(lease::hold(
             Arc::clone(api),
             &controller(),
@@ -404,7 +405,7 @@ pub(crate) fn carry(
     let pause_file = book.pause_file(&document.id)?;
     let ended = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
-        scope.spawn(|| watch(&pause_file, &interrupt, &ended));
+        scope.spawn(|| watch(&pause_file, lock.as_ref(), &interrupt, &ended));
         let outcome = work.execute_again(&planned, &*means.keeper, &interrupt, &again);
         ended.store(true, Ordering::SeqCst);
         outcome
@@ -417,6 +418,13 @@ pub(crate) fn carry(
         Ok(summary) => {
             let report = look_back(work, known, document, means)?;
             Ok(Went::Done(summary, Box::new(report)))
+        }
+        Err(error) if error.kind() == Kind::Interrupted && is_lost(lock.as_ref()) => {
+            // Whoever has it now writes down how it goes on.
+            match lock.as_ref().map_or(Ok(()), Held::check) {
+                Err(lost) => Err(lost),
+                Ok(()) => Err(error),
+            }
         }
         Err(error) if error.kind() == Kind::Interrupted && pause_file.exists() => {
             book.stand_of(&document.id, Stand::Paused)?;
@@ -439,13 +447,18 @@ fn told(error: Error, document: &Document) -> Error {
     }
 }
 
-fn watch(file: &Path, interrupt: &Interrupt, ended: &AtomicBool) {
+fn is_lost(lock: Option<&Held>) -> bool {
+    lock.is_some_and(|lock| lock.check().is_err())
+}
+
+/// Stops the upgrade when somebody asks for it, or has taken the lock.
+fn watch(file: &Path, lock: Option<&Held>, interrupt: &Interrupt, ended: &AtomicBool) {
     let mut waited = Duration::ZERO;
     const TICK: Duration = Duration::from_millis(50);
     while !ended.load(Ordering::SeqCst) {
         if waited >= LOOK {
             waited = Duration::ZERO;
-            if file.exists() {
+            if file.exists() || is_lost(lock) {
                 interrupt.ask();
                 return;
             }
@@ -473,7 +486,7 @@ fn check_identity(document: &Document, known: &Known) -> Result<()> {
         }
     }
     let scene = known.hops.last().unwrap_or(&known.from);
-    let now: BTreeSet<String> = scene.hosts.iter().map(|host| host.id()).collect();
+    let now: BTreeSet<String> = scene.hosts.iter().map(Host::id).collect();
     let then: BTreeSet<String> = document.hosts.keys().cloned().collect();
     if now != then {
         let list = |ids: Vec<&String>| ids.into_iter().cloned().collect::<Vec<_>>().join(", ");

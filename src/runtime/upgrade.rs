@@ -48,9 +48,6 @@ pub(crate) struct Move<'a> {
     pub(crate) external_etcd: bool,
     /// It goes back to an older version: `to` is where it was before.
     pub(crate) back: bool,
-    /// Workers may jump several minors: what the first control plane of this move runs is newer
-    /// than what `to` says only when hops follow.
-    pub(crate) last_hop: bool,
 }
 
 impl Move<'_> {

@@ -96,7 +96,7 @@ impl Book {
         self.stand_of(&document.id, Stand::Running)?;
         match std::fs::remove_file(directory.join("pause")) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).path("remove", &directory.join("pause"));
+                return Err(error).path("remove", directory.join("pause"));
             }
             _ => {}
         }

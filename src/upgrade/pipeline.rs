@@ -159,7 +159,6 @@ impl Course<'_> {
             renewal: self.document.choices.certificate_renewal,
             external_etcd: self.document.identity.external_etcd,
             back: self.document.direction == Direction::Back,
-            last_hop: number + 1 == self.hops.len(),
         };
         Ok((step, id.clone()))
     }

@@ -33,6 +33,7 @@ pub(crate) struct HostReport {
 
 impl Report {
     /// Whether all is as it was planned.
+    #[cfg(test)]
     pub(crate) fn is_well(&self) -> bool {
         self.workloads.is_empty()
             && self.hosts.iter().all(|host| {

@@ -262,7 +262,6 @@ mod tests {
             renewal: Renewal::default(),
             external_etcd: false,
             back: false,
-            last_hop: true,
         }
     }
 

@@ -59,7 +59,6 @@ fn step<'a>(from: &'a Scene, to: &'a Scene, host: &'a Host, version: &str) -> Mo
         renewal: Renewal::Auto,
         external_etcd: false,
         back: version == OLD,
-        last_hop: true,
     }
 }
 
