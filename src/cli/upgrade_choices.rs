@@ -43,9 +43,9 @@ pub(crate) struct ChoiceArgs {
     #[arg(long, value_enum, default_value_t)]
     drain_on_timeout: OnTimeoutArg,
 
-    /// Stop at Pods with emptyDir volumes instead of evicting them
+    /// Evict Pods with emptyDir volumes, too: what is in those is lost
     #[arg(long)]
-    keep_emptydir_data: bool,
+    delete_emptydir_data: bool,
 
     /// Evict Pods that nothing makes again, too
     #[arg(long)]
@@ -150,7 +150,7 @@ impl ChoiceArgs {
             kubelet_swap: self.kubelet_swap.into(),
             drain_timeout_seconds: duration::parse(&self.drain_timeout)?.as_secs(),
             drain_on_timeout: self.drain_on_timeout.into(),
-            delete_emptydir_data: !self.keep_emptydir_data,
+            delete_emptydir_data: self.delete_emptydir_data,
             force_unmanaged: self.force_unmanaged,
             hop,
             pause_after: self.pause_after.map(Into::into),

@@ -220,7 +220,7 @@ mod tests {
         api.patch(&format!("{BUDGETS}/b/status"), PatchKind::Merge, &status)
             .unwrap();
         let pods = api.list(PODS).unwrap();
-        assert_eq!(blocked(&*api, &pods).unwrap().len(), 1);
+        assert_eq!(blocked(&api.list(BUDGETS).unwrap(), &pods).len(), 1);
         let error = drain(&*api, "n", &options, &|_| {})
             .unwrap_err()
             .to_string();

@@ -47,11 +47,6 @@ impl Version {
     pub(crate) fn number(&self, at: usize) -> u64 {
         self.numbers.get(at).copied().unwrap_or(0)
     }
-
-    /// Whether it comes before its release.
-    pub(crate) fn is_before_release(&self) -> bool {
-        self.before.is_some()
-    }
 }
 
 impl Ord for Version {

@@ -163,7 +163,7 @@ impl Default for Choices {
             kubelet_swap: KubeletSwap::default(),
             drain_timeout_seconds: 600,
             drain_on_timeout: OnTimeout::default(),
-            delete_emptydir_data: true,
+            delete_emptydir_data: false,
             force_unmanaged: false,
             hop: HopMode::default(),
             pause_after: None,

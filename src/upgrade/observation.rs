@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::agent::protocol::Facts;
 use crate::cluster::host::MASTER;
 use crate::image::Digest;
+use crate::kube::drain::PdbProblem;
 use crate::kube::restart::RunningContainer;
 
 /// All of it.
@@ -93,7 +94,8 @@ pub(crate) struct ApiSeen {
     pub(crate) kube_system: Option<String>,
     pub(crate) nodes: Vec<NodeSeen>,
     pub(crate) pods: Vec<PodSeen>,
-    pub(crate) budgets: Vec<BudgetSeen>,
+    /// What PodDisruptionBudgets would not allow now.
+    pub(crate) budgets: Vec<PdbProblem>,
     pub(crate) workloads: Vec<WorkloadSeen>,
     pub(crate) webhooks: Vec<WebhookSeen>,
     /// APIServices that are not available, with their reason.
@@ -163,20 +165,6 @@ pub(crate) struct PodSeen {
     pub(crate) local_volumes: Vec<String>,
     /// Container name to image.
     pub(crate) images: BTreeMap<String, String>,
-}
-
-/// A PodDisruptionBudget.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct BudgetSeen {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) allowed: i64,
-    pub(crate) healthy: i64,
-    pub(crate) desired: i64,
-    pub(crate) expected: i64,
-    /// `matchLabels`; `None`: it selects otherwise.
-    pub(crate) labels: Option<BTreeMap<String, String>>,
 }
 
 /// A Deployment, StatefulSet or DaemonSet.

@@ -75,8 +75,8 @@ pub(crate) fn says(ran: &Ran, words: &[&str]) {
         .find_map(|line| line.strip_prefix("hint: log: "));
     let log = log.unwrap_or_else(|| panic!("no log is named\n{}", ran.report()));
     assert!(std::path::Path::new(log).exists(), "{log}");
-    let hints = text.lines().filter(|line| line.starts_with("hint: "));
-    let last = hints.last().unwrap_or_default();
+    let mut hints = text.lines().filter(|line| line.starts_with("hint: "));
+    let last = hints.next_back().unwrap_or_default();
     let again = "run the same command again";
     assert!(last.contains(again), "{}", ran.report());
 }

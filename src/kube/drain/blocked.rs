@@ -2,16 +2,16 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::{Context, Error, Result};
-use crate::kube::api::Api;
 use crate::kube::drain::verdict::is_finished;
-use crate::kube::drain::{PodName, pods, policy};
+use crate::kube::drain::{PodName, pods};
 use crate::kube::selector::selects;
 
 /// Something that stands in the way of evictions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum PdbProblem {
     /// More than one PodDisruptionBudget selects a Pod: the server never evicts it.
     Several { pod: PodName, budgets: Vec<String> },
@@ -64,18 +64,8 @@ impl fmt::Display for PdbProblem {
     }
 }
 
-/// What stands in the way of evicting `pods`. One question to the server, however many they are.
-pub(crate) fn blocked(api: &dyn Api, pods: &[Value]) -> Result<Vec<PdbProblem>> {
-    let doing = || "cannot look at PodDisruptionBudgets".to_owned();
-    let budgets = policy(api)
-        .and_then(|policy| api.list(&format!("/apis/{policy}/poddisruptionbudgets")))
-        .map_err(Error::from)
-        .context(doing)?;
-    Ok(problems(&budgets, pods))
-}
-
-/// The same from what was read already. Pure.
-fn problems(budgets: &[Value], pods: &[Value]) -> Vec<PdbProblem> {
+/// What stands in the way of evicting `pods`, by the budgets as they are.
+pub(crate) fn blocked(budgets: &[Value], pods: &[Value]) -> Vec<PdbProblem> {
     let mut found = Vec::new();
     let mut held: Vec<Vec<PodName>> = vec![Vec::new(); budgets.len()];
     let mut is_used = vec![false; budgets.len()];

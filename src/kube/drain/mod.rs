@@ -15,12 +15,14 @@ mod verdict;
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub(crate) use blocked::{PdbProblem, blocked};
 pub(crate) use cordon::{Cordon, MARK, cordon, uncordon};
 pub(crate) use run::drain;
-pub(crate) use verdict::{DaemonSets, Verdict, verdict};
+#[cfg(test)]
+use verdict::{DaemonSets, Verdict, verdict};
 
 use crate::kube::api::{Answer, Api};
 
@@ -72,7 +74,7 @@ impl Default for Options {
 }
 
 /// A Pod in the words of a message.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct PodName {
     pub(crate) namespace: String,
     pub(crate) name: String,

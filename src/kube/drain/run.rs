@@ -189,18 +189,15 @@ impl Drain<'_> {
                 self.api.create(&format!("{path}/eviction"), &eviction)
             }
         };
-        let error = match answer {
-            Ok(_) => {
-                waiting.is_asked = true;
-                waiting.blocked = None;
-                let happened = match self.is_deleting {
-                    true => Happened::Deleting(waiting.lost),
-                    false => Happened::Evicting(waiting.lost),
-                };
-                self.tell(&waiting.name, happened);
-                return Ok(());
-            }
-            Err(error) => error,
+        let Err(error) = answer else {
+            waiting.is_asked = true;
+            waiting.blocked = None;
+            let happened = match self.is_deleting {
+                true => Happened::Deleting(waiting.lost),
+                false => Happened::Evicting(waiting.lost),
+            };
+            self.tell(&waiting.name, happened);
+            return Ok(());
         };
         let pause = match error.code {
             // Gone, or another by now: the next look tells.

@@ -486,7 +486,8 @@ fn budgets_in_the_way_are_seen_before() {
     ]);
     let pods = api.list("/api/v1/pods").unwrap();
     let told = |api: &StandIn| -> Vec<String> {
-        let problems = blocked(api, &pods).unwrap();
+        let budgets = api.list("/apis/policy/v1/poddisruptionbudgets").unwrap();
+        let problems = blocked(&budgets, &pods);
         problems.iter().map(ToString::to_string).collect()
     };
     assert_eq!(

@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::kube::api::{Answer, Api};
+use crate::kube::drain::blocked;
 use crate::upgrade::observation::{
-    ApiSeen, BudgetSeen, DeprecatedSeen, NodeAddress, NodeSeen, PodSeen, WebhookSeen, WorkloadSeen,
+    ApiSeen, DeprecatedSeen, NodeAddress, NodeSeen, PodSeen, WebhookSeen, WorkloadSeen,
 };
 
 /// Pods of one page, and the most pages that are asked for.
@@ -64,7 +65,7 @@ pub(super) fn ask(api: &dyn Api, raw: bool) -> Answer<ApiSeen> {
     let mut seen = ApiSeen {
         nodes: nodes.iter().map(node).collect(),
         pods: pods.iter().map(pod).collect(),
-        budgets: budgets.iter().map(budget).collect(),
+        budgets: blocked(&budgets, &pods),
         workloads,
         webhooks: match unknown.contains_key("EndpointSlices") {
             true => Vec::new(),
@@ -286,24 +287,6 @@ fn pod(object: &Value) -> PodSeen {
         images: containers
             .map(|one| (text(one, "/name"), text(one, "/image")))
             .collect(),
-    }
-}
-
-fn budget(object: &Value) -> BudgetSeen {
-    let selector = object.pointer("/spec/selector");
-    let plain = selector.is_some_and(|selector| {
-        selector
-            .get("matchExpressions")
-            .is_none_or(|list| list.as_array().is_none_or(Vec::is_empty))
-    });
-    BudgetSeen {
-        namespace: text(object, "/metadata/namespace"),
-        name: text(object, "/metadata/name"),
-        allowed: number(object, "/status/disruptionsAllowed"),
-        healthy: number(object, "/status/currentHealthy"),
-        desired: number(object, "/status/desiredHealthy"),
-        expected: number(object, "/status/expectedPods"),
-        labels: plain.then(|| words(object, "/spec/selector/matchLabels")),
     }
 }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::table::CHECKS;
+use crate::kube::drain::{PdbProblem, PodName};
 use crate::runtime::upgrade::Renewal;
 use crate::upgrade::document::{Direction, Finding, KubeletSwap, Severity};
 use crate::upgrade::observation::{
-    BudgetSeen, CertificateSeen, DeprecatedSeen, EtcdSeen, HostSeen, InstalledSeen, MemberSeen,
-    NodeSeen, Observation, PodSeen, WebhookSeen, WorkloadSeen,
+    CertificateSeen, DeprecatedSeen, EtcdSeen, HostSeen, InstalledSeen, MemberSeen, NodeSeen,
+    Observation, PodSeen, WebhookSeen, WorkloadSeen,
 };
 use crate::upgrade::request::Request;
 use crate::upgrade::test_clusters::{document, kubernetes, request, script};
@@ -254,13 +255,18 @@ fn each_illness_is_found() {
         (
             "pod-disruption-budgets",
             Warning,
-            "default/db lets no Pod go",
+            "default/db allows no eviction",
             |it, _| {
-                it.api.as_mut().unwrap().budgets = vec![BudgetSeen {
-                    namespace: "default".into(),
-                    name: "db".into(),
+                let pod = pod(it, "db-0", "StatefulSet/db");
+                let api = it.api.as_mut().unwrap();
+                api.pods.push(pod);
+                api.budgets = vec![PdbProblem::NoneAllowed {
+                    budget: "default/db".into(),
+                    pods: vec![named("db-0")],
+                    healthy: 1,
+                    desired: 1,
                     expected: 2,
-                    ..BudgetSeen::default()
+                    never: false,
                 }];
             },
         ),
@@ -465,30 +471,38 @@ fn container_runtimes_have_their_limits() {
     );
 }
 
+fn named(pod: &str) -> PodName {
+    PodName {
+        namespace: "default".into(),
+        name: pod.into(),
+    }
+}
+
 #[test]
 fn pods_matter_where_nodes_are_drained() {
     let mut cluster = kubernetes(1, 2, "v1.32.4");
-    let mut selected = pod(&cluster, "twice", "ReplicaSet/twice");
-    selected.labels.insert("app".into(), "x".into());
+    let selected = pod(&cluster, "twice", "ReplicaSet/twice");
     let bare = pod(&cluster, "bare", "");
     let net = pod(&cluster, "net", "DaemonSet/net");
     let api = cluster.api.as_mut().unwrap();
     api.pods.extend([selected, bare, net]);
-    api.budgets = ["a", "b"]
-        .map(|name| BudgetSeen {
-            namespace: "default".into(),
-            name: name.into(),
-            allowed: 1,
-            labels: Some([("app".to_owned(), "x".to_owned())].into()),
-            ..BudgetSeen::default()
-        })
-        .into();
+    api.budgets = vec![
+        PdbProblem::Several {
+            pod: named("twice"),
+            budgets: vec!["a".into(), "b".into()],
+        },
+        // Nobody drains its Pods.
+        PdbProblem::Several {
+            pod: named("net"),
+            budgets: vec!["a".into(), "b".into()],
+        },
+    ];
     let mut request = request("v1.32.4", &["v1.33.2"]);
     let found = findings(&cluster, &request);
     assert!(
         of(&found, "pod-disruption-budgets")[0]
             .what
-            .contains("several")
+            .contains("more than one")
     );
     assert!(of(&found, "single-replicas")[0].what.starts_with("2 Pods"));
     assert_eq!(of(&found, "unmanaged-pods")[0].severity, Severity::Error);

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::look::{Look, error, note, warning};
+use crate::kube::drain::{PdbProblem, PodName};
 use crate::upgrade::batches::lonely_pods;
 use crate::upgrade::document::{Finding, KubeletSwap};
-use crate::upgrade::observation::{BudgetSeen, PodSeen};
+use crate::upgrade::observation::PodSeen;
 use crate::upgrade::plan::few;
 use crate::upgrade::restarts::forward;
 
@@ -36,50 +37,30 @@ fn names(pods: &[&PodSeen]) -> Vec<String> {
         .collect()
 }
 
-fn selects(budget: &BudgetSeen, pod: &PodSeen) -> bool {
-    budget.namespace == pod.namespace
-        && budget.labels.as_ref().is_some_and(|labels| {
-            labels
-                .iter()
-                .all(|(key, value)| pod.labels.get(key) == Some(value))
-        })
-}
-
 pub(super) fn budgets(look: &Look<'_>) -> Vec<Finding> {
-    let Some(api) = look.api().filter(|_| !drained(look).is_empty()) else {
-        return Vec::new();
-    };
-    let pods = moved(look);
+    let moved: BTreeSet<(&str, &str)> = moved(look)
+        .into_iter()
+        .map(|pod| (pod.namespace.as_str(), pod.name.as_str()))
+        .collect();
+    let moves = |pod: &PodName| moved.contains(&(pod.namespace.as_str(), pod.name.as_str()));
+    let problems = look.api().into_iter().flat_map(|api| &api.budgets);
     let mut found = Vec::new();
-    for budget in &api.budgets {
-        if budget.allowed > 0 || budget.expected == 0 {
-            continue;
-        }
-        let what = format!(
-            "PodDisruptionBudget {}/{} lets no Pod go now: {} of {} that must be healthy are",
-            budget.namespace, budget.name, budget.healthy, budget.desired
-        );
-        found.push(warning("pod-disruption-budgets", what).hint(
-            "give its owner one replica more, or let the budget allow one; a drain that waits in \
-             vain ends as --drain-on-timeout says",
-        ));
-    }
-    for pod in pods {
-        let owners: Vec<&str> = api
-            .budgets
-            .iter()
-            .filter(|budget| selects(budget, pod))
-            .map(|budget| budget.name.as_str())
-            .collect();
-        if owners.len() > 1 {
-            let what = format!(
-                "Pod {}/{} is selected by several PodDisruptionBudgets ({}): the API refuses to \
-                 evict it",
-                pod.namespace,
-                pod.name,
-                few(&owners)
-            );
-            found.push(error("pod-disruption-budgets", what).hint("leave it one of them"));
+    for problem in problems {
+        let what = problem.to_string();
+        match problem {
+            PdbProblem::Several { pod, .. } if moves(pod) => {
+                found.push(error("pod-disruption-budgets", what).hint("leave it one of them"));
+            }
+            PdbProblem::NoneAllowed { pods, .. } if pods.iter().any(moves) => {
+                found.push(warning("pod-disruption-budgets", what).hint(
+                    "give its owner one replica more, or let the budget allow one; a drain that \
+                     waits in vain ends as --drain-on-timeout says",
+                ));
+            }
+            PdbProblem::Stale { .. } if !moved.is_empty() => {
+                found.push(warning("pod-disruption-budgets", what));
+            }
+            _ => {}
         }
     }
     found

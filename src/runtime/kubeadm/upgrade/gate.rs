@@ -40,7 +40,7 @@ pub(super) fn actions(target: &Target) -> Vec<Action> {
                 "the members of etcd are those of before, and healthy".to_owned(),
                 target,
                 API_HINT,
-                |site, target| members::complaint(site, target),
+                members::complaint,
             ));
         }
         actions.push(gate(
