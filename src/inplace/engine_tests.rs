@@ -298,7 +298,7 @@ fn sidecars_and_init_containers_are_asked_for() {
     request
         .set
         .insert("prepare".to_owned(), "r.io/p:2".to_owned());
-    let refused = |request| {
+    let refused = |request: &crate::inplace::request::Request| {
         let plan = planned(&api, request, &desired(request), &[], false);
         (
             plan.problems.len(),

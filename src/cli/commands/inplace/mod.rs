@@ -339,7 +339,7 @@ fn status(args: &StatusArgs, context: &Context) -> Result<()> {
         false => Err(Error::new(
             Kind::CheckFailed,
             format!(
-                "{} workloads run other images than their templates say",
+                "workloads whose Pods have other images than their templates: {}",
                 report.workloads.len()
             ),
         )

@@ -56,7 +56,7 @@ impl Reach {
                 images: Box::new(RegistryImages {
                     embedded: Vec::new(),
                     embedded_client: None,
-                    client: access.registry.client(context)?,
+                    client: client_of(access, context)?,
                 }),
                 // No cluster's name begins with a dot.
                 journals: runtime_root(&context.environment)?.join(".inplace"),
@@ -158,8 +158,15 @@ fn api(scene: &Scene, crew: &Agents) -> Result<Arc<dyn Api>> {
     .hint("`imgctl status` asks every host; --kubeconfig FILE goes to an API directly"))
 }
 
+/// Digests are good to have, not worth a long wait: a plan does without.
+fn client_of(access: &AccessArgs, context: &Context) -> Result<Client> {
+    let mut registry = access.registry.clone();
+    registry.retry.get_or_insert(1);
+    registry.client(context)
+}
+
 fn images(scene: &Scene, access: &AccessArgs, context: &Context) -> Result<RegistryImages> {
-    let client = access.registry.client(context)?;
+    let client = client_of(access, context)?;
     let Some(own) = &scene.registry else {
         return Ok(RegistryImages {
             embedded: Vec::new(),
