@@ -21,8 +21,6 @@ use serde_json::Value;
 pub(crate) use blocked::{PdbProblem, blocked};
 pub(crate) use cordon::{Cordon, MARK, cordon, uncordon};
 pub(crate) use run::drain;
-#[cfg(test)]
-use verdict::{DaemonSets, Verdict, verdict};
 
 use crate::kube::api::{Answer, Api};
 

@@ -108,7 +108,7 @@ impl Bed {
             old: scene_of(OLD, directory),
             new: scene_of(NEW, directory),
         };
-        let [first, second, worker] = [0, 1, 2].map(|at| &bed.old.hosts[at]);
+        let [first, second, _] = [0, 1, 2].map(|at| &bed.old.hosts[at]);
         let init = kubeadm.init(&bed.old, first).unwrap();
         bed.hosts.run(&bed.old, first, "init", &init).unwrap();
         let join = kubeadm.join_control_plane(&bed.old, second).unwrap();
