@@ -9,6 +9,8 @@ use crate::agent::protocol::{FileToWrite, ReadPart, WritePart};
 use crate::error::{Error, IoContext, Result};
 use crate::fs::atomic::{self, Durability};
 
+/// Long files are backups: what lies beside them is nobody else's business either.
+const PRIVATE_MODE: u32 = 0o700;
 /// The longest part, in bytes.
 const LONGEST_PART: u64 = 16 << 20;
 /// Makes directories so, whatever they are for.
@@ -128,7 +130,7 @@ pub(super) fn write_part(part: &WritePart) -> Result<()> {
     {
         DirBuilder::new()
             .recursive(true)
-            .mode(DIRECTORY_MODE)
+            .mode(PRIVATE_MODE)
             .create(parent)
             .path("create the directory", parent)?;
     }

@@ -459,7 +459,7 @@ fn watch(file: &Path, lock: Option<&Held>, interrupt: &Interrupt, ended: &Atomic
         if waited >= LOOK {
             waited = Duration::ZERO;
             if file.exists() || is_lost(lock) {
-                interrupt.ask();
+                interrupt.pause();
                 return;
             }
         }

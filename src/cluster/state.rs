@@ -215,6 +215,16 @@ impl State {
             .map(|second| self.directory.join(format!("{CLUSTERFILE}.{second}")))
             .find(|path| !path.exists())
             .unwrap_or_else(|| from.with_extension("old"));
+        // Upgrades of a cluster that is no more can neither go on nor be taken back. They go first:
+        // killed between the two, the next reset finds the Clusterfile still.
+        let upgrades = self.directory.join("upgrade");
+        let former = self.directory.join(format!("upgrade.{now}"));
+        match std::fs::rename(&upgrades, &former) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).path("rename", &upgrades);
+            }
+            _ => {}
+        }
         std::fs::rename(&from, &to).path("rename", &from)?;
         atomic::sync_directory(&self.directory)?;
         Ok(to)

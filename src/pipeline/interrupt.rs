@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub(crate) struct Interrupt {
     asked: Arc<AtomicUsize>,
     now: Arc<AtomicBool>,
+    /// What runs may take as long as it wants.
+    patient: Arc<AtomicBool>,
 }
 
 impl Interrupt {
@@ -19,8 +21,18 @@ impl Interrupt {
         }
     }
 
-    /// Whether somebody has asked.
+    /// Asks for a pause: no new step is begun, and what runs is let end, however long it takes.
+    pub(crate) fn pause(&self) {
+        self.patient.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether nothing new is to be begun.
     pub(crate) fn is_asked(&self) -> bool {
+        self.is_hasty() || self.patient.load(Ordering::SeqCst)
+    }
+
+    /// Whether what runs is to end soon.
+    pub(crate) fn is_hasty(&self) -> bool {
         self.asked.load(Ordering::SeqCst) > 0
     }
 

@@ -26,7 +26,7 @@ pub(crate) fn tick(run: &Run<'_>, ended: &AtomicBool) {
                     });
                 }
             }
-            if !run.interrupt.is_asked() {
+            if !run.interrupt.is_hasty() {
                 continue;
             }
             let since = *asked.get_or_insert_with(|| {

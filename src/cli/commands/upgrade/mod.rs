@@ -1,13 +1,15 @@
 //! `imgctl upgrade`.
 
+pub(crate) mod open;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use serde_json::json;
 
-use crate::cli::cluster_options::{self, ClusterArg, state};
+use crate::cli::cluster_options::{self, ClusterArg};
 use crate::cli::cluster_work::{Work, WorkArgs, report};
 use crate::cli::commands::run::loaded;
+use crate::cli::commands::upgrade::open::Going;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
@@ -24,7 +26,7 @@ use crate::fs::atomic::{self, Durability};
 use crate::pipeline::means::Means;
 use crate::pipeline::step::Step;
 use crate::upgrade::book::{Book, Stand};
-use crate::upgrade::document::{Choices, Direction, Document, HopMode, PauseAfter};
+use crate::upgrade::document::{Choices, Direction, Document, HopMode};
 use crate::upgrade::plan::Planned;
 
 /// Take a cluster to a newer version of its rootfs image, host by host
@@ -142,9 +144,9 @@ struct AbortArgs {
 /// Plans, begins or goes on.
 pub(crate) fn run(args: &UpgradeArgs, context: &Context) -> Result<()> {
     match &args.command {
-        Some(Upgrade::Status(open)) => status(&open.cluster.cluster, context),
-        Some(Upgrade::Pause(open)) => ask_pause(&open.cluster.cluster, context),
-        Some(Upgrade::Resume(resume)) => go_on(
+        Some(Upgrade::Status(open)) => open::status(&open.cluster.cluster, context),
+        Some(Upgrade::Pause(open)) => open::ask_pause(&open.cluster.cluster, context),
+        Some(Upgrade::Resume(resume)) => open::go_on(
             &Going {
                 cluster: &resume.cluster.cluster,
                 pause_after: resume.pause_after.map(Into::into),
@@ -154,7 +156,7 @@ pub(crate) fn run(args: &UpgradeArgs, context: &Context) -> Result<()> {
             },
             context,
         ),
-        Some(Upgrade::Abort(abort)) => give_up(abort, context),
+        Some(Upgrade::Abort(abort)) => open::give_up(abort, context),
         None => upgrade(args, context),
     }
 }
@@ -362,7 +364,7 @@ fn meets_open(
         work: &args.work,
         registry: &args.registry,
     };
-    go_on_in(work, open, &going)
+    open::go_on_in(work, open, &going)
 }
 
 /// Rootfs images are hops, the others are installed.
@@ -453,7 +455,7 @@ pub(crate) fn check_blockers(document: &Document) -> Result<()> {
     Err(error.hint("with --skip-check NAME it begins in spite of one of them"))
 }
 
-fn verb(document: &Document) -> &'static str {
+pub(super) fn verb(document: &Document) -> &'static str {
     match document.direction {
         Direction::Forward => "upgrade",
         Direction::Back => "rollback",
@@ -497,196 +499,4 @@ pub(crate) fn end(went: &Went, document: &Document, context: &Context) -> Result
             Ok(())
         }
     }
-}
-
-/// How to go on.
-pub(crate) struct Going<'a> {
-    pub(crate) cluster: &'a str,
-    pub(crate) pause_after: Option<PauseAfter>,
-    pub(crate) ssh: &'a SshArgs,
-    pub(crate) work: &'a WorkArgs,
-    pub(crate) registry: &'a RegistryArgs,
-}
-
-fn go_on(going: &Going<'_>, context: &Context) -> Result<()> {
-    let work = Work::begin("upgrade", going.cluster, going.work, context)?;
-    let open = Book::of(work.state.directory()).open()?.ok_or_else(|| {
-        Error::not_found(format!(
-            "cluster {} has no upgrade to go on with",
-            going.cluster
-        ))
-        .hint("begin one with `imgctl upgrade IMAGE`")
-    })?;
-    go_on_in(work, &open, going)
-}
-
-/// Goes on, and lets spares take over when the rest is done.
-fn go_on_in(work: Work<'_>, open: &Document, going: &Going<'_>) -> Result<()> {
-    let context = work.context;
-    let is_done = resume_in(&work, open, going)?;
-    drop(work);
-    let pairs = upgrade_replace::pairs(&open.choices)?;
-    if !is_done || pairs.is_empty() {
-        return Ok(());
-    }
-    let replacing = Replacing {
-        cluster: going.cluster,
-        ssh: going.ssh,
-        work: going.work,
-        registry: going.registry,
-    };
-    upgrade_replace::replace(&pairs, &replacing, context)
-}
-
-/// Goes on with an open document, forth or back; `true` when it is done.
-pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> Result<bool> {
-    let context = work.context;
-    let book = Book::of(work.state.directory());
-    let hops: Vec<Side> = open.hops.iter().map(Side::of).collect();
-    let install = book.install(&open.id)?;
-    let from = match open.direction {
-        Direction::Forward => None,
-        Direction::Back => Some(Side::of(&open.from)),
-    };
-    let sides = sides(work, from.as_ref(), &hops, &install, going.registry)?;
-    work.with_means(sides.target(), going.ssh, false, |means| {
-        let known = know(&sides, means);
-        let carrying = Carrying {
-            document: open,
-            pause_after: going.pause_after,
-            commit: commit(&book, open, book.instead(&open.id)?.as_deref()),
-            again: book.again(&open.id)?,
-            snapshot: book.snapshot(&open.id)?,
-        };
-        if going.work.dry_run {
-            let planned = pipeline_of(&known, &install, &carrying, means)?;
-            plan_view::show(&planned, context)?;
-            return Ok(false);
-        }
-        let went = carry(work, &known, &install, &carrying, means)?;
-        end(&went, open, context)?;
-        Ok(matches!(went, Went::Done(..)))
-    })
-}
-
-fn ask_pause(cluster: &str, context: &Context) -> Result<()> {
-    let state = state(cluster, context)?;
-    let book = Book::of(state.directory());
-    let Some(open) = book.open()? else {
-        return Err(Error::not_found(format!(
-            "cluster {cluster} has no upgrade that could pause"
-        )));
-    };
-    book.ask_pause(&open.id)?;
-    context.ui.say(&format!(
-        "{} stops when the steps that run now are done",
-        open.id
-    ));
-    Ok(())
-}
-
-fn status(cluster: &str, context: &Context) -> Result<()> {
-    let state = state(cluster, context)?;
-    state.require()?;
-    let book = Book::of(state.directory());
-    let open = book.open()?;
-    let past = match &open {
-        None => None,
-        Some(open) => book.journal(state.directory(), open)?,
-    };
-    let stand = match &open {
-        None => None,
-        Some(open) => book.stand(&open.id)?,
-    };
-    let history = book.history()?;
-    if context.ui.is_json() {
-        let steps: Vec<_> = past.iter().flat_map(|past| &past.order).collect();
-        return context.ui.json(&json!({
-            "cluster": cluster,
-            "open": open.as_ref().map(|open| json!({
-                "id": open.id,
-                "direction": open.direction,
-                "from": open.from,
-                "to": open.target(),
-                "state": stand,
-                "journal": past.as_ref().map(|past| &past.id),
-                "steps": steps.iter().map(|step| json!({
-                    "step": step,
-                    "outcome": past.as_ref()
-                        .and_then(|past| past.steps.get(*step))
-                        .and_then(|step| step.outcome),
-                })).collect::<Vec<_>>(),
-            })),
-            "history": history,
-        }));
-    }
-    upgrade_status::show(
-        cluster,
-        open.as_ref(),
-        stand,
-        past.as_ref(),
-        &history,
-        context,
-    )
-}
-
-fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
-    let name = &args.cluster.cluster;
-    let flags = WorkArgs::default();
-    let work = Work::begin("upgrade", name, &flags, context)?;
-    let book = Book::of(work.state.directory());
-    let open = book
-        .open()?
-        .ok_or_else(|| Error::not_found(format!("cluster {name} has no upgrade to give up")))?;
-    let past = book.journal(work.state.directory(), &open)?;
-    let touched: Vec<String> = past
-        .iter()
-        .flat_map(|past| &past.order)
-        .filter(|step| step.ends_with("/switch"))
-        .filter_map(|step| step.split('/').nth(1).map(str::to_owned))
-        .collect();
-    if !touched.is_empty() && !args.force {
-        return Err(Error::new(
-            Kind::CheckFailed,
-            format!(
-                "the {} {} has touched {}: it cannot simply be given up",
-                verb(&open),
-                open.id,
-                touched.join(", ")
-            ),
-        )
-        .hint("`imgctl rollback` takes them back, `imgctl upgrade resume` goes on; --force leaves them as they are"));
-    }
-    let current = work.existing()?.clone();
-    let prepared = work.recorded(current)?;
-    work.with_means(&prepared, &args.ssh, false, |means| {
-        let sides = Sides {
-            from: work.recorded(work.existing()?.clone())?,
-            hops: Vec::new(),
-            install: Vec::new(),
-        };
-        release_nodes(&know(&sides, means), context)
-    })?;
-    book.end(&open, Stand::Aborted, &now())?;
-    context.ui.say(&format!(
-        "{} is given up; the files that it brought stay on the hosts and are used when it begins again",
-        open.id
-    ));
-    Ok(())
-}
-
-/// Nodes that an upgrade of ours has cordoned take Pods again.
-pub(crate) fn release_nodes(known: &Known, context: &Context) -> Result<()> {
-    let Some(Ok(api)) = &known.api else {
-        return Ok(());
-    };
-    let nodes = api.list("/api/v1/nodes").map_err(Error::from)?;
-    for node in &nodes {
-        let name = node["metadata"]["name"].as_str().unwrap_or_default();
-        let mark = &node["metadata"]["annotations"][crate::kube::drain::MARK];
-        if mark.is_string() && crate::kube::drain::uncordon(&**api, name)? {
-            context.ui.say(&format!("Node {name} takes Pods again"));
-        }
-    }
-    Ok(())
 }
