@@ -346,7 +346,7 @@ fn what_cannot_be_changed_is_refused_with_its_reason() {
     assert!(said.contains("static"), "{said}");
     let said = reason(&|api| {
         api.change(&pod_path("web-1"), |pod| {
-            pod["spec"]["containers"][1]["name"] = json!("other")
+            pod["spec"]["containers"][1]["name"] = json!("other");
         });
     });
     assert!(said.contains("no container `app`"), "{said}");

@@ -131,10 +131,7 @@ impl Journal {
                 format!("run {id} is going on in another process"),
             )
         })?;
-        let (past, whole) = match read_whole(&path)? {
-            Some(read) => read,
-            None => (Past::default(), 0),
-        };
+        let (past, whole) = read_whole(&path)?.unwrap_or_default();
         let file = OpenOptions::new()
             .append(true)
             .create(true)

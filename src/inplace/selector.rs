@@ -41,24 +41,6 @@ impl Selector {
                 }
             })
     }
-
-    /// As `labelSelector` of a query has it, not yet encoded.
-    pub(crate) fn query(&self) -> String {
-        let labels = self
-            .match_labels
-            .iter()
-            .map(|(key, value)| format!("{key}={value}"));
-        let expressions = self.match_expressions.iter().map(|one| {
-            let values = one.values.join(",");
-            match one.operator.as_str() {
-                "In" => format!("{} in ({values})", one.key),
-                "NotIn" => format!("{} notin ({values})", one.key),
-                "DoesNotExist" => format!("!{}", one.key),
-                _ => one.key.clone(),
-            }
-        });
-        labels.chain(expressions).collect::<Vec<_>>().join(",")
-    }
 }
 
 /// A value for the query of a URL.
@@ -106,15 +88,5 @@ mod tests {
         for one in no {
             assert!(!selector(one.clone()).matches(&labels), "{one}");
         }
-    }
-
-    #[test]
-    fn a_selector_is_written_as_a_query() {
-        let both = selector(json!({"matchLabels": {"app": "web"}, "matchExpressions": [
-            {"key": "tier", "operator": "NotIn", "values": ["a", "b"]},
-            {"key": "old", "operator": "DoesNotExist"},
-        ]}));
-        assert_eq!(both.query(), "app=web,tier notin (a,b),!old");
-        assert_eq!(encoded("a=b,c in (d)"), "a%3Db%2Cc%20in%20%28d%29");
     }
 }

@@ -128,7 +128,7 @@ pub(super) fn target(image: &str) -> Target {
 }
 
 fn paths(api: &StandIn, collection: &str) -> Vec<String> {
-    let all = crate::kube::api::Api::list(api, collection).unwrap();
+    let all = Api::list(api, collection).unwrap();
     all.iter()
         .map(|one| {
             let meta = &one["metadata"];

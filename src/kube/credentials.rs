@@ -66,9 +66,8 @@ pub(crate) fn write(directory: &Path, port: u16) {
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: t\n\
              contexts: [{{name: t, context: {{cluster: c, user: u}}}}]\n\
-             clusters: [{{name: c, cluster: {{server: 'https://{host}:{}', certificate-authority-data: {authority}}}}}]\n\
-             users: [{{name: u, user: {user}}}]\n",
-            port
+             clusters: [{{name: c, cluster: {{server: 'https://{host}:{port}', certificate-authority-data: {authority}}}}}]\n\
+             users: [{{name: u, user: {user}}}]\n"
         )
     };
     let certificate = STANDARD.encode(admin.0);

@@ -152,7 +152,7 @@ mod tests {
                             .get_mut("kubernetes:v1.34.2")
                             .unwrap()
                             .remove("arm64"),
-                    )
+                    );
                 },
                 "(arm64) is gone",
             ),

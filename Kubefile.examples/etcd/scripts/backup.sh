@@ -18,8 +18,8 @@ patiently save "$target/snapshot.db.part" >/dev/null || die "no snapshot can be 
 # hash, revision, total keys, total size; this reads the whole file and checks its sum.
 facts=$(snapshot_tool status "$target/snapshot.db.part") || die "the snapshot in $target cannot be read"
 IFS=', ' read -r hash revision keys _ <<<"$facts"
-# Of a new cluster it has no keys yet, and is one all the same.
-[[ -n $hash && $revision =~ ^[0-9]+$ && $keys =~ ^[0-9]+$ ]] || die "the snapshot in $target is none: $facts"
+# Members are keys, too; a cluster without data has revision 0.
+((keys > 0)) || die "the snapshot in $target is empty: $facts"
 chmod 0600 "$target/snapshot.db.part"
 mv "$target/snapshot.db.part" "$target/snapshot.db"
 {

@@ -47,7 +47,7 @@ pub(super) fn sync(
             Ok(updated >= count.min(object.status.desired_number_scheduled))
         },
     )?;
-    site.release(known, strategy(&restore.update_strategy))?;
+    site.release(known, &strategy(&restore.update_strategy))?;
     site.wait(known, "it has seen its strategy", |_| Ok(true))?;
     Ok(())
 }

@@ -59,7 +59,7 @@ pub(super) fn sync(
 }
 
 fn finish(site: &Site<'_>, known: &Known, restore: &Restore) -> Result<()> {
-    site.release(known, paused(restore.paused))?;
+    site.release(known, &paused(restore.paused))?;
     site.wait(known, "it has seen its template", |_| Ok(true))?;
     // Its controller copies annotations to ReplicaSets, and `kubectl rollout undo` copies them back.
     for set in replica_sets(site, known)? {

@@ -238,7 +238,7 @@ impl Site<'_> {
     }
 
     /// Puts the strategy back and takes the note away, in one request.
-    fn release(&self, known: &Known, change: Value) -> Result<()> {
+    fn release(&self, known: &Known, change: &Value) -> Result<()> {
         let operations = json!([
             test("/metadata/uid", &known.object.metadata.uid),
             change,

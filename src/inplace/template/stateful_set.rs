@@ -51,7 +51,7 @@ pub(super) fn sync(
             )
         },
     )?;
-    site.release(known, strategy(&restore.update_strategy))?;
+    site.release(known, &strategy(&restore.update_strategy))?;
     site.wait(known, "it has seen its strategy", |_| Ok(true))?;
     Ok(())
 }

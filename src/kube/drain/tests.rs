@@ -345,7 +345,7 @@ fn a_pod_that_does_not_end_is_named_with_its_reason() {
     assert_eq!(api.writes().len(), asked);
     api.remove(&path("stuck"));
     api.change(&path("held"), |pod| {
-        pod["metadata"]["finalizers"] = json!([])
+        pod["metadata"]["finalizers"] = json!([]);
     });
     api.remove(&path("held"));
     assert_eq!(run(&api, &options()).0.unwrap().gone, 0);

@@ -174,7 +174,7 @@ fn hosts_find_their_nodes() {
         ("address", &|host, _| host.address = "10.0.0.2".into()),
         ("two NICs", &|host, _| {
             facts(host, |it| {
-                it.addresses = vec!["192.168.7.2".into(), "10.0.0.2".into()]
+                it.addresses = vec!["192.168.7.2".into(), "10.0.0.2".into()];
             });
         }),
         ("IPv6 only", &|host, nodes| {
@@ -182,10 +182,10 @@ fn hosts_find_their_nodes() {
             host.address = "fd00:0:0::0002".into();
         }),
         ("machine-id", &|host, _| {
-            facts(host, |it| it.machine_id = "m2".into())
+            facts(host, |it| it.machine_id = "m2".into());
         }),
         ("upper case", &|host, _| {
-            facts(host, |it| it.hostname = "N2".into())
+            facts(host, |it| it.hostname = "N2".into());
         }),
         ("--hostname-override", &|host, _| {
             facts(host, |it| it.hostname = "n3".into());

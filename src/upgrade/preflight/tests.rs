@@ -103,7 +103,7 @@ fn each_illness_is_found() {
             host(it, 1).facts.as_mut().unwrap().machine_id = id;
         }),
         ("node-mapping", Error, "no Node", |it, _| {
-            host(it, 1).node = None
+            host(it, 1).node = None;
         }),
         ("node-mapping", Error, "several Nodes", |it, _| {
             host(it, 1).node = None;
@@ -119,7 +119,7 @@ fn each_illness_is_found() {
             it.api.as_mut().unwrap().nodes.push(node);
         }),
         ("mixed-versions", Warning, "v1.31.9", |it, _| {
-            node(it, 1).kubelet = "v1.31.9".into()
+            node(it, 1).kubelet = "v1.31.9".into();
         }),
         ("upgrade-from", Error, ">=1.33", |_, request| {
             label(request, "imgctl.io/upgrade-from", ">=1.33");
@@ -168,20 +168,20 @@ fn each_illness_is_found() {
             host(it, 1).leftovers = vec!["/usr/bin/kubelet.new".into()];
         }),
         ("controller-is-member", Note, "tmux", |it, _| {
-            host(it, 0).local = true
+            host(it, 0).local = true;
         }),
         ("node-not-ready", Error, "no network", |it, _| {
             node(it, 0).ready = false;
             node(it, 0).message = "no network".into();
         }),
         ("node-not-ready", Warning, "not ready", |it, _| {
-            node(it, 1).ready = false
+            node(it, 1).ready = false;
         }),
         ("node-pressure", Error, "DiskPressure", |it, _| {
             node(it, 1).pressure = vec!["DiskPressure".into()];
         }),
         ("cordoned", Note, "stays so", |it, _| {
-            node(it, 1).unschedulable = true
+            node(it, 1).unschedulable = true;
         }),
         ("cordoned", Warning, "v1.33.1-aa", |it, _| {
             let annotations = &mut node(it, 1).annotations;
@@ -380,20 +380,20 @@ fn etcd_is_looked_at() {
     type Case = (&'static str, &'static str, fn(&mut EtcdSeen));
     let cases: [Case; 6] = [
         ("etcd", "does not answer", |etcd| {
-            etcd.members[1].version = None
+            etcd.members[1].version = None;
         }),
         ("etcd", "is a learner", |etcd| {
-            etcd.members[1].learner = true
+            etcd.members[1].learner = true;
         }),
         ("etcd", "2 members", |etcd| drop(etcd.members.pop())),
         ("etcd", "NOSPACE", |etcd| {
-            etcd.alarms = vec!["NOSPACE".into()]
+            etcd.alarms = vec!["NOSPACE".into()];
         }),
         ("etcd-size", "1800 MiB", |etcd| {
-            etcd.members[0].db_bytes = 1_800 << 20
+            etcd.members[0].db_bytes = 1_800 << 20;
         }),
         ("etcd-version", "3.5.9", |etcd| {
-            etcd.members[0].version = Some("3.5.9".into())
+            etcd.members[0].version = Some("3.5.9".into());
         }),
     ];
     for (check, word, change) in cases {

@@ -87,7 +87,7 @@ fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
         common: request.set.clone(),
         by_pod: BTreeMap::new(),
     };
-    let prepared = prepare(&reach, request, desired, &ids, past.as_ref())?;
+    let prepared = prepare(&reach, &request, desired, &ids, past.as_ref())?;
     view::plan(&prepared.plan, context)?;
     match prepared.plan.problems.is_empty() {
         true => Ok(()),
@@ -100,7 +100,7 @@ fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
 
 fn prepare(
     reach: &Reach,
-    request: Request,
+    request: &Request,
     desired: Desired,
     ids: &[String],
     past: Option<&Past>,
@@ -112,7 +112,7 @@ fn prepare(
 fn plan_of(
     reach: &Reach,
     world: World,
-    request: Request,
+    request: &Request,
     desired: Desired,
     ids: &[String],
     past: Option<&Past>,
@@ -130,7 +130,7 @@ fn plan_of(
     }
     let plan = planner::plan(&Inputs {
         world: &world,
-        request: &request,
+        request,
         desired: &desired,
         targets: &targets,
         ids,
@@ -179,7 +179,7 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
         common: request.set.clone(),
         by_pod: BTreeMap::new(),
     };
-    let prepared = prepare(&reach, request, desired, &ids, past.as_ref())?;
+    let prepared = prepare(&reach, &request, desired, &ids, past.as_ref())?;
     if let Some(expected) = &args.plan_digest
         && *expected != prepared.plan.digest
     {
@@ -241,7 +241,7 @@ fn roll_back(args: &RollbackArgs, context: &Context) -> Result<()> {
     let prepared = plan_of(
         &reach,
         world,
-        request,
+        &request,
         former.desired,
         &ids,
         own.as_ref(),
