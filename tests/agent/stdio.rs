@@ -12,7 +12,7 @@ use crate::conversation::Conversation;
 fn it_greets_answers_and_ends_with_stdin() {
     let env = TestEnv::new();
     let agent = Conversation::new(&env);
-    let expected = format!("imgctl-agent 1 {}\n", env!("CARGO_PKG_VERSION"));
+    let expected = format!("imgctl-agent 2 {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(agent.greeting.last(), Some(&expected));
     let facts = agent.call("facts", &json!({"data_root": "/nowhere"}));
     let facts = &facts["done"]["facts"];

@@ -41,7 +41,7 @@ pub(crate) const CHECKS: &[Check] = checks! {
     SERVER_SKEW, false, "API servers are at most one minor apart, now and after each step",
         |look| runtimes::skew_of(look, SERVER_SKEW);
     "mixed-versions", true, "hosts are at the version of the cluster's image", runtimes::mixed;
-    "upgrade-from", true, "the image's label imgctl.io/upgrade-from admits the present version", runtimes::upgrade_from;
+    "upgrade-from", false, "the image's label imgctl.io/upgrade-from admits the present version", runtimes::upgrade_from;
     "kubeadm-config", true, "kubeadm's ConfigMap can be read by the new kubeadm", runtimes::kubeadm;
     "container-runtime", true, "container runtimes are new enough", runtimes::container_runtimes;
     "sandbox-image", true, "container runtimes use the pause image that the image brings", runtimes::sandbox;
