@@ -177,7 +177,36 @@ pub(super) fn understand(text: &str, seen: &mut HostSeen) {
 
 /// What `crictl inspect` tells of them; environments, which hold secrets, are not kept.
 fn containers(text: &str) -> Result<Vec<RunningContainer>> {
-    let stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    let all: Vec<Value> = stream.map_while(std::result::Result::ok).collect();
+    let mut all = Vec::new();
+    for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
+        // crictl prints several containers one after the other, or as a list since 1.31.
+        match value {
+            Ok(Value::Array(list)) => all.extend(list),
+            Ok(value) => all.push(value),
+            Err(_) => break,
+        }
+    }
     running(&all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_of_all_releases_of_crictl() {
+        let one = |id: &str| {
+            serde_json::json!({"info": {}, "status": {"id": id, "state": "CONTAINER_RUNNING",
+                "labels": {"io.kubernetes.pod.uid": "u", "io.kubernetes.container.name": "web"}}})
+        };
+        let ids = |text: &str| -> Vec<String> {
+            let all = containers(text).unwrap().into_iter();
+            all.map(|container| container.id).collect()
+        };
+        let stream = format!("{:#}\n{:#}\n", one("a"), one("b"));
+        let list = format!("{:#}\n", serde_json::json!([one("a"), one("b")]));
+        assert_eq!(ids(&stream), ["a", "b"]);
+        assert_eq!(ids(&list), ["a", "b"]);
+        assert!(ids("").is_empty());
+    }
 }
