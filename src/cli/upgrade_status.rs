@@ -72,7 +72,7 @@ pub(crate) fn came(report: &Report, context: &Context) -> Result<()> {
         agreed += restarts.agreed;
         wrong += restarts.mismatches.len();
         for mismatch in &restarts.mismatches {
-            context.ui.note(&format!("{}: {mismatch:?}", host.host));
+            context.ui.note(&format!("{}: {mismatch}", host.host));
         }
     }
     for workload in &report.workloads {

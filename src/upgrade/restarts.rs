@@ -5,14 +5,19 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::kube::hash::{Minor, Pod, pods};
-use crate::kube::restart::{BothWays, KubeletChange, Prediction, RunningContainer, predict_both};
-use crate::upgrade::document::{Document, KubeletSwap};
+use crate::kube::restart::{
+    BothWays, ContainerPrediction, KubeletChange, Prediction, RunningContainer, predict_both,
+};
+use crate::upgrade::document::{Direction, Document, KubeletSwap};
 use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::request::{Request, SCRIPT};
 use crate::upgrade::versions::minor;
 
 /// The releases whose hashes the image's kubelet accepts besides its own: `1.12,1.15`.
 const COMPATIBLE: &str = "imgctl.io/kubelet-hash-compat";
+
+/// The runtime that brings add-ons and static Pods with each release.
+const KUBEADM: &str = "kubeadm";
 
 /// What is foretold of one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,7 +90,9 @@ fn of_host(
         .hosts
         .iter()
         .find_map(|one| observation.server_version(one));
-    change.server = server.and_then(|version| Some((number(&version)?, target)));
+    change.server = server
+        .as_ref()
+        .and_then(|version| Some((number(version)?, target)));
     let declared = request
         .targets
         .last()
@@ -102,10 +109,38 @@ fn of_host(
             all.partition::<Vec<_>, _>(|container| is_drained(container, pods))
         }
     };
+    let mut ways = predict_both(&staying, pods, &change);
+    if document.runtime == KUBEADM {
+        let target = &document.target().version;
+        let is_new = |version: Option<String>| version.is_some_and(|version| version != *target);
+        if is_new(observation.version_of(host)) {
+            let why = "kubeadm writes its manifest anew for each release";
+            ways.forward.recreates(why, is_component);
+            ways.back.recreates(why, is_component);
+        }
+        // Add-ons are not taken back.
+        if document.direction == Direction::Forward && is_new(server) {
+            let why = "kubeadm rolls it out with each release";
+            ways.forward.recreates(why, |one| {
+                one.namespace == "kube-system"
+                    && one.owner.as_deref() == Some("DaemonSet/kube-proxy")
+            });
+        }
+    }
     Some(HostRestarts {
-        ways: predict_both(&staying, pods, &change),
+        ways,
         moved: gone.iter().filter(|container| container.running).count(),
     })
+}
+
+/// What kubeadm runs as static Pods with an image of the release's version. etcd's is its own.
+fn is_component(one: &ContainerPrediction) -> bool {
+    one.is_static
+        && one.namespace == "kube-system"
+        && matches!(
+            one.container.as_str(),
+            "kube-apiserver" | "kube-controller-manager" | "kube-scheduler"
+        )
 }
 
 /// Static Pods and those of DaemonSets stay where they are. A Pod that the API does not show may
@@ -196,6 +231,34 @@ mod tests {
         let kept = HostRestarts::deserialize(&plan.restarts["10.1.0.1"]).unwrap();
         assert_eq!((kept.moved, kept.ways.back.counts.restart), (0, 2));
         assert!(forward(&plan, "10.0.0.1").is_none());
+    }
+
+    #[test]
+    fn what_kubeadm_brings_anew_is_no_matter_of_hashes() {
+        let request = request("v1.34.1", &["v1.34.9"]);
+        let mut seen = cluster("v1.34.1");
+        for pod in &mut seen.api.as_mut().unwrap().pods {
+            pod.namespace = "kube-system".into();
+        }
+        let pages = &mut seen.api.as_mut().unwrap().raw_pods;
+        pages[0] = pages[0].replace("\"default\"", "\"kube-system\"").replace(
+            "\"kind\":\"DaemonSet\",\"name\":\"net\"",
+            "\"kind\":\"DaemonSet\",\"name\":\"kube-proxy\"",
+        );
+        let mut still = seen.hosts[1].containers[1].clone();
+        for container in &mut seen.hosts[1].containers {
+            container.namespace = "kube-system".into();
+        }
+        still.is_static = true;
+        still.namespace = "kube-system".into();
+        still.container = "kube-scheduler".into();
+        seen.hosts[1].containers.push(still);
+        let plan = document(&seen, &request);
+        let told = HostRestarts::deserialize(&plan.restarts["10.1.0.1"]).unwrap();
+        let counts = told.ways.forward.counts;
+        assert_eq!((counts.recreate, counts.disturbed()), (2, 2), "{told:?}");
+        // kube-proxy stays what the upgrade made it.
+        assert_eq!(told.ways.back.counts.recreate, 1, "{told:?}");
     }
 
     #[test]

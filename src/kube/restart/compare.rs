@@ -26,6 +26,30 @@ pub(crate) struct Mismatch {
     pub(crate) actual: Actual,
 }
 
+impl std::fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ContainerPrediction {
+            namespace,
+            pod,
+            container,
+            verdict,
+            reason,
+            ..
+        } = &self.predicted;
+        let became = match self.actual {
+            Actual::Kept => "it was kept",
+            Actual::Restarted => "it was started again",
+            Actual::Recreated => "its pod was made anew",
+            Actual::Gone => "it is gone",
+        };
+        let verdict = verdict.word();
+        write!(
+            f,
+            "{namespace}/{pod} {container}: foretold {verdict} ({reason}), but {became}"
+        )
+    }
+}
+
 /// How a prediction fared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Comparison {
@@ -83,6 +107,10 @@ fn agrees(predicted: &ContainerPrediction, actual: Actual) -> Option<bool> {
         // Another runtime makes the sandbox anew, not the pod.
         Verdict::Recreate if predicted.code == Code::Runtime => {
             Some(matches!(actual, Actual::Restarted | Actual::Recreated))
+        }
+        // The pod of a DaemonSet gets another name.
+        Verdict::Recreate if predicted.code == Code::Release && !predicted.is_static => {
+            Some(matches!(actual, Actual::Recreated | Actual::Gone))
         }
         Verdict::Recreate => Some(actual == Actual::Recreated),
     }

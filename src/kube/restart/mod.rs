@@ -86,6 +86,32 @@ pub(crate) struct Prediction {
     pub(crate) others: Vec<String>,
 }
 
+impl Prediction {
+    /// The pods of these containers are made anew by whoever brings the release, whatever hashes
+    /// say.
+    pub(crate) fn recreates(&mut self, reason: &str, which: impl Fn(&ContainerPrediction) -> bool) {
+        let changed = self
+            .containers
+            .iter_mut()
+            .filter(|one| one.verdict != Verdict::Recreate && which(one));
+        for one in changed {
+            one.verdict = Verdict::Recreate;
+            one.code = Code::Release;
+            one.reason = reason.to_owned();
+            one.exact = true;
+            one.next_hash = None;
+        }
+        let ended = self.counts.ended;
+        self.counts = Counts {
+            ended,
+            ..Counts::default()
+        };
+        for one in &self.containers {
+            self.counts.count(one.verdict);
+        }
+    }
+}
+
 /// The way there and the way back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BothWays {

@@ -78,6 +78,9 @@ pub(crate) enum Code {
     /// It may give the static pod another uid.
     #[serde(rename = "static-pod-perhaps")]
     StaticPodPerhaps,
+    /// The pod runs an image of the release itself, which another release brings anew.
+    #[serde(rename = "release")]
+    Release,
     /// Another container runtime takes over.
     #[serde(rename = "runtime")]
     Runtime,
@@ -109,6 +112,18 @@ pub(crate) struct ContainerPrediction {
     pub(crate) exact: bool,
     /// The hash that the container has afterwards, where that is known.
     pub(crate) next_hash: Option<ContainerHash>,
+}
+
+impl Verdict {
+    /// As JSON has it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Restart => "restart",
+            Self::Recreate => "recreate",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 /// How many containers come to what.
