@@ -36,6 +36,15 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
         say(
             "objects that were written in a form that the older version does not know stay in etcd and cannot be read by it",
         );
+        // Control planes that are not in the scope keep all that is theirs.
+        if look.is_kubeadm() && !document.control_planes.is_empty() {
+            say("certificates that were renewed, RBAC and add-ons stay as they are");
+            if let Some(etcd) = newer_etcd(look) {
+                notes.push(format!(
+                    "etcd stays {etcd}: an older one cannot read its data; only `imgctl rollback --from-snapshot` takes it back, with the data of then"
+                ));
+            }
+        }
         return notes;
     }
     if !look.is_kubernetes() {
@@ -77,6 +86,18 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
         say("a rollback crosses v1.31, too: without a drain it restarts every container again");
     }
     notes
+}
+
+/// The version of the etcd that runs, when a rollback crosses a release that raised its minor.
+fn newer_etcd<'a>(look: &Look<'a>) -> Option<&'a str> {
+    let crosses = minor(&look.document.from.version) >= Some(34)
+        && minor(&look.document.target().version) < Some(34);
+    let etcd = look.observation.etcd.as_ref().filter(|_| crosses)?;
+    let mut versions = etcd.members.iter();
+    versions.find_map(|member| {
+        let version = member.version.as_deref()?;
+        (minor(version) >= Some(6)).then_some(version)
+    })
 }
 
 fn raises_etcd(look: &Look<'_>) -> bool {

@@ -568,6 +568,21 @@ fn notes_say_what_cannot_be_taken_back() {
             .join("\n")
             .contains("cannot be read")
     );
+    let mut newer = kubernetes(1, 1, "v1.34.2");
+    newer.etcd = Some(EtcdSeen {
+        members: vec![MemberSeen {
+            version: Some("3.6.4".into()),
+            ..MemberSeen::default()
+        }],
+        ..EtcdSeen::default()
+    });
+    let mut back = request("v1.34.2", &["v1.33.1"]);
+    back.direction = Direction::Back;
+    let notes = document(&newer, &back).notes.join("\n");
+    assert!(
+        notes.contains("etcd stays 3.6.4") && notes.contains("add-ons stay"),
+        "{notes}"
+    );
     let mut bare = request("3.4.23", &["3.5.0"]);
     bare.runtime = "script";
     let notes = document(&script(3, 0), &bare).notes.join("\n");
