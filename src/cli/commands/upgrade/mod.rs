@@ -491,11 +491,20 @@ pub(crate) fn end(went: &Went, document: &Document, context: &Context) -> Result
         Went::Done(summary, came) => {
             report(summary, &document.cluster, context)?;
             upgrade_status::came(came, context)?;
-            context.ui.say(&format!(
-                "cluster {} is {} now",
-                document.cluster,
-                document.target().version
-            ));
+            let hosts = document.hosts.iter();
+            let (gone, left): (Vec<_>, Vec<_>) =
+                hosts.partition(|(_, host)| host.skipped.is_none());
+            let version = &document.target().version;
+            // With a scope, the cluster is not what its hosts went back to.
+            if document.direction == Direction::Back && !left.is_empty() {
+                for (id, _) in gone {
+                    context.ui.say(&format!("host {id} is {version} now"));
+                }
+                return Ok(());
+            }
+            context
+                .ui
+                .say(&format!("cluster {} is {version} now", document.cluster));
             Ok(())
         }
     }
