@@ -401,7 +401,7 @@ pub(crate) fn carry(
     let book = Book::of(work.state.directory());
     book.keep_install(&document.id, install)?;
     book.begin(document)?;
-    let interrupt = Interrupt::default();
+    let interrupt = Interrupt::gentle();
     let pause_file = book.pause_file(&document.id)?;
     let ended = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
@@ -431,7 +431,11 @@ pub(crate) fn carry(
             Ok(Went::Paused)
         }
         Err(error) => {
-            book.stand_of(&document.id, Stand::Failed)?;
+            let stand = match error.kind() {
+                Kind::Interrupted => Stand::Paused,
+                _ => Stand::Failed,
+            };
+            book.stand_of(&document.id, stand)?;
             Err(told(error, document))
         }
     }

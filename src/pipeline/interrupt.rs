@@ -10,12 +10,26 @@ pub(crate) struct Interrupt {
     now: Arc<AtomicBool>,
     /// What runs may take as long as it wants.
     patient: Arc<AtomicBool>,
+    /// The first request to stop asks for a pause only.
+    is_gentle: bool,
 }
 
 impl Interrupt {
+    /// For what must not be cut off without need: the first request to stop lets everything that runs
+    /// end, however long it takes; the second is as the first of others.
+    pub(crate) fn gentle() -> Self {
+        Self {
+            is_gentle: true,
+            ..Self::default()
+        }
+    }
+
     /// Asks once more: the first time no new step is begun, the second time running ones are
     /// ended at once.
     pub(crate) fn ask(&self) {
+        if self.is_gentle && !self.patient.swap(true, Ordering::SeqCst) {
+            return;
+        }
         if self.asked.fetch_add(1, Ordering::SeqCst) > 0 {
             self.now.store(true, Ordering::SeqCst);
         }

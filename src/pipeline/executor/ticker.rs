@@ -11,6 +11,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Looks after a run until it has `ended`.
 pub(crate) fn tick(run: &Run<'_>, ended: &AtomicBool) {
     let mut asked: Option<Instant> = None;
+    let mut announced = false;
     std::thread::scope(|scope| {
         while !ended.load(Ordering::SeqCst) {
             std::thread::park_timeout(INTERVAL);
@@ -25,6 +26,10 @@ pub(crate) fn tick(run: &Run<'_>, ended: &AtomicBool) {
                         ),
                     });
                 }
+            }
+            if run.interrupt.is_asked() && !run.interrupt.is_hasty() && !announced {
+                announced = true;
+                announce_pause(run);
             }
             if !run.interrupt.is_hasty() {
                 continue;
@@ -71,6 +76,18 @@ impl Drop for Ends<'_> {
         self.ended.store(true, Ordering::SeqCst);
         self.ticker.unpark();
     }
+}
+
+fn announce_pause(run: &Run<'_>) {
+    run.listener.event(&Event::Note {
+        host: None,
+        message: format!(
+            "stopping: nothing new is begun; {} running steps are let end, however long they take \
+             (a second Ctrl-C gives them {} s)",
+            run.running.steps().len(),
+            run.options.grace.as_secs()
+        ),
+    });
 }
 
 fn announce(run: &Run<'_>) {
