@@ -53,7 +53,7 @@ fn noise_on_stdin_ends_it() {
     let path = env.write("noise", "GET / HTTP/1.1\r\n\r\n");
     command.stdin(std::fs::File::open(path).unwrap());
     let ran = Ran::new(command).ok();
-    assert!(ran.bytes().starts_with(b"\nimgctl-agent 1 "));
+    assert!(ran.bytes().starts_with(b"\nimgctl-agent 2 "));
     let mut command = std::process::Command::new(IMGCTL);
     command.arg("agent").stdin(Stdio::null());
     Ran::new(command).fails(2);

@@ -499,11 +499,8 @@ fn pods_matter_where_nodes_are_drained() {
     ];
     let mut request = request("v1.32.4", &["v1.33.2"]);
     let found = findings(&cluster, &request);
-    assert!(
-        of(&found, "pod-disruption-budgets")[0]
-            .what
-            .contains("more than one")
-    );
+    let told = &of(&found, "pod-disruption-budgets")[0].what;
+    assert!(told.contains("more than one"), "{told}");
     assert!(of(&found, "single-replicas")[0].what.starts_with("2 Pods"));
     assert_eq!(of(&found, "unmanaged-pods")[0].severity, Severity::Error);
     request.choices.force_unmanaged = true;
