@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::fs::atomic::sync_directory;
+use crate::pipeline::journal::chain::Chain;
 use crate::pipeline::journal::past;
 use crate::pipeline::journal::record::Record;
 
@@ -29,6 +30,7 @@ pub(crate) struct Journal {
 
 #[derive(Default)]
 struct Queue {
+    chain: Chain,
     bytes: Vec<u8>,
     /// Records handed in, and records that are on disk.
     taken: u64,
@@ -63,27 +65,30 @@ impl Journal {
         if sync {
             sync_directory(directory)?;
         }
-        Ok(Self::over(id, path, file, sync))
+        Ok(Self::over(id, path, file, sync, Chain::default()))
     }
 
     /// Takes up a journal again; a line that was torn by a crash goes.
     pub(crate) fn reopen(directory: &Path, id: &str, sync: bool) -> Result<Self> {
         let path = past::path_of(directory, id);
-        let whole = past::whole_length(&path)?;
+        let (whole, chain) = past::whole_length(&path)?;
         let file = OpenOptions::new()
             .append(true)
             .open(&path)
             .path("open the journal", &path)?;
         file.set_len(whole).path("cut a torn line off", &path)?;
-        Ok(Self::over(id.to_owned(), path, file, sync))
+        Ok(Self::over(id.to_owned(), path, file, sync, chain))
     }
 
-    fn over(id: String, path: PathBuf, file: File, sync: bool) -> Self {
+    fn over(id: String, path: PathBuf, file: File, sync: bool, chain: Chain) -> Self {
         Self {
             id,
             path,
             file,
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue {
+                chain,
+                ..Queue::default()
+            }),
             turned: Condvar::new(),
             sync,
             told: None,
@@ -115,12 +120,16 @@ impl Journal {
     pub(crate) fn append_all(&self, records: &[Record]) -> Result<()> {
         let mut lines = Vec::new();
         for record in records {
-            serde_json::to_writer(&mut lines, record)
+            let line = serde_json::to_vec(record)
                 .map_err(|error| Error::failed("cannot write a record as JSON").caused_by(error))?;
-            lines.push(b'\n');
+            lines.push(line);
         }
         let mut queue = self.queue();
-        queue.bytes.extend_from_slice(&lines);
+        for mut line in lines {
+            queue.chain.seal(&mut line);
+            line.push(b'\n');
+            queue.bytes.extend_from_slice(&line);
+        }
         queue.taken += records.len() as u64;
         let mine = queue.taken;
         loop {

@@ -3,6 +3,7 @@
 //! Must not know plans or hosts: steps are their identifiers and fingerprints. Holds no secrets;
 //! whoever appends has taken them out.
 
+mod chain;
 pub(crate) mod file;
 pub(crate) mod past;
 pub(crate) mod record;

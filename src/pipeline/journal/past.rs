@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use crate::error::{Error, IoContext, Result};
 use crate::pipeline::event::Outcome;
+use crate::pipeline::journal::chain::Chain;
 use crate::pipeline::journal::record::Record;
 
 /// A line of a journal is not longer than this; error messages in it are cut.
@@ -60,7 +61,15 @@ impl Past {
                 .unwrap_or_default(),
             ..Self::default()
         };
+        let mut chain = Chain::default();
         each_line(path, |number, line, whole| {
+            if whole && !chain.follows(line) {
+                return Err(Error::bad_content(format!(
+                    "the journal {} was changed at or before line {number} after it was written",
+                    path.display()
+                ))
+                .hint("put it back as it was; or look at the hosts and move the file away: the next run then begins anew"));
+            }
             match serde_json::from_slice::<Record>(line) {
                 Ok(record) => past.take(record),
                 Err(_) if !whole => {}
@@ -197,16 +206,18 @@ pub(crate) fn unfinished(directory: &Path, intent: &str) -> Result<Option<Past>>
     Ok(None)
 }
 
-/// How many bytes of the file are whole lines.
-pub(crate) fn whole_length(path: &Path) -> Result<u64> {
+/// How many bytes of the file are whole lines, and how far they have come.
+pub(super) fn whole_length(path: &Path) -> Result<(u64, Chain)> {
     let mut length = 0;
+    let mut chain = Chain::default();
     each_line(path, |_, line, whole| {
         if whole {
             length += line.len() as u64 + 1;
+            chain.follows(line);
         }
         Ok(())
     })?;
-    Ok(length)
+    Ok((length, chain))
 }
 
 /// Gives each line with its number, and whether it is whole.
