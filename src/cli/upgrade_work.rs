@@ -525,6 +525,19 @@ pub(crate) fn check_fresh(document: &Document, observation: &Observation) -> Res
     Err(error.hint("make it anew with --plan"))
 }
 
+/// A plan that was saved starts from what the cluster is.
+pub(crate) fn check_start(document: &Document, work: &Work<'_>) -> Result<()> {
+    let now = rootfs_of(work.existing()?)?;
+    if now == document.from.image {
+        return Ok(());
+    }
+    let message = format!(
+        "the plan {} is stale: cluster {} is {now} now, and was {} when it was made",
+        document.id, document.cluster, document.from.image
+    );
+    Err(Error::new(Kind::CheckFailed, message).hint("make it anew with --plan"))
+}
+
 /// RFC 3339, seconds.
 pub(crate) fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

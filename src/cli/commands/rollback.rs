@@ -19,7 +19,7 @@ use crate::cli::upgrade_work::{
     Carrying, Known, Side, Went, Wish, carry, know, plan_of, rootfs_of, sides,
 };
 use crate::cluster::host::Host;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, IoContext, Kind, Result};
 use crate::pipeline::means::Means;
 use crate::sync::tree::ROOTFS;
 use crate::upgrade::book::{Book, Stand};
@@ -121,6 +121,7 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
         .as_ref()
         .filter(|open| open.direction == Direction::Back)
     {
+        check_same_way(back, &book, args)?;
         let going = Going {
             cluster: name,
             pause_after: None,
@@ -198,6 +199,24 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
         }
         end(&went, &document, context)
     })
+}
+
+/// A way back that has begun is gone on with as it is; it does not turn into one to a snapshot.
+fn check_same_way(back: &Document, book: &Book, args: &RollbackArgs) -> Result<()> {
+    let Some(wanted) = &args.from_snapshot else {
+        return Ok(());
+    };
+    let wanted = std::path::absolute(wanted).path("use", wanted)?;
+    if book.snapshot(&back.id)?.as_ref() == Some(&wanted) {
+        return Ok(());
+    }
+    let message = format!(
+        "the rollback {} has begun and not ended, and does not go back to {}",
+        back.id,
+        wanted.display()
+    );
+    Err(Error::new(Kind::Busy, message)
+        .hint("`imgctl upgrade abort` gives it up; then say the same again"))
 }
 
 /// The upgrade that is gone back from.

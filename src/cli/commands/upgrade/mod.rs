@@ -16,8 +16,8 @@ use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_choices::{ChoiceArgs, PauseArg};
 use crate::cli::upgrade_replace::{self, Replacing};
 use crate::cli::upgrade_work::{
-    Carrying, Known, Side, Sides, Went, Wish, carry, check_fresh, know, now, pipeline_of, plan_of,
-    sides,
+    Carrying, Known, Side, Sides, Went, Wish, carry, check_fresh, check_start, know, now,
+    pipeline_of, plan_of, sides,
 };
 use crate::cli::{plan_view, upgrade_status, upgrade_view};
 use crate::cluster::image::ImageKind;
@@ -282,6 +282,7 @@ fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<bool> {
         let (planned, observation) = plan_of(work, &known, &wish, means)?;
         let document = match (beginning.saved.clone(), planned) {
             (Some(saved), _) => {
+                check_start(&saved, work)?;
                 check_fresh(&saved, &observation)?;
                 saved
             }

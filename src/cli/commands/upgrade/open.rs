@@ -11,7 +11,7 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_replace::{self, Replacing};
 use crate::cli::upgrade_work::{
-    Carrying, Known, Side, Sides, Went, carry, know, now, pipeline_of, sides,
+    Carrying, Known, Side, Sides, Went, carry, know, now, pipeline_of, rootfs_of, sides,
 };
 use crate::cli::{plan_view, upgrade_status};
 use crate::error::{Error, Kind, Result};
@@ -63,9 +63,12 @@ pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> 
     let book = Book::of(work.state.directory());
     let hops: Vec<Side> = open.hops.iter().map(Side::of).collect();
     let install = book.install(&open.id)?;
+    // Killed behind its last host, it has recorded the new image already; what was done came from
+    // the former one all the same, and is not to be done again.
+    let is_recorded = rootfs_of(work.existing()?)? != open.from.image;
     let from = match open.direction {
-        Direction::Forward => None,
-        Direction::Back => Some(Side::of(&open.from)),
+        Direction::Forward if !is_recorded => None,
+        _ => Some(Side::of(&open.from)),
     };
     let sides = sides(work, from.as_ref(), &hops, &install, going.registry)?;
     work.with_means(sides.target(), going.ssh, false, |means| {
