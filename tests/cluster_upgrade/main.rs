@@ -19,5 +19,4 @@ mod stops;
 #[allow(dead_code, reason = "each binary uses a part")]
 #[path = "../cluster_etcd/support.rs"]
 mod support;
-mod witness;
 mod writer;

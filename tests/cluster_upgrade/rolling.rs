@@ -68,6 +68,8 @@ fn etcd_rolls_forward_and_back_under_a_writer() {
     clock.says("run");
 
     let all = addresses(&bed);
+    the_writer_sees_what_stops(&bed, &all);
+    clock.says("a member that stops");
     let began = Instant::now();
     let writer = Writer::start("first", &all);
     stopped_at_the_gate(&bed, &clock);
@@ -95,6 +97,17 @@ fn etcd_rolls_forward_and_back_under_a_writer() {
     println!("stops: {:?}", written.stops());
 
     back_to_the_snapshot(&bed, &written, &clock);
+}
+
+/// The witness itself: one member that stops is seen, and nothing else.
+fn the_writer_sees_what_stops(bed: &Bed, all: &[String]) {
+    let began = Instant::now();
+    let writer = Writer::start("seen", all);
+    bed.says(2, "systemctl stop etcd; sleep 1; systemctl start etcd");
+    writer.goes_on();
+    let written = writer.stop(began);
+    written.assert_kept("seen", all, PAUSE);
+    assert_eq!(written.stops(), [0, 1, 0]);
 }
 
 /// The second host fails its gate: it is the last that was touched.
