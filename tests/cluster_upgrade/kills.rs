@@ -12,7 +12,7 @@ fn killed_after_any_record_each_act_is_done_once() {
     let bed = cluster();
     let records: Vec<u64> = match long() {
         true => (1..120).collect(),
-        false => vec![3, 14, 22],
+        false => vec![3, 14, 22, 60],
     };
     let mut kills = 0;
     for record in records {

@@ -82,7 +82,7 @@ fn everything(bed: &Bed) -> Vec<String> {
          find /var/lib \\( -path /var/lib/systemd -o -path /var/lib/imgctl \\) -prune -o -printf '%p %y %m %s %T@ %l\\n' | sort";
     let mut all: Vec<String> = (1..=bed.len()).map(|host| bed.says(host, list)).collect();
     let here = format!(
-        "cd {} && find . -type f -printf '%p %m %s %T@\\n' | sort",
+        "cd {} && find . -type f ! -name '.lock*' -printf '%p %m %s %T@\\n' | sort",
         bed.env.path("clusters").display()
     );
     all.push(Ran::new(tool("sh", ["-c", &here])).ok().stdout());
