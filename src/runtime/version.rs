@@ -1,102 +1,69 @@
-//! Versions of anything that a rootfs image holds, and ranges of them.
-//!
-//! Read leniently: `v1.34.1`, `3.4.23`, `v1.34.1+k3s1`, `1.36.0-rc.1`, `2024.11`. What each runtime
-//! makes of a version is its own business.
+//! Versions of what rootfs images hold: their order, what an image says of itself, and what their
+//! numbers mean for Kubernetes. What else a runtime makes of a version is its own business.
 
 use std::cmp::Ordering;
 
 use crate::cluster::image::ClusterImage;
 use crate::error::{Error, Result};
+use crate::template::semver::{Version, satisfies};
 
 /// The labels that say which version an image holds; the first that is not empty counts.
 const LABELS: [&str; 2] = ["version", "imgctl.io/version"];
 /// Versions that may be left for this image.
 pub(crate) const UPGRADE_FROM: &str = "imgctl.io/upgrade-from";
 
-/// A version that can be compared.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
-    numbers: Vec<u64>,
-    /// `rc.1`: before the release.
-    before: Option<String>,
-    /// `k3s1`: after it.
-    after: Vec<u64>,
+/// A version as somebody wrote it.
+///
+/// # Errors
+/// When it is none; `whose` is named.
+pub(crate) fn parse(text: &str, whose: &str) -> Result<Version> {
+    Version::parse(text.trim())
+        .ok_or_else(|| Error::usage(format!("`{text}`, which {whose} says, is not a version")))
 }
 
-impl Version {
-    /// `None` when it does not begin with a number.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let text = text.trim().trim_start_matches('v');
-        let (text, after) = text.split_once('+').unwrap_or((text, ""));
-        let (release, before) = text
-            .split_once('-')
-            .map_or((text, None), |(release, before)| (release, Some(before)));
-        let numbers: Option<Vec<u64>> = release.split('.').map(|part| part.parse().ok()).collect();
-        let after = after
-            .split(|c: char| !c.is_ascii_digit())
-            .filter_map(|part| part.parse().ok())
-            .collect();
-        Some(Self {
-            numbers: numbers?,
-            before: before.map(str::to_owned),
-            after,
-        })
-    }
-
-    /// The number at `at`: 0 major, 1 minor, 2 patch.
-    pub(crate) fn number(&self, at: usize) -> u64 {
-        self.numbers.get(at).copied().unwrap_or(0)
-    }
+/// The order of two versions. What follows `+` counts last: k3s releases differ in nothing else
+/// at times (`v1.34.1+k3s1`, `v1.34.1+k3s2`).
+pub(crate) fn order(one: &Version, other: &Version) -> Ordering {
+    let build = |version: &Version| {
+        let text = version.metadata.clone();
+        (text.len(), text)
+    };
+    one.compare(other)
+        .then_with(|| build(one).cmp(&build(other)))
 }
 
-impl Ord for Version {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let length = self.numbers.len().max(other.numbers.len());
-        for at in 0..length {
-            match self.number(at).cmp(&other.number(at)) {
-                Ordering::Equal => {}
-                unequal => return unequal,
-            }
-        }
-        match (&self.before, &other.before) {
-            (None, None) => {}
-            (None, Some(_)) => return Ordering::Greater,
-            (Some(_), None) => return Ordering::Less,
-            (Some(a), Some(b)) => match before_release(a, b) {
-                Ordering::Equal => {}
-                unequal => return unequal,
-            },
-        }
-        // The digits of `k3s1` and `k3s2`: the 3 is in both.
-        self.after.cmp(&other.after)
-    }
+/// The order of two texts; `None` when one is no version.
+pub(crate) fn order_of(one: &str, other: &str) -> Option<Ordering> {
+    Some(order(&Version::parse(one)?, &Version::parse(other)?))
 }
 
-impl PartialOrd for Version {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
+/// The second number.
+pub(crate) fn minor(text: &str) -> Option<u64> {
+    Some(Version::parse(text)?.numbers[1])
 }
 
-/// `alpha.2`, `rc.1`, `rc.10`: part by part, numbers as numbers.
-fn before_release(a: &str, b: &str) -> Ordering {
-    let (mut left, mut right) = (a.split('.'), b.split('.'));
-    loop {
-        let ordering = match (left.next(), right.next()) {
-            (None, None) => return Ordering::Equal,
-            (None, Some(_)) => Ordering::Less,
-            (Some(_), None) => Ordering::Greater,
-            (Some(a), Some(b)) => match (a.parse::<u64>(), b.parse::<u64>()) {
-                (Ok(a), Ok(b)) => a.cmp(&b),
-                (Ok(_), Err(_)) => Ordering::Less,
-                (Err(_), Ok(_)) => Ordering::Greater,
-                (Err(_), Err(_)) => a.cmp(b),
-            },
-        };
-        if ordering != Ordering::Equal {
-            return ordering;
-        }
+/// How many minors `newer` is above `older`; 0 when it is not above. `None` when one of them is no
+/// version, or they are of different majors.
+pub(crate) fn minors_between(older: &str, newer: &str) -> Option<u64> {
+    let (older, newer) = (Version::parse(older)?, Version::parse(newer)?);
+    (older.numbers[0] == newer.numbers[0])
+        .then(|| newer.numbers[1].saturating_sub(older.numbers[1]))
+}
+
+/// The minors that lie between two versions and the last one, as a control plane walks them:
+/// `v1.33, v1.34`.
+pub(crate) fn chain(from: &str, to: &str) -> Vec<String> {
+    let (Some(from), Some(to)) = (Version::parse(from), Version::parse(to)) else {
+        return Vec::new();
+    };
+    if from.numbers[0] != to.numbers[0] {
+        return Vec::new();
     }
+    let minors = from.numbers[1].saturating_add(1)..=to.numbers[1];
+    minors
+        .take(100)
+        .map(|minor| format!("v{}.{minor}", to.numbers[0]))
+        .collect()
 }
 
 /// The version of an image: its label, else its tag.
@@ -120,7 +87,15 @@ pub(crate) fn accepts(image: &ClusterImage, from: &str) -> Result<()> {
     let Some(range) = image.label(&[UPGRADE_FROM]) else {
         return Ok(());
     };
-    if within(range, from).map_err(|error| error.context(format!("image {}", image.name)))? {
+    let version = parse(from, "the cluster")?;
+    let fits = satisfies(range, &version).ok_or_else(|| {
+        Error::bad_content(format!(
+            "image {}: `{range}` is no range of versions (label {UPGRADE_FROM})",
+            image.name
+        ))
+        .hint("a range looks like `>=3.4.0 <3.6.0`")
+    })?;
+    if fits {
         return Ok(());
     }
     Err(Error::usage(format!(
@@ -130,71 +105,20 @@ pub(crate) fn accepts(image: &ClusterImage, from: &str) -> Result<()> {
     .hint("go over an image of a version between the two"))
 }
 
-/// Whether `version` is in `range`: comparisons separated by blanks or commas must all hold,
-/// `||` separates alternatives. `>=3.4.0 <3.6.0`.
-fn within(range: &str, version: &str) -> Result<bool> {
-    let wrong = |what: &str| {
-        Error::bad_content(format!(
-            "`{range}` is no range of versions: `{what}` cannot be read"
-        ))
-        .hint("a range looks like `>=3.4.0 <3.6.0`")
-    };
-    let Some(version) = Version::parse(version) else {
-        return Err(Error::usage(format!(
-            "`{version}` is no version that can be compared with `{range}`"
-        )));
-    };
-    let mut any = false;
-    for alternative in range.split("||") {
-        let mut all = true;
-        let mut words = alternative
-            .split([' ', ',', '\t'])
-            .filter(|word| !word.is_empty());
-        while let Some(word) = words.next() {
-            let end = word
-                .find(|c: char| !"<>=!".contains(c))
-                .unwrap_or(word.len());
-            let (sign, mut number) = word.split_at(end);
-            if number.is_empty() {
-                number = words.next().ok_or_else(|| wrong(word))?;
-            }
-            let bound = Version::parse(number).ok_or_else(|| wrong(number))?;
-            all &= match sign {
-                "" | "=" | "==" => version == bound || version.cmp(&bound).is_eq(),
-                "!=" => !version.cmp(&bound).is_eq(),
-                ">=" => version >= bound,
-                ">" => version > bound,
-                "<=" => version <= bound,
-                "<" => version < bound,
-                _ => return Err(wrong(word)),
-            };
-        }
-        any |= all;
-    }
-    Ok(any)
-}
-
 /// The rule for control planes of Kubernetes: newer patches, or one minor. Pure.
 pub(crate) fn permits_kubernetes(from: &str, to: &str) -> Result<()> {
-    let number = |text: &str| {
-        Version::parse(text)
-            .ok_or_else(|| Error::usage(format!("`{text}` is not a version of Kubernetes")))
-    };
-    let (old, new) = (number(from)?, number(to)?);
-    if new < old {
+    let whose = "an image of Kubernetes";
+    let (old, new) = (parse(from, whose)?, parse(to, whose)?);
+    if order(&new, &old).is_lt() {
         return Err(
             Error::usage(format!("{to} is older than {from}, which the cluster runs"))
                 .hint("`imgctl rollback` takes a cluster back to what it was before"),
         );
     }
-    let (major, minor) = (new.number(0), new.number(1));
-    if major != old.number(0) || minor > old.number(1) + 1 {
-        let chain: Vec<String> = (old.number(1) + 1..=minor)
-            .map(|minor| format!("v{major}.{minor}"))
-            .collect();
+    if new.numbers[0] != old.numbers[0] || new.numbers[1] > old.numbers[1].saturating_add(1) {
         return Err(Error::usage(format!(
             "control planes go one minor at a time: from {from} to {to} by way of {}",
-            chain.join(", ")
+            chain(from, to).join(", ")
         ))
         .hint("name an image of each, in this order, with --hop auto"));
     }
@@ -208,43 +132,35 @@ mod tests {
     use crate::cluster::test_scenes::image;
 
     #[test]
-    fn versions_are_ordered() {
-        let ordered = [
-            "3.4.23",
-            "3.5.0-alpha.1",
-            "3.5.0-rc.2",
-            "3.5.0-rc.10",
-            "3.5",
-            "v3.5.1",
-            "v3.5.1+k3s1",
-            "v3.5.1+k3s2",
-            "3.10.0",
-            "2024.11",
-        ];
-        for pair in ordered.windows(2) {
-            let parse = |text: &str| Version::parse(text).unwrap();
-            assert!(parse(pair[0]) < parse(pair[1]), "{pair:?}");
+    fn builds_of_one_version_have_an_order() {
+        for (older, newer) in [
+            ("v1.34.1", "v1.34.2"),
+            ("v1.9.0", "v1.34.0"),
+            ("v1.34.0-rc.1", "v1.34.0"),
+            ("v1.34.1+k3s1", "v1.34.1+k3s2"),
+            ("v1.34.1+k3s2", "v1.34.1+k3s10"),
+            ("3.5.0", "v3.5.1"),
+            ("3.5.0-rc.2", "3.5.0-rc.10"),
+            ("3.5", "2024.11"),
+        ] {
+            assert_eq!(
+                order_of(older, newer),
+                Some(Ordering::Less),
+                "{older} {newer}"
+            );
+            assert_eq!(order_of(newer, older), Some(Ordering::Greater));
         }
-        for wrong in ["", "latest", "v", "1.x", "main-3"] {
-            assert_eq!(Version::parse(wrong), None, "{wrong}");
-        }
+        assert_eq!(order_of("v1.34.1", "1.34.1"), Some(Ordering::Equal));
+        assert_eq!(order_of("new", "1.34.1"), None);
     }
 
     #[test]
-    fn ranges() {
-        for (range, version, expected) in [
-            (">=3.4.0 <3.6.0", "3.4.23", true),
-            (">=3.4.0, <3.6.0", "v3.6.0", false),
-            (">= 3.4.0 < 3.6.0", "3.5.1", true),
-            ("3.5.0 || 3.4.23", "3.4.23", true),
-            ("!=3.5.0", "3.5.0", false),
-            ("=3.5", "3.5.0", true),
-        ] {
-            assert_eq!(within(range, version).unwrap(), expected, "{range}");
-        }
-        for wrong in ["~3.4", ">=", "newer"] {
-            assert!(within(wrong, "3.4.0").is_err(), "{wrong}");
-        }
+    fn the_chain_names_each_minor() {
+        assert_eq!(chain("v1.31.4", "v1.34.9"), ["v1.32", "v1.33", "v1.34"]);
+        assert!(chain("v1.34.1", "v1.34.9").is_empty());
+        assert_eq!(minors_between("v1.31.4", "v1.34.9"), Some(3));
+        assert_eq!(minors_between("v1.34.4", "v1.31.9"), Some(0));
+        assert_eq!(minors_between("v0.34.4", "v1.31.9"), None);
     }
 
     #[test]
@@ -257,6 +173,11 @@ mod tests {
         accepts(&image, "3.5.0").unwrap();
         let error = accepts(&image, "3.5.1").unwrap_err();
         assert!(error.to_string().contains(">=3.4.0 <3.5.1"), "{error}");
+        for wrong in [">=", "newer"] {
+            image.labels.insert(UPGRADE_FROM.into(), wrong.into());
+            let error = accepts(&image, "3.5.0").unwrap_err();
+            assert!(error.to_string().contains("no range"), "{error}");
+        }
         image
             .labels
             .insert("imgctl.io/version".into(), "3.5.2".into());

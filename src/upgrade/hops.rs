@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 
 use crate::error::{Error, Kind, Result};
+use crate::runtime::version::{chain, order, parse};
 use crate::upgrade::document::{Direction, HopMode, Release};
 use crate::upgrade::request::{Request, SCRIPT, Target};
 use crate::upgrade::skew::may_lag;
-use crate::upgrade::versions::{chain, order, parse};
 
 /// Checks that each step may be made.
 ///

@@ -28,4 +28,3 @@ mod skew;
 pub(crate) mod stale;
 #[cfg(test)]
 pub(crate) mod test_clusters;
-mod versions;

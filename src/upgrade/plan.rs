@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Kind, Result};
+use crate::runtime::version::order_of;
 use crate::upgrade::batches::{Size, canaries, cut};
 use crate::upgrade::document::{
     Direction, Document, Finding, HostBefore, Identity, SCHEMA, Strategy,
@@ -12,7 +13,6 @@ use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::preflight;
 use crate::upgrade::request::{Request, Target};
 use crate::upgrade::restarts;
-use crate::upgrade::versions::order_of;
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,13 +1,13 @@
 //! What is planned, and what is refused.
 
 use crate::error::{Error, Kind};
+use crate::runtime::version::minors_between;
 use crate::upgrade::document::{
     Direction, Document, Finding, HopMode, KubeletSwap, Severity, Strategy,
 };
 use crate::upgrade::observation::{EtcdSeen, MemberSeen, PodSeen};
 use crate::upgrade::plan::{Planned, plan};
 use crate::upgrade::test_clusters::{document, kubernetes, request, script, target};
-use crate::upgrade::versions::minors_between;
 
 fn errors(document: &Document) -> Vec<&Finding> {
     document.blockers().collect()

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::kube::restart::{Comparison, compare};
+use crate::runtime::version::order_of;
 use crate::upgrade::document::Document;
 use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::restarts::forward;
-use crate::upgrade::versions::order_of;
 
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -8,10 +8,10 @@ use crate::kube::hash::{Minor, Pod, pods};
 use crate::kube::restart::{
     BothWays, ContainerPrediction, KubeletChange, Prediction, RunningContainer, predict_both,
 };
+use crate::runtime::version::minor;
 use crate::upgrade::document::{Direction, Document, KubeletSwap};
 use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::request::{Request, SCRIPT};
-use crate::upgrade::versions::minor;
 
 /// The releases whose hashes the image's kubelet accepts besides its own: `1.12,1.15`.
 const COMPATIBLE: &str = "imgctl.io/kubelet-hash-compat";

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::runtime::version::{minor, minors_between, order_of};
 use crate::upgrade::document::{Direction, Document, Finding, Severity};
 use crate::upgrade::observation::Observation;
-use crate::upgrade::versions::{minor, minors_between, order_of};
 
 /// A kubelet is newer than an API server.
 pub(crate) const KUBELET_NEWER: &str = "kubelet-newer";

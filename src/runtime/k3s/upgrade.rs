@@ -14,8 +14,9 @@ use crate::runtime::k3s::{K3s, KUBECTL, node_name};
 use crate::runtime::node_state;
 use crate::runtime::put;
 use crate::runtime::upgrade::{Move, Place, Upgrader};
-use crate::runtime::version::{self, Version};
+use crate::runtime::version;
 use crate::runtime::wait::until_well;
+use crate::template::semver::Version;
 
 const PATIENCE: Duration = Duration::from_secs(420);
 const LIMIT: Duration = Duration::from_secs(440);

@@ -3,6 +3,7 @@
 //! `backup` and `before` are of the image that runs (what knows the data is what wrote it), `upgrade`
 //! and `health` of the new one, `rollback` and `restore` of the one that the host goes back to.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::runtime::Action;
 use crate::runtime::action::Line;
 use crate::runtime::script::{Script, rootfs};
 use crate::runtime::upgrade::{Move, Place, Upgrader};
-use crate::runtime::version::{self, Version};
+use crate::runtime::version;
 
 const LONG: Duration = Duration::from_secs(30 * 60);
 
@@ -119,8 +120,8 @@ impl Upgrader for Script {
     }
 
     fn permits(&self, from: &str, to: &str) -> Result<()> {
-        match (Version::parse(from), Version::parse(to)) {
-            (Some(old), Some(new)) if new < old => Err(Error::usage(format!(
+        match version::order_of(to, from) {
+            Some(Ordering::Less) => Err(Error::usage(format!(
                 "{to} is older than {from}, which the cluster runs"
             ))
             .hint("`imgctl rollback` takes a cluster back to what it was before")),

@@ -1,8 +1,8 @@
 //! Whether the API does what an upgrade asks of it.
 
 use super::look::{Look, error, warning};
+use crate::runtime::version::minor;
 use crate::upgrade::document::Finding;
-use crate::upgrade::versions::minor;
 
 pub(super) fn answers(look: &Look<'_>) -> Vec<Finding> {
     let problem = look.observation.api_problem.as_ref();

@@ -1,8 +1,8 @@
 //! Whether etcd bears the loss of the member that is touched.
 
 use super::look::{Look, error, note, warning};
+use crate::runtime::version::{minors_between, order_of};
 use crate::upgrade::document::Finding;
-use crate::upgrade::versions::{minors_between, order_of};
 
 /// Where a size begins to be one to look at: etcd's default quota is 2 GiB.
 const LARGE: u64 = 1_600 << 20;

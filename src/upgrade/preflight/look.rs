@@ -1,9 +1,9 @@
 //! What a check sees, and how it says what it found.
 
+use crate::runtime::version::minor;
 use crate::upgrade::document::{Direction, Document, Finding, Severity};
 use crate::upgrade::observation::{ApiSeen, HostSeen, NodeSeen, Observation};
 use crate::upgrade::request::{Request, SCRIPT, Target};
-use crate::upgrade::versions::minor;
 
 /// The material of a check.
 #[derive(Clone, Copy)]

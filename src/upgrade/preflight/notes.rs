@@ -1,9 +1,9 @@
 //! What is worth knowing before: hazards of the versions on the way, and what cannot be taken back.
 
 use super::look::Look;
+use crate::runtime::version::minor;
 use crate::upgrade::document::{KubeletSwap, Strategy};
 use crate::upgrade::hazards;
-use crate::upgrade::versions::minor;
 
 pub(super) fn of(look: &Look<'_>) -> Vec<String> {
     let mut notes = Vec::new();

@@ -1,10 +1,10 @@
 //! Whether versions fit: kubelets, API servers, container runtimes, what the image comes from.
 
 use super::look::{Look, error, note, warning};
+use crate::runtime::version::{UPGRADE_FROM, order_of};
 use crate::template::semver::{Version, satisfies};
 use crate::upgrade::document::Finding;
 use crate::upgrade::skew;
-use crate::upgrade::versions::order_of;
 
 /// The findings of [`skew::findings`] with one id.
 pub(super) fn skew_of(look: &Look<'_>, check: &str) -> Vec<Finding> {
@@ -36,7 +36,7 @@ pub(super) fn upgrade_from(look: &Look<'_>) -> Vec<Finding> {
     }
     let mut before = look.document.from.version.as_str();
     for target in &look.request.targets {
-        if let Some(range) = target.label("imgctl.io/upgrade-from") {
+        if let Some(range) = target.label(UPGRADE_FROM) {
             let fits = Version::parse(before).and_then(|version| satisfies(range, &version));
             let said = format!("{} says that it comes from {range}", target.name);
             match fits {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::runtime::version::Version;
+use crate::template::semver::Version;
 use crate::template::yaml;
 
 /// Where kubelet finds static Pods.
@@ -55,7 +55,7 @@ pub(super) fn tag(image: &str) -> &str {
 pub(super) fn minor_was_raised(before: &str, now: &str) -> bool {
     let minor = |image: &str| {
         let version = Version::parse(tag(image))?;
-        Some((version.number(0), version.number(1)))
+        Some((version.numbers[0], version.numbers[1]))
     };
     match (minor(before), minor(now)) {
         (Some(before), Some(now)) => now > before,

@@ -7,7 +7,8 @@ use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::upgrade::{Target, backup, node};
 use crate::runtime::put;
 use crate::runtime::upgrade::Move;
-use crate::runtime::version::Version;
+use crate::runtime::version::order;
+use crate::template::semver::Version;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -82,8 +83,11 @@ pub(super) fn runtime(step: &Move<'_>, target: &Target) -> Option<Action> {
 fn replace_runtime(site: &Site<'_>, target: &Target, wanted: &str) -> Result<()> {
     let line = Line::query("containerd --version");
     let text = site.run_on(site.agent, &line, "-version")?;
-    // containerd github.com/containerd/containerd v1.7.27 <commit>
-    let runs = text.split_whitespace().find_map(Version::parse);
+    // containerd github.com/containerd/containerd v1.7.27 <commit>; Debian's: 1.6.20~ds1 1.6.20~ds1-1
+    let runs = text
+        .split_whitespace()
+        .filter_map(|word| word.split('~').next())
+        .find_map(Version::parse);
     let (Some(runs), Some(wanted_version)) = (runs, Version::parse(wanted)) else {
         return Err(Error::failed(format!(
             "{}: cannot compare `{}` with {wanted}, which the image asks for",
@@ -92,7 +96,7 @@ fn replace_runtime(site: &Site<'_>, target: &Target, wanted: &str) -> Result<()>
         ))
         .hint(format!("see the image's label {}", backup::RUNTIME_LABEL)));
     };
-    if runs >= wanted_version {
+    if order(&runs, &wanted_version).is_ge() {
         return Ok(());
     }
     let left = node::evictable(site)?;
