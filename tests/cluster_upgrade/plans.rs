@@ -73,6 +73,44 @@ fn plans_change_nothing_and_stale_ones_are_refused() {
     upgrade(&bed, &["counting:1.2.0"]).ok();
     assert_eq!(versions(&bed), ["1.2.0"; 3]);
     assert_eq!(trees(&bed), ["1.2.0"; 3]);
+    several_at_once(&bed);
+}
+
+/// Back twice, and the same way in one go, over the image between.
+fn several_at_once(bed: &Bed) {
+    for version in ["1.1.0", "1.0.0"] {
+        bed.imgctl(["rollback", "--yes"]).ok();
+        assert_eq!(versions(bed), [version; 3]);
+        assert_eq!(trees(bed), [version; 3]);
+    }
+    all_counted(bed);
+    let way = ["counting:1.1.0", "counting:1.2.0"];
+    refused(
+        &upgrade(bed, &[&way[..], &["--hop", "single"]].concat()),
+        "--hop auto",
+    );
+    refused(
+        &upgrade(bed, &["counting:1.2.0", "counting:1.1.0"]),
+        "older",
+    );
+    assert_eq!(all_counted(bed), [""; 3]);
+    // The second image's script fails on the last host: what is done stays done.
+    bed.says(3, "touch /run/ill");
+    refused(&upgrade(bed, &way), &bed.ip(3));
+    bed.says(3, "rm /run/ill");
+    bed.imgctl(["upgrade", "resume", "--yes"]).ok();
+    assert_eq!(versions(bed), ["1.2.0"; 3]);
+    assert_eq!(trees(bed), ["1.2.0"; 3]);
+    let once_each = [
+        "backup upgrade upgrade",
+        "upgrade upgrade",
+        "upgrade upgrade",
+    ];
+    assert_eq!(all_counted(bed), once_each);
+    // The way back is one step, to what was before.
+    bed.imgctl(["rollback", "--yes"]).ok();
+    assert_eq!(versions(bed), ["1.0.0"; 3]);
+    assert_eq!(trees(bed), ["1.0.0"; 3]);
 }
 
 /// Every file of every host with what would show a change, and the cluster's files here.
