@@ -25,7 +25,7 @@ use crate::cluster::state::{Held, State};
 use crate::error::{Error, Kind, Result};
 use crate::image::Platform;
 use crate::pipeline::change::Planned;
-use crate::pipeline::event::{Deaf, Event, Listener, Outcome};
+use crate::pipeline::event::{Both, Deaf, Event, Listener, Outcome};
 use crate::pipeline::executor::{Options, Summary, Surroundings, execute};
 use crate::pipeline::files::SyncedFiles;
 use crate::pipeline::guest::Replacement;
@@ -366,16 +366,17 @@ impl<'a> Work<'a> {
         keeper: &dyn Keeper,
         interrupt: &Interrupt,
     ) -> Result<Summary> {
-        self.execute_again(planned, keeper, interrupt, &[])
+        self.execute_again(planned, keeper, interrupt, &[], &Deaf)
     }
 
-    /// The same, and some steps are done again whatever the journal says.
+    /// The same, and some steps are done again whatever the journal says; `also` hears everything.
     pub(crate) fn execute_again(
         &self,
         planned: &Planned,
         keeper: &dyn Keeper,
         interrupt: &Interrupt,
         again: &[String],
+        also: &dyn Listener,
     ) -> Result<Summary> {
         let context = self.context;
         signals::listen(interrupt)?;
@@ -391,7 +392,7 @@ impl<'a> Work<'a> {
             scene: &planned.scene,
             crew: Arc::clone(&planned.crew),
             redactor: &redactor,
-            listener,
+            listener: &Both(listener, also),
             interrupt,
         };
         let mut options = self.options()?;

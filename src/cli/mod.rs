@@ -33,6 +33,8 @@ mod signals;
 mod signing_keys;
 mod ssh_options;
 mod upgrade_choices;
+mod upgrade_close;
+mod upgrade_copy;
 mod upgrade_replace;
 mod upgrade_status;
 mod upgrade_view;

@@ -12,7 +12,8 @@ use jiff::Timestamp;
 use crate::cli::cluster_options;
 use crate::cli::cluster_work::{Prepared, Work, controller};
 use crate::cli::registry_options::RegistryArgs;
-use crate::cluster::clusterfile::Clusterfile;
+use crate::cli::upgrade_close::tell_late;
+use crate::cluster::clusterfile::{self, Clusterfile};
 use crate::cluster::host::Host;
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::scene::Scene;
@@ -21,6 +22,7 @@ use crate::image::{Digest, Platform};
 use crate::kube::api::Api;
 use crate::kube::lease::{self, Held};
 use crate::pipeline::change::Planned;
+use crate::pipeline::event::{Deaf, Listener};
 use crate::pipeline::executor::{Summary, unfinished};
 use crate::pipeline::interrupt::Interrupt;
 use crate::pipeline::look;
@@ -29,6 +31,7 @@ use crate::pipeline::step::Step;
 use crate::runtime::upgrade::Upgrader;
 use crate::upgrade::book::{Book, Stand};
 use crate::upgrade::document::{Choices, Direction, Document, PauseAfter, Release};
+use crate::upgrade::mirror::Mirror;
 use crate::upgrade::observation::Observation;
 use crate::upgrade::pipeline::Course;
 use crate::upgrade::report::{Report, report};
@@ -76,18 +79,68 @@ impl Side {
     }
 }
 
+/// What the cluster is before.
+#[derive(Clone, Debug)]
+pub(crate) enum Start {
+    /// What is recorded.
+    Recorded,
+    /// What was recorded before it was recorded that the cluster is another.
+    Former(Box<Clusterfile>),
+    /// The cluster with this rootfs image.
+    Image(Side),
+}
+
+impl Start {
+    /// Of a document that has begun. Killed behind its last host, it has recorded the new image
+    /// already; what was done came from the former one all the same, and is not to be done again.
+    pub(crate) fn of_open(open: &Document, work: &Work<'_>) -> Result<Self> {
+        if open.direction == Direction::Forward && !is_recorded(open, work.existing()?)? {
+            return Ok(Self::Recorded);
+        }
+        let book = Book::of(work.state.directory());
+        if open.direction == Direction::Forward
+            && let Some(text) = book.former(&open.id)?
+        {
+            let (former, _) = clusterfile::read_stored(&text, "the Clusterfile of before")?;
+            return Ok(Self::Former(Box::new(former)));
+        }
+        Ok(Self::Image(Side::of(&open.from)))
+    }
+}
+
+/// Whether the cluster is on record as what `open` makes of it. Name and version may be those of
+/// before: an image is its digest.
+pub(crate) fn is_recorded(open: &Document, current: &Clusterfile) -> Result<bool> {
+    let name = rootfs_of(current)?;
+    if name != open.from.image {
+        return Ok(true);
+    }
+    let mounts = &current.cluster.status.mounts;
+    let mount = mounts.iter().find(|mount| mount.image == name);
+    let now = mount.and_then(|mount| mount.digest.clone());
+    let then = Side::of(&open.from).digest.map(|digest| digest.to_string());
+    Ok(matches!((now, then), (Some(now), Some(then)) if now != then))
+}
+
 /// Makes the sides.
 pub(crate) fn sides(
     work: &Work<'_>,
-    from: Option<&Side>,
+    from: &Start,
     hops: &[Side],
     install: &[String],
     registry: &RegistryArgs,
 ) -> Result<Sides> {
     let current = work.existing()?;
     let from = match from {
-        None => work.recorded(current.clone())?,
-        Some(side) => side_of(work, current, side, &[], registry)?,
+        Start::Recorded => work.recorded(current.clone())?,
+        Start::Former(former) => {
+            let mut then = current.clone();
+            then.cluster.images.clone_from(&former.cluster.images);
+            let mounts = &former.cluster.status.mounts;
+            then.cluster.status.mounts.clone_from(mounts);
+            work.recorded(then)?
+        }
+        Start::Image(side) => side_of(work, current, side, &[], registry)?,
     };
     let mut prepared = Vec::new();
     for side in hops {
@@ -387,6 +440,11 @@ pub(crate) fn carry(
     let is_cut = carrying
         .pause_after
         .is_some_and(|after| pause::cut(&mut planned.plan, after, past.as_ref()));
+    if carrying.pause_after.is_some() && !is_cut {
+        work.context
+            .ui
+            .note("there is nothing left to stop behind: it goes on to its end");
+    }
     let again: Vec<String> = planned
         .plan
         .steps()
@@ -401,15 +459,47 @@ pub(crate) fn carry(
     let book = Book::of(work.state.directory());
     book.keep_install(&document.id, install)?;
     book.begin(document)?;
+    let mirror = match means.copy_state {
+        true => Some(Mirror::begin(
+            &known.from,
+            &means.crew,
+            &document.id,
+            &controller(),
+        )?),
+        false => None,
+    };
+    let also: &dyn Listener = match &mirror {
+        Some(mirror) => &**mirror,
+        None => &Deaf,
+    };
     let interrupt = Interrupt::gentle();
     let pause_file = book.pause_file(&document.id)?;
     let ended = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| watch(&pause_file, lock.as_ref(), &interrupt, &ended));
-        let outcome = work.execute_again(&planned, &*means.keeper, &interrupt, &again);
+        let outcome = work.execute_again(&planned, &*means.keeper, &interrupt, &again, also);
         ended.store(true, Ordering::SeqCst);
         outcome
     });
+    let went = went(outcome, is_cut, lock.as_ref(), work, known, document, means);
+    if let Some(mirror) = &mirror {
+        tell_late(mirror, work.context);
+    }
+    went
+}
+
+/// Writes down how it went.
+fn went(
+    outcome: Result<Summary>,
+    is_cut: bool,
+    lock: Option<&Held>,
+    work: &Work<'_>,
+    known: &Known,
+    document: &Document,
+    means: &Means<'_>,
+) -> Result<Went> {
+    let book = Book::of(work.state.directory());
+    let pause_file = book.pause_file(&document.id)?;
     match outcome {
         Ok(_) if is_cut => {
             book.stand_of(&document.id, Stand::Paused)?;
@@ -419,9 +509,9 @@ pub(crate) fn carry(
             let report = look_back(work, known, document, means)?;
             Ok(Went::Done(summary, Box::new(report)))
         }
-        Err(error) if error.kind() == Kind::Interrupted && is_lost(lock.as_ref()) => {
+        Err(error) if error.kind() == Kind::Interrupted && is_lost(lock) => {
             // Whoever has it now writes down how it goes on.
-            match lock.as_ref().map_or(Ok(()), Held::check) {
+            match lock.map_or(Ok(()), Held::check) {
                 Err(lost) => Err(lost),
                 Ok(()) => Err(error),
             }

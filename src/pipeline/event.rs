@@ -133,3 +133,13 @@ pub(crate) struct Deaf;
 impl Listener for Deaf {
     fn event(&self, _event: &Event) {}
 }
+
+/// Tells one, then the other.
+pub(crate) struct Both<'a>(pub(crate) &'a dyn Listener, pub(crate) &'a dyn Listener);
+
+impl Listener for Both<'_> {
+    fn event(&self, event: &Event) {
+        self.0.event(event);
+        self.1.event(event);
+    }
+}

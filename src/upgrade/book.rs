@@ -10,6 +10,8 @@
 //! upgrade/<id>/again        hosts that went back meanwhile: their steps are done again
 //! upgrade/<id>/instead      a rollback: the upgrade that it takes back
 //! upgrade/<id>/snapshot     a rollback: the file that it goes back to
+//! upgrade/<id>/part         a rollback of some hosts: the upgrade that is open again after it
+//! upgrade/<id>/former       the Clusterfile of before, without secrets
 //! upgrade/history           ids of those that ended, oldest first, with their end
 //! ```
 //!
@@ -128,7 +130,9 @@ impl Book {
     /// forth again has the same name.
     pub(crate) fn fresh(&self, id: &str) -> Result<()> {
         let directory = self.of_id(id)?;
-        for name in ["pause", "again", "instead", "snapshot", "install"] {
+        for name in [
+            "pause", "again", "instead", "snapshot", "install", "part", "former",
+        ] {
             let path = directory.join(name);
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -171,6 +175,30 @@ impl Book {
         Ok(text.map(PathBuf::from))
     }
 
+    /// Keeps that the rollback `id` is one of some hosts, and which upgrade is open again after it.
+    pub(crate) fn keep_part(&self, id: &str, reopens: Option<&str>) -> Result<()> {
+        write(&self.of_id(id)?.join("part"), reopens.unwrap_or_default())
+    }
+
+    /// See [`Book::keep_part`]; `None`: all hosts go back.
+    pub(crate) fn part(&self, id: &str) -> Result<Option<Option<String>>> {
+        let text = self.text(&self.of_id(id)?.join("part"))?;
+        Ok(text.map(|id| Some(id).filter(|id| !id.is_empty())))
+    }
+
+    /// Keeps the Clusterfile that the cluster has before `id`; once it is recorded that the cluster
+    /// is another, nothing else tells what it was.
+    pub(crate) fn keep_former(&self, id: &str, clusterfile: &str) -> Result<()> {
+        let directory = self.of_id(id)?;
+        make(&directory)?;
+        write(&directory.join("former"), clusterfile)
+    }
+
+    /// See [`Book::keep_former`]; `None` for upgrades that older versions began.
+    pub(crate) fn former(&self, id: &str) -> Result<Option<String>> {
+        self.text(&self.of_id(id)?.join("former"))
+    }
+
     /// Images that are installed at the end of `id`.
     pub(crate) fn install(&self, id: &str) -> Result<Vec<String>> {
         self.list(&self.of_id(id)?.join("install"))
@@ -197,12 +225,6 @@ impl Book {
             }
         }
         write(&self.of_id(id)?.join("again"), &all.join("\n"))
-    }
-
-    /// The upgrade `id` is the open one again.
-    pub(crate) fn reopen(&self, id: &str) -> Result<()> {
-        self.stand_of(id, Stand::Paused)?;
-        write(&self.directory.join("open"), id)
     }
 
     /// What the journal says of `document`; `None` when it never ran.
@@ -233,6 +255,17 @@ impl Book {
 
     /// Ends it.
     pub(crate) fn end(&self, document: &Document, end: Stand, time: &str) -> Result<()> {
+        self.end_for(document, end, time, None)
+    }
+
+    /// The same, and the upgrade `reopens` is the open one again.
+    pub(crate) fn end_for(
+        &self,
+        document: &Document,
+        end: Stand,
+        time: &str,
+        reopens: Option<&str>,
+    ) -> Result<()> {
         self.stand_of(&document.id, end)?;
         let mut history = self.history()?;
         let entry = Ended {
@@ -254,6 +287,10 @@ impl Book {
             .map_err(|error| Error::failed("cannot write the history").caused_by(error))?;
         write(&self.directory.join("history"), &text)?;
         let open = self.directory.join("open");
+        if let Some(id) = reopens {
+            self.stand_of(id, Stand::Paused)?;
+            return write(&open, id);
+        }
         match std::fs::remove_file(&open) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error).path("remove", &open),
             _ => sync_directory(&self.directory),

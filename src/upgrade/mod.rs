@@ -12,6 +12,7 @@ mod hooks;
 mod hops;
 mod host_steps;
 mod keepsakes;
+pub(crate) mod mirror;
 pub(crate) mod nodes;
 pub(crate) mod observation;
 pub(crate) mod observe;

@@ -4,7 +4,7 @@ use crate::pipeline::executor::decision::{Decision, decide};
 use crate::pipeline::journal::Past;
 use crate::pipeline::step::{Phase, Plan, Step};
 use crate::upgrade::document::PauseAfter;
-use crate::upgrade::pipeline::{BATCH, CANARY, CONTROL_PLANE, STAGE};
+use crate::upgrade::pipeline::{BATCH, CANARY, CONTROL_PLANE};
 
 /// Cuts `plan` behind the part that `after` names, as long as that part is not done; `past` is what
 /// earlier runs did. Returns whether something was cut.
@@ -15,8 +15,19 @@ pub(crate) fn cut(plan: &mut Plan, after: PauseAfter, past: Option<&Past>) -> bo
     let begins = |phase: &Phase, name: &str| {
         phase.name == name || phase.name.starts_with(&format!("{name}-"))
     };
+    let touches = |phase: &Phase| {
+        ["control-plane", CANARY, BATCH, "snapshot"]
+            .iter()
+            .any(|name| begins(phase, name))
+    };
+    let begun = |phase: &Phase| {
+        let known = |step: &Step| past.is_some_and(|past| past.steps.contains_key(&step.id));
+        phase.lanes.iter().flat_map(|lane| &lane.steps).any(known)
+    };
+    let first = plan.phases.iter().position(touches);
     let is_end = |phase: &Phase| match after {
-        PauseAfter::Stage => phase.name == "keep-backup" || phase.name == STAGE,
+        // Whatever it is that comes before the first host is touched.
+        PauseAfter::Stage => false,
         PauseAfter::ControlPlane => begins(phase, CONTROL_PLANE) || begins(phase, "control-plane"),
         PauseAfter::Canary => begins(phase, CANARY),
         PauseAfter::Batch => begins(phase, BATCH),
@@ -25,6 +36,9 @@ pub(crate) fn cut(plan: &mut Plan, after: PauseAfter, past: Option<&Past>) -> bo
         .filter(|&number| is_end(&plan.phases[number]))
         .collect();
     let end = match after {
+        PauseAfter::Stage => first
+            .and_then(|first| first.checked_sub(1))
+            .filter(|&last| !begun(&plan.phases[last + 1])),
         // Each batch is a place to stop at.
         PauseAfter::Batch => ends.into_iter().find(|&number| !done(&plan.phases[number])),
         _ => ends
@@ -45,19 +59,21 @@ mod tests {
     use super::*;
     use crate::pipeline::step::{Lane, Order};
 
-    fn plan() -> Plan {
+    const FORTH: [&str; 9] = [
+        "stage",
+        "backup",
+        "keep-backup",
+        "control-plane",
+        "finish",
+        "canary",
+        "workers-1",
+        "workers-2",
+        "commit",
+    ];
+
+    fn plan(phases: &[&str]) -> Plan {
         let mut plan = Plan::new("upgrade", "c", "");
-        for name in [
-            "stage",
-            "backup",
-            "keep-backup",
-            "control-plane",
-            "finish",
-            "canary",
-            "workers-1",
-            "workers-2",
-            "commit",
-        ] {
+        for name in phases {
             plan.push(
                 Phase::new(name, Order::Serial).lane(Lane::controller(vec![Step::local(
                     name,
@@ -78,10 +94,21 @@ mod tests {
             (PauseAfter::Canary, "canary"),
             (PauseAfter::Batch, "workers-1"),
         ] {
-            let mut plan = plan();
+            let mut plan = plan(&FORTH);
             assert!(cut(&mut plan, after, None));
             assert_eq!(plan.phases.last().unwrap().name, last);
             assert!(plan.is_partial);
         }
+    }
+
+    #[test]
+    fn a_way_back_stops_before_its_first_host() {
+        let back = ["prepare", "workers-1", "control-plane", "commit"];
+        let mut plan = plan(&back);
+        assert!(cut(&mut plan, PauseAfter::Stage, None));
+        assert_eq!(plan.phases.last().unwrap().name, "prepare");
+        let mut plan = self::plan(&back);
+        assert!(!cut(&mut plan, PauseAfter::Canary, None));
+        assert_eq!(plan.phases.len(), 4);
     }
 }

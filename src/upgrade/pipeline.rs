@@ -21,7 +21,6 @@ use crate::upgrade::document::{Direction, Document};
 use crate::upgrade::{hooks, host_steps, keepsakes};
 
 /// The phases of an upgrade by what may follow them, for `--pause-after`.
-pub(crate) const STAGE: &str = "backup";
 pub(crate) const CONTROL_PLANE: &str = "finish";
 pub(crate) const CANARY: &str = "canary";
 pub(crate) const BATCH: &str = "workers";
@@ -70,7 +69,13 @@ pub(crate) fn plan(course: &Course<'_>, means: &Means<'_>) -> Result<Plan> {
         &means.keeper,
         Mark::Success,
     );
-    for phase in record::phases(means, course.target(), vec![mark]) {
+    for mut phase in record::phases(means, course.target(), vec![mark]) {
+        // A part that goes back needs no more than itself.
+        if document.direction == Direction::Back {
+            phase
+                .lanes
+                .retain(|lane| lane.host.as_ref().is_none_or(|host| course.moves(host)));
+        }
         plan.push(phase);
     }
     plan.push(

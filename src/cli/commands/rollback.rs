@@ -8,22 +8,23 @@ use clap::Args;
 use crate::agent::protocol::InventoryQuestion;
 use crate::cli::cluster_options::ClusterArg;
 use crate::cli::cluster_work::{Work, WorkArgs};
+use crate::cli::commands::upgrade::check_blockers;
 use crate::cli::commands::upgrade::open::{Going, release_nodes, resume_in};
-use crate::cli::commands::upgrade::{check_blockers, commit, end};
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
-use crate::cli::upgrade_choices::ChoiceArgs;
-use crate::cli::upgrade_view;
+use crate::cli::upgrade_choices::{BackPauseArg, MovingArgs};
+use crate::cli::upgrade_close::{abandon, closing, end};
 use crate::cli::upgrade_work::{
-    Carrying, Known, Side, Went, Wish, carry, know, plan_of, rootfs_of, sides,
+    Carrying, Known, Side, Start, Went, Wish, carry, know, plan_of, rootfs_of, sides,
 };
-use crate::cluster::host::Host;
+use crate::cli::{upgrade_copy, upgrade_view};
+use crate::cluster::host::{Host, MASTER};
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::pipeline::means::Means;
 use crate::sync::tree::ROOTFS;
 use crate::upgrade::book::{Book, Stand};
-use crate::upgrade::document::{Direction, Document};
+use crate::upgrade::document::{Choices, Direction, Document};
 use crate::upgrade::plan::Planned;
 
 /// Take a cluster back to what it was before its last upgrade
@@ -44,9 +45,9 @@ pub(crate) struct RollbackArgs {
     #[command(flatten)]
     cluster: ClusterArg,
 
-    /// Which hosts go back: node=HOST, workers, cluster
-    #[arg(long, value_name = "SCOPE", default_value = "cluster")]
-    scope: String,
+    /// Which hosts go back: node=HOST, workers, cluster [default: cluster]
+    #[arg(long, value_name = "SCOPE")]
+    scope: Option<String>,
 
     /// The upgrade to go back from [default: the one that is open, else the last]
     #[arg(long, value_name = "NAME")]
@@ -64,8 +65,12 @@ pub(crate) struct RollbackArgs {
     #[arg(long)]
     i_understand_data_loss: bool,
 
+    /// Stop after this part; `imgctl upgrade resume` goes on
+    #[arg(long, value_enum)]
+    pause_after: Option<BackPauseArg>,
+
     #[command(flatten)]
-    choices: ChoiceArgs,
+    moving: MovingArgs,
 
     #[command(flatten)]
     ssh: SshArgs,
@@ -98,6 +103,18 @@ impl Scope {
         }
     }
 
+    /// Whether a rollback that has begun is of this scope.
+    fn is_of(&self, back: &Document, is_part: bool) -> bool {
+        let mut moving = back.hosts.iter().filter(|(_, host)| host.skipped.is_none());
+        match self {
+            Self::Cluster => !is_part,
+            Self::Workers => {
+                is_part && moving.all(|(_, host)| !host.roles.iter().any(|role| role == MASTER))
+            }
+            Self::Node(name) => is_part && moving.all(|(id, _)| id == name),
+        }
+    }
+
     fn holds(&self, host: &Host) -> bool {
         match self {
             Self::Cluster => true,
@@ -110,7 +127,8 @@ impl Scope {
 /// Goes back.
 pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
-    let scope = Scope::parse(&args.scope)?;
+    upgrade_copy::check_home(name, context)?;
+    let scope = Scope::parse(args.scope.as_deref().unwrap_or("cluster"))?;
     let looks_only = args.plan || args.work.dry_run;
     let mut flags = args.work.clone();
     flags.dry_run = looks_only;
@@ -121,10 +139,10 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
         .as_ref()
         .filter(|open| open.direction == Direction::Back)
     {
-        check_same_way(back, &book, args)?;
+        check_same_way(back, &book, args, &scope)?;
         let going = Going {
             cluster: name,
-            pause_after: None,
+            pause_after: args.pause_after.map(Into::into),
             ssh: &args.ssh,
             work: &flags,
             registry: &args.registry,
@@ -136,7 +154,7 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
     let from = Side::of(there.target());
     let sides = sides(
         &work,
-        Some(&from),
+        &Start::Image(from),
         &[Side::of(&there.from)],
         &[],
         &args.registry,
@@ -149,18 +167,24 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
     };
     work.with_means(prepared, &args.ssh, false, |means| {
         let known = know(&sides, means);
-        let touched = touched(&known, means)?;
+        let touched = match &args.from_snapshot {
+            Some(_) => BTreeMap::new(),
+            None => touched(&known, &scope, means)?,
+        };
         let only = match &args.from_snapshot {
             Some(_) => known.from.hosts.iter().map(Host::id).collect(),
             None => chosen(&known, &scope, &touched)?,
         };
         if only.is_empty() {
-            release_nodes(&known, context)?;
-            return nothing(&book, open.as_ref(), is_whole && !looks_only, context);
+            let closes = open.as_ref().filter(|_| is_whole);
+            return nothing(looks_only, &book, closes, &known, means, context);
         }
         check_reach(&there, &known, &only, args)?;
-        let mut choices = args.choices.choices(1)?;
-        choices.no_canary = true;
+        let choices = Choices {
+            no_canary: true,
+            pause_after: args.pause_after.map(Into::into),
+            ..args.moving.choices()?
+        };
         let wish = Wish {
             choices,
             direction: Direction::Back,
@@ -170,7 +194,8 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
         };
         let (planned, _) = plan_of(&work, &known, &wish, means)?;
         let Planned::Upgrade(mut document) = planned else {
-            return nothing(&book, open.as_ref(), is_whole && !looks_only, context);
+            let closes = open.as_ref().filter(|_| is_whole);
+            return nothing(looks_only, &book, closes, &known, means, context);
         };
         document.id = format!("{}-back-{}", there.id, book.history()?.len());
         upgrade_view::show(&document, context)?;
@@ -181,15 +206,15 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
         if !context.ui.confirm("Go back?")? {
             return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
         }
-        let partial = !is_whole;
         book.keep(&document, Some(&there.id), args.from_snapshot.as_deref())?;
+        if !is_whole {
+            let reopens = open.as_ref().map(|open| open.id.as_str());
+            book.keep_part(&document.id, reopens)?;
+        }
         let carrying = Carrying {
             document: &document,
             pause_after: document.choices.pause_after,
-            commit: match partial {
-                false => commit(&book, &document, Some(&there.id)),
-                true => parted(&book, &document, open.as_ref()),
-            },
+            commit: closing(&book, &document)?,
             again: Vec::new(),
             snapshot: args.from_snapshot.clone(),
         };
@@ -201,22 +226,36 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
     })
 }
 
-/// A way back that has begun is gone on with as it is; it does not turn into one to a snapshot.
-fn check_same_way(back: &Document, book: &Book, args: &RollbackArgs) -> Result<()> {
-    let Some(wanted) = &args.from_snapshot else {
-        return Ok(());
+/// A way back that has begun is gone on with as it is; it does not turn into another one.
+fn check_same_way(back: &Document, book: &Book, args: &RollbackArgs, scope: &Scope) -> Result<()> {
+    let other = |what: String| {
+        let message = format!(
+            "the rollback {} has begun and not ended, and {what}",
+            back.id
+        );
+        Err(Error::new(Kind::Busy, message).hint(
+            "`imgctl upgrade resume` goes on with it; `imgctl upgrade abort` gives it up, then say the same again",
+        ))
     };
-    let wanted = std::path::absolute(wanted).path("use", wanted)?;
-    if book.snapshot(&back.id)?.as_ref() == Some(&wanted) {
-        return Ok(());
+    if let Some(wanted) = &args.from_snapshot {
+        let wanted = std::path::absolute(wanted).path("use", wanted)?;
+        if book.snapshot(&back.id)?.as_ref() != Some(&wanted) {
+            return other(format!("does not go back to {}", wanted.display()));
+        }
     }
-    let message = format!(
-        "the rollback {} has begun and not ended, and does not go back to {}",
-        back.id,
-        wanted.display()
-    );
-    Err(Error::new(Kind::Busy, message)
-        .hint("`imgctl upgrade abort` gives it up; then say the same again"))
+    let is_part = book.part(&back.id)?.is_some();
+    if args.scope.is_some() && !scope.is_of(back, is_part) {
+        return other("has another --scope".to_owned());
+    }
+    if let Some(id) = &args.id
+        && book.instead(&back.id)?.as_ref() != Some(id)
+    {
+        return other(format!("takes back another upgrade than {id}"));
+    }
+    match &args.moving.against(&back.choices)?[..] {
+        [] => Ok(()),
+        differ => other(format!("with another {}", differ.join(", "))),
+    }
 }
 
 /// The upgrade that is gone back from.
@@ -250,21 +289,41 @@ fn there(
     }
 }
 
-/// Hosts whose files are not those of the former version, by id.
-fn touched(known: &Known, means: &Means<'_>) -> Result<BTreeMap<String, bool>> {
+/// Hosts whose files are not those of the former version, by id. Only those are asked that matter:
+/// the hosts of the scope, and all workers before a control plane goes.
+fn touched(known: &Known, scope: &Scope, means: &Means<'_>) -> Result<BTreeMap<String, bool>> {
+    let all = &known.from.hosts;
+    let has_control_plane = all
+        .iter()
+        .any(|host| host.is_control_plane() && scope.holds(host));
+    let asked: Vec<Host> = all
+        .iter()
+        .filter(|host| scope.holds(host) || (has_control_plane && !host.is_control_plane()))
+        .cloned()
+        .collect();
     let mut touched = BTreeMap::new();
     for scene in &known.hops {
-        let files = means.files.stage(scene, &scene.hosts, &means.crew)?;
-        for host in &scene.hosts {
+        let files = means.files.stage(scene, &asked, &means.crew)?;
+        for host in &asked {
             let former = files
                 .trees
                 .get(&host.id())
                 .and_then(|trees| trees.get(ROOTFS));
-            let inventory = means.crew.agent(host)?.inventory(&InventoryQuestion {
+            let question = InventoryQuestion {
                 root: scene.paths.root(),
                 trees: vec![ROOTFS.to_owned()],
                 ..InventoryQuestion::default()
-            })?;
+            };
+            let inventory = means
+                .crew
+                .agent(host)
+                .and_then(|agent| agent.inventory(&question))
+                .map_err(|error| match scope.holds(host) {
+                    true => error,
+                    false => error.hint(
+                        "it has to be known that no worker is newer before a control plane goes back",
+                    ),
+                })?;
             let is_touched = inventory.trees.get(ROOTFS) != former;
             touched.insert(host.id(), is_touched);
         }
@@ -334,39 +393,22 @@ fn check_reach(
 }
 
 /// No host was touched: an upgrade that is open is simply over.
-fn nothing(book: &Book, open: Option<&Document>, closes: bool, context: &Context) -> Result<()> {
-    if let Some(open) = open.filter(|_| closes) {
-        book.end(open, Stand::Aborted, &crate::cli::upgrade_work::now())?;
+fn nothing(
+    looks_only: bool,
+    book: &Book,
+    closes: Option<&Document>,
+    known: &Known,
+    means: &Means<'_>,
+    context: &Context,
+) -> Result<()> {
+    if !looks_only {
+        release_nodes(known, context)?;
+        if let Some(open) = closes {
+            abandon(book, open, &known.from, means, context)?;
+        }
     }
     context
         .ui
         .say("nothing to do: no host has left the former version");
     Ok(())
-}
-
-/// A part has gone back: the upgrade that was open is open again, and does these hosts again.
-fn parted(
-    book: &Book,
-    document: &Document,
-    open: Option<&Document>,
-) -> crate::pipeline::step::Step {
-    let (book, document, open) = (book.clone(), document.clone(), open.cloned());
-    let says = "write down which hosts went back".to_owned();
-    let id = document.id.clone();
-    crate::pipeline::step::Step::local("close", says, &id, move |_| {
-        book.end(
-            &document,
-            Stand::Committed,
-            &crate::cli::upgrade_work::now(),
-        )?;
-        let Some(open) = &open else { return Ok(()) };
-        let hosts = document
-            .hosts
-            .iter()
-            .filter(|(_, host)| host.skipped.is_none())
-            .map(|(id, _)| id.clone());
-        book.do_again(&open.id, &hosts.collect::<Vec<_>>())?;
-        book.reopen(&open.id)
-    })
-    .always()
 }

@@ -7,25 +7,26 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use crate::cli::cluster_options::{self, ClusterArg};
-use crate::cli::cluster_work::{Work, WorkArgs, report};
+use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::commands::run::loaded;
 use crate::cli::commands::upgrade::open::Going;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_choices::{ChoiceArgs, PauseArg};
+use crate::cli::upgrade_close::{closing, end, verb};
 use crate::cli::upgrade_replace::{self, Replacing};
 use crate::cli::upgrade_work::{
-    Carrying, Known, Side, Sides, Went, Wish, carry, check_fresh, check_start, know, now,
+    Carrying, Known, Side, Sides, Start, Went, Wish, carry, check_fresh, check_start, know,
     pipeline_of, plan_of, sides,
 };
-use crate::cli::{plan_view, upgrade_status, upgrade_view};
+use crate::cli::{plan_view, upgrade_view};
 use crate::cluster::image::ImageKind;
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::fs::atomic::{self, Durability};
 use crate::pipeline::means::Means;
 use crate::pipeline::step::Step;
-use crate::upgrade::book::{Book, Stand};
+use crate::upgrade::book::Book;
 use crate::upgrade::document::{Choices, Direction, Document, HopMode};
 use crate::upgrade::plan::Planned;
 
@@ -169,10 +170,14 @@ fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
     let work = Work::begin("upgrade", name, &flags, context)?;
     work.existing()?;
     let saved = args.plan_file.as_deref().map(read_plan).transpose()?;
+    if let Some(saved) = &saved {
+        args.choices.check_none()?;
+        check_id_of(saved, args.id.as_deref())?;
+    }
     let images = loaded(&args.images, context)?;
     let book = Book::of(work.state.directory());
     if let Some(open) = book.open()? {
-        return meets_open(&open, args, &images, looks_only, work);
+        return meets_open(&open, args, &images, saved.as_ref(), looks_only, work);
     }
     let (hops, install) = split(&images, saved.as_ref(), name, &args.registry, context)?;
     let choices = match &saved {
@@ -265,7 +270,7 @@ fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<bool> {
     let book = Book::of(work.state.directory());
     let sides = sides(
         work,
-        None,
+        &Start::Recorded,
         &beginning.hops,
         &beginning.install,
         beginning.registry,
@@ -314,15 +319,17 @@ fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<bool> {
         if !context.ui.confirm("Begin the upgrade?")? {
             return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
         }
+        book.fresh(&document.id)?;
+        book.keep_before(&document.id, &observation)?;
+        let former = work.existing()?.without_secrets().write()?;
+        book.keep_former(&document.id, &former)?;
         let carrying = Carrying {
             document: &document,
             pause_after: document.choices.pause_after,
-            commit: commit(&book, &document, None),
+            commit: closing(&book, &document)?,
             again: Vec::new(),
             snapshot: None,
         };
-        book.fresh(&document.id)?;
-        book.keep_before(&document.id, &observation)?;
         let went = carry(work, &known, &sides.install, &carrying, means)?;
         end(&went, &document, context)?;
         Ok(matches!(went, Went::Done(..)))
@@ -334,12 +341,29 @@ fn meets_open(
     open: &Document,
     args: &UpgradeArgs,
     images: &[String],
+    saved: Option<&Document>,
     looks_only: bool,
     work: Work<'_>,
 ) -> Result<()> {
     let context = work.context;
-    let is_same = open.direction == Direction::Forward
-        && open.hops.iter().all(|hop| images.contains(&hop.image));
+    let is_same = match saved {
+        Some(saved) => saved.id == open.id && saved.digest()? == open.digest()?,
+        None => {
+            open.direction == Direction::Forward
+                && open.hops.iter().all(|hop| images.contains(&hop.image))
+        }
+    };
+    if let Some(path) = &args.save_plan {
+        return Err(Error::new(
+            Kind::Busy,
+            format!(
+                "no plan is written to {}: the upgrade {} has begun and not ended",
+                path.display(),
+                open.id
+            ),
+        )
+        .hint("`imgctl upgrade status` tells how far it is"));
+    }
     if looks_only {
         context
             .ui
@@ -357,6 +381,18 @@ fn meets_open(
             ),
         )
         .hint("`imgctl upgrade resume` goes on with it, `imgctl rollback` goes back, `imgctl upgrade abort` gives it up"));
+    }
+    let differ = args.choices.against(&open.choices, open.hops.len())?;
+    if !differ.is_empty() {
+        return Err(Error::new(
+            Kind::Busy,
+            format!(
+                "the upgrade {} has begun with another {}",
+                open.id,
+                differ.join(", ")
+            ),
+        )
+        .hint("`imgctl upgrade resume` goes on as it was decided; or `imgctl rollback` or `imgctl upgrade abort`, and begin anew"));
     }
     let going = Going {
         cluster: &args.cluster.cluster,
@@ -382,6 +418,15 @@ fn split(
         .partition(|image| image.kind == ImageKind::Rootfs);
     let install = others.iter().map(|image| image.name.clone()).collect();
     if let Some(saved) = saved {
+        if let Some(image) = rootfs.first() {
+            return Err(Error::usage(format!(
+                "{} stands beside --plan-file, and the plan says already where to go",
+                image.name
+            ))
+            .hint(
+                "only applications and patches are named beside a plan, to be installed with it",
+            ));
+        }
         return Ok((saved.hops.iter().map(Side::of).collect(), install));
     }
     let hops: Vec<Side> = rootfs
@@ -398,6 +443,16 @@ fn split(
             images.join(", ")
         ))
         .hint("applications and patches are installed with `imgctl run`")),
+    }
+}
+
+fn check_id_of(saved: &Document, id: Option<&str>) -> Result<()> {
+    match id {
+        Some(id) if id != saved.id => Err(Error::usage(format!(
+            "--id does not count beside --plan-file: the plan is called {}",
+            saved.id
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -454,59 +509,4 @@ pub(crate) fn check_blockers(document: &Document) -> Result<()> {
         error = error.hint(hint.clone());
     }
     Err(error.hint("with --skip-check NAME it begins in spite of one of them"))
-}
-
-pub(super) fn verb(document: &Document) -> &'static str {
-    match document.direction {
-        Direction::Forward => "upgrade",
-        Direction::Back => "rollback",
-    }
-}
-
-/// Closes the upgrade when all is done; `instead` is the upgrade that was gone back from.
-pub(crate) fn commit(book: &Book, document: &Document, instead: Option<&str>) -> Step {
-    let (book, document) = (book.clone(), document.clone());
-    let instead = instead.map(str::to_owned);
-    let says = format!("close the {} {}", verb(&document), document.id);
-    let id = document.id.clone();
-    Step::local("close", says, &id, move |_| {
-        if let Some(instead) = &instead {
-            book.stand_of(instead, Stand::RolledBack)?;
-        }
-        book.end(&document, Stand::Committed, &now())
-    })
-    .always()
-}
-
-/// Says how it went.
-pub(crate) fn end(went: &Went, document: &Document, context: &Context) -> Result<()> {
-    match went {
-        Went::Paused => {
-            context.ui.say(&format!(
-                "{} {} is paused: `imgctl upgrade resume` goes on",
-                verb(document),
-                document.id
-            ));
-            Ok(())
-        }
-        Went::Done(summary, came) => {
-            report(summary, &document.cluster, context)?;
-            upgrade_status::came(came, context)?;
-            let hosts = document.hosts.iter();
-            let (gone, left): (Vec<_>, Vec<_>) =
-                hosts.partition(|(_, host)| host.skipped.is_none());
-            let version = &document.target().version;
-            // With a scope, the cluster is not what its hosts went back to.
-            if document.direction == Direction::Back && !left.is_empty() {
-                for (id, _) in gone {
-                    context.ui.say(&format!("host {id} is {version} now"));
-                }
-                return Ok(());
-            }
-            context
-                .ui
-                .say(&format!("cluster {} is {version} now", document.cluster));
-            Ok(())
-        }
-    }
 }

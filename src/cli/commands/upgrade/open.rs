@@ -5,17 +5,18 @@ use serde_json::json;
 
 use crate::cli::cluster_options::state;
 use crate::cli::cluster_work::{Work, WorkArgs};
-use crate::cli::commands::upgrade::{AbortArgs, commit, end, verb};
+use crate::cli::commands::upgrade::AbortArgs;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
+use crate::cli::upgrade_close::{abandon, closing, end, verb};
 use crate::cli::upgrade_replace::{self, Replacing};
 use crate::cli::upgrade_work::{
-    Carrying, Known, Side, Sides, Went, carry, know, now, pipeline_of, rootfs_of, sides,
+    Carrying, Known, Side, Sides, Start, Went, carry, is_recorded, know, pipeline_of, sides,
 };
-use crate::cli::{plan_view, upgrade_status};
+use crate::cli::{plan_view, upgrade_copy, upgrade_status};
 use crate::error::{Error, Kind, Result};
-use crate::upgrade::book::{Book, Stand};
+use crate::upgrade::book::Book;
 use crate::upgrade::document::{Direction, Document, PauseAfter};
 
 /// How to go on.
@@ -28,6 +29,7 @@ pub(crate) struct Going<'a> {
 }
 
 pub(super) fn go_on(going: &Going<'_>, context: &Context) -> Result<()> {
+    upgrade_copy::check_home(going.cluster, context)?;
     let work = Work::begin("upgrade", going.cluster, going.work, context)?;
     let open = Book::of(work.state.directory()).open()?.ok_or_else(|| {
         Error::not_found(format!(
@@ -63,20 +65,19 @@ pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> 
     let book = Book::of(work.state.directory());
     let hops: Vec<Side> = open.hops.iter().map(Side::of).collect();
     let install = book.install(&open.id)?;
-    // Killed behind its last host, it has recorded the new image already; what was done came from
-    // the former one all the same, and is not to be done again.
-    let is_recorded = rootfs_of(work.existing()?)? != open.from.image;
-    let from = match open.direction {
-        Direction::Forward if !is_recorded => None,
-        _ => Some(Side::of(&open.from)),
+    let start = Start::of_open(open, work)?;
+    let sides = sides(work, &start, &hops, &install, going.registry)?;
+    // When a part of a closed upgrade goes back, the cluster is afterwards what it is.
+    let prepared = match book.part(&open.id)? {
+        Some(None) => &sides.from,
+        _ => sides.target(),
     };
-    let sides = sides(work, from.as_ref(), &hops, &install, going.registry)?;
-    work.with_means(sides.target(), going.ssh, false, |means| {
+    work.with_means(prepared, going.ssh, false, |means| {
         let known = know(&sides, means);
         let carrying = Carrying {
             document: open,
             pause_after: going.pause_after,
-            commit: commit(&book, open, book.instead(&open.id)?.as_deref()),
+            commit: closing(&book, open)?,
             again: book.again(&open.id)?,
             snapshot: book.snapshot(&open.id)?,
         };
@@ -92,6 +93,7 @@ pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> 
 }
 
 pub(super) fn ask_pause(cluster: &str, context: &Context) -> Result<()> {
+    upgrade_copy::check_home(cluster, context)?;
     let state = state(cluster, context)?;
     let book = Book::of(state.directory());
     let Some(open) = book.open()? else {
@@ -109,12 +111,22 @@ pub(super) fn ask_pause(cluster: &str, context: &Context) -> Result<()> {
 
 pub(super) fn status(cluster: &str, context: &Context) -> Result<()> {
     let state = state(cluster, context)?;
-    state.require()?;
-    let book = Book::of(state.directory());
+    let copy = match state.clusterfile().exists() {
+        true => None,
+        false => upgrade_copy::here(cluster, context)?,
+    };
+    let directory = match &copy {
+        Some(copy) => &copy.directory,
+        None => {
+            state.require()?;
+            state.directory()
+        }
+    };
+    let book = Book::of(directory);
     let open = book.open()?;
     let past = match &open {
         None => None,
-        Some(open) => book.journal(state.directory(), open)?,
+        Some(open) => book.journal(directory, open)?,
     };
     let stand = match &open {
         None => None,
@@ -140,7 +152,18 @@ pub(super) fn status(cluster: &str, context: &Context) -> Result<()> {
                 })).collect::<Vec<_>>(),
             })),
             "history": history,
+            "copy": copy.as_ref().map(|copy| json!({
+                "time": copy.says.time,
+                "controller": copy.says.controller,
+                "directory": copy.directory,
+            })),
         }));
+    }
+    if let Some(copy) = &copy {
+        context.ui.note(&format!(
+            "this is a copy as of {}; {} works on the cluster",
+            copy.says.time, copy.says.controller
+        ));
     }
     upgrade_status::show(
         cluster,
@@ -154,6 +177,7 @@ pub(super) fn status(cluster: &str, context: &Context) -> Result<()> {
 
 pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
+    upgrade_copy::check_home(name, context)?;
     let flags = WorkArgs::default();
     let work = Work::begin("upgrade", name, &flags, context)?;
     let book = Book::of(work.state.directory());
@@ -161,13 +185,37 @@ pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
         .open()?
         .ok_or_else(|| Error::not_found(format!("cluster {name} has no upgrade to give up")))?;
     let past = book.journal(work.state.directory(), &open)?;
-    let touched: Vec<String> = past
+    let current = work.existing()?.clone();
+    let forward = open.direction == Direction::Forward;
+    if forward && is_recorded(&open, &current)? {
+        return Err(Error::new(
+            Kind::CheckFailed,
+            format!(
+                "the upgrade {} cannot be given up: all hosts are at {}, and it is recorded so",
+                open.id,
+                open.target().version
+            ),
+        )
+        .hint("`imgctl upgrade resume` closes it; after that `imgctl rollback` goes back"));
+    }
+    let mut touched: Vec<String> = past
         .iter()
         .flat_map(|past| &past.order)
         .filter(|step| step.ends_with("/switch"))
         .filter_map(|step| step.split('/').nth(1).map(str::to_owned))
         .collect();
+    touched.dedup();
     if !touched.is_empty() && !args.force {
+        let (ways, leaves) = match forward {
+            true => (
+                "`imgctl rollback` takes them back, `imgctl upgrade resume` goes on",
+                "leaves them as they are: half of the cluster is another version then",
+            ),
+            false => (
+                "`imgctl upgrade resume` goes on with the way back",
+                "leaves them as they are",
+            ),
+        };
         return Err(Error::new(
             Kind::CheckFailed,
             format!(
@@ -177,23 +225,28 @@ pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
                 touched.join(", ")
             ),
         )
-        .hint("`imgctl rollback` takes them back, `imgctl upgrade resume` goes on; --force leaves them as they are"));
+        .hint(format!("{ways}; --force {leaves}")));
     }
-    let current = work.existing()?.clone();
     let prepared = work.recorded(current)?;
-    work.with_means(&prepared, &args.ssh, false, |means| {
+    let reopened = work.with_means(&prepared, &args.ssh, false, |means| {
         let sides = Sides {
             from: work.recorded(work.existing()?.clone())?,
             hops: Vec::new(),
             install: Vec::new(),
         };
-        release_nodes(&know(&sides, means), context)
+        let known = know(&sides, means);
+        release_nodes(&known, context)?;
+        abandon(&book, &open, &known.from, means, context)
     })?;
-    book.end(&open, Stand::Aborted, &now())?;
     context.ui.say(&format!(
         "{} is given up; the files that it brought stay on the hosts and are used when it begins again",
         open.id
     ));
+    if let Some(id) = reopened {
+        context.ui.say(&format!(
+            "the upgrade {id}, which it was to take back, is open again: `imgctl upgrade resume` goes on with it"
+        ));
+    }
     Ok(())
 }
 

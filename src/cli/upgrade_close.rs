@@ -1,0 +1,127 @@
+//! The end of upgrades and rollbacks: what the book says afterwards, and what is said of them.
+
+use std::sync::Arc;
+
+use crate::cli::cluster_work::{controller, report};
+use crate::cli::context::Context;
+use crate::cli::upgrade_status;
+use crate::cli::upgrade_work::{Went, now};
+use crate::cluster::scene::Scene;
+use crate::error::Result;
+use crate::pipeline::means::Means;
+use crate::pipeline::step::Step;
+use crate::upgrade::book::{Book, Stand};
+use crate::upgrade::document::{Direction, Document};
+use crate::upgrade::mirror::Mirror;
+
+/// The step that closes `document` when all is done, as the book says that it is to be closed.
+pub(crate) fn closing(book: &Book, document: &Document) -> Result<Step> {
+    Ok(match book.part(&document.id)? {
+        Some(reopens) => parted(book, document, reopens),
+        None => whole(book, document, book.instead(&document.id)?),
+    })
+}
+
+/// `instead` is the upgrade that was gone back from.
+fn whole(book: &Book, document: &Document, instead: Option<String>) -> Step {
+    let (book, document) = (book.clone(), document.clone());
+    let says = format!("close the {} {}", verb(&document), document.id);
+    let id = document.id.clone();
+    Step::local("close", says, &id, move |_| {
+        if let Some(instead) = &instead {
+            book.stand_of(instead, Stand::RolledBack)?;
+        }
+        book.end(&document, Stand::Committed, &now())
+    })
+    .always()
+}
+
+/// A part has gone back: the upgrade that was open is open again, and does these hosts again.
+fn parted(book: &Book, document: &Document, reopens: Option<String>) -> Step {
+    let (book, document) = (book.clone(), document.clone());
+    let says = "write down which hosts went back".to_owned();
+    let id = document.id.clone();
+    Step::local("close", says, &id, move |_| {
+        if let Some(open) = &reopens {
+            let hosts = document
+                .hosts
+                .iter()
+                .filter(|(_, host)| host.skipped.is_none())
+                .map(|(id, _)| id.clone());
+            book.do_again(open, &hosts.collect::<Vec<_>>())?;
+        }
+        book.end_for(&document, Stand::Committed, &now(), reopens.as_deref())
+    })
+    .always()
+}
+
+/// Closes an upgrade that is not to go on; the one that it was to take back, if it had not ended, is
+/// open again. Returns that one's id.
+pub(crate) fn abandon(
+    book: &Book,
+    document: &Document,
+    scene: &Scene,
+    means: &Means<'_>,
+    context: &Context,
+) -> Result<Option<String>> {
+    let reopens = match book.part(&document.id)? {
+        Some(reopens) => reopens,
+        None => book.instead(&document.id)?.filter(|id| {
+            let stand = book.stand(id).ok().flatten();
+            matches!(stand, Some(Stand::Running | Stand::Paused | Stand::Failed))
+        }),
+    };
+    book.end_for(document, Stand::Aborted, &now(), reopens.as_deref())?;
+    if means.copy_state {
+        let mirror = Mirror::begin(scene, &means.crew, &document.id, &controller())?;
+        tell_late(&mirror, context);
+    }
+    Ok(reopens)
+}
+
+/// Ends the copies of the journal on control planes.
+pub(crate) fn tell_late(mirror: &Arc<Mirror>, context: &Context) {
+    for late in mirror.end() {
+        context.ui.note(&late);
+    }
+}
+
+pub(crate) fn verb(document: &Document) -> &'static str {
+    match document.direction {
+        Direction::Forward => "upgrade",
+        Direction::Back => "rollback",
+    }
+}
+
+/// Says how it went.
+pub(crate) fn end(went: &Went, document: &Document, context: &Context) -> Result<()> {
+    match went {
+        Went::Paused => {
+            context.ui.say(&format!(
+                "{} {} is paused: `imgctl upgrade resume` goes on",
+                verb(document),
+                document.id
+            ));
+            Ok(())
+        }
+        Went::Done(summary, came) => {
+            report(summary, &document.cluster, context)?;
+            upgrade_status::came(came, context)?;
+            let hosts = document.hosts.iter();
+            let (gone, left): (Vec<_>, Vec<_>) =
+                hosts.partition(|(_, host)| host.skipped.is_none());
+            let version = &document.target().version;
+            // With a scope, the cluster is not what its hosts went back to.
+            if document.direction == Direction::Back && !left.is_empty() {
+                for (id, _) in gone {
+                    context.ui.say(&format!("host {id} is {version} now"));
+                }
+                return Ok(());
+            }
+            context
+                .ui
+                .say(&format!("cluster {} is {version} now", document.cluster));
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The copy of a cluster's state that a control plane keeps: it can be looked at there, and taken
+//! over when the controller is lost.
+
+use std::path::PathBuf;
+
+use crate::cli::cluster_options::{data_root, state};
+use crate::cli::context::Context;
+use crate::cluster::paths::Paths;
+use crate::error::{Error, Result};
+use crate::upgrade::book::Book;
+use crate::upgrade::mirror::{Copied, copied, directory};
+
+/// A copy on this machine.
+pub(crate) struct Copy {
+    /// Laid out as the cluster's directory on a controller.
+    pub(crate) directory: PathBuf,
+    pub(crate) says: Copied,
+}
+
+/// The copy that this machine has as a control plane of `cluster`; `None` where there is none.
+pub(crate) fn here(cluster: &str, context: &Context) -> Result<Option<Copy>> {
+    // Checked: it becomes a path.
+    crate::cluster::name::check(cluster)?;
+    let root = data_root(&context.environment)?;
+    let directory = PathBuf::from(directory(&Paths::new(&root, cluster)));
+    Ok(copied(&directory).map(|says| Copy { directory, says }))
+}
+
+/// Where there is only a copy with an open upgrade, nothing can be done about it but to take it over:
+/// says how.
+pub(crate) fn check_home(cluster: &str, context: &Context) -> Result<()> {
+    let state = state(cluster, context)?;
+    if state.clusterfile().exists() {
+        return Ok(());
+    }
+    let Some(copy) = here(cluster, context)? else {
+        return Ok(());
+    };
+    let Some(open) = Book::of(&copy.directory).open()? else {
+        return Ok(());
+    };
+    let (from, to) = (copy.directory.display(), state.directory().display());
+    Err(Error::not_found(format!(
+        "this machine has only a copy of the upgrade {} of cluster {cluster}, which {} works on (as of {})",
+        open.id, copy.says.controller, copy.says.time
+    ))
+    .hint(format!(
+        "go on with it on {}. Only when that machine is lost for good: `mkdir -p -m 700 {to} && cp -a {from}/. {to}/`, then `imgctl upgrade resume --cluster {cluster} --pk KEY`",
+        copy.says.controller
+    )))
+}
