@@ -236,7 +236,10 @@ fn skipped(
     same: bool,
 ) -> Option<String> {
     if !request.only.is_empty() && !request.only.contains(&host.id) {
-        return Some("it is not in the scope".to_owned());
+        return Some(match &host.unreachable {
+            None => "it is not in the scope".to_owned(),
+            Some(_) => "it is not in the scope, and cannot be reached".to_owned(),
+        });
     }
     if let Some(why) = &host.unreachable {
         return Some(format!("it cannot be reached: {why}"));

@@ -21,7 +21,7 @@ const DIRECTORIES: [(&str, u64); 3] = [
 ];
 
 pub(super) fn control_planes(look: &Look<'_>) -> Vec<Finding> {
-    let silent = look.observation.hosts.iter().filter_map(|host| {
+    let silent = look.in_scope().filter_map(|host| {
         let why = host
             .unreachable
             .as_ref()
@@ -39,7 +39,7 @@ pub(super) fn control_planes(look: &Look<'_>) -> Vec<Finding> {
 }
 
 pub(super) fn workers(look: &Look<'_>) -> Vec<Finding> {
-    let silent = look.observation.hosts.iter().filter_map(|host| {
+    let silent = look.in_scope().filter_map(|host| {
         let why = host
             .unreachable
             .as_ref()

@@ -53,6 +53,13 @@ impl<'a> Look<'a> {
         })
     }
 
+    /// Hosts that somebody wants to take part, also those that cannot be reached.
+    pub(super) fn in_scope(&self) -> impl Iterator<Item = &'a HostSeen> + use<'a> {
+        let only = &self.request.only;
+        let hosts = self.observation.hosts.iter();
+        hosts.filter(move |host| only.is_empty() || only.contains(&host.id))
+    }
+
     /// The Nodes of hosts that take part.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a HostSeen, &'a NodeSeen)> + use<'a> {
         let observation = self.observation;
