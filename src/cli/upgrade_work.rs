@@ -1,5 +1,5 @@
-//! Upgrades and rollbacks between the command line and the pipelines: images to scenes, scenes to
-//! a plan, a plan that is carried out, paused, resumed.
+//! Upgrades and rollbacks between the command line and the pipelines: scenes to a plan, a plan that is
+//! carried out, paused, resumed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cli::cluster_options;
 use crate::cli::cluster_work::{Prepared, Work, controller};
-use crate::cli::registry_options::RegistryArgs;
 use crate::cli::upgrade_close::tell_late;
-use crate::cluster::clusterfile::{self, Clusterfile};
+use crate::cli::upgrade_lag;
+use crate::cli::upgrade_sides::{Sides, rootfs_of};
 use crate::cluster::host::Host;
-use crate::cluster::image::{ClusterImage, ImageKind};
+use crate::cluster::image::ClusterImage;
 use crate::cluster::scene::Scene;
 use crate::error::{Error, Kind, Result};
 use crate::image::{Digest, Platform};
@@ -30,7 +29,7 @@ use crate::pipeline::means::Means;
 use crate::pipeline::step::Step;
 use crate::runtime::upgrade::Upgrader;
 use crate::upgrade::book::{Book, Stand};
-use crate::upgrade::document::{Choices, Direction, Document, PauseAfter, Release};
+use crate::upgrade::document::{Choices, Direction, Document, PauseAfter};
 use crate::upgrade::mirror::Mirror;
 use crate::upgrade::observation::Observation;
 use crate::upgrade::pipeline::Course;
@@ -40,170 +39,6 @@ use crate::upgrade::{nodes, observe, pause, pipeline, plan, stale};
 
 /// How often somebody who runs an upgrade looks whether it is to pause.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// The cluster before, on the way and after.
-pub(crate) struct Sides {
-    pub(crate) from: Prepared,
-    /// One for each version; the last is the target.
-    pub(crate) hops: Vec<Prepared>,
-    /// Names of the other images that come along.
-    pub(crate) install: Vec<String>,
-}
-
-impl Sides {
-    pub(crate) fn target(&self) -> &Prepared {
-        self.hops.last().unwrap_or(&self.from)
-    }
-}
-
-/// A rootfs image of a side: as it is recorded with the cluster, or by its name.
-#[derive(Clone, Debug)]
-pub(crate) struct Side {
-    pub(crate) name: String,
-    /// What it must be; `None`: whatever the name means now.
-    pub(crate) digest: Option<Digest>,
-}
-
-impl Side {
-    /// A side out of a document; images are known by what they are on this machine.
-    pub(crate) fn of(release: &Release) -> Self {
-        let own = &Platform::host().architecture;
-        Self {
-            name: release.image.clone(),
-            digest: release
-                .digests
-                .get(own)
-                .or_else(|| release.digests.values().next())
-                .cloned(),
-        }
-    }
-}
-
-/// What the cluster is before.
-#[derive(Clone, Debug)]
-pub(crate) enum Start {
-    /// What is recorded.
-    Recorded,
-    /// What was recorded before it was recorded that the cluster is another.
-    Former(Box<Clusterfile>),
-    /// The cluster with this rootfs image.
-    Image(Side),
-}
-
-impl Start {
-    /// Of a document that has begun. Killed behind its last host, it has recorded the new image
-    /// already; what was done came from the former one all the same, and is not to be done again.
-    pub(crate) fn of_open(open: &Document, work: &Work<'_>) -> Result<Self> {
-        if open.direction == Direction::Forward && !is_recorded(open, work.existing()?)? {
-            return Ok(Self::Recorded);
-        }
-        let book = Book::of(work.state.directory());
-        if open.direction == Direction::Forward
-            && let Some(text) = book.former(&open.id)?
-        {
-            let (former, _) = clusterfile::read_stored(&text, "the Clusterfile of before")?;
-            return Ok(Self::Former(Box::new(former)));
-        }
-        Ok(Self::Image(Side::of(&open.from)))
-    }
-}
-
-/// Whether the cluster is on record as what `open` makes of it. Name and version may be those of
-/// before: an image is its digest.
-pub(crate) fn is_recorded(open: &Document, current: &Clusterfile) -> Result<bool> {
-    let name = rootfs_of(current)?;
-    if name != open.from.image {
-        return Ok(true);
-    }
-    let mounts = &current.cluster.status.mounts;
-    let mount = mounts.iter().find(|mount| mount.image == name);
-    let now = mount.and_then(|mount| mount.digest.clone());
-    let then = Side::of(&open.from).digest.map(|digest| digest.to_string());
-    Ok(matches!((now, then), (Some(now), Some(then)) if now != then))
-}
-
-/// Makes the sides.
-pub(crate) fn sides(
-    work: &Work<'_>,
-    from: &Start,
-    hops: &[Side],
-    install: &[String],
-    registry: &RegistryArgs,
-) -> Result<Sides> {
-    let current = work.existing()?;
-    let from = match from {
-        Start::Recorded => work.recorded(current.clone())?,
-        Start::Former(former) => {
-            let mut then = current.clone();
-            then.cluster.images.clone_from(&former.cluster.images);
-            let mounts = &former.cluster.status.mounts;
-            then.cluster.status.mounts.clone_from(mounts);
-            work.recorded(then)?
-        }
-        Start::Image(side) => side_of(work, current, side, &[], registry)?,
-    };
-    let mut prepared = Vec::new();
-    for side in hops {
-        prepared.push(side_of(work, current, side, install, registry)?);
-    }
-    Ok(Sides {
-        from,
-        hops: prepared,
-        install: install.to_vec(),
-    })
-}
-
-/// The cluster with another rootfs image.
-fn side_of(
-    work: &Work<'_>,
-    current: &Clusterfile,
-    side: &Side,
-    install: &[String],
-    registry: &RegistryArgs,
-) -> Result<Prepared> {
-    let mut desired = current.clone();
-    let rootfs = rootfs_of(current)?;
-    for name in &mut desired.cluster.images {
-        if *name == rootfs {
-            name.clone_from(&side.name);
-        }
-    }
-    desired.cluster.add_images(install);
-    let names = desired.cluster.images.clone();
-    let images = cluster_options::images(&names, work.state.name(), None, registry, work.context)?;
-    let found = images.iter().find(|image| image.name == side.name);
-    if let (Some(wanted), Some(found)) = (&side.digest, found)
-        && found.digest != *wanted
-    {
-        return Err(Error::bad_content(format!(
-            "{} is {} now, and was {wanted} when the plan was made",
-            side.name, found.digest
-        ))
-        .hint(format!(
-            "give the name back to the image that is meant: imgctl pull {0}@{wanted} && imgctl tag {0}@{wanted} {0}",
-            side.name.split('@').next().unwrap_or(&side.name)
-        )));
-    }
-    crate::cluster::image::check_together(&images)?;
-    work.scene(desired, images)
-}
-
-/// The name of the rootfs image that the cluster has.
-pub(crate) fn rootfs_of(current: &Clusterfile) -> Result<String> {
-    let rootfs = ImageKind::Rootfs.as_str();
-    let mounts = &current.cluster.status.mounts;
-    mounts
-        .iter()
-        .find(|mount| mount.kind == rootfs && current.cluster.images.contains(&mount.image))
-        .map(|mount| mount.image.clone())
-        .ok_or_else(|| {
-            Error::not_found(format!(
-                "it is not recorded which rootfs image cluster {} was made from",
-                current.cluster.name
-            ))
-            .hint("`imgctl apply` with its Clusterfile records it")
-        })
-}
 
 /// What a plan is to be made of.
 pub(crate) struct Wish {
@@ -245,6 +80,12 @@ pub(crate) fn know(sides: &Sides, means: &Means<'_>) -> Known {
     }
 }
 
+/// A scene with what its hosts are; they have been asked before, which is remembered.
+pub(crate) fn informed(prepared: &Prepared, means: &Means<'_>) -> Arc<Scene> {
+    let looks = look::look(&prepared.scene.hosts, &means.crew, means.parallel);
+    Arc::new(look::informed(&prepared.scene, &looks))
+}
+
 /// Makes the plan. Reads only.
 pub(crate) fn plan_of(
     work: &Work<'_>,
@@ -273,13 +114,20 @@ pub(crate) fn plan_of(
         .chain([&from])
         .map(|target| (target.name.clone(), target.digests()))
         .collect();
-    let observation = observe_now(
+    let mut observation = observe_now(
         &known.from,
         known.api.as_ref(),
         wish.containers,
         images,
         means,
     );
+    if !means.runtime.has_api() {
+        let hops = known.hops.iter().zip(&targets);
+        let releases: Vec<_> = std::iter::once((&known.from, from.version.as_str()))
+            .chain(hops.map(|(scene, target)| (scene, target.version.as_str())))
+            .collect();
+        upgrade_lag::tell_versions(&mut observation, &releases, work, means);
+    }
     let permits = |from: &str, to: &str| match wish.direction {
         Direction::Forward => upgrader.permits(from, to),
         Direction::Back => Ok(()),

@@ -73,7 +73,7 @@ mod tests {
 
     fn plan(phases: &[&str]) -> Plan {
         let mut plan = Plan::new("upgrade", "c", "");
-        for name in phases {
+        for &name in phases {
             plan.push(
                 Phase::new(name, Order::Serial).lane(Lane::controller(vec![Step::local(
                     name,

@@ -236,9 +236,13 @@ fn skipped(
     same: bool,
 ) -> Option<String> {
     if !request.only.is_empty() && !request.only.contains(&host.id) {
-        return Some(match &host.unreachable {
-            None => "it is not in the scope".to_owned(),
-            Some(_) => "it is not in the scope, and cannot be reached".to_owned(),
+        let target = request.targets.last().map(|target| &target.version);
+        return Some(match (&host.unreachable, &host.version, target) {
+            (None, Some(version), Some(target)) if version == target => {
+                format!("it is at {target} already")
+            }
+            (None, ..) => "it is not in the scope".to_owned(),
+            (Some(_), ..) => "it is not in the scope, and cannot be reached".to_owned(),
         });
     }
     if let Some(why) = &host.unreachable {

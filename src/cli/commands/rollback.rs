@@ -15,9 +15,8 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_choices::{BackPauseArg, MovingArgs};
 use crate::cli::upgrade_close::{abandon, closing, end};
-use crate::cli::upgrade_work::{
-    Carrying, Known, Side, Start, Went, Wish, carry, know, plan_of, rootfs_of, sides,
-};
+use crate::cli::upgrade_sides::{Side, Start, rootfs_of, sides};
+use crate::cli::upgrade_work::{Carrying, Known, Went, Wish, carry, know, plan_of};
 use crate::cli::{upgrade_copy, upgrade_view};
 use crate::cluster::host::{Host, MASTER};
 use crate::error::{Error, IoContext, Kind, Result};

@@ -16,11 +16,11 @@ use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_choices::{ChoiceArgs, PauseArg};
 use crate::cli::upgrade_close::{closing, end, verb};
 use crate::cli::upgrade_replace::{self, Replacing};
+use crate::cli::upgrade_sides::{Side, Sides, Start, sides};
 use crate::cli::upgrade_work::{
-    Carrying, Known, Side, Sides, Start, Went, Wish, carry, check_fresh, check_start, know,
-    pipeline_of, plan_of, sides,
+    Carrying, Known, Went, Wish, carry, check_fresh, check_start, know, pipeline_of, plan_of,
 };
-use crate::cli::{plan_view, upgrade_view};
+use crate::cli::{plan_view, upgrade_lag, upgrade_view};
 use crate::cluster::image::ImageKind;
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::fs::atomic::{self, Durability};
@@ -262,15 +262,41 @@ struct Beginning<'a> {
     registry: &'a RegistryArgs,
 }
 
+/// What came of an attempt to begin.
+enum Begun {
+    /// It went so far; `true`: the cluster is what it is to be.
+    Went(bool),
+    /// The cluster is what it is to be but for these hosts, which have this image.
+    Behind(Side, Vec<String>),
+}
+
 /// Plans, asks and carries out; `true` when the cluster is what it is to be.
 fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<bool> {
+    match begin_from(work, beginning, &Start::Recorded, Vec::new())? {
+        Begun::Went(is_done) => Ok(is_done),
+        Begun::Behind(side, hosts) => {
+            match begin_from(work, beginning, &Start::Image(side), hosts)? {
+                Begun::Went(is_done) => Ok(is_done),
+                Begun::Behind(..) => Ok(false),
+            }
+        }
+    }
+}
+
+/// The same for a start, and for `only` these hosts, if there are any.
+fn begin_from(
+    work: &Work<'_>,
+    beginning: &Beginning<'_>,
+    start: &Start,
+    only: Vec<String>,
+) -> Result<Begun> {
     let pairs = upgrade_replace::pairs(&beginning.choices)?;
     let context = work.context;
     let name = work.state.name();
     let book = Book::of(work.state.directory());
     let sides = sides(
         work,
-        &Start::Recorded,
+        start,
         &beginning.hops,
         &beginning.install,
         beginning.registry,
@@ -281,10 +307,16 @@ fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<bool> {
             choices: beginning.choices.clone(),
             direction: Direction::Forward,
             id: beginning.id.clone(),
-            only: Vec::new(),
+            only,
             containers: true,
         };
         let (planned, observation) = plan_of(work, &known, &wish, means)?;
+        if let (None, Planned::Nothing(_)) = (&beginning.saved, &planned)
+            && let Some((side, hosts)) =
+                upgrade_lag::behind(work, &known, &observation, means, beginning.registry)?
+        {
+            return Ok(Begun::Behind(side, hosts));
+        }
         let document = match (beginning.saved.clone(), planned) {
             (Some(saved), _) => {
                 check_start(&saved, work)?;
@@ -301,7 +333,7 @@ fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<bool> {
                         .rootfs()
                         .map_or("", |image| &image.name)
                 ));
-                return Ok(beginning.show.is_none());
+                return Ok(Begun::Went(beginning.show.is_none()));
             }
             (None, Planned::Upgrade(mut document)) => {
                 upgrade_replace::leave_out(&mut document, &pairs)?;
@@ -310,7 +342,7 @@ fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<bool> {
         };
         if let Some(wanted) = &beginning.show {
             show(&document, wanted, &known, &sides, means, context)?;
-            return Ok(false);
+            return Ok(Begun::Went(false));
         }
         check_blockers(&document)?;
         if !context.ui.is_json() {
@@ -332,7 +364,7 @@ fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<bool> {
         };
         let went = carry(work, &known, &sides.install, &carrying, means)?;
         end(&went, &document, context)?;
-        Ok(matches!(went, Went::Done(..)))
+        Ok(Begun::Went(matches!(went, Went::Done(..))))
     })
 }
 

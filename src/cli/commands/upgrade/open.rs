@@ -11,9 +11,8 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_close::{abandon, closing, end, verb};
 use crate::cli::upgrade_replace::{self, Replacing};
-use crate::cli::upgrade_work::{
-    Carrying, Known, Side, Sides, Start, Went, carry, is_recorded, know, pipeline_of, sides,
-};
+use crate::cli::upgrade_sides::{Side, Sides, Start, is_recorded, sides};
+use crate::cli::upgrade_work::{Carrying, Known, Went, carry, know, pipeline_of};
 use crate::cli::{plan_view, upgrade_copy, upgrade_status};
 use crate::error::{Error, Kind, Result};
 use crate::upgrade::book::Book;
@@ -187,7 +186,7 @@ pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
     let past = book.journal(work.state.directory(), &open)?;
     let current = work.existing()?.clone();
     let forward = open.direction == Direction::Forward;
-    if forward && is_recorded(&open, &current)? {
+    if forward && is_recorded(&open, &work)? {
         return Err(Error::new(
             Kind::CheckFailed,
             format!(

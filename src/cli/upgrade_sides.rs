@@ -1,0 +1,196 @@
+//! The cluster before, on the way and after an upgrade, out of what is recorded and of images.
+
+use crate::cli::cluster_options;
+use crate::cli::cluster_work::{Prepared, Work};
+use crate::cli::registry_options::RegistryArgs;
+use crate::cluster::clusterfile::{self, Clusterfile};
+use crate::cluster::image::ImageKind;
+use crate::error::{Error, Result};
+use crate::image::{Digest, Platform};
+use crate::upgrade::book::Book;
+use crate::upgrade::document::{Direction, Document, Release};
+
+/// The cluster before, on the way and after.
+pub(crate) struct Sides {
+    pub(crate) from: Prepared,
+    /// One for each version; the last is the target.
+    pub(crate) hops: Vec<Prepared>,
+    /// Names of the other images that come along.
+    pub(crate) install: Vec<String>,
+}
+
+impl Sides {
+    pub(crate) fn target(&self) -> &Prepared {
+        self.hops.last().unwrap_or(&self.from)
+    }
+}
+
+/// A rootfs image of a side: as it is recorded with the cluster, or by its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Side {
+    pub(crate) name: String,
+    /// What it must be; `None`: whatever the name means now.
+    pub(crate) digest: Option<Digest>,
+}
+
+impl Side {
+    /// A side out of a document; images are known by what they are on this machine.
+    pub(crate) fn of(release: &Release) -> Self {
+        let own = &Platform::host().architecture;
+        Self {
+            name: release.image.clone(),
+            digest: release
+                .digests
+                .get(own)
+                .or_else(|| release.digests.values().next())
+                .cloned(),
+        }
+    }
+}
+
+/// What the cluster is before.
+#[derive(Clone, Debug)]
+pub(crate) enum Start {
+    /// What is recorded.
+    Recorded,
+    /// What was recorded before it was recorded that the cluster is another.
+    Former(Box<Clusterfile>),
+    /// The cluster with this rootfs image.
+    Image(Side),
+}
+
+impl Start {
+    /// Of a document that has begun. Killed behind its last host, it has recorded the new image
+    /// already; what was done came from the former one all the same, and is not to be done again.
+    pub(crate) fn of_open(open: &Document, work: &Work<'_>) -> Result<Self> {
+        let current = work.existing()?;
+        let from = Side::of(&open.from);
+        if open.direction == Direction::Forward {
+            if is_of(&from, current)? {
+                return Ok(Self::Recorded);
+            }
+            if let Some(former) = former(open, work)?
+                && is_of(&from, &former)?
+            {
+                return Ok(Self::Former(Box::new(former)));
+            }
+        }
+        Ok(Self::Image(from))
+    }
+}
+
+/// Whether a cluster is on record as having this rootfs image. Name and version may be those of
+/// another: an image is its digest.
+fn is_of(side: &Side, cluster: &Clusterfile) -> Result<bool> {
+    let name = rootfs_of(cluster)?;
+    let mounts = &cluster.cluster.status.mounts;
+    let mount = mounts.iter().find(|mount| mount.image == name);
+    let digest = mount.and_then(|mount| mount.digest.clone());
+    let differs = match (digest, &side.digest) {
+        (Some(one), Some(other)) => one != other.to_string(),
+        _ => false,
+    };
+    Ok(name == side.name && !differs)
+}
+
+fn former(open: &Document, work: &Work<'_>) -> Result<Option<Clusterfile>> {
+    let text = Book::of(work.state.directory()).former(&open.id)?;
+    let read = |text: String| Ok(clusterfile::read_stored(&text, "the Clusterfile of before")?.0);
+    text.map(read).transpose()
+}
+
+/// Whether the upgrade `open` has put on record what it makes of the cluster.
+pub(crate) fn is_recorded(open: &Document, work: &Work<'_>) -> Result<bool> {
+    let (from, target) = (Side::of(&open.from), Side::of(open.target()));
+    if let Some(former) = former(open, work)?
+        && is_of(&target, &former)?
+    {
+        // Hosts that lag behind go where the cluster was on record to be before.
+        return Ok(false);
+    }
+    let current = work.existing()?;
+    Ok(is_of(&target, current)? && !is_of(&from, current)?)
+}
+
+/// Makes the sides.
+pub(crate) fn sides(
+    work: &Work<'_>,
+    from: &Start,
+    hops: &[Side],
+    install: &[String],
+    registry: &RegistryArgs,
+) -> Result<Sides> {
+    let current = work.existing()?;
+    let from = match from {
+        Start::Recorded => work.recorded(current.clone())?,
+        Start::Former(former) => {
+            let mut then = current.clone();
+            then.cluster.images.clone_from(&former.cluster.images);
+            let mounts = &former.cluster.status.mounts;
+            then.cluster.status.mounts.clone_from(mounts);
+            work.recorded(then)?
+        }
+        Start::Image(side) => side_of(work, current, side, &[], registry)?,
+    };
+    let mut prepared = Vec::new();
+    for side in hops {
+        prepared.push(side_of(work, current, side, install, registry)?);
+    }
+    Ok(Sides {
+        from,
+        hops: prepared,
+        install: install.to_vec(),
+    })
+}
+
+/// The cluster with another rootfs image.
+pub(crate) fn side_of(
+    work: &Work<'_>,
+    current: &Clusterfile,
+    side: &Side,
+    install: &[String],
+    registry: &RegistryArgs,
+) -> Result<Prepared> {
+    let mut desired = current.clone();
+    let rootfs = rootfs_of(current)?;
+    for name in &mut desired.cluster.images {
+        if *name == rootfs {
+            name.clone_from(&side.name);
+        }
+    }
+    desired.cluster.add_images(install);
+    let names = desired.cluster.images.clone();
+    let images = cluster_options::images(&names, work.state.name(), None, registry, work.context)?;
+    let found = images.iter().find(|image| image.name == side.name);
+    if let (Some(wanted), Some(found)) = (&side.digest, found)
+        && found.digest != *wanted
+    {
+        return Err(Error::bad_content(format!(
+            "{} is {} now, and was {wanted} when the plan was made",
+            side.name, found.digest
+        ))
+        .hint(format!(
+            "give the name back to the image that is meant: imgctl pull {0}@{wanted} && imgctl tag {0}@{wanted} {0}",
+            side.name.split('@').next().unwrap_or(&side.name)
+        )));
+    }
+    crate::cluster::image::check_together(&images)?;
+    work.scene(desired, images)
+}
+
+/// The name of the rootfs image that the cluster has.
+pub(crate) fn rootfs_of(current: &Clusterfile) -> Result<String> {
+    let rootfs = ImageKind::Rootfs.as_str();
+    let mounts = &current.cluster.status.mounts;
+    mounts
+        .iter()
+        .find(|mount| mount.kind == rootfs && current.cluster.images.contains(&mount.image))
+        .map(|mount| mount.image.clone())
+        .ok_or_else(|| {
+            Error::not_found(format!(
+                "it is not recorded which rootfs image cluster {} was made from",
+                current.cluster.name
+            ))
+            .hint("`imgctl apply` with its Clusterfile records it")
+        })
+}
