@@ -199,6 +199,42 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_runs_is_replaced_under_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        for in_parts in [false, true] {
+            let path = directory.path().join(format!("program-{in_parts}"));
+            std::fs::copy("/bin/sleep", &path).unwrap();
+            let mut running = std::process::Command::new(&path).arg("60").spawn().unwrap();
+            let busy = File::options().write(true).open(&path).unwrap_err();
+            assert_eq!(busy.kind(), std::io::ErrorKind::ExecutableFileBusy);
+            let new = std::fs::read("/bin/true").unwrap();
+            if in_parts {
+                write_part(&WritePart {
+                    path: path.to_str().unwrap().to_owned(),
+                    mode: 0o755,
+                    offset: 0,
+                    content: new.clone(),
+                    is_last: true,
+                })
+                .unwrap();
+            } else {
+                assert!(write(&file(&path, 0o755, &new)).unwrap());
+            }
+            let runs_on = running.try_wait().unwrap().is_none();
+            running.kill().unwrap();
+            running.wait().unwrap();
+            assert!(runs_on);
+            assert_eq!(std::fs::read(&path).unwrap(), new);
+            assert!(
+                std::process::Command::new(&path)
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+        }
+    }
+
+    #[test]
     fn a_link_is_replaced_and_its_target_stays() {
         let directory = tempfile::tempdir().unwrap();
         let (target, link) = (directory.path().join("t"), directory.path().join("l"));

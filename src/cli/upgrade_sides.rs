@@ -5,7 +5,7 @@ use crate::cli::cluster_work::{Prepared, Work};
 use crate::cli::registry_options::RegistryArgs;
 use crate::cluster::clusterfile::{self, Clusterfile};
 use crate::cluster::image::ImageKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::image::{Digest, Platform};
 use crate::upgrade::book::Book;
 use crate::upgrade::document::{Direction, Document, Release};
@@ -165,11 +165,11 @@ pub(crate) fn side_of(
     if let (Some(wanted), Some(found)) = (&side.digest, found)
         && found.digest != *wanted
     {
-        return Err(Error::bad_content(format!(
-            "{} is {} now, and was {wanted} when the plan was made",
+        let what = format!(
+            "the plan is stale: {} is {} now, and was {wanted} when it was made",
             side.name, found.digest
-        ))
-        .hint(format!(
+        );
+        return Err(Error::new(Kind::CheckFailed, what).hint(format!(
             "give the name back to the image that is meant: imgctl pull {0}@{wanted} && imgctl tag {0}@{wanted} {0}",
             side.name.split('@').next().unwrap_or(&side.name)
         )));

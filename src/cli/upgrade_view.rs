@@ -135,7 +135,12 @@ fn prediction<'a>(document: &'a Document, id: &str) -> Option<&'a Value> {
 
 fn counts(document: &Document, id: &str) -> String {
     let Some(counts) = prediction(document, id).and_then(|one| one.get("counts")) else {
-        return String::new();
+        // Nothing is foretold where a host did not say what runs on it.
+        let is_untold = document
+            .findings
+            .iter()
+            .any(|one| one.check == "restarts" && one.host.as_deref() == Some(id));
+        return if is_untold { "unknown" } else { "" }.to_owned();
     };
     let words: Vec<String> = ["keep", "restart", "recreate", "unknown"]
         .into_iter()

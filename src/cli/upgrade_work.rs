@@ -28,13 +28,16 @@ use crate::pipeline::look;
 use crate::pipeline::means::Means;
 use crate::pipeline::step::Step;
 use crate::runtime::upgrade::Upgrader;
+use crate::runtime::version as runtime_version;
+use crate::store::Store;
 use crate::upgrade::book::{Book, Stand};
 use crate::upgrade::document::{Choices, Direction, Document, PauseAfter};
+use crate::upgrade::hooks::Hooks;
 use crate::upgrade::mirror::Mirror;
 use crate::upgrade::observation::Observation;
 use crate::upgrade::pipeline::Course;
 use crate::upgrade::report::{Report, report};
-use crate::upgrade::request::{Request, Target};
+use crate::upgrade::request::{Request, SCRIPT, Target};
 use crate::upgrade::{nodes, observe, pause, pipeline, plan, stale};
 
 /// How often somebody who runs an upgrade looks whether it is to pause.
@@ -95,7 +98,8 @@ pub(crate) fn plan_of(
 ) -> Result<(plan::Planned, Observation)> {
     let upgrader = means.runtime.upgrader()?;
     let from = target(work, &known.from, &known.architectures, upgrader)?;
-    let mut targets = Vec::new();
+    let store = work.context.store()?;
+    let (mut targets, mut warnings) = (Vec::new(), Vec::new());
     let mut version = from.version.clone();
     for scene in &known.hops {
         let target = target(work, scene, &known.architectures, upgrader)?;
@@ -104,7 +108,15 @@ pub(crate) fn plan_of(
             && target.digests() != from.digests()
         {
             upgrader.permits(&version, &target.version)?;
-            upgrader.accepts(image, &version)?;
+            // Scripts of sealer are in files; labels of theirs there are none.
+            let hooks = Hooks::of(scene, store)?;
+            match hooks.is_legacy() && image.label(&["upgrade"]).is_none() {
+                true if means.runtime.name() == SCRIPT => {
+                    runtime_version::accepts(image, &version)?
+                }
+                _ => upgrader.accepts(image, &version)?,
+            }
+            warnings.extend(hooks.warning());
         }
         version.clone_from(&target.version);
         targets.push(target);
@@ -132,7 +144,7 @@ pub(crate) fn plan_of(
         Direction::Forward => upgrader.permits(from, to),
         Direction::Back => Ok(()),
     };
-    let planned = plan::plan(
+    let mut planned = plan::plan(
         &observation,
         &Request {
             cluster: work.state.name(),
@@ -146,6 +158,9 @@ pub(crate) fn plan_of(
             permits: &permits,
         },
     )?;
+    if let plan::Planned::Upgrade(document) = &mut planned {
+        document.notes.extend(warnings);
+    }
     Ok((planned, observation))
 }
 
@@ -244,12 +259,18 @@ pub(crate) fn pipeline_of(
     install: &[String],
     carrying: &Carrying<'_>,
     means: &Means<'_>,
+    store: &Store,
 ) -> Result<Planned> {
     let course = Course {
         document: carrying.document,
         from: Arc::clone(&known.from),
         hops: known.hops.clone(),
         upgrader: means.runtime.upgrader()?,
+        hooks: known
+            .hops
+            .iter()
+            .map(|scene| Hooks::of(scene, store))
+            .collect::<Result<_>>()?,
         install: install.to_vec(),
         commit: carrying.commit.clone(),
         snapshot: carrying.snapshot.clone(),
@@ -283,7 +304,7 @@ pub(crate) fn carry(
         // The lock of the state directory is what is left.
         _ => None,
     };
-    let mut planned = pipeline_of(known, install, carrying, means)?;
+    let mut planned = pipeline_of(known, install, carrying, means, work.context.store()?)?;
     let past = unfinished(&planned.plan, &planned.scene)?;
     let is_cut = carrying
         .pause_after

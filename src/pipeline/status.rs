@@ -219,6 +219,7 @@ impl Asked<'_> {
             crew: self.crew,
             scene: self.scene,
             key,
+            attempt: 1,
             timeout: Some(std::time::Duration::from_secs(60)),
             output: &|_: OutputLine| {},
         })

@@ -27,6 +27,8 @@ pub(crate) struct Site<'a> {
     /// Names this execution: `<run>/<step>`, file-name safe. The same after a resume, so that what
     /// ran is not run again.
     pub(crate) key: &'a str,
+    /// Counts from 1; a step that is resumed where it was goes on with the same number.
+    pub(crate) attempt: u32,
     /// From the action or the command line.
     pub(crate) timeout: Option<Duration>,
     /// Lines for the step's log and the screen; secrets are taken out behind it.

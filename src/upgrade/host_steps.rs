@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use crate::agent::protocol::SwitchTree;
+use crate::cluster::image::ClusterImage;
 use crate::error::{Error, Result};
 use crate::pipeline::step::Step;
 use crate::runtime::Action;
 use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::sync::tree::ROOTFS;
 use crate::upgrade::document::{Document, KubeletSwap};
-use crate::upgrade::{hooks, nodes};
+use crate::upgrade::hooks::{self, Hooks};
+use crate::upgrade::nodes;
+use crate::upgrade::request::SCRIPT;
 
 /// All steps of one host in one hop.
 pub(super) fn steps(
@@ -17,6 +20,7 @@ pub(super) fn steps(
     upgrader: &dyn Upgrader,
     document: &Document,
     tree: &str,
+    hooks: &Hooks,
 ) -> Result<Vec<Step>> {
     let mut actions: Vec<Action> = Vec::new();
     let node = document
@@ -25,9 +29,9 @@ pub(super) fn steps(
         .and_then(|host| host.node.as_deref())
         .filter(|_| upgrader.drains());
     let is_control_plane = step.place != Place::Worker;
-    let moment = |when: &str| match is_control_plane {
-        true => format!("{when}-control-plane"),
-        false => format!("{when}-node"),
+    let (pre, post) = match is_control_plane {
+        true => ("pre-control-plane", "post-control-plane"),
+        false => ("pre-node", "post-node"),
     };
     if let Some(node) = node {
         actions.push(nodes::cordon(node, &document.id));
@@ -36,13 +40,17 @@ pub(super) fn steps(
     if let Some(node) = node.filter(|_| document.choices.kubelet_swap == KubeletSwap::Drain) {
         actions.push(nodes::drain(node, &document.choices));
     }
-    actions.push(hooks::run(&moment("pre"), step, document));
+    actions.extend(hooks::run(pre, hooks, step, document));
     actions.push(switch(step, tree));
     actions.extend(match step.back {
+        false if is_scripts_alone(step, document, hooks) => Vec::new(),
         false => upgrader.apply(step)?,
         true => upgrader.restore(step)?,
     });
-    actions.push(hooks::run(&moment("post"), step, document));
+    if !step.back {
+        actions.extend(hooks::legacy_host(hooks, step, document));
+    }
+    actions.extend(hooks::run(post, hooks, step, document));
     actions.extend(upgrader.gate(step)?);
     if document.choices.bake_seconds > 0 {
         actions.push(bake(document.choices.bake_seconds));
@@ -55,6 +63,12 @@ pub(super) fn steps(
         actions.push(nodes::uncordon(node));
     }
     Ok(actions.into_iter().map(Step::from).collect())
+}
+
+/// Whether an image of scripts has none but those of sealer.
+fn is_scripts_alone(step: &Move<'_>, document: &Document, hooks: &Hooks) -> bool {
+    let has_label = |image: &ClusterImage| image.label(&["upgrade"]).is_some();
+    document.runtime == SCRIPT && hooks.is_legacy() && !step.to.rootfs().is_some_and(has_label)
 }
 
 /// The rootfs of the host becomes another tree, which lies there already.

@@ -8,7 +8,7 @@ mod batches;
 pub(crate) mod book;
 pub(crate) mod document;
 mod hazards;
-mod hooks;
+pub(crate) mod hooks;
 mod hops;
 mod host_steps;
 mod keepsakes;

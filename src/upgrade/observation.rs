@@ -68,6 +68,9 @@ pub(crate) struct HostSeen {
     pub(crate) certificates: Vec<CertificateSeen>,
     /// Its running containers, where they were asked for.
     pub(crate) containers: Vec<RunningContainer>,
+    /// Why its containers are not known although they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) containers_problem: Option<String>,
     /// Files of an upgrade that did not end.
     pub(crate) leftovers: Vec<String>,
 }

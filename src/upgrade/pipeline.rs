@@ -18,7 +18,8 @@ use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::sync::tree::ROOTFS;
 use crate::upgrade::document::{Direction, Document};
-use crate::upgrade::{hooks, host_steps, keepsakes};
+use crate::upgrade::hooks::{self, Hooks};
+use crate::upgrade::{host_steps, keepsakes};
 
 /// The phases of an upgrade by what may follow them, for `--pause-after`.
 pub(crate) const CONTROL_PLANE: &str = "finish";
@@ -33,6 +34,8 @@ pub(crate) struct Course<'a> {
     /// The cluster after each hop of the document; the last is what it is to be.
     pub(crate) hops: Vec<Arc<Scene>>,
     pub(crate) upgrader: &'a dyn Upgrader,
+    /// What the images of each hop do around it.
+    pub(crate) hooks: Vec<Hooks>,
     /// Names of application and patch images whose commands run when all hosts have moved.
     pub(crate) install: Vec<String>,
     /// When all is done and the cluster's record says so: closes the upgrade.
@@ -125,6 +128,11 @@ impl Course<'_> {
                 ))
                 .hint("make the plan anew")
             })
+    }
+
+    fn hooks(&self, number: usize) -> Result<&Hooks> {
+        let unread = || Error::failed("the hooks of the image are not known");
+        self.hooks.get(number).ok_or_else(unread)
     }
 
     /// The scene that a host is in before hop `number`: workers may have skipped some.
@@ -236,10 +244,11 @@ fn ready(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     {
         let (mut step, _) = course.step(last, first, Place::First, trees)?;
         step.from = &course.from;
-        let actions = vec![
-            hooks::can_upgrade(&step, document)?,
-            hooks::run("pre-cluster", &step, document),
-        ];
+        let hooks = course.hooks(last)?;
+        let mut actions: Vec<_> = hooks::can_upgrade(hooks, &step, document)?
+            .into_iter()
+            .collect();
+        actions.extend(hooks::run("pre-cluster", hooks, &step, document));
         plan.push(Phase::new("ask", Order::Serial).lane(Lane::on(first, actions)));
     }
     for (number, scene) in course.hops.iter().enumerate() {
@@ -299,6 +308,13 @@ fn forward(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
         }
         if document.hops[number].workers {
             workers(plan, course, trees, number)?;
+        }
+        if let Some(first) = document.control_planes.first() {
+            let first = course.host(scene, first)?;
+            let (step, _) = course.step(number, first, Place::First, trees)?;
+            let scripts = hooks::legacy_cluster(course.hooks(number)?, &step, document);
+            let name = numbered("legacy", number);
+            plan.push(Phase::new(&name, Order::Serial).lane(Lane::on(first, scripts)));
         }
     }
     Ok(())
@@ -362,7 +378,13 @@ fn control_planes(
             continue;
         }
         let (step, tree) = course.step(number, host, course.place(host), trees)?;
-        let steps = host_steps::steps(&step, course.upgrader, document, &tree)?;
+        let steps = host_steps::steps(
+            &step,
+            course.upgrader,
+            document,
+            &tree,
+            course.hooks(number)?,
+        )?;
         phase = phase.lane(Lane::on(host, steps));
     }
     plan.push(phase);
@@ -374,7 +396,13 @@ fn workers(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) -
     let lane = |id: &String| -> Result<Lane> {
         let host = course.host(&course.hops[number], id)?;
         let (step, tree) = course.step(number, host, Place::Worker, trees)?;
-        let steps = host_steps::steps(&step, course.upgrader, document, &tree)?;
+        let steps = host_steps::steps(
+            &step,
+            course.upgrader,
+            document,
+            &tree,
+            course.hooks(number)?,
+        )?;
         Ok(Lane::on(host, steps))
     };
     let mut canary = Phase::new(&numbered(CANARY, number), Order::Serial);
@@ -422,8 +450,8 @@ fn verify(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     if let Some(first) = document.control_planes.first().filter(|_| forward) {
         let first = course.host(target, first)?;
         let (step, _) = course.step(last, first, Place::First, trees)?;
-        let hooks = hooks::run("post-cluster", &step, document);
-        plan.push(Phase::new("end", Order::Serial).lane(Lane::on(first, [hooks])));
+        let hooks = hooks::run("post-cluster", course.hooks(last)?, &step, document);
+        plan.push(Phase::new("end", Order::Serial).lane(Lane::on(first, hooks)));
     }
     Ok(())
 }

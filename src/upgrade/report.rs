@@ -96,7 +96,13 @@ fn of_host(document: &Document, after: &Observation, host: &HostSeen) -> Option<
     } else if planned.node.is_some() && after.api.is_some() {
         problems.push("its Node is gone".to_owned());
     }
-    let told = forward(document, &host.id).filter(|_| !host.containers.is_empty());
+    let told = forward(document, &host.id);
+    if let (Some(why), Some(_)) = (&host.containers_problem, &told) {
+        problems.push(format!(
+            "it is not known which of its containers restarted: {why}"
+        ));
+    }
+    let told = told.filter(|_| !host.containers.is_empty());
     Some(HostReport {
         host: host.id.clone(),
         version,

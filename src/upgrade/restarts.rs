@@ -281,5 +281,15 @@ mod tests {
         seen.hosts[0].containers.clear();
         let plan = document(&seen, &request);
         assert_eq!(restarts(&plan)[0].host.as_deref(), Some("10.0.0.1"));
+        // One that did not answer says why, with a limit or without.
+        seen.hosts[0].containers_problem = Some("crictl: no such socket".into());
+        let plan = document(&seen, &request);
+        assert_eq!(restarts(&plan)[0].severity, Severity::Error);
+        assert!(restarts(&plan)[0].what.contains("no such socket"));
+        request.choices.max_restarts = None;
+        let plan = document(&seen, &request);
+        assert_eq!(restarts(&plan)[0].severity, Severity::Warning);
+        assert!(restarts(&plan)[0].what.contains("no such socket"));
+        assert_eq!(restarts(&plan)[0].host.as_deref(), Some("10.0.0.1"));
     }
 }

@@ -1,5 +1,7 @@
 //! A small image whose scripts count what they do and bear no second run, in several versions.
 
+use std::path::PathBuf;
+
 use crate::common::Ran;
 use crate::common::testbed::Bed;
 use crate::support::run;
@@ -32,11 +34,20 @@ case $word in
     word=$IMGCTL_PHASE ;;
   clean) rm -f $member ;;
 esac
-case $word in before | health) ;; *) echo "$word" >>/var/log/counted ;; esac
+case $word in
+  before | health) ;;
+  *) echo "$word" >>/var/log/counted; mkdir -p ../etc; echo "$word" >>"../etc/written-by-$counted" ;;
+esac
 "#;
 
 /// Builds counting:VERSION; `mark` tells two images of one version apart.
 pub(crate) fn build(bed: &Bed, version: &str, mark: &str) {
+    let context = context(bed, version, mark, "");
+    bed.env.build(&format!("counting:{version}"), &context);
+}
+
+/// The context of counting:VERSION, with `more` at the end of its Kubefile.
+pub(crate) fn context(bed: &Bed, version: &str, mark: &str, more: &str) -> PathBuf {
     let words = [
         "init", "join", "upgrade", "rollback", "health", "before", "backup", "restore", "clean",
     ];
@@ -47,18 +58,17 @@ pub(crate) fn build(bed: &Bed, version: &str, mark: &str) {
     let kubefile = format!(
         "FROM scratch\nENV counted={version}\n\
          LABEL sealos.io.type=rootfs sealos.io.version=v1beta1 sealos.io.distribution=script \
-         version=v{version} {}\nCOPY scripts scripts\nCOPY only-{version} only-{version}\n",
+         version=v{version} {}\nCOPY scripts scripts\nCOPY only-{version} only-{version}\n{more}",
         labels.join(" ")
     );
-    let context = bed.env.context(
+    bed.env.context(
         &format!("counting-{version}"),
         &kubefile,
         &[
             ("scripts/does.sh", SCRIPT),
             (&format!("only-{version}"), mark),
         ],
-    );
-    bed.env.build(&format!("counting:{version}"), &context);
+    )
 }
 
 /// A bed of three with counting:1.0.0 on it, h1 the control plane, and 1.1.0 and 1.2.0 built.
@@ -73,16 +83,25 @@ pub(crate) fn cluster() -> Bed {
 
 /// Makes the cluster.
 pub(crate) fn create(bed: &Bed) {
+    create_with(bed, &[]);
+}
+
+/// The same with further arguments of `run`.
+pub(crate) fn create_with(bed: &Bed, more: &[&str]) {
     let command = [
         "run",
         "counting:1.0.0",
         "--masters",
         &bed.ip(1),
         "--nodes",
-        &bed.ips(2..=3),
+        &bed.ips(2..=bed.len()),
     ];
-    run(bed, &command).ok();
-    assert_eq!(all_counted(bed), ["init", "join", "join"]);
+    run(bed, &[&command[..], more].concat()).ok();
+    let did = all_counted(bed);
+    assert!(
+        did[0] == "init" && did[1..].iter().all(|did| did == "join"),
+        "{did:?}"
+    );
 }
 
 /// What the scripts did on each host since the last question.
@@ -119,4 +138,12 @@ pub(crate) fn upgrade(bed: &Bed, arguments: &[&str]) -> Ran {
 pub(crate) fn refused(ran: &Ran, words: &str) {
     assert!(!ran.success(), "{}", ran.report());
     assert!(ran.stderr().contains(words), "{words}: {}", ran.report());
+}
+
+/// Its error has all of these.
+#[track_caller]
+pub(crate) fn says(ran: &Ran, words: &[&str]) {
+    for words in words {
+        refused(ran, words);
+    }
 }

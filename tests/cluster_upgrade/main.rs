@@ -12,6 +12,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod counting;
+mod distribution;
+mod hooks;
 mod kills;
 mod plans;
 mod rolling;

@@ -38,8 +38,18 @@ fn plans_change_nothing_and_stale_ones_are_refused() {
     // The same tag is another image now.
     build(&bed, "1.1.0", "another");
     let stale = bed.imgctl(["upgrade", "--plan-file", plan, "--yes"]);
-    refused(&stale, "plan");
+    refused(&stale.fails(10), "the plan is stale: counting:1.1.0 is sha256:");
     assert_eq!(versions(&bed), ["1.0.0"; 3]);
+    assert_eq!(trees(&bed), ["1.0.0"; 3]);
+    // Nor is it what an upgrade goes on with that has begun.
+    build(&bed, "1.1.0", "");
+    upgrade(&bed, &["counting:1.1.0", "--pause-after", "stage"]).ok();
+    build(&bed, "1.1.0", "another");
+    let other = bed.imgctl(["upgrade", "resume", "--yes"]);
+    refused(&other.fails(10), "counting:1.1.0 is sha256:");
+    assert_eq!(versions(&bed), ["1.0.0"; 3]);
+    bed.imgctl(["upgrade", "abort", "--yes"]).ok();
+    assert_eq!(all_counted(&bed), ["backup", "", ""]);
     build(&bed, "1.1.0", "");
     // A plan that somebody edited.
     let text = std::fs::read_to_string(plan).unwrap();

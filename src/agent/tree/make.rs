@@ -10,6 +10,7 @@ use crate::agent::protocol::{CheckedOut, Checkout, CheckoutLayer, SwitchTree};
 use crate::agent::tree::history::History;
 use crate::agent::tree::names::{TreePaths, check_id};
 use crate::agent::tree::registry_data::{RegistryData, is_registry};
+use crate::agent::tree::registry_layers::Brought;
 use crate::agent::tree::{keep, registry_layers, space, switch};
 use crate::error::{Context, Error, IoContext, Kind, Result};
 use crate::fs::atomic::{remove_tree, sync_directory};
@@ -85,6 +86,9 @@ pub(crate) fn switch_tree(request: &SwitchTree) -> Result<Vec<String>> {
     Ok(switch::switch(&paths, &request.id)?.into_iter().collect())
 }
 
+/// What registry layers have brought.
+type Applied = HashMap<Digest, Vec<Brought>>;
+
 struct Making<'a> {
     store: &'a Store,
     request: &'a Checkout,
@@ -123,7 +127,7 @@ impl Making<'_> {
             changed: true,
             ..CheckedOut::default()
         };
-        self.fill(is_made, &missing, &mut answer)?;
+        let brought = self.fill(is_made, &missing, &mut answer)?;
         if !is_made {
             let partial = paths.partial(&request.id);
             std::fs::rename(&partial, &directory).path("rename", &partial)?;
@@ -132,8 +136,8 @@ impl Making<'_> {
         if !is_current {
             answer.notes.extend(switch::switch(paths, &request.id)?);
         }
-        for layer in &missing {
-            registry_layers::record(&paths.root, layer)?;
+        for (layer, files) in &brought {
+            registry_layers::record(&paths.root, layer, files)?;
         }
         if !request.stage {
             switch::remove_old(self.store, paths, &mut history, request.keep)?;
@@ -154,13 +158,13 @@ impl Making<'_> {
     }
 
     /// Writes the tree, if it is not made yet, and the registry data that is missing; both are
-    /// durable afterwards.
+    /// durable afterwards. Returns what each of the missing layers has brought.
     fn fill(
         &self,
         is_made: bool,
         missing: &HashSet<Digest>,
         answer: &mut CheckedOut,
-    ) -> Result<()> {
+    ) -> Result<Applied> {
         let (request, paths) = (self.request, self.paths);
         let mut registry = match request.registry {
             true => Some(RegistryData::open(&paths.root.join("registry"))?),
@@ -175,9 +179,9 @@ impl Making<'_> {
         let mut layers = request.layers.iter();
         let is_mixed =
             |layer: &CheckoutLayer| !layer.registry && missing.contains(&layer.descriptor.digest);
-        if tree.is_none() || registry.is_none() || layers.any(is_mixed) {
+        let applied = if tree.is_none() || registry.is_none() || layers.any(is_mixed) {
             let layers = request.layers.iter();
-            self.apply(layers, tree.as_mut(), registry.as_mut(), missing)?;
+            self.apply(layers, tree.as_mut(), registry.as_mut(), missing)?
         } else {
             // Registry and tree are different directories and know nothing of each other.
             std::thread::scope(|scope| {
@@ -195,8 +199,8 @@ impl Making<'_> {
                     .join()
                     .map_err(|_| Error::failed("the thread that fills the registry has died"))?;
                 own.and(side)
-            })?;
-        }
+            })?
+        };
         if let Some(registry) = registry {
             answer.notes.extend(registry.notes);
         }
@@ -209,7 +213,8 @@ impl Making<'_> {
             keep::keep(self.store, paths, &request.id, &request.layers)?;
         }
         let root = std::fs::File::open(&paths.root).path("open", &paths.root)?;
-        rustix::fs::syncfs(&root).path("sync the file system of", &paths.root)
+        rustix::fs::syncfs(&root).path("sync the file system of", &paths.root)?;
+        Ok(applied)
     }
 
     /// Unpacks layers in order: what is the registry's into `registry`, unless it is there already,
@@ -220,13 +225,16 @@ impl Making<'_> {
         mut tree: Option<&mut TreeInMaking>,
         mut registry: Option<&mut RegistryData>,
         missing: &HashSet<Digest>,
-    ) -> Result<()> {
-        let mut applied = HashSet::new();
+    ) -> Result<Applied> {
+        let mut applied = Applied::new();
         for layer in layers {
             let digest = &layer.descriptor.digest;
             let mut registry = registry
                 .as_mut()
-                .filter(|_| missing.contains(digest) && applied.insert(digest));
+                .filter(|_| missing.contains(digest) && !applied.contains_key(digest));
+            if let Some(registry) = &mut registry {
+                registry.begin(registry_layers::was_applied(&self.paths.root, digest));
+            }
             let mut tree = tree.as_mut().filter(|_| !layer.registry);
             if registry.is_none() && tree.is_none() {
                 continue;
@@ -243,11 +251,14 @@ impl Making<'_> {
                     None => Ok(()),
                 }
             })?;
+            if let Some(registry) = registry {
+                applied.insert(digest.clone(), registry.end());
+            }
             if let Some(tree) = tree {
                 tree.unpacker.next_layer();
             }
         }
-        Ok(())
+        Ok(applied)
     }
 
     fn layer(

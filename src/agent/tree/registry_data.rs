@@ -1,8 +1,8 @@
 //! Adds what layers have below `registry/` to the host's registry directory.
 //!
-//! Blobs lie under their digest: one that is there already is left alone, a new one is hashed on
-//! its way and refused when it is another than its name says. Links and tags are replaced as whole
-//! files, so that a registry that runs on the directory never reads half of one. Nothing is ever
+//! Blobs lie under their digest: one that is there already, in its full length, is left alone, a
+//! new one is hashed on its way and refused when it is another than its name says. Links and tags
+//! are replaced as whole files, so that a registry that runs on the directory never reads half of one. Nothing is ever
 //! removed: whiteouts do not count here. Nothing is written outside, whatever the paths are: every
 //! call names one component of a directory that was reached without following links.
 
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::agent::tree::registry_layers::{Brought, is_tag, is_tag_whole};
 use crate::error::{Error, IoContext, Result};
 use crate::fs::directory;
 use crate::fs::metadata::{FileKind, Metadata};
@@ -37,6 +38,10 @@ pub(super) struct RegistryData {
     top: OwnedFd,
     /// The directory last written to, with its path: entries come directory by directory.
     last: Option<(LayerPath, OwnedFd)>,
+    /// What the present layer has brought.
+    brought: Vec<Brought>,
+    /// The present layer has been applied once: tags that are there are of later layers.
+    repairs: bool,
     /// Bytes that were new.
     pub(super) written: u64,
     pub(super) notes: Vec<String>,
@@ -53,10 +58,23 @@ impl RegistryData {
             root: root.to_owned(),
             top,
             last: None,
+            brought: Vec::new(),
+            repairs: false,
             written: 0,
             notes: Vec::new(),
             buffer: vec![0; 256 << 10],
         })
+    }
+
+    /// Begins a layer; `repairs` says that it has been applied before, and was damaged since.
+    pub(super) fn begin(&mut self, repairs: bool) {
+        self.repairs = repairs;
+        self.brought.clear();
+    }
+
+    /// What the layer has brought.
+    pub(super) fn end(&mut self) -> Vec<Brought> {
+        std::mem::take(&mut self.brought)
     }
 
     /// Applies one entry below `registry`.
@@ -67,8 +85,16 @@ impl RegistryData {
         let inner = inner(&entry.path)?;
         match &entry.kind {
             EntryKind::Directory => self.enter(&inner).map(drop),
-            EntryKind::File { .. } => self.file(&inner, entry.size(), content),
-            EntryKind::HardLink { target } => self.hard_link(&inner, target),
+            EntryKind::File { .. } => {
+                self.file(&inner, entry.size(), content)?;
+                self.brings(inner, Some(entry.size()));
+                Ok(())
+            }
+            EntryKind::HardLink { target } => {
+                self.hard_link(&inner, target)?;
+                self.brings(inner, None);
+                Ok(())
+            }
             _ => {
                 if self.notes.len() < 10 {
                     self.notes.push(format!(
@@ -79,6 +105,10 @@ impl RegistryData {
                 Ok(())
             }
         }
+    }
+
+    fn brings(&mut self, path: LayerPath, size: Option<u64>) {
+        self.brought.push(Brought { path, size });
     }
 
     /// Opens a directory, making what is missing.
@@ -109,10 +139,11 @@ impl RegistryData {
         let name = file_name(path)?.to_owned();
         let digest = blob_digest(path);
         let mut buffer = std::mem::take(&mut self.buffer);
+        let is_tag_of_others = self.repairs && is_tag(path) && is_tag_whole(&self.root, path);
         let directory = self.enter(&path.parent().unwrap_or_default())?;
         let is_here = Metadata::at(directory, &*name)
             .is_ok_and(|found| found.kind == FileKind::File && found.size == size);
-        if digest.is_some() && is_here {
+        if digest.is_some() && is_here || is_tag_of_others {
             io::copy(content, &mut io::sink()).path("read the content of", &shown)?;
             self.buffer = buffer;
             return Ok(());

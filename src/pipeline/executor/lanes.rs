@@ -59,7 +59,7 @@ fn must_stop(run: &Run<'_>, phase: &Phase) -> bool {
 fn one(run: &Run<'_>, phase: &Phase, lane: &Lane, step: &Step) -> bool {
     let host = lane.id();
     let options = run.options;
-    let attempt = match decide(step, run.past, &options.assume_done, &options.redo) {
+    let mut attempt = match decide(step, run.past, &options.assume_done, &options.redo) {
         Decision::Skip => {
             skip(run, phase, &host, step);
             return true;
@@ -72,12 +72,18 @@ fn one(run: &Run<'_>, phase: &Phase, lane: &Lane, step: &Step) -> bool {
             };
             match record.write(run, step) {
                 Ok(()) => skip(run, phase, &host, step),
-                Err(error) => return fail(run, step, &host, Outcome::Failed, error, None),
+                Err(error) => {
+                    return fail(run, step, &host, (attempt, Outcome::Failed), error, None);
+                }
             }
             return true;
         }
         Decision::Stop(error) => {
-            return fail(run, step, &host, Outcome::Unknown, error, None);
+            let attempt = run
+                .past
+                .and_then(|past| past.steps.get(&step.id))
+                .map_or(1, |past| past.attempt);
+            return fail(run, step, &host, (attempt, Outcome::Unknown), error, None);
         }
         Decision::Do(attempt) => attempt,
     };
@@ -91,14 +97,14 @@ fn one(run: &Run<'_>, phase: &Phase, lane: &Lane, step: &Step) -> bool {
     )
     .titled(format!("{} attempt {attempt}", step.id));
     let watch = run.running.began(&step.id, &host);
-    let ended = attempts(run, phase, lane, step, attempt, &log, &watch);
+    let ended = attempts(run, phase, lane, step, &mut attempt, &log, &watch);
     run.running.ended(&step.id);
     match ended {
         Ok(()) => {
             run.done.fetch_add(1, Ordering::SeqCst);
             true
         }
-        Err((outcome, error)) => fail(run, step, &host, outcome, error, Some(&log)),
+        Err((outcome, error)) => fail(run, step, &host, (attempt, outcome), error, Some(&log)),
     }
 }
 
@@ -115,13 +121,14 @@ fn fail(
     run: &Run<'_>,
     step: &Step,
     host: &str,
-    outcome: Outcome,
+    (attempt, outcome): (u32, Outcome),
     error: Error,
     log: Option<&StepLog>,
 ) -> bool {
     run.fail(Failure {
         step: step.id.clone(),
         host: host.to_owned(),
+        attempt,
         outcome,
         error,
         log: log.and_then(StepLog::path),
@@ -135,7 +142,7 @@ fn attempts(
     phase: &Phase,
     lane: &Lane,
     step: &Step,
-    mut attempt: u32,
+    number: &mut u32,
     log: &StepLog,
     watch: &std::sync::Arc<StepWatch>,
 ) -> Result<(), (Outcome, Error)> {
@@ -143,6 +150,7 @@ fn attempts(
     let mut lost = 0;
     let mut again = false;
     loop {
+        let attempt = *number;
         let begun = Instant::now();
         let record = Record::Begin {
             time: Timestamp::now(),
@@ -212,7 +220,7 @@ fn attempts(
             }
             Outcome::Unknown if step.repeat == Repeat::Safe && !again => {
                 again = true;
-                attempt += 1;
+                *number += 1;
             }
             Outcome::Unknown if step.repeat == Repeat::Once => {
                 let why = unknown.unwrap_or_default();
@@ -270,6 +278,7 @@ fn perform(
                 crew: &crew,
                 scene: run.scene,
                 key: &key,
+                attempt,
                 timeout: step.timeout.or(run.options.timeout),
                 output: &output,
             })

@@ -146,6 +146,7 @@ fn check_flags(plan: &Plan, options: &Options) -> Result<()> {
 struct Failure {
     step: String,
     host: String,
+    attempt: u32,
     outcome: Outcome,
     error: Error,
     log: Option<PathBuf>,
@@ -338,14 +339,18 @@ impl<'a> Run<'a> {
             return Error::failed("the run failed");
         };
         let mut message = match told.len() {
-            1 => format!("step {} failed on {}", first.step, first.host),
+            1 => format!(
+                "step {} failed on {} (attempt {})",
+                first.step, first.host, first.attempt
+            ),
             many => format!("{many} steps failed"),
         };
         if told.len() > 1 {
             for failure in &told {
                 message.push_str(&format!(
-                    "\n  {}: {}",
+                    "\n  {} (attempt {}): {}",
                     failure.step,
+                    failure.attempt,
                     failure.error.chain().join(": ").replace('\n', "\n    ")
                 ));
             }

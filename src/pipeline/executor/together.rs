@@ -68,7 +68,7 @@ fn round(
             .first()
             .and_then(|host| Some((host, steps.get(host)?)))
         {
-            failed(run, step, host, Outcome::Failed, error);
+            failed(run, step, host, attempt_of(step), error);
         }
         return Vec::new();
     }
@@ -151,6 +151,7 @@ fn round(
             (Err(error), _) | (Ok(()), Err(error)) => run.fail(Failure {
                 step: step.id.clone(),
                 host: host.to_owned(),
+                attempt: attempt_of(step),
                 outcome,
                 error,
                 log,
@@ -233,11 +234,12 @@ fn logged(
     log.path()
 }
 
-fn failed(run: &Run<'_>, step: &Step, host: &str, outcome: Outcome, error: Error) {
+fn failed(run: &Run<'_>, step: &Step, host: &str, attempt: u32, error: Error) {
     run.fail(Failure {
         step: step.id.clone(),
         host: host.to_owned(),
-        outcome,
+        attempt,
+        outcome: Outcome::Failed,
         error,
         log: None,
     });

@@ -269,6 +269,7 @@ impl Hosts {
                 crew: self,
                 scene,
                 key: &format!("{key}-{}", action.name),
+                attempt: 1,
                 timeout: Some(std::time::Duration::from_secs(10)),
                 output: &|_| {},
             };

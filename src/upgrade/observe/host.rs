@@ -53,9 +53,15 @@ done
 exit 0
 "#;
 
-/// Only what is running; nothing where there is no crictl.
-const CONTAINERS: &str = "command -v crictl >/dev/null 2>&1 || exit 0\n\
-                          crictl ps --quiet --state Running | xargs -r crictl inspect --output json";
+/// Only what is running. One that ends between the two questions is none of them the next time.
+const CONTAINERS: &str = r#"command -v crictl >/dev/null 2>&1 || { echo "there is no crictl" >&2; exit 1; }
+for try in 1 2 3; do
+  ids=$(crictl ps --quiet --state Running)
+  [ -n "$ids" ] || exit 0
+  if all=$(crictl inspect --output json $ids); then printf '%s\n' "$all"; exit 0; fi
+done
+exit 1
+"#;
 
 /// Asks a host everything.
 pub(super) fn ask(question: &Question<'_>, host: &Host) -> HostSeen {
@@ -87,9 +93,11 @@ fn fill(question: &Question<'_>, host: &Host, seen: &mut HostSeen) -> Result<()>
     understand(&output(question, &*agent, "probe", PROBE)?, seen);
     if question.containers {
         // A host whose containers cannot be told is no host that is away.
-        seen.containers = output(question, &*agent, "containers", CONTAINERS)
-            .and_then(|text| containers(&text))
-            .unwrap_or_default();
+        let told = output(question, &*agent, "containers", CONTAINERS);
+        match told.and_then(|text| containers(&text)) {
+            Ok(found) => seen.containers = found,
+            Err(error) => seen.containers_problem = Some(error.chain().join(": ")),
+        }
     }
     Ok(())
 }
@@ -183,7 +191,12 @@ fn containers(text: &str) -> Result<Vec<RunningContainer>> {
         match value {
             Ok(Value::Array(list)) => all.extend(list),
             Ok(value) => all.push(value),
-            Err(_) => break,
+            Err(error) => {
+                return Err(Error::bad_content(
+                    "what crictl says of the containers cannot be read",
+                )
+                .caused_by(error));
+            }
         }
     }
     running(&all)
@@ -208,5 +221,14 @@ mod tests {
         assert_eq!(ids(&stream), ["a", "b"]);
         assert_eq!(ids(&list), ["a", "b"]);
         assert!(ids("").is_empty());
+        // What was cut is not taken for all.
+        for cut in [
+            &stream[..stream.len() - 3],
+            "[{]",
+            "E1122 connect: no such file",
+        ] {
+            let error = containers(cut).unwrap_err();
+            assert!(error.to_string().contains("crictl"), "{error}");
+        }
     }
 }

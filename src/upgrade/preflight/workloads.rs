@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::look::{Look, error, note, warning};
 use crate::kube::drain::{PdbProblem, PodName};
 use crate::upgrade::batches::lonely_pods;
-use crate::upgrade::document::{Finding, KubeletSwap};
-use crate::upgrade::observation::PodSeen;
+use crate::upgrade::document::{Finding, KubeletSwap, Severity};
+use crate::upgrade::observation::{HostSeen, PodSeen};
 use crate::upgrade::plan::few;
 use crate::upgrade::restarts::forward;
 
@@ -144,7 +144,7 @@ pub(super) fn unhealthy(look: &Look<'_>) -> Vec<Finding> {
     ]
 }
 
-/// Limits that `--max-restarts` and `--no-restart` set.
+/// Limits that `--max-restarts` and `--no-restart` set; and hosts of which nothing can be foretold.
 pub(super) fn restarts(look: &Look<'_>) -> Vec<Finding> {
     let Some(most) = look
         .document
@@ -152,21 +152,22 @@ pub(super) fn restarts(look: &Look<'_>) -> Vec<Finding> {
         .max_restarts
         .filter(|_| look.is_kubernetes())
     else {
-        return Vec::new();
+        return look.hosts().filter_map(untold).collect();
     };
     let mut found = Vec::new();
     let mut all: u64 = 0;
     for host in look.hosts() {
         match forward(look.document, &host.id) {
             Some(told) => all += u64::try_from(told.counts.disturbed()).unwrap_or(u64::MAX),
-            None => found.push(
-                error(
-                    "restarts",
-                    "it cannot be told which of its containers restart",
-                )
-                .on(host)
-                .hint("`crictl ps` must work there, and the API must show its Pods"),
-            ),
+            None => {
+                let mut one = untold(host).unwrap_or_else(|| {
+                    error("restarts", UNTOLD)
+                        .on(host)
+                        .hint("`crictl ps` must work there, and the API must show its Pods")
+                });
+                one.severity = Severity::Error;
+                found.push(one);
+            }
         }
     }
     if all > most {
@@ -177,4 +178,14 @@ pub(super) fn restarts(look: &Look<'_>) -> Vec<Finding> {
         ));
     }
     found
+}
+
+const UNTOLD: &str = "it cannot be told which of its containers restart";
+
+/// A host that did not say what runs on it.
+fn untold(host: &HostSeen) -> Option<Finding> {
+    let why = host.containers_problem.as_ref()?;
+    let what = format!("{UNTOLD}: {why}");
+    let hint = "`crictl ps` and `crictl inspect` must work there";
+    Some(warning("restarts", what).on(host).hint(hint))
 }

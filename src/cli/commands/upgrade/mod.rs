@@ -513,7 +513,7 @@ fn show(
             again: Vec::new(),
             snapshot: None,
         };
-        let planned = pipeline_of(known, &sides.install, &carrying, means)?;
+        let planned = pipeline_of(known, &sides.install, &carrying, means, context.store()?)?;
         plan_view::show(&planned, context)?;
     } else {
         upgrade_view::show(document, context)?;

@@ -81,7 +81,7 @@ pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> 
             snapshot: book.snapshot(&open.id)?,
         };
         if going.work.dry_run {
-            let planned = pipeline_of(&known, &install, &carrying, means)?;
+            let planned = pipeline_of(&known, &install, &carrying, means, context.store()?)?;
             plan_view::show(&planned, context)?;
             return Ok(false);
         }
