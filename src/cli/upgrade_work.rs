@@ -50,6 +50,8 @@ pub(crate) struct Wish {
     pub(crate) id: Option<String>,
     /// Ids of the only hosts that move; empty: all.
     pub(crate) only: Vec<String>,
+    /// Back to a snapshot of the data.
+    pub(crate) to_snapshot: bool,
     /// Ask for running containers.
     pub(crate) containers: bool,
 }
@@ -155,6 +157,7 @@ pub(crate) fn plan_of(
             direction: wish.direction,
             id: wish.id.clone(),
             only: wish.only.clone(),
+            to_snapshot: wish.to_snapshot,
             permits: &permits,
         },
     )?;

@@ -13,6 +13,7 @@ mod hops;
 mod host_steps;
 mod keepsakes;
 pub(crate) mod mirror;
+mod kubelet_removals;
 pub(crate) mod nodes;
 pub(crate) mod observation;
 pub(crate) mod observe;

@@ -3,7 +3,7 @@
 //!
 //! Must not know how it was found out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -73,6 +73,41 @@ pub(crate) struct HostSeen {
     pub(crate) containers_problem: Option<String>,
     /// Files of an upgrade that did not end.
     pub(crate) leftovers: Vec<String>,
+    /// Static Pods of kubeadm by the name of their file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) manifests: BTreeMap<String, ManifestSeen>,
+    /// Patches that `kubeadm upgrade` would apply there, by the static Pod that they are for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) patches: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) kubelet: KubeletSeen,
+}
+
+/// What is told of a static Pod's manifest; values of its environment are not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ManifestSeen {
+    pub(crate) containers: Vec<String>,
+    /// Of its first container, as all that follows: command and arguments.
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Vec<String>,
+    pub(crate) has_limits: bool,
+    /// Names of the Pod's volumes.
+    pub(crate) volumes: Vec<String>,
+}
+
+/// How a kubelet is set, by names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct KubeletSeen {
+    /// Flags that it runs with, without the dashes.
+    pub(crate) flags: BTreeSet<String>,
+    /// Of these, those that kubeadm has written, and changes itself.
+    pub(crate) kubeadm_flags: BTreeSet<String>,
+    /// Feature gates of its flags and configuration.
+    pub(crate) gates: BTreeSet<String>,
+    /// Fields of its configuration, the nested ones with dots.
+    pub(crate) fields: BTreeSet<String>,
 }
 
 /// A certificate on a host.

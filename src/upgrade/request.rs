@@ -33,6 +33,8 @@ pub(crate) struct Request<'a> {
     pub(crate) id: Option<String>,
     /// `--scope`: ids of the only hosts that move; empty: all.
     pub(crate) only: Vec<String>,
+    /// Back to a snapshot of etcd: its data go back, too.
+    pub(crate) to_snapshot: bool,
     /// Whether control planes may go from one version to the other in one move.
     pub(crate) permits: &'a dyn Fn(&str, &str) -> Result<()>,
 }

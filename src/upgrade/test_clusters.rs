@@ -118,6 +118,7 @@ pub(crate) fn request(from: &str, to: &[&str]) -> Request<'static> {
         direction: Direction::Forward,
         id: None,
         only: Vec::new(),
+        to_snapshot: false,
         permits: &yes,
     }
 }

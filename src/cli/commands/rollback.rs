@@ -189,6 +189,7 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
             direction: Direction::Back,
             id: None,
             only,
+            to_snapshot: args.from_snapshot.is_some(),
             containers: true,
         };
         let (planned, _) = plan_of(&work, &known, &wish, means)?;

@@ -10,8 +10,9 @@ use crate::cluster::host::Host;
 use crate::error::{Error, Result};
 use crate::kube::restart::{RunningContainer, running};
 use crate::runtime::certificates::inspect;
+use crate::runtime::kubectl::quoted;
 use crate::upgrade::observation::{CertificateSeen, HostSeen};
-use crate::upgrade::observe::Question;
+use crate::upgrade::observe::{Question, settings};
 
 /// What commands may write before we stop to listen.
 const MOST: usize = 64 << 20;
@@ -29,6 +30,7 @@ for comm in /proc/[0-9]*/comm; do
   case $name in kubelet|k3s-server|k3s-agent) ;; *) continue ;; esac
   before=
   while IFS= read -r -d '' word; do
+    printf 'word\t%s\n' "$word"
     case $word in
       --hostname-override=*|--node-name=*) printf 'name\t%s\n' "${word#*=}" ;;
     esac
@@ -41,6 +43,21 @@ if [ -r /etc/containerd/config.toml ]; then
     case $key in sandbox_image|sandbox) [ "$equals" = = ] && printf 'sandbox\t%s\n' "$value" ;; esac
   done < /etc/containerd/config.toml
 fi
+if [ -r /var/lib/kubelet/kubeadm-flags.env ]; then
+  while read -r line; do
+    for word in $line; do printf 'kubeadm\t%s\n' "$word"; done
+  done < /var/lib/kubelet/kubeadm-flags.env
+fi
+if [ -r /var/lib/kubelet/config.yaml ]; then
+  printf 'settings\t\n'; cat /var/lib/kubelet/config.yaml; printf '\nend\n'
+fi
+for name in kube-apiserver kube-controller-manager kube-scheduler etcd; do
+  file=/etc/kubernetes/manifests/$name.yaml
+  if [ -r "$file" ]; then printf 'manifest\t%s\n' "$name"; cat "$file"; printf '\nend\n'; fi
+  for file in "$patches"/"$name"*; do
+    if [ -r "$file" ]; then printf 'patch\t%s\n' "$name"; cat "$file"; printf '\nend\n'; fi
+  done
+done
 for file in /usr/bin/kube*.new /usr/local/bin/kube*.new /usr/local/bin/k3s.new; do
   [ -e "$file" ] && printf 'left\t%s\n' "$file"
 done
@@ -90,7 +107,8 @@ fn fill(question: &Question<'_>, host: &Host, seen: &mut HostSeen) -> Result<()>
     if question.runtime == crate::upgrade::request::SCRIPT {
         return Ok(());
     }
-    understand(&output(question, &*agent, "probe", PROBE)?, seen);
+    let probe = format!("{}{PROBE}", patches(question));
+    understand(&output(question, &*agent, "probe", &probe)?, seen);
     if question.containers {
         // A host whose containers cannot be told is no host that is away.
         let told = output(question, &*agent, "containers", CONTAINERS);
@@ -100,6 +118,16 @@ fn fill(question: &Question<'_>, host: &Host, seen: &mut HostSeen) -> Result<()>
         }
     }
     Ok(())
+}
+
+/// Sets `patches` to the folder that `kubeadm upgrade` will take them from, as things are now.
+fn patches(question: &Question<'_>) -> String {
+    let own = format!("{}/patches", question.scene.paths.rootfs());
+    let documents = question.scene.documents.iter();
+    let folder = documents
+        .filter(|document| document["kind"] == "InitConfiguration")
+        .find_map(|document| document["patches"]["directory"].as_str());
+    format!("patches={}\n", quoted(folder.unwrap_or(&own)))
 }
 
 /// Runs a line that only reads, and takes away what running it left.
@@ -166,10 +194,24 @@ pub(super) fn understand(text: &str, seen: &mut HostSeen) {
                 let name = image.trim_matches(['"', '\'']);
                 seen.sandbox_image = Some(name.to_owned()).filter(|name| !name.is_empty());
             }
+            ["word", word] => settings::flag(word, &mut seen.kubelet),
+            ["kubeadm", word] => settings::kubeadm_flag(word, &mut seen.kubelet),
+            ["settings", _] => settings::configuration(&until_end(&mut lines), &mut seen.kubelet),
+            ["manifest", name] => {
+                if let Some(manifest) = settings::manifest(&until_end(&mut lines)) {
+                    seen.manifests.insert(name.to_owned(), manifest);
+                }
+            }
+            ["patch", name] => {
+                let text = until_end(&mut lines);
+                seen.patches
+                    .entry(name.to_owned())
+                    .or_default()
+                    .push_str(&text);
+            }
             ["left", path] => seen.leftovers.push(path.to_owned()),
             ["certificate", path, key] => {
-                let pem: Vec<&str> = lines.by_ref().take_while(|line| *line != "end").collect();
-                if let Ok(read) = inspect::read(&pem.join("\n")) {
+                if let Ok(read) = inspect::read(&until_end(&mut lines)) {
                     seen.certificates.push(CertificateSeen {
                         path: path.to_owned(),
                         not_after: read.not_after,
@@ -181,6 +223,12 @@ pub(super) fn understand(text: &str, seen: &mut HostSeen) {
             _ => {}
         }
     }
+}
+
+/// A file between its marks.
+fn until_end(lines: &mut std::str::Lines<'_>) -> String {
+    let text: Vec<&str> = lines.by_ref().take_while(|line| *line != "end").collect();
+    text.join("\n")
 }
 
 /// What `crictl inspect` tells of them; environments, which hold secrets, are not kept.

@@ -7,6 +7,7 @@ mod api;
 mod etcd;
 mod host;
 mod mapping;
+mod settings;
 #[cfg(test)]
 mod tests;
 

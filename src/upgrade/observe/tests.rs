@@ -255,6 +255,10 @@ fn what_the_probe_prints_is_understood() {
     let pem = String::from_utf8(made.stdout).unwrap();
     let text = format!(
         "free\t/var/lib/etcd\t1024\nswap\tyes\nname\tN1\nsandbox\t\"r.io/pause:3.10\"\n\
+         word\t/usr/bin/kubelet\nword\t--feature-gates=A=true,B=false\nword\t--node-ip=1\nkubeadm\tKUBELET_KUBEADM_ARGS=\"--node-ip=1\nkubeadm\t--x=2\"\n\
+         settings\t\nkind: KubeletConfiguration\nfeatureGates: {{C: true}}\nlogging:\n  sanitization: true\n\nend\n\
+         manifest\tkube-apiserver\nspec:\n  containers:\n  - name: kube-apiserver\n    command: [kube-apiserver, --a=b]\n    env: [{{name: TOKEN, value: hidden}}]\n    resources: {{limits: {{cpu: 1}}}}\n  volumes: [{{name: v}}]\n\nend\n\
+         patch\tetcd\nspec: {{}}\n\nend\n\
          left\t/usr/bin/kubelet.new\ncertificate\t/pki/ca.crt\tno\n{pem}\nend\n\
          certificate\t/pki/torn.crt\tno\n-----BEGIN CERTI\nend\nfree\t/var/lib/kubelet\t2\n"
     );
@@ -266,6 +270,17 @@ fn what_the_probe_prints_is_understood() {
     assert_eq!(seen.sandbox_image.as_deref(), Some("r.io/pause:3.10"));
     assert_eq!(seen.leftovers, ["/usr/bin/kubelet.new"]);
     assert_eq!(seen.certificates.len(), 1);
+    let kubelet = &seen.kubelet;
+    assert!(kubelet.flags.contains("node-ip") && kubelet.kubeadm_flags.contains("node-ip"));
+    assert!(kubelet.kubeadm_flags.contains("x") && !kubelet.flags.contains("x"));
+    assert_eq!(kubelet.gates.iter().collect::<Vec<_>>(), ["A", "B", "C"]);
+    assert!(kubelet.fields.contains("logging.sanitization"));
+    let manifest = &seen.manifests["kube-apiserver"];
+    assert_eq!(manifest.arguments, ["kube-apiserver", "--a=b"]);
+    assert!(manifest.has_limits && manifest.environment == ["TOKEN"]);
+    assert_eq!(manifest.volumes, ["v"]);
+    assert!(seen.patches.contains_key("etcd"));
+    assert!(!serde_json::to_string(&seen).unwrap().contains("hidden"));
     let authority = &seen.certificates[0];
     assert!(authority.authority && !authority.key_is_here && authority.not_after > 0);
 }

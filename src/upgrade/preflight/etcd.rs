@@ -1,7 +1,7 @@
 //! Whether etcd bears the loss of the member that is touched.
 
 use super::look::{Look, error, note, warning};
-use crate::runtime::version::{minors_between, order_of};
+use crate::runtime::version::{minor, minors_between, order_of};
 use crate::upgrade::document::Finding;
 
 /// Where a size begins to be one to look at: etcd's default quota is 2 GiB.
@@ -145,4 +145,54 @@ pub(super) fn versions(look: &Look<'_>) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// The etcd of the former version does not read what a newer one has written: where all members are
+/// newer, control planes go back with the data of then, or keep an etcd that is not theirs.
+pub(super) fn downgrade(look: &Look<'_>) -> Vec<Finding> {
+    let to_snapshot = look.request.to_snapshot;
+    if look.is_forward() || to_snapshot || look.document.control_planes.is_empty() {
+        return Vec::new();
+    }
+    let Some(version) = newer_etcd(look) else {
+        return Vec::new();
+    };
+    let what = format!(
+        "etcd is of {version} on all control planes; that of {} does not read its data",
+        look.document.target().version
+    );
+    vec![error("etcd-downgrade", what).hint(
+        "`imgctl rollback --from-snapshot FILE --i-understand-data-loss` takes the data of then \
+         along (the file is in ~/.sealos/<cluster>/backup/<upgrade>); `--scope workers` takes \
+         workers back alone; --skip-check etcd-downgrade leaves the newer etcd below the older \
+         control planes",
+    )]
+}
+
+/// The version of the etcd that runs, when a rollback crosses a release that raised its minor and
+/// no member is of the former one.
+pub(super) fn newer_etcd<'a>(look: &Look<'a>) -> Option<&'a str> {
+    let etcd = look
+        .observation
+        .etcd
+        .as_ref()
+        .filter(|_| look.is_kubeadm())?;
+    // The image that is gone back to says which etcd is its own; else Kubernetes' releases do.
+    let declared = look.target()?.label("imgctl.io/etcd-version");
+    let crosses = minor(&look.document.from.version) >= Some(34)
+        && minor(&look.document.target().version) < Some(34);
+    let own = match declared.and_then(minor) {
+        Some(own) => own,
+        None if crosses => 5,
+        None => return None,
+    };
+    let mut newest = None;
+    for member in &etcd.members {
+        let version = member.version.as_deref()?;
+        if minor(version)? <= own {
+            return None;
+        }
+        newest = Some(version);
+    }
+    newest
 }

@@ -6,12 +6,17 @@
 mod api;
 mod applications;
 mod certificates;
+mod corefile;
 mod etcd;
 mod hosts;
+mod kubelet;
 mod look;
+mod manifests;
 mod nodes;
 mod notes;
 mod runtimes;
+#[cfg(test)]
+mod settings_tests;
 mod table;
 #[cfg(test)]
 mod tests;

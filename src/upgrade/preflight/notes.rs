@@ -1,5 +1,6 @@
 //! What is worth knowing before: hazards of the versions on the way, and what cannot be taken back.
 
+use super::etcd::newer_etcd;
 use super::look::Look;
 use crate::runtime::version::minor;
 use crate::upgrade::document::{KubeletSwap, Strategy};
@@ -39,7 +40,11 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
         // Control planes that are not in the scope keep all that is theirs.
         if look.is_kubeadm() && !document.control_planes.is_empty() {
             say("certificates that were renewed, RBAC and add-ons stay as they are");
-            if let Some(etcd) = newer_etcd(look) {
+            if look.request.to_snapshot {
+                notes.push(
+                    "all of the cluster's data becomes that of the snapshot: what was written since is lost, and there is no API meanwhile".to_owned(),
+                );
+            } else if let Some(etcd) = newer_etcd(look) {
                 notes.push(format!(
                     "etcd stays {etcd}: an older one cannot read its data; only `imgctl rollback --from-snapshot` takes it back, with the data of then"
                 ));
@@ -86,18 +91,6 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
         say("a rollback crosses v1.31, too: without a drain it restarts every container again");
     }
     notes
-}
-
-/// The version of the etcd that runs, when a rollback crosses a release that raised its minor.
-fn newer_etcd<'a>(look: &Look<'a>) -> Option<&'a str> {
-    let crosses = minor(&look.document.from.version) >= Some(34)
-        && minor(&look.document.target().version) < Some(34);
-    let etcd = look.observation.etcd.as_ref().filter(|_| crosses)?;
-    let mut versions = etcd.members.iter();
-    versions.find_map(|member| {
-        let version = member.version.as_deref()?;
-        (minor(version) >= Some(6)).then_some(version)
-    })
 }
 
 fn raises_etcd(look: &Look<'_>) -> bool {

@@ -1,7 +1,10 @@
 //! All checks, for those who run them, skip them or read about them.
 
 use super::look::Look;
-use super::{api, applications, certificates, etcd, hosts, nodes, notes, runtimes, workloads};
+use super::{
+    api, applications, certificates, corefile, etcd, hosts, kubelet, manifests, nodes, notes,
+    runtimes, workloads,
+};
 use crate::error::{Error, Result};
 use crate::upgrade::document::{Document, Finding, Severity};
 use crate::upgrade::observation::Observation;
@@ -43,6 +46,9 @@ pub(crate) const CHECKS: &[Check] = checks! {
     "mixed-versions", true, "hosts are at the version of the cluster's image", runtimes::mixed;
     "upgrade-from", false, "the image's label imgctl.io/upgrade-from admits the present version", runtimes::upgrade_from;
     "kubeadm-config", true, "kubeadm's ConfigMap can be read by the new kubeadm", runtimes::kubeadm;
+    "static-manifests", true, "static Pods of the control plane are what kubeadm makes of kubeadm-config, or patches keep what is not", manifests::edited;
+    "kubelet-configuration", true, "kubelets know their flags and settings still in the target", kubelet::settings;
+    "corefile", true, "kubeadm can take the Corefile of CoreDNS along", corefile::plugins;
     "container-runtime", true, "container runtimes are new enough", runtimes::container_runtimes;
     "sandbox-image", true, "container runtimes use the pause image that the image brings", runtimes::sandbox;
     "clock-skew", true, "clocks agree: 2 s among control planes, 30 s with ours", hosts::clocks;
@@ -59,6 +65,7 @@ pub(crate) const CHECKS: &[Check] = checks! {
     "etcd", true, "all members of etcd are healthy, as many as control planes, without alarms", etcd::members;
     "etcd-size", true, "etcd's database is far from its quota", |_| Vec::new();
     "etcd-version", true, "etcd may go from its version to that of the image", etcd::versions;
+    "etcd-downgrade", true, "the way back does not leave a newer etcd behind", etcd::downgrade;
     "single-control-plane", true, "the API stays while a control plane is upgraded", |_| Vec::new();
     "certificates", true, "certificates last, and can be renewed", certificates::expiry;
     "removed-apis", true, "nobody uses APIs that the target has no more", api::removed;

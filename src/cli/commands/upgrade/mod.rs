@@ -308,6 +308,7 @@ fn begin_from(
             direction: Direction::Forward,
             id: beginning.id.clone(),
             only,
+            to_snapshot: false,
             containers: true,
         };
         let (planned, observation) = plan_of(work, &known, &wish, means)?;

@@ -10,6 +10,7 @@ mod etcd_manifest;
 mod finish;
 mod gate;
 mod kubelet;
+mod kubelet_try;
 mod marks;
 mod members;
 mod node;

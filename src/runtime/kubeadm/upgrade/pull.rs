@@ -11,7 +11,7 @@ use crate::runtime::kubeadm::host_state::HostState;
 use crate::runtime::kubeadm::images::same_socket;
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::settings::etc;
-use crate::runtime::kubeadm::upgrade::{Target, backup};
+use crate::runtime::kubeadm::upgrade::{Target, backup, kubelet_try};
 use crate::runtime::kubectl::Kubectl;
 use crate::runtime::upgrade::Move;
 use crate::template::yaml;
@@ -25,7 +25,7 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
     let sandbox = sandbox.map(str::to_owned);
     let runtime = backup::wanted_runtime(step).map(str::to_owned);
     let says = format!(
-        "crictl pull what is not there of `{}/bin/kubeadm config images list` for {}{}",
+        "try the new kubelet with the present settings; crictl pull what is not there of `{}/bin/kubeadm config images list` for {}{}",
         target.tree,
         target.version.text,
         sandbox
@@ -36,6 +36,7 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
     let target = target.clone();
     let action = Action::new("pull", says, "", move |site| {
         check(site, &target, runtime.as_deref())?;
+        kubelet_try::check(site, &target)?;
         pull(site, &target, sandbox.as_deref())
     });
     Ok(vec![action.within(LONG)])

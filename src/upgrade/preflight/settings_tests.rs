@@ -1,0 +1,248 @@
+//! What `kubeadm upgrade` would lose, what new kubelets and CoreDNS do not take, which etcd stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+
+use crate::upgrade::document::{Direction, Finding, Severity};
+use crate::upgrade::observation::{EtcdSeen, ManifestSeen, MemberSeen, Observation};
+use crate::upgrade::test_clusters::{document, kubernetes, request};
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// One control plane with the API server that kubeadm of v1.33 wrote.
+fn cluster() -> Observation {
+    let mut it = kubernetes(1, 1, "v1.33.13");
+    let apiserver = ManifestSeen {
+        containers: words("kube-apiserver"),
+        arguments: words(
+            "kube-apiserver --advertise-address=10.0.0.1 --allow-privileged=true \
+             --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
+             --enable-bootstrap-token-auth=true --requestheader-allowed-names=front-proxy-client \
+             --service-cluster-ip-range=10.96.0.0/22 --audit-log-maxage=7",
+        ),
+        environment: words("https_proxy NO_PROXY"),
+        has_limits: false,
+        volumes: words("ca-certs k8s-certs usr-local-share-ca-certificates audit"),
+    };
+    it.hosts[0].manifests = BTreeMap::from([("kube-apiserver".to_owned(), apiserver)]);
+    it.api.as_mut().unwrap().cluster_configuration = Some(json!({
+        "apiVersion": "kubeadm.k8s.io/v1beta4", "kubernetesVersion": "v1.33.13",
+        "networking": {"serviceSubnet": "10.96.0.0/22", "podSubnet": "100.64.0.0/10"},
+        "apiServer": {
+            "extraArgs": [{"name": "audit-log-maxage", "value": "7"}],
+            "extraVolumes": [{"name": "audit", "hostPath": "/etc/kubernetes"}],
+        },
+    }));
+    it
+}
+
+fn found(observation: &Observation, check: &str) -> Vec<Finding> {
+    let mut findings = document(observation, &request("v1.33.13", &["v1.34.9"])).findings;
+    findings.retain(|finding| finding.check == check);
+    findings
+}
+
+fn apiserver(it: &mut Observation) -> &mut ManifestSeen {
+    it.hosts[0].manifests.get_mut("kube-apiserver").unwrap()
+}
+
+#[test]
+fn manifests_edited_by_hand_are_told() {
+    let check = "static-manifests";
+    assert_eq!(found(&cluster(), check), []);
+
+    let mut it = cluster();
+    let api = apiserver(&mut it);
+    api.arguments
+        .extend(words("--audit-log-path=/var/log/a.log --profiling=false"));
+    api.arguments[3] = "--authorization-mode=AlwaysAllow".into();
+    api.environment.push("GODEBUG".into());
+    api.volumes.push("logs".into());
+    api.containers.push("proxy".into());
+    api.has_limits = true;
+    let [all] = &found(&it, check)[..] else {
+        panic!("{:?}", found(&it, check))
+    };
+    assert_eq!(
+        (all.severity, all.host.as_deref()),
+        (Severity::Error, Some("10.0.0.1"))
+    );
+    for part in [
+        "kube-apiserver.yaml",
+        "--audit-log-path=/var/log/a.log",
+        "--profiling=false",
+        "--authorization-mode=AlwaysAllow (kubeadm: Node,RBAC)",
+        "environment variable GODEBUG",
+        "volume logs",
+        "limits",
+        "container proxy",
+    ] {
+        assert!(all.what.contains(part), "{part}: {}", all.what);
+    }
+
+    let mut it = cluster();
+    apiserver(&mut it)
+        .arguments
+        .push("--profiling=false".into());
+    let patch = "spec: {containers: [{name: kube-apiserver, command: [--profiling=false]}]}";
+    it.hosts[0]
+        .patches
+        .insert("kube-apiserver".into(), patch.into());
+    let [kept] = &found(&it, check)[..] else {
+        panic!("{:?}", found(&it, check))
+    };
+    assert_eq!(kept.severity, Severity::Note);
+    assert!(
+        kept.what.contains("patches keep profiling"),
+        "{}",
+        kept.what
+    );
+}
+
+#[test]
+fn what_kubeadm_config_says_and_manifests_lack_is_told() {
+    let mut it = cluster();
+    apiserver(&mut it)
+        .arguments
+        .retain(|word| !word.starts_with("--audit"));
+    let [one] = &found(&it, "static-manifests")[..] else {
+        panic!("{:?}", found(&it, "static-manifests"))
+    };
+    assert_eq!(one.severity, Severity::Warning);
+    assert!(
+        one.what.contains("--audit-log-maxage=7 is not there"),
+        "{}",
+        one.what
+    );
+
+    // The form of kubeadm.k8s.io/v1beta3, and a value that is another.
+    let mut it = cluster();
+    it.api
+        .as_mut()
+        .unwrap()
+        .cluster_configuration
+        .as_mut()
+        .unwrap()["apiServer"]["extraArgs"] = json!({"audit-log-maxage": "30"});
+    let [one] = &found(&it, "static-manifests")[..] else {
+        panic!("{:?}", found(&it, "static-manifests"))
+    };
+    assert_eq!(one.severity, Severity::Error);
+    assert!(
+        one.what.contains("--audit-log-maxage=7 (kubeadm: 30)"),
+        "{}",
+        one.what
+    );
+}
+
+#[test]
+fn settings_that_new_kubelets_lack_are_told() {
+    let check = "kubelet-configuration";
+    let names =
+        |names: &[&str]| -> BTreeSet<String> { names.iter().map(ToString::to_string).collect() };
+    let mut it = cluster();
+    it.hosts[1].kubelet.flags = names(&["config", "register-schedulable", "node-ip"]);
+    let [one] = &found(&it, check)[..] else {
+        panic!("{:?}", found(&it, check))
+    };
+    assert_eq!(
+        (one.severity, one.host.as_deref()),
+        (Severity::Error, Some("10.1.0.1"))
+    );
+    assert!(
+        one.what.contains("--register-schedulable, which v1.34"),
+        "{}",
+        one.what
+    );
+
+    let of = |from: &str, to: &str, it: &Observation| {
+        let mut findings = document(it, &request(from, &[to])).findings;
+        findings.retain(|finding| finding.check == check);
+        findings
+    };
+    let mut it = kubernetes(1, 1, "v1.26.3");
+    it.hosts[1].kubelet.flags = names(&["container-runtime"]);
+    it.hosts[1].kubelet.gates = names(&["EphemeralContainers"]);
+    assert_eq!(of("v1.26.3", "v1.27.1", &it).len(), 2);
+    // kubeadm takes out what it has written.
+    it.hosts[1].kubelet.kubeadm_flags = names(&["container-runtime"]);
+    let [gate] = &of("v1.26.3", "v1.27.1", &it)[..] else {
+        panic!("the gate alone")
+    };
+    assert!(gate.what.contains("EphemeralContainers"));
+    let mut it = kubernetes(1, 1, "v1.23.3");
+    it.hosts[1].kubelet.fields = names(&["logging.sanitization", "logging"]);
+    let [field] = &of("v1.23.3", "v1.24.1", &it)[..] else {
+        panic!("the field alone")
+    };
+    assert_eq!(field.severity, Severity::Warning);
+}
+
+#[test]
+fn corefiles_that_kubeadm_does_not_take_along_are_told() {
+    let with = |plugin: &str| {
+        let mut it = cluster();
+        let text = format!(
+            ".:53 {{\n    errors\n    {plugin}\n    kubernetes cluster.local {{\n       ttl 30\n    }}\n    forward . /etc/resolv.conf\n}}\n"
+        );
+        it.api.as_mut().unwrap().corefile = Some(text);
+        it
+    };
+    assert_eq!(found(&with("cache 30"), "corefile"), []);
+    let [one] = &found(&with("etcd example.org"), "corefile")[..] else {
+        panic!("one")
+    };
+    assert_eq!(one.severity, Severity::Error);
+    assert!(one.what.ends_with(": etcd"), "{}", one.what);
+    let mut it = kubernetes(1, 0, "v1.18.3");
+    it.api.as_mut().unwrap().corefile = with("federation x y").api.unwrap().corefile;
+    let mut findings = document(&it, &request("v1.18.3", &["v1.19.1"])).findings;
+    findings.retain(|finding| finding.check == "corefile");
+    assert!(
+        findings.len() == 1 && findings[0].severity == Severity::Note,
+        "{findings:?}"
+    );
+}
+
+#[test]
+fn a_newer_etcd_goes_back_with_its_data_only() {
+    let member = |version: &str| MemberSeen {
+        version: Some(version.into()),
+        ..MemberSeen::default()
+    };
+    let mut it = kubernetes(2, 1, "v1.34.9");
+    let mut request = request("v1.34.9", &["v1.33.13"]);
+    request.direction = Direction::Back;
+    let of = |it: &Observation, request: &crate::upgrade::request::Request<'_>| {
+        let mut findings = document(it, request).findings;
+        findings.retain(|finding| finding.check == "etcd-downgrade");
+        findings
+    };
+    let etcd = |versions: [&str; 2]| EtcdSeen {
+        members: versions.map(member).to_vec(),
+        ..EtcdSeen::default()
+    };
+    it.etcd = Some(etcd(["3.6.4", "3.6.4"]));
+    let [one] = &of(&it, &request)[..] else {
+        panic!("one")
+    };
+    assert_eq!(one.severity, Severity::Error);
+    assert!(one.hint.as_ref().unwrap().contains("--from-snapshot"));
+    request.to_snapshot = true;
+    assert_eq!(of(&it, &request), []);
+    let notes = document(&it, &request).notes.join("\n");
+    assert!(
+        !notes.contains("etcd stays") && notes.contains("that of the snapshot"),
+        "{notes}"
+    );
+    request.to_snapshot = false;
+    // The cluster's version is the older one as long as one member is.
+    it.etcd = Some(etcd(["3.6.4", "3.5.21"]));
+    assert_eq!(of(&it, &request), []);
+    // Workers go back alone.
+    it.etcd = Some(etcd(["3.6.4", "3.6.4"]));
+    request.only = vec!["10.1.0.1".into()];
+    assert_eq!(of(&it, &request), []);
+}
