@@ -199,6 +199,9 @@ pub(crate) struct PodSeen {
     pub(crate) mirror: bool,
     /// It has ended.
     pub(crate) finished: bool,
+    /// It was to be gone by now, and what may hold it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stuck: Option<String>,
     /// Volumes that are lost with it (`emptyDir`) or bound to its Node (`hostPath`).
     pub(crate) local_volumes: Vec<String>,
     /// Container name to image.

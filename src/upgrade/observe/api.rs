@@ -15,6 +15,8 @@ use crate::upgrade::observation::{
 /// Pods of one page, and the most pages that are asked for.
 const PAGE: usize = 2000;
 const MOST_PAGES: usize = 400;
+/// Seconds that a Pod may be late.
+const PATIENCE: i64 = 30;
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/imgctl-upgrade";
 
 /// Asks; fails when the API does not tell its Nodes.
@@ -280,6 +282,7 @@ fn pod(object: &Value) -> PodSeen {
             text(object, "/status/phase").as_str(),
             "Succeeded" | "Failed"
         ),
+        stuck: stuck(object, Timestamp::now()),
         local_volumes: items(object, "/spec/volumes")
             .filter(|volume| volume.get("emptyDir").is_some())
             .map(|volume| text(volume, "/name"))
@@ -288,6 +291,19 @@ fn pod(object: &Value) -> PodSeen {
             .map(|one| (text(one, "/name"), text(one, "/image")))
             .collect(),
     }
+}
+
+/// Why a Pod is still there although its time is over: `deletionTimestamp` has its grace in it.
+pub(super) fn stuck(pod: &Value, now: Timestamp) -> Option<String> {
+    let due: Timestamp = text(pod, "/metadata/deletionTimestamp").parse().ok()?;
+    let due = due.checked_add(SignedDuration::from_secs(PATIENCE)).ok()?;
+    let holders: Vec<&str> = items(pod, "/metadata/finalizers")
+        .filter_map(Value::as_str)
+        .collect();
+    (due < now).then(|| match holders.is_empty() {
+        true => "its kubelet has not ended it".to_owned(),
+        false => format!("finalizers hold it: {}", holders.join(", ")),
+    })
 }
 
 fn workload(kind: &str, object: &Value) -> WorkloadSeen {

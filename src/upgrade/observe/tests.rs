@@ -321,3 +321,20 @@ fn requests_to_deprecated_apis_are_read_from_metrics() {
     assert_eq!(found[1].resource, "flowschemas/status");
     assert_eq!(found[1].removed_release, "1.32");
 }
+
+#[test]
+fn pods_that_were_to_be_gone_are_told_with_what_holds_them() {
+    let stuck = |metadata: Value| {
+        let now = "2026-11-22T12:00:00Z".parse().unwrap();
+        super::api::stuck(&json!({"metadata": metadata}), now)
+    };
+    assert_eq!(stuck(json!({"finalizers": ["a/b"]})), None);
+    assert_eq!(
+        stuck(json!({"deletionTimestamp": "2026-11-22T11:59:50Z"})),
+        None
+    );
+    let late = stuck(json!({"deletionTimestamp": "2026-11-22T11:50:00Z", "finalizers": ["a/b"]}));
+    assert!(late.unwrap().contains("a/b"));
+    let late = stuck(json!({"deletionTimestamp": "2026-11-22T11:50:00Z"}));
+    assert!(late.unwrap().contains("kubelet"));
+}

@@ -1,11 +1,14 @@
-//! What `kubeadm upgrade` would lose, what new kubelets and CoreDNS do not take, which etcd stays.
+//! What `kubeadm upgrade` would lose, what new kubelets and CoreDNS do not take, which etcd stays,
+//! which Pods drains would meet that nobody cares for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
 use crate::upgrade::document::{Direction, Finding, Severity};
-use crate::upgrade::observation::{EtcdSeen, ManifestSeen, MemberSeen, Observation};
+use crate::upgrade::observation::{
+    EtcdSeen, ManifestSeen, MemberSeen, Observation, PodSeen, WorkloadSeen,
+};
 use crate::upgrade::test_clusters::{document, kubernetes, request};
 
 fn words(text: &str) -> Vec<String> {
@@ -245,4 +248,41 @@ fn a_newer_etcd_goes_back_with_its_data_only() {
     it.etcd = Some(etcd(["3.6.4", "3.6.4"]));
     request.only = vec!["10.1.0.1".into()];
     assert_eq!(of(&it, &request), []);
+}
+
+#[test]
+fn pods_of_daemon_sets_that_are_gone_and_pods_that_do_not_go_are_told() {
+    let mut it = cluster();
+    let node = it.hosts[1].node.clone().unwrap();
+    let pod = |name: &str, owner: &str| PodSeen {
+        namespace: "default".into(),
+        name: name.into(),
+        node: node.clone(),
+        owner: owner.into(),
+        ..PodSeen::default()
+    };
+    let api = it.api.as_mut().unwrap();
+    api.workloads.push(WorkloadSeen {
+        kind: "DaemonSet".into(),
+        namespace: "default".into(),
+        name: "there".into(),
+        ..WorkloadSeen::default()
+    });
+    api.pods.push(pod("there-1", "DaemonSet/there"));
+    assert_eq!(found(&it, "unmanaged-pods"), []);
+    let api = it.api.as_mut().unwrap();
+    api.pods.push(pod("gone-1", "DaemonSet/gone"));
+    let mut late = pod("late-1", "ReplicaSet/late");
+    late.stuck = Some("finalizers hold it: a/b".into());
+    api.pods.push(late);
+    let orphans = found(&it, "unmanaged-pods");
+    assert!(
+        orphans.len() == 1 && orphans[0].what.ends_with(": default/gone-1"),
+        "{orphans:?}"
+    );
+    let late = found(&it, "terminating-pods");
+    assert!(
+        late.len() == 1 && late[0].what.contains("default/late-1"),
+        "{late:?}"
+    );
 }

@@ -74,6 +74,7 @@ pub(crate) const CHECKS: &[Check] = checks! {
     "application-versions", true, "installed images support the target (label app.alpha.sealer.io/supported-kube-version)", applications::supported;
     "pod-disruption-budgets", true, "PodDisruptionBudgets let Pods go", workloads::budgets;
     "unmanaged-pods", true, "evicted Pods are made anew by somebody", workloads::unmanaged;
+    "terminating-pods", true, "Pods that were deleted are gone", workloads::stuck;
     "local-data", true, "Pods have no data that is lost with them", workloads::local_data;
     "single-replicas", true, "Pods that move have others beside them", workloads::single;
     "restarts", true, "no more containers restart than --max-restarts allows", workloads::restarts;

@@ -10,6 +10,9 @@ use crate::upgrade::observation::{HostSeen, PodSeen};
 use crate::upgrade::plan::few;
 use crate::upgrade::restarts::forward;
 
+/// Findings of one kind that are told.
+const MOST: usize = 20;
+
 /// Nodes that will be drained.
 fn drained<'a>(look: &Look<'a>) -> BTreeSet<&'a str> {
     if look.document.choices.kubelet_swap == KubeletSwap::InPlace {
@@ -67,22 +70,74 @@ pub(super) fn budgets(look: &Look<'_>) -> Vec<Finding> {
 }
 
 pub(super) fn unmanaged(look: &Look<'_>) -> Vec<Finding> {
+    let mut found = orphans(look);
     let bare: Vec<&PodSeen> = moved(look)
         .into_iter()
         .filter(|pod| pod.owner.is_empty())
         .collect();
     if bare.is_empty() {
-        return Vec::new();
+        return found;
     }
     let what = format!(
         "nobody makes these Pods anew when they are evicted: {}",
         few(&names(&bare))
     );
-    vec![match look.document.choices.force_unmanaged {
+    found.push(match look.document.choices.force_unmanaged {
         true => note("unmanaged-pods", what),
         false => error("unmanaged-pods", what)
             .hint("delete them, give them an owner, or let them go with --force-unmanaged"),
+    });
+    found
+}
+
+/// Pods of DaemonSets that are gone: a drain would leave them, and nobody makes them anew.
+fn orphans(look: &Look<'_>) -> Vec<Finding> {
+    let Some(api) = look
+        .api()
+        .filter(|api| !api.unknown.contains_key("DaemonSet"))
+    else {
+        return Vec::new();
+    };
+    let nodes = drained(look);
+    let is_orphan = |pod: &&PodSeen| {
+        let Some(set) = pod.owner.strip_prefix("DaemonSet/") else {
+            return false;
+        };
+        let has = api.workloads.iter().any(|one| {
+            one.kind == "DaemonSet" && one.name == set && one.namespace == pod.namespace
+        });
+        !has && !pod.finished && nodes.contains(pod.node.as_str())
+    };
+    let orphans: Vec<&PodSeen> = api.pods.iter().filter(is_orphan).collect();
+    if orphans.is_empty() {
+        return Vec::new();
+    }
+    let what = format!(
+        "the DaemonSets of these Pods are gone, nobody makes them anew: {}",
+        few(&names(&orphans))
+    );
+    vec![match look.document.choices.force_unmanaged {
+        true => note("unmanaged-pods", what),
+        false => {
+            error("unmanaged-pods", what).hint("delete them, or let them go with --force-unmanaged")
+        }
     }]
+}
+
+/// Pods on their way out that do not get there: a drain waits for them in vain.
+pub(super) fn stuck(look: &Look<'_>) -> Vec<Finding> {
+    let stuck = moved(look);
+    let stuck = stuck.iter().filter_map(|pod| {
+        let why = pod.stuck.as_ref()?;
+        let what = format!(
+            "Pod {}/{} on {} was to be gone by now: {why}",
+            pod.namespace, pod.name, pod.node
+        );
+        Some(warning("terminating-pods", what).hint(
+            "see to what holds it; a drain that waits in vain ends as --drain-on-timeout says",
+        ))
+    });
+    stuck.take(MOST).collect()
 }
 
 pub(super) fn local_data(look: &Look<'_>) -> Vec<Finding> {
