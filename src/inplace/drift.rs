@@ -1,6 +1,7 @@
 //! Where Pods run other images than their templates say, and what was left half done.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::Serialize;
 
@@ -32,6 +33,30 @@ pub(crate) struct WorkloadReport {
     /// A run that changed its template and did not come to its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unfinished: Option<String>,
+}
+
+impl fmt::Display for WorkloadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}:", self.kind, self.namespace, self.name)?;
+        for one in &self.containers {
+            let pods: Vec<String> = one
+                .pods
+                .iter()
+                .map(|(image, count)| format!("{count}× {image}"))
+                .collect();
+            let (name, template) = (&one.name, &one.template);
+            write!(
+                f,
+                " `{name}` runs {}, its template says {template};",
+                pods.join(", ")
+            )?;
+        }
+        match (&self.unfinished, &self.kept) {
+            (Some(id), _) => write!(f, " run {id} is not finished"),
+            (None, Some(id)) => write!(f, " kept so by run {id}"),
+            (None, None) => write!(f, " no run kept it so"),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -20,6 +20,7 @@ pub(crate) mod plan;
 pub(crate) mod planner;
 mod pod_change;
 pub(crate) mod pre_pull;
+pub(crate) mod pull_access;
 mod quantity;
 pub(crate) mod request;
 pub(crate) mod rollback;

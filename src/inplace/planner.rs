@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::inplace::batches;
 use crate::inplace::object::{Pod, Role};
 use crate::inplace::plan::{BudgetView, Group, Plan, PodPlan, Problem, SCHEMA, Verdict};
+use crate::inplace::pull_access::{self, Accesses};
 use crate::inplace::request::{Request, Selection, TemplatePolicy, WorkloadKind};
 use crate::inplace::rollout;
 use crate::inplace::target::Target;
@@ -46,6 +47,10 @@ pub(crate) struct Inputs<'a> {
     /// UIDs of Pods that the run has brought to their end.
     pub(crate) done: &'a BTreeSet<String>,
     pub(crate) rollback: bool,
+    /// Whether registries give Pods what they are to have.
+    pub(crate) access: &'a Accesses,
+    /// Nobody pulls beforehand: the operator says that the images are there.
+    pub(crate) is_there: bool,
 }
 
 /// Makes the plan.
@@ -108,6 +113,10 @@ pub(crate) fn plan(inputs: &Inputs<'_>) -> Result<Plan> {
     }
     plan.pods.sort_by_key(|pod| (pod.ready, pod.name.clone()));
     groups(inputs, &mut plan);
+    let (problems, logins) =
+        pull_access::findings(inputs.access, world, &plan.pods, inputs.is_there);
+    plan.problems.extend(problems);
+    plan.notes.extend(logins);
     notes(inputs, &mut plan);
     let work: Vec<&PodPlan> = plan.pods.iter().filter(|pod| pod.is_work()).collect();
     let unready = work.iter().filter(|pod| !pod.ready).count();

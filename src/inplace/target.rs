@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::image::manifest::Document;
-use crate::image::{Digest, Reference};
-use crate::registry::{Client, Target as Asked};
+use crate::image::{Descriptor, Digest, Reference};
+use crate::inplace::pull_access::Access;
+use crate::registry::credentials::Credentials;
+use crate::registry::{Client, ClientOptions, Target as Asked};
+use crate::secret::Secret;
 
 /// An image as a registry has it now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +61,10 @@ pub(crate) fn digest_of(image_id: &str) -> Option<&str> {
 pub(crate) trait Images {
     /// What `image` means now.
     fn target(&self, image: &str) -> Result<Target>;
+
+    /// Whether its registry gives it to whoever has these logins (the text of a `config.json`),
+    /// or to anybody.
+    fn access(&self, image: &str, logins: Option<&Secret>) -> Access;
 }
 
 /// Registries: the cluster's own first, then the one that the name says.
@@ -66,29 +73,80 @@ pub(crate) struct RegistryImages {
     pub(crate) embedded: Vec<String>,
     pub(crate) embedded_client: Option<Client>,
     pub(crate) client: Client,
+    /// What clients with other logins are made of.
+    pub(crate) options: ClientOptions,
 }
 
 impl Images for RegistryImages {
     fn target(&self, image: &str) -> Result<Target> {
         let reference = Reference::parse(image)?;
-        if let Some(client) = &self.embedded_client {
-            for host in &self.embedded {
-                let moved = elsewhere(&reference, host)?;
-                match ask(client, &moved) {
-                    Ok(Some(target)) => return Ok(target),
-                    Ok(None) => {}
-                    Err(error) => tracing::debug!("{error}"),
-                }
-            }
+        if let Some(target) = self.in_cluster(&reference, ask)? {
+            return Ok(target);
         }
-        let reference = match reference.registry() {
-            Some(_) => reference,
-            None => reference.on_docker_hub(),
-        };
+        let reference = located(reference);
         ask(&self.client, &reference)?.ok_or_else(|| {
             Error::not_found(format!("no registry has {image}"))
                 .hint("push it first, or add it to the cluster's registry with a cluster image")
         })
+    }
+
+    fn access(&self, image: &str, logins: Option<&Secret>) -> Access {
+        match self.opens(image, logins) {
+            Ok(access) => access,
+            Err(error) if error.kind() == Kind::Denied => Access::Denied,
+            Err(error) => Access::Unknown(error.to_string()),
+        }
+    }
+}
+
+impl RegistryImages {
+    /// The first answer of the cluster's own registry to `question`.
+    fn in_cluster<T>(
+        &self,
+        reference: &Reference,
+        question: impl Fn(&Client, &Reference) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let Some(client) = &self.embedded_client else {
+            return Ok(None);
+        };
+        for host in &self.embedded {
+            let moved = elsewhere(reference, host)?;
+            match question(client, &moved) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                Err(error) => tracing::debug!("{error}"),
+            }
+        }
+        Ok(None)
+    }
+
+    fn opens(&self, image: &str, logins: Option<&Secret>) -> Result<Access> {
+        let reference = Reference::parse(image)?;
+        if self.in_cluster(&reference, head)?.is_some() {
+            return Ok(Access::Open);
+        }
+        let credentials = Credentials {
+            inline: logins.cloned(),
+            ..Credentials::default()
+        };
+        let client = Client::new(ClientOptions {
+            credentials,
+            ..self.options.clone()
+        })?;
+        let found = head(&client, &located(reference))?;
+        Ok(match (found, logins) {
+            (None, _) => Access::Unknown(format!("no registry has {image}")),
+            (Some(_), None) => Access::Open,
+            (Some(_), Some(_)) => Access::Granted,
+        })
+    }
+}
+
+/// With the registry that a name without one means.
+fn located(reference: Reference) -> Reference {
+    match reference.registry() {
+        Some(_) => reference,
+        None => reference.on_docker_hub(),
     }
 }
 
@@ -109,15 +167,19 @@ fn elsewhere(reference: &Reference, host: &str) -> Result<Reference> {
     Reference::parse(&name)
 }
 
-fn ask(client: &Client, reference: &Reference) -> Result<Option<Target>> {
-    let repository = client.repository(reference)?;
+fn head(client: &Client, reference: &Reference) -> Result<Option<Descriptor>> {
     let wanted = match (reference.digest(), reference.tag()) {
         (Some(digest), _) => Asked::Digest(digest.clone()),
         (None, tag) => Asked::Tag(tag.unwrap_or("latest").to_owned()),
     };
-    let Some(head) = repository.head(&wanted)? else {
+    client.repository(reference)?.head(&wanted)
+}
+
+fn ask(client: &Client, reference: &Reference) -> Result<Option<Target>> {
+    let Some(head) = head(client, reference)? else {
         return Ok(None);
     };
+    let repository = client.repository(reference)?;
     let read = |digest: &Digest| -> Result<Document> {
         let document = repository.document(&Asked::Digest(digest.clone()))?;
         Document::parse(&document.bytes, Some(&document.descriptor.media_type))

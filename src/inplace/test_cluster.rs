@@ -264,6 +264,8 @@ pub(super) fn planned(
         ids,
         done: &BTreeSet::new(),
         rollback,
+        access: &BTreeMap::new(),
+        is_there: false,
     })
     .unwrap()
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::inplace::marks::{self, Before};
 use crate::inplace::object::{Container, Place, Pod, Resources, Role};
 use crate::inplace::plan::{ContainerPlan, PodPlan, ResizePlan, Verdict};
+use crate::inplace::pull_access::secrets_of;
 use crate::inplace::quantity;
 use crate::inplace::request::{Request, Resize, Verify};
 use crate::inplace::target::Target;
@@ -41,7 +42,7 @@ pub(crate) fn pod(
         containers: Vec::new(),
         stop_seconds: pod.spec.termination_grace_period_seconds.unwrap_or(GRACE),
         start_seconds: start_seconds(pod),
-        pull_secrets: pull_secrets(pod),
+        pull_secrets: secrets_of(pod),
     };
     if let Some(reason) = refusal(world, pod, request) {
         return refused(plan, reason);
@@ -289,11 +290,4 @@ fn start_seconds(pod: &Pod) -> Option<u64> {
         .filter_map(|status| status.state.running.as_ref()?.started_at)
         .max()?;
     u64::try_from(ready.as_second() - started.as_second()).ok()
-}
-
-fn pull_secrets(pod: &Pod) -> Vec<String> {
-    let secrets = pod.spec.image_pull_secrets.iter();
-    secrets
-        .filter_map(|secret| secret["name"].as_str().map(str::to_owned))
-        .collect()
 }

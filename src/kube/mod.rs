@@ -12,6 +12,8 @@ pub(crate) mod lease;
 #[cfg(test)]
 mod real;
 #[cfg(test)]
+mod real_server;
+#[cfg(test)]
 mod recorded;
 pub(crate) mod restart;
 pub(crate) mod selector;

@@ -14,6 +14,10 @@ use crate::runtime::action::{Line, Site};
 /// Where kubeadm leaves the administrator's kubeconfig.
 pub(crate) const ADMIN_CONF: &str = "/etc/kubernetes/admin.conf";
 
+/// A line `NAME|ADDRESS ADDRESS …` for each Node: whole Nodes of a large cluster are megabytes.
+const ADDRESSES: &str =
+    r#"jsonpath={range .items[*]}{.metadata.name}{"|"}{.status.addresses[*].address}{"\n"}{end}"#;
+
 /// kubectl on one control plane whose API answers.
 pub(crate) struct Kubectl<'a> {
     site: &'a Site<'a>,
@@ -156,14 +160,8 @@ impl<'a> Kubectl<'a> {
 
     /// The name of the Node that has `address`; `None` when there is no such Node.
     pub(crate) fn node_of(&self, address: &str) -> Result<Option<String>> {
-        let nodes = self.get(&["nodes"])?;
-        let items = nodes["items"].as_array().map_or(&[][..], Vec::as_slice);
-        let found = items.iter().find(|node| {
-            let addresses = node["status"]["addresses"].as_array();
-            addresses.is_some_and(|all| all.iter().any(|one| one["address"] == address))
-        });
-        let name = found.and_then(|node| node["metadata"]["name"].as_str());
-        Ok(name.map(str::to_owned))
+        let nodes = self.run(&["get", "nodes", "-o", ADDRESSES])?;
+        Ok(node_with(&nodes, address))
     }
 
     /// The Node of the host that the action runs on: by its address, else by its name.
@@ -251,6 +249,13 @@ fn condition(node: &Value) -> Condition {
     }
 }
 
+/// The Node that has `address`, by what [`ADDRESSES`] gives.
+fn node_with(nodes: &str, address: &str) -> Option<String> {
+    let mut all = nodes.lines().filter_map(|line| line.split_once('|'));
+    let found = all.find(|(_, own)| own.split_whitespace().any(|one| one == address));
+    found.map(|(name, _)| name.to_owned())
+}
+
 /// The line of shell; arguments may hold anything.
 fn command(arguments: &[&str]) -> String {
     let mut line = format!("kubectl --kubeconfig {ADMIN_CONF}");
@@ -281,6 +286,15 @@ mod tests {
             command(&["get", "node", "a b", "it's", "-o", "jsonpath={.x}"]),
             "kubectl --kubeconfig /etc/kubernetes/admin.conf get node 'a b' 'it'\\''s' -o 'jsonpath={.x}'"
         );
+    }
+
+    #[test]
+    fn nodes_are_known_by_their_whole_address() {
+        let nodes = "a|10.0.0.11 a.example\nb|10.0.0.1 b\nnew|\n";
+        assert_eq!(node_with(nodes, "10.0.0.1").as_deref(), Some("b"));
+        assert_eq!(node_with(nodes, "a.example").as_deref(), Some("a"));
+        assert_eq!(node_with(nodes, "10.0.0"), None);
+        assert_eq!(node_with("", "new"), None);
     }
 
     #[test]

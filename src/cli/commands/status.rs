@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use clap::Args;
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::cli::cluster_options::ClusterArg;
 use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::context::Context;
 use crate::cli::crew::Agents;
 use crate::cli::ssh_options::SshArgs;
+use crate::cluster::scene::Scene;
 use crate::error::{Error, Kind, Result};
+use crate::inplace::drift::{self, Report};
+use crate::kube::client;
 use crate::pipeline::status::{self, Status};
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::{Crew, choice};
@@ -47,8 +51,16 @@ pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     let crew: Arc<dyn Crew + Send> = Arc::new(Agents::new(settings, context)?);
     let key = format!("status-{}", Timestamp::now().as_millisecond());
     let status = status::ask(&prepared.scene, &*runtime, &crew, 32, &key);
+    // A cluster without an API has none, and one whose API is silent says enough by that.
+    let changed = match status.nodes.is_empty() {
+        true => None,
+        false => in_place(&prepared.scene, &*crew),
+    };
     if context.ui.is_json() {
-        context.ui.json(&status)?;
+        context.ui.json(&Shown {
+            status: &status,
+            in_place: changed.as_ref(),
+        })?;
     } else {
         if let Some(phase) = phase {
             context
@@ -56,6 +68,9 @@ pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
                 .line(&format!("cluster {}: {}", status.cluster, phase.as_str()))?;
         }
         show(&status, context)?;
+        if let Some(report) = &changed {
+            show_drift(report, context)?;
+        }
     }
     match status.is_well() {
         true => Ok(()),
@@ -64,6 +79,36 @@ pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
             format!("cluster {} is not well", status.cluster),
         )),
     }
+}
+
+/// The status, and what was changed in place.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    status: &'a Status,
+    #[serde(rename = "inplace", skip_serializing_if = "Option::is_none")]
+    in_place: Option<&'a Report>,
+}
+
+/// Where Pods run other images than their templates say; `None`: nobody could be asked.
+fn in_place(scene: &Scene, crew: &dyn Crew) -> Option<Report> {
+    let agent = crew.agent(scene.first()?);
+    let asked = agent
+        .and_then(client::connect)
+        .and_then(|api| drift::report(&*api, None));
+    asked
+        .inspect_err(|error| tracing::info!("images of Pods: {error}"))
+        .ok()
+}
+
+fn show_drift(report: &Report, context: &Context) -> Result<()> {
+    if !report.workloads.is_empty() {
+        context.ui.line("")?;
+    }
+    for workload in &report.workloads {
+        context.ui.line(&workload.to_string())?;
+    }
+    Ok(())
 }
 
 fn show(status: &Status, context: &Context) -> Result<()> {

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Change, Site, has, members, relabel};
+use super::{Change, Site, has, members, relabel, strategy};
 use crate::error::Result;
 use crate::inplace::marks::{REVISION, Restore};
 use crate::inplace::world::{Known, World, asked};
@@ -15,20 +15,9 @@ pub(super) fn sync(
     change: &Change<'_>,
     held: Option<Restore>,
 ) -> Result<()> {
-    let restore = match held {
-        Some(held) => held,
-        None => site.hold(known, |object, value| {
-            let restore = Restore {
-                id: site.journal.id().to_owned(),
-                paused: false,
-                update_strategy: value["spec"]["updateStrategy"].clone(),
-                images: super::images_of(object, change),
-            };
-            let held = strategy(&json!({"type": "OnDelete"}));
-            (restore, held)
-        })?,
-    };
-    site.wait(known, "its Pods are held back", |_| Ok(true))?;
+    let restore = site.begin(known, change, held, |_| {
+        strategy(&json!({"type": "OnDelete"}))
+    })?;
     site.set_template(known, change)?;
     site.wait(known, "it has a revision of the new template", |object| {
         Ok(has(object, change) && revision(site, known, change)?.is_some())
@@ -47,13 +36,7 @@ pub(super) fn sync(
             Ok(updated >= count.min(object.status.desired_number_scheduled))
         },
     )?;
-    site.release(known, &strategy(&restore.update_strategy))?;
-    site.wait(known, "it has seen its strategy", |_| Ok(true))?;
-    Ok(())
-}
-
-fn strategy(value: &Value) -> Value {
-    json!({"op": "add", "path": "/spec/updateStrategy", "value": value})
+    site.end(known, &strategy(&restore.update_strategy))
 }
 
 /// The hash of the newest ControllerRevision, if it is of the new template.

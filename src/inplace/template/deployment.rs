@@ -20,19 +20,7 @@ pub(super) fn sync(
     change: &Change<'_>,
     held: Option<Restore>,
 ) -> Result<()> {
-    let restore = match held {
-        Some(held) => held,
-        None => site.hold(known, |object, _| {
-            let restore = Restore {
-                id: site.journal.id().to_owned(),
-                paused: object.spec.paused,
-                update_strategy: Value::Null,
-                images: super::images_of(object, change),
-            };
-            (restore, paused(true))
-        })?,
-    };
-    site.wait(known, "it is paused", |object| Ok(object.spec.paused))?;
+    let restore = site.begin(known, change, held, |_| paused(true))?;
     let Some(active) = active(site, known)? else {
         site.set_template(known, change)?;
         return finish(site, known, &restore);
@@ -59,8 +47,7 @@ pub(super) fn sync(
 }
 
 fn finish(site: &Site<'_>, known: &Known, restore: &Restore) -> Result<()> {
-    site.release(known, &paused(restore.paused))?;
-    site.wait(known, "it has seen its template", |_| Ok(true))?;
+    site.end(known, &paused(restore.paused))?;
     // Its controller copies annotations to ReplicaSets, and `kubectl rollout undo` copies them back.
     for set in replica_sets(site, known)? {
         let left = &set.object.metadata.annotations;

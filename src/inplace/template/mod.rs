@@ -172,6 +172,11 @@ fn operations(object: &Workload, change: &Change<'_>) -> Vec<Value> {
     operations
 }
 
+/// The operation that gives a StatefulSet or DaemonSet this strategy.
+fn strategy(value: &Value) -> Value {
+    json!({"op": "add", "path": "/spec/updateStrategy", "value": value})
+}
+
 fn written<T: serde::Serialize>(value: &T) -> Result<String> {
     serde_json::to_string(value)
         .map_err(|error| Error::failed("cannot write an annotation as JSON").caused_by(error))
@@ -199,18 +204,23 @@ impl Site<'_> {
         object::read(&value, known.kind.as_str())
     }
 
-    /// Notes what is to be put back and changes the strategy, in one request. `make` says both of
-    /// the workload as it is.
+    /// Notes what is to be put back and changes the strategy as `make` says, in one request.
     fn hold(
         &self,
         known: &Known,
-        make: impl Fn(&Workload, &Value) -> (Restore, Value),
+        change: &Change<'_>,
+        make: impl Fn(&Restore) -> Value,
     ) -> Result<Restore> {
         let mut attempt = 0;
         loop {
             attempt += 1;
             let (object, value) = self.read(known)?;
-            let (restore, change) = make(&object, &value);
+            let restore = Restore {
+                id: self.journal.id().to_owned(),
+                paused: object.spec.paused,
+                update_strategy: value["spec"]["updateStrategy"].clone(),
+                images: images_of(&object, change),
+            };
             let meta = &object.metadata;
             let mut operations = vec![
                 test("/metadata/uid", &meta.uid),
@@ -223,7 +233,7 @@ impl Site<'_> {
             operations.push(
                 json!({"op": "add", "path": annotation(marks::RESTORE), "value": written(&restore)?}),
             );
-            operations.push(change);
+            operations.push(make(&restore));
             let patch = Value::Array(operations);
             match self.api.patch(&known.path(), PatchKind::Json, &patch) {
                 Ok(_) => return Ok(restore),
@@ -235,6 +245,35 @@ impl Site<'_> {
                 }
             }
         }
+    }
+
+    /// What an earlier attempt left to be put back; else what is there now is noted and `make`
+    /// says, from the note, how the strategy is to be meanwhile. Returns when it is seen.
+    fn begin(
+        &self,
+        known: &Known,
+        change: &Change<'_>,
+        held: Option<Restore>,
+        make: impl Fn(&Restore) -> Value,
+    ) -> Result<Restore> {
+        let restore = match held {
+            // Somebody may have put it back meanwhile; otherwise this changes nothing.
+            Some(held) => {
+                let uid = test("/metadata/uid", &known.object.metadata.uid);
+                self.patch(known, PatchKind::Json, &json!([uid, make(&held)]))?;
+                held
+            }
+            None => self.hold(known, change, make)?,
+        };
+        self.wait(known, "its Pods are held back", |_| Ok(true))?;
+        Ok(restore)
+    }
+
+    /// Puts the strategy back with `change`. Returns when it is seen.
+    fn end(&self, known: &Known, change: &Value) -> Result<()> {
+        self.release(known, change)?;
+        self.wait(known, "it has seen its strategy", |_| Ok(true))?;
+        Ok(())
     }
 
     /// Puts the strategy back and takes the note away, in one request.

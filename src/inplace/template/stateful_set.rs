@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Change, Site, has, members, relabel};
+use super::{Change, Site, has, members, relabel, strategy};
 use crate::error::{Error, Result};
 use crate::inplace::marks::Restore;
 use crate::inplace::world::{Known, World, asked};
@@ -18,20 +18,7 @@ pub(super) fn sync(
     change: &Change<'_>,
     held: Option<Restore>,
 ) -> Result<()> {
-    let restore = match held {
-        Some(held) => held,
-        None => site.hold(known, |object, value| {
-            let restore = Restore {
-                id: site.journal.id().to_owned(),
-                paused: false,
-                update_strategy: value["spec"]["updateStrategy"].clone(),
-                images: super::images_of(object, change),
-            };
-            let held = strategy(&held_back(&restore));
-            (restore, held)
-        })?,
-    };
-    site.wait(known, "its Pods are held back", |_| Ok(true))?;
+    let restore = site.begin(known, change, held, |restore| strategy(&held_back(restore)))?;
     site.set_template(known, change)?;
     let object = site.wait(known, "it has a revision of the new template", |object| {
         Ok(has(object, change) && !object.status.update_revision.is_empty())
@@ -51,13 +38,7 @@ pub(super) fn sync(
             )
         },
     )?;
-    site.release(known, &strategy(&restore.update_strategy))?;
-    site.wait(known, "it has seen its strategy", |_| Ok(true))?;
-    Ok(())
-}
-
-fn strategy(value: &Value) -> Value {
-    json!({"op": "add", "path": "/spec/updateStrategy", "value": value})
+    site.end(known, &strategy(&restore.update_strategy))
 }
 
 /// The strategy while the template changes.

@@ -21,6 +21,7 @@ pub(crate) enum Actual {
 
 /// A container that became something else than was said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Mismatch {
     pub(crate) predicted: ContainerPrediction,
     pub(crate) actual: Actual,
@@ -52,6 +53,7 @@ impl std::fmt::Display for Mismatch {
 
 /// How a prediction fared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Comparison {
     pub(crate) agreed: usize,
     pub(crate) mismatches: Vec<Mismatch>,

@@ -34,6 +34,7 @@ pub(crate) use verdict::{Code, ContainerPrediction, Counts, Verdict};
 
 /// What is to change on one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct KubeletChange {
     /// The release of the kubelet that runs (not of the file on disk).
     pub(crate) from: Minor,
@@ -77,6 +78,7 @@ impl KubeletChange {
 
 /// What will happen to the containers of one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Prediction {
     pub(crate) from: Minor,
     pub(crate) to: Minor,
@@ -114,6 +116,7 @@ impl Prediction {
 
 /// The way there and the way back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct BothWays {
     pub(crate) forward: Prediction,
     /// Of a rollback right after: what was restarted on the way has the hash of the new kubelet.

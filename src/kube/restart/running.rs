@@ -10,6 +10,7 @@ use crate::kube::hash::{ANNOTATION, ANNOTATION_WITHOUT_RESOURCES};
 
 /// A container that a kubelet started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct RunningContainer {
     pub(crate) namespace: String,
     pub(crate) pod: String,

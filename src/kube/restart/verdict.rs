@@ -94,6 +94,7 @@ pub(crate) enum Code {
 
 /// What is foretold of one container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ContainerPrediction {
     pub(crate) namespace: String,
     pub(crate) pod: String,
@@ -128,6 +129,7 @@ impl Verdict {
 
 /// How many containers come to what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Counts {
     pub(crate) keep: usize,
     pub(crate) restart: usize,

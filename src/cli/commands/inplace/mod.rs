@@ -19,13 +19,14 @@ use crate::inplace::engine::{self, Engine, Pace};
 use crate::inplace::journal::{self, Journal, Past};
 use crate::inplace::plan::Plan;
 use crate::inplace::planner::{self, Desired, Inputs};
+use crate::inplace::pull_access;
 use crate::inplace::request::{Request, Selection, TemplatePolicy, checked};
 use crate::inplace::rollback;
 use crate::inplace::target::Target;
 use crate::inplace::world::{self, World};
 use crate::pipeline::interrupt::Interrupt;
 use crate::ui::prompt;
-use arguments::{ApplyArgs, CareArgs, PlanArgs, RollbackArgs, StatusArgs};
+use arguments::{ApplyArgs, CareArgs, PlanArgs, PrePull, RollbackArgs, StatusArgs};
 use reach::Reach;
 
 /// Between two looks at Pods.
@@ -87,7 +88,15 @@ fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
         common: request.set.clone(),
         by_pod: BTreeMap::new(),
     };
-    let prepared = prepare(&reach, &request, desired, &ids, past.as_ref())?;
+    let world = world::observe(&*reach.api, &request.selection)?;
+    let question = Question {
+        request: &request,
+        care: &args.care,
+        ids: &ids,
+        past: past.as_ref(),
+        rollback: false,
+    };
+    let prepared = question.plan(&reach, world, desired)?;
     view::plan(&prepared.plan, context)?;
     match prepared.plan.problems.is_empty() {
         true => Ok(()),
@@ -98,50 +107,45 @@ fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
     }
 }
 
-fn prepare(
-    reach: &Reach,
-    request: &Request,
-    desired: Desired,
-    ids: &[String],
-    past: Option<&Past>,
-) -> Result<Prepared> {
-    let world = world::observe(&*reach.api, &request.selection)?;
-    plan_of(reach, world, request, desired, ids, past, false)
+/// What a plan is asked for.
+struct Question<'a> {
+    request: &'a Request,
+    care: &'a CareArgs,
+    /// Runs that are taken up or undone.
+    ids: &'a [String],
+    past: Option<&'a Past>,
+    rollback: bool,
 }
 
-fn plan_of(
-    reach: &Reach,
-    world: World,
-    request: &Request,
-    desired: Desired,
-    ids: &[String],
-    past: Option<&Past>,
-    rollback: bool,
-) -> Result<Prepared> {
-    let mut targets: BTreeMap<String, Target> = BTreeMap::new();
-    for image in desired.images() {
-        match reach.images.target(image) {
-            Ok(target) => {
-                targets.insert(image.clone(), target);
+impl Question<'_> {
+    fn plan(&self, reach: &Reach, world: World, desired: Desired) -> Result<Prepared> {
+        let mut targets: BTreeMap<String, Target> = BTreeMap::new();
+        for image in desired.images() {
+            match reach.images.target(image) {
+                Ok(target) => {
+                    targets.insert(image.clone(), target);
+                }
+                // The plan says so.
+                Err(error) => tracing::info!("{error}"),
             }
-            // The plan says so.
-            Err(error) => tracing::info!("{error}"),
         }
+        let plan = planner::plan(&Inputs {
+            world: &world,
+            request: self.request,
+            desired: &desired,
+            targets: &targets,
+            ids: self.ids,
+            done: &self.past.map(Past::done).unwrap_or_default(),
+            rollback: self.rollback,
+            access: &pull_access::survey(&*reach.api, &*reach.images, &world, &desired),
+            is_there: self.care.pre_pull == Some(PrePull::None),
+        })?;
+        Ok(Prepared {
+            world,
+            desired,
+            plan,
+        })
     }
-    let plan = planner::plan(&Inputs {
-        world: &world,
-        request,
-        desired: &desired,
-        targets: &targets,
-        ids,
-        done: &past.map(Past::done).unwrap_or_default(),
-        rollback,
-    })?;
-    Ok(Prepared {
-        world,
-        desired,
-        plan,
-    })
 }
 
 fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
@@ -179,7 +183,15 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
         common: request.set.clone(),
         by_pod: BTreeMap::new(),
     };
-    let prepared = prepare(&reach, &request, desired, &ids, past.as_ref())?;
+    let world = world::observe(&*reach.api, &request.selection)?;
+    let question = Question {
+        request: &request,
+        care: &args.care,
+        ids: &ids,
+        past: past.as_ref(),
+        rollback: false,
+    };
+    let prepared = question.plan(&reach, world, desired)?;
     if let Some(expected) = &args.plan_digest
         && *expected != prepared.plan.digest
     {
@@ -238,15 +250,14 @@ fn roll_back(args: &RollbackArgs, context: &Context) -> Result<()> {
     };
     ids.push(id.clone());
     let own = journal::past(&reach.journals, &id)?;
-    let prepared = plan_of(
-        &reach,
-        world,
-        &request,
-        former.desired,
-        &ids,
-        own.as_ref(),
-        true,
-    )?;
+    let question = Question {
+        request: &request,
+        care: &args.care,
+        ids: &ids,
+        past: own.as_ref(),
+        rollback: true,
+    };
+    let prepared = question.plan(&reach, world, former.desired)?;
     if args.dry_run {
         return view::plan(&prepared.plan, context);
     }

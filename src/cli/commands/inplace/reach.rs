@@ -22,8 +22,8 @@ use crate::inplace::target::{Images, RegistryImages};
 use crate::inplace::world::World;
 use crate::kube::api::Api;
 use crate::kube::client;
-use crate::registry::Client;
 use crate::registry::credentials::Login;
+use crate::registry::{Client, ClientOptions};
 use crate::runtime::action::Crew;
 
 /// Everything that can be reached.
@@ -57,6 +57,7 @@ impl Reach {
                     embedded: Vec::new(),
                     embedded_client: None,
                     client: client_of(access, context)?,
+                    options: options_of(access, context)?,
                 }),
                 // No cluster's name begins with a dot.
                 journals: runtime_root(&context.environment)?.join(".inplace"),
@@ -158,6 +159,13 @@ fn api(scene: &Scene, crew: &Agents) -> Result<Arc<dyn Api>> {
     .hint("`imgctl status` asks every host; --kubeconfig FILE goes to an API directly"))
 }
 
+/// For clients that show other logins than ours.
+fn options_of(access: &AccessArgs, context: &Context) -> Result<ClientOptions> {
+    let mut options = access.registry.options(context, None)?;
+    options.retries.get_or_insert(1);
+    Ok(options)
+}
+
 /// Digests are good to have, not worth a long wait: a plan does without.
 fn client_of(access: &AccessArgs, context: &Context) -> Result<Client> {
     let mut registry = access.registry.clone();
@@ -172,6 +180,7 @@ fn images(scene: &Scene, access: &AccessArgs, context: &Context) -> Result<Regis
             embedded: Vec::new(),
             embedded_client: None,
             client,
+            options: options_of(access, context)?,
         });
     };
     let login = Login::Password {
@@ -190,5 +199,6 @@ fn images(scene: &Scene, access: &AccessArgs, context: &Context) -> Result<Regis
             .collect(),
         embedded_client: Some(Client::new(options)?),
         client,
+        options: options_of(access, context)?,
     })
 }
