@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::error::Result;
+use crate::image::Reference;
 use crate::inplace::marks;
 use crate::inplace::object::{self, Node, Pod};
 use crate::inplace::request::WorkloadKind;
@@ -54,7 +55,7 @@ impl fmt::Display for WorkloadReport {
         match (&self.unfinished, &self.kept) {
             (Some(id), _) => write!(f, " run {id} is not finished"),
             (None, Some(id)) => write!(f, " kept so by run {id}"),
-            (None, None) => write!(f, " no run kept it so"),
+            (None, None) => write!(f, " `imgctl inplace status` tells more"),
         }
     }
 }
@@ -166,9 +167,38 @@ fn patched(world: &World, known: &Known, pods: &[&Pod], container: &str) -> bool
         let theirs = spec.container(container).map(|place| &place.spec.image);
         let own = pod.spec.container(container).map(|place| &place.spec.image);
         let marked = pod.metadata.annotations.contains_key(marks::STATE);
+        if let (Some(theirs), Some(own)) = (theirs, own)
+            && is_admitted(pod, container, theirs, own)
+        {
+            return false;
+        }
         let ours = known.kind == WorkloadKind::Deployment || marked || !rolls(known);
         theirs != own && ours
     })
+}
+
+/// Whether admission made `own` of the template's name: of a change of ours the Pod's note says what
+/// was asked for; elsewhere the last part of the name stays, with its tag or a digest behind.
+fn is_admitted(pod: &Pod, container: &str, theirs: &str, own: &str) -> bool {
+    if let Some(state) = marks::state(&pod.metadata)
+        && let Some(before) = state.containers.get(container)
+        && before.image != own
+    {
+        return before.to == theirs;
+    }
+    let parts = |name: &str| {
+        let reference = Reference::parse(name).ok()?;
+        let last = reference.repository().rsplit('/').next()?.to_owned();
+        let tag = reference.tag().map(str::to_owned);
+        Some((last, tag, reference.digest().cloned()))
+    };
+    match (parts(theirs), parts(own)) {
+        (Some((a, tag, None)), Some((b, other, digest))) => {
+            a == b && (tag == other || (digest.is_some() && other.is_none()))
+        }
+        (Some((a, _, Some(digest))), Some((b, _, other))) => a == b && other == Some(digest),
+        _ => false,
+    }
 }
 
 fn rolls(known: &Known) -> bool {
@@ -208,4 +238,26 @@ fn look(api: &dyn Api, namespace: Option<&str>) -> Result<World> {
         }
     }
     Ok(world)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_admission_makes_of_a_name_is_known_by_its_end() {
+        let same = |theirs: &str, own: &str| is_admitted(&Pod::default(), "app", theirs, own);
+        let digest = format!("sha256:{}", "a".repeat(64));
+        assert!(same("r.io/team/app:1", "mirror:5000/r.io/team/app:1"));
+        assert!(same("app:1", &format!("app:1@{digest}")));
+        assert!(same("app:1", &format!("app@{digest}")));
+        assert!(same(
+            &format!("app@{digest}"),
+            &format!("mirror/app:1@{digest}")
+        ));
+        assert!(!same("app:1", "app:2"));
+        assert!(!same("app:1", &format!("app:2@{digest}")));
+        assert!(!same("app:1", "other:1"));
+        assert!(!same(&format!("app@{digest}"), "app:1"));
+    }
 }

@@ -1,41 +1,45 @@
 //! Nodes reached as hosts: `crictl pull`, through the container runtime's own way to registries.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::agent::Agent;
 use crate::agent::protocol::Run;
+use crate::cluster::host::Host;
 use crate::error::{Error, Kind, Result};
 use crate::inplace::plan::PodPlan;
 use crate::inplace::pre_pull::Puller;
+use crate::runtime::action::Crew;
 
 /// A pull takes no longer.
 const TIMEOUT: u64 = 1800;
 /// What is kept of a command's output.
 const LONGEST: usize = 1 << 20;
 
-/// Agents by Node.
-pub(crate) struct HostPuller {
-    pub(crate) agents: BTreeMap<String, Arc<dyn Agent>>,
+/// Hosts of a cluster; each is connected when it is to pull, for Pods come to other Nodes meanwhile.
+pub(crate) struct HostPuller<'a> {
+    pub(crate) crew: &'a dyn Crew,
+    /// By the name of their Node.
+    pub(crate) hosts: BTreeMap<String, &'a Host>,
     /// Where hosts keep what runs: `<data>/runs`.
     pub(crate) runs: String,
 }
 
-impl Puller for HostPuller {
+impl Puller for HostPuller<'_> {
     fn pull(&self, pod: &PodPlan, image: &str, room: u64) -> Result<Vec<String>> {
-        let agent = self.agents.get(&pod.node).ok_or_else(|| {
+        let host = self.hosts.get(&pod.node).ok_or_else(|| {
             Error::not_found("no host of the cluster is this Node")
                 .hint("--pre-pull job has the Node's kubelet pull")
         })?;
+        let agent = self.crew.agent(host)?;
         let image = quoted(image);
         if room > 0 {
-            self.check_room(&**agent, room)?;
+            self.check_room(&*agent, room)?;
         }
-        self.run(&**agent, &format!("crictl pull -- {image} >&2"))?;
-        let shown = self.run(&**agent, &format!("crictl inspecti -o json -- {image}"))?;
+        self.run(&*agent, &format!("crictl pull -- {image} >&2"))?;
+        let shown = self.run(&*agent, &format!("crictl inspecti -o json -- {image}"))?;
         let shown: Value = serde_json::from_str(&shown).map_err(|error| {
             Error::bad_content(format!("{}: crictl shows no JSON", agent.host())).caused_by(error)
         })?;
@@ -50,7 +54,7 @@ impl Puller for HostPuller {
     }
 }
 
-impl HostPuller {
+impl HostPuller<'_> {
     /// Whether there is room where the runtime keeps images, as far as it says where that is.
     fn check_room(&self, agent: &dyn Agent, room: u64) -> Result<()> {
         let line = "place=$(crictl imagefsinfo -o json 2>/dev/null | sed -n 's/.*\"mountpoint\": *\"\\([^\"]*\\)\".*/\\1/p' | head -n 1); \

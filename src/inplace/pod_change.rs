@@ -94,6 +94,9 @@ pub(crate) fn start(
                 containers: before(&pod, plan),
             },
         };
+        if sizes.is_empty() && is_admitted(api, &pod, &images)? {
+            return Ok(Started::Nothing);
+        }
         let mut stored = pod.clone();
         if ours.is_none() || !images.is_empty() {
             let operations = patch::images(&pod, &images, Some(&state), labels)?;
@@ -117,6 +120,35 @@ pub(crate) fn start(
         return Ok(Started::Changed(Box::new(changed(plan, state, &stored))));
     }
     Err(Error::failed("somebody else keeps changing it")).context(failed)
+}
+
+/// Whether the server would store what the Pod has already: an earlier run asked for the same names
+/// and admission made others of them. Patched again, nothing would restart.
+fn is_admitted(api: &dyn Api, pod: &Pod, images: &BTreeMap<String, String>) -> Result<bool> {
+    let state = marks::state(&pod.metadata);
+    let has = |pod: &Pod, name: &String| {
+        let place = pod.spec.container(name);
+        place.map(|place| place.spec.image.clone())
+    };
+    let asked_before = images.iter().all(|(name, to)| {
+        let before = state.as_ref().and_then(|state| state.containers.get(name));
+        before
+            .is_some_and(|before| before.to == *to && has(pod, name) != Some(before.image.clone()))
+    });
+    if images.is_empty() || !asked_before {
+        return Ok(false);
+    }
+    let operations = patch::images(pod, images, state.as_ref(), &BTreeMap::new())?;
+    let path = format!("{}?dryRun=All", pod.path());
+    let answer = api.patch(&path, PatchKind::Json, &operations);
+    // What stands against it is told when it is done in earnest.
+    let Ok(stored) = answer.and_then(|value| Ok(object::read::<Pod>(&value, "Pod"))) else {
+        return Ok(false);
+    };
+    let stored = stored?;
+    Ok(images
+        .keys()
+        .all(|name| has(&stored, name) == has(pod, name)))
 }
 
 fn before(pod: &Pod, plan: &PodPlan) -> BTreeMap<String, Before> {

@@ -21,6 +21,24 @@ pub(crate) trait Puller: Sync {
     fn pull(&self, pod: &PodPlan, image: &str, room: u64) -> Result<Vec<String>>;
 }
 
+/// Nodes that pull with what they know themselves, and where that is refused, with the Pod's secrets.
+pub(crate) struct OrWithSecrets<A, B> {
+    pub(crate) node: A,
+    pub(crate) secrets: B,
+}
+
+impl<A: Puller, B: Puller> Puller for OrWithSecrets<A, B> {
+    fn pull(&self, pod: &PodPlan, image: &str, room: u64) -> Result<Vec<String>> {
+        match self.node.pull(pod, image, room) {
+            Err(error) if error.kind() == Kind::CommandFailed && !pod.pull_secrets.is_empty() => {
+                tracing::info!("{error}; trying with {}", pod.pull_secrets.join(", "));
+                self.secrets.pull(pod, image, room)
+            }
+            pulled => pulled,
+        }
+    }
+}
+
 /// Has all Nodes of `pods` pull what they will need. All failures of all Nodes are told at once.
 pub(crate) fn pre_pull(
     pods: &[&PodPlan],

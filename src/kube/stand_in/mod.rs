@@ -43,6 +43,9 @@ impl Request {
     }
 }
 
+/// Changes a Pod before it is kept.
+type Admission = Arc<dyn Fn(&mut Value) + Send + Sync>;
+
 type Reaction = Arc<dyn Fn(&StandIn, &Request) + Send + Sync>;
 
 /// An API server in memory. Clones share their state.
@@ -59,6 +62,7 @@ struct State {
     log: Vec<Request>,
     failures: Vec<(&'static str, String, ApiError)>,
     reactions: Vec<Reaction>,
+    admission: Option<Admission>,
     /// PodDisruptionBudgets keep the status that tests gave them.
     budgets_are_frozen: bool,
     /// Deleted Pods stay, terminating, until tests take them away.
@@ -129,6 +133,12 @@ impl StandIn {
         reaction: impl Fn(&Self, &Request) + Send + Sync + 'static,
     ) -> &Self {
         self.lock().reactions.push(Arc::new(reaction));
+        self
+    }
+
+    /// Has `change` change every Pod before it is kept, as mutating webhooks do.
+    pub(crate) fn admit(&self, change: impl Fn(&mut Value) + Send + Sync + 'static) -> &Self {
+        self.lock().admission = Some(Arc::new(change));
         self
     }
 
@@ -215,6 +225,9 @@ impl Api for StandIn {
     }
 
     fn get(&self, path: &str) -> Answer<Value> {
+        if path == "/api/v1" {
+            return Ok(json!({"kind": "APIResourceList", "resources": [{"name": "pods/resize"}]}));
+        }
         if path == "/version" {
             return Ok(json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"}));
         }

@@ -64,9 +64,16 @@ impl State {
             object["spec"]["finalizers"] = json!(["kubernetes"]);
             object["status"] = json!({"phase": "Active"});
         }
+        self.admit(&path, &mut object);
         match path.is_dry_run() {
             true => Ok(object),
             false => Ok(self.store(&key, object)),
+        }
+    }
+
+    fn admit(&self, path: &Path, object: &mut Value) {
+        if let Some(admission) = self.admission.as_ref().filter(|_| path.plural == "pods") {
+            admission(object);
         }
     }
 
@@ -90,6 +97,9 @@ impl State {
             return Err(status::other_uid(path, old, asked, is_patch));
         }
         let mut new = confined(path, old, new);
+        if path.subresource.is_empty() {
+            self.admit(path, &mut new);
+        }
         for name in [
             "uid",
             "creationTimestamp",

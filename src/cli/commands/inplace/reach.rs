@@ -1,6 +1,5 @@
 //! The API of a cluster, its hosts and registries: through the cluster's Clusterfile, or a kubeconfig.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::inplace::host_puller::HostPuller;
 use crate::inplace::job_puller::JobPuller;
 use crate::inplace::object::Node;
-use crate::inplace::pre_pull::Puller;
+use crate::inplace::pre_pull::{OrWithSecrets, Puller};
 use crate::inplace::target::{Images, RegistryImages};
 use crate::inplace::world::World;
 use crate::kube::api::Api;
@@ -96,12 +95,13 @@ impl Reach {
             Some(_) => PrePull::Ssh,
             None => PrePull::Job,
         });
+        let job = JobPuller {
+            api: &*self.api,
+            poll: Duration::from_secs(1),
+        };
         Ok(match (how, &self.hosts) {
             (PrePull::None, _) => None,
-            (PrePull::Job, _) => Some(Box::new(JobPuller {
-                api: &*self.api,
-                poll: Duration::from_secs(1),
-            })),
+            (PrePull::Job, _) => Some(Box::new(job)),
             (PrePull::Ssh, None) => {
                 return Err(
                     Error::usage("--pre-pull ssh needs a cluster whose hosts are known")
@@ -109,21 +109,17 @@ impl Reach {
                 );
             }
             (PrePull::Ssh, Some(hosts)) => {
-                let mut agents = BTreeMap::new();
-                let named = world.selected.iter().filter_map(|uid| world.pod(uid));
-                for pod in named {
-                    let name = &pod.spec.node_name;
-                    if agents.contains_key(name) {
-                        continue;
-                    }
-                    let node = world.nodes.get(name);
-                    if let Some(host) = node.and_then(|node| host_of(&hosts.hosts, node)) {
-                        agents.insert(name.clone(), hosts.crew.agent(host)?);
-                    }
-                }
-                Some(Box::new(HostPuller {
-                    agents,
-                    runs: hosts.runs.clone(),
+                let nodes = world.nodes.values().filter_map(|node| {
+                    let host = host_of(&hosts.hosts, node)?;
+                    Some((node.metadata.name.clone(), host))
+                });
+                Some(Box::new(OrWithSecrets {
+                    node: HostPuller {
+                        crew: &hosts.crew,
+                        hosts: nodes.collect(),
+                        runs: hosts.runs.clone(),
+                    },
+                    secrets: job,
                 }))
             }
         })
