@@ -52,6 +52,10 @@ pub(crate) struct MovingArgs {
     #[arg(long, conflicts_with = "max_restarts")]
     no_restart: bool,
 
+    /// Workers of batches that may fail before no further one is begun; the upgrade stops behind them [default: 0]
+    #[arg(long, value_name = "N")]
+    max_failed: Option<usize>,
+
     /// How long a host must stay well before the next is touched: 30s, 5m [default: 0]
     #[arg(long, value_name = "DURATION")]
     bake: Option<String>,
@@ -164,6 +168,7 @@ impl MovingArgs {
                 false => self.max_restarts,
             },
             bake_seconds: seconds(&self.bake, usual.bake_seconds)?,
+            max_failed: self.max_failed.unwrap_or(usual.max_failed),
             ..usual
         })
     }
@@ -198,6 +203,7 @@ impl MovingArgs {
             ("--max-restarts", "maxRestarts", self.max_restarts.is_some()),
             ("--no-restart", "maxRestarts", self.no_restart),
             ("--bake", "bakeSeconds", self.bake.is_some()),
+            ("--max-failed", "maxFailed", self.max_failed.is_some()),
         ])
     }
 

@@ -165,6 +165,9 @@ pub(crate) enum OnFailure {
     FinishPhase,
     /// Nothing but a phase that stops: taking down goes as far as it gets.
     GoOn,
+    /// The rest of that host, and all phases that are of another kind. When more hosts than this have
+    /// failed in phases of this kind, everything.
+    Tolerate(usize),
 }
 
 /// Work that concerns several hosts at once: moving files in waves.

@@ -148,8 +148,17 @@ pub(crate) struct Choices {
     pub(crate) max_restarts: Option<u64>,
     /// Seconds that a host must stay healthy before the next is touched.
     pub(crate) bake_seconds: u64,
+    /// Workers that may fail before nothing more is begun. Not written where it is the usual one: plans
+    /// that older versions made keep their digest.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(crate) max_failed: usize,
     /// Hosts that take over in the replace strategy.
     pub(crate) spares: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_none(number: &usize) -> bool {
+    *number == 0
 }
 
 impl Default for Choices {
@@ -171,6 +180,7 @@ impl Default for Choices {
             skip_checks: Vec::new(),
             max_restarts: None,
             bake_seconds: 0,
+            max_failed: 0,
             spares: Vec::new(),
         }
     }

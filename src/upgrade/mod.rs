@@ -12,8 +12,8 @@ pub(crate) mod hooks;
 mod hops;
 mod host_steps;
 mod keepsakes;
-pub(crate) mod mirror;
 mod kubelet_removals;
+pub(crate) mod mirror;
 pub(crate) mod nodes;
 pub(crate) mod observation;
 pub(crate) mod observe;
@@ -26,6 +26,8 @@ pub(crate) mod preflight;
 pub(crate) mod report;
 pub(crate) mod request;
 mod restarts;
+#[cfg(test)]
+mod scale_tests;
 mod skew;
 pub(crate) mod stale;
 #[cfg(test)]

@@ -405,6 +405,7 @@ fn workers(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) -
         )?;
         Ok(Lane::on(host, steps))
     };
+    // A canary that fails has done its work: nobody follows it.
     let mut canary = Phase::new(&numbered(CANARY, number), Order::Serial);
     for id in &document.canary {
         canary = canary.lane(lane(id)?);
@@ -413,6 +414,9 @@ fn workers(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) -
     for (batch, ids) in document.batches.iter().enumerate() {
         let name = format!("{}-{}", numbered(BATCH, number), batch + 1);
         let mut phase = Phase::new(&name, Order::Parallel);
+        if document.choices.max_failed > 0 {
+            phase = phase.on_failure(OnFailure::Tolerate(document.choices.max_failed));
+        }
         for id in ids {
             phase = phase.lane(lane(id)?);
         }

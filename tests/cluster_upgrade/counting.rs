@@ -42,8 +42,12 @@ esac
 
 /// Builds counting:VERSION; `mark` tells two images of one version apart.
 pub(crate) fn build(bed: &Bed, version: &str, mark: &str) {
-    let context = context(bed, version, mark, "");
-    bed.env.build(&format!("counting:{version}"), &context);
+    build_as(bed, &format!("counting:{version}"), version, mark);
+}
+
+/// The same under any name.
+pub(crate) fn build_as(bed: &Bed, name: &str, version: &str, mark: &str) {
+    bed.env.build(name, &context(bed, version, mark, ""));
 }
 
 /// The context of counting:VERSION, with `more` at the end of its Kubefile.
@@ -102,6 +106,31 @@ pub(crate) fn create_with(bed: &Bed, more: &[&str]) {
         did[0] == "init" && did[1..].iter().all(|did| did == "join"),
         "{did:?}"
     );
+}
+
+/// The record behind which all hosts have moved and it is on record, and only the end is missing, in
+/// an upgrade that begins now; for [`die_at`].
+pub(crate) fn last_record(bed: &Bed, image: &str) -> u64 {
+    let shown = bed
+        .imgctl(["upgrade", image, "--dry-run", "--json"])
+        .ok()
+        .json();
+    let phases = shown["phases"].as_array().unwrap().iter();
+    let lanes = phases.flat_map(|phase| phase["hosts"].as_array().unwrap());
+    let steps: usize = lanes
+        .map(|lane| lane["steps"].as_array().unwrap().len())
+        .sum();
+    // The start; two for each step; of the last its begin.
+    2 * steps as u64
+}
+
+/// `imgctl ARGUMENTS --yes` that dies with its `record`th record.
+#[track_caller]
+pub(crate) fn die_at(bed: &Bed, arguments: &[&str], record: u64) {
+    let mut command = bed.command([arguments, &["--yes"]].concat());
+    command.env("IMGCTL_DIE_AFTER", record.to_string());
+    let ran = Ran::new(command);
+    assert!(ran.report().contains("signal: 9"), "{}", ran.report());
 }
 
 /// What the scripts did on each host since the last question.

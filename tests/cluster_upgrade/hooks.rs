@@ -269,7 +269,8 @@ fn leads_out(bed: &Bed) {
 fn sealer(bed: &Bed) {
     let more = "LABEL upgrade=\"\"\nCOPY plugins plugins\nCOPY registry registry\n";
     let context = context(bed, "1.2.0", "", more);
-    bed.env.write(context.join("registry/docker/marker"), "new images");
+    bed.env
+        .write(context.join("registry/docker/marker"), "new images");
     let plugin = |name: &str, action: &str, data: &str| {
         format!(
             "apiVersion: sealer.io/v1\nkind: Plugin\nmetadata:\n  name: {name}\nspec:\n  type: SHELL\n  \
@@ -292,7 +293,9 @@ fn sealer(bed: &Bed) {
     assert_eq!(versions(bed), ["1.2.0"; 2]);
     assert_eq!(bed.says(1, "cat /run/legacy"), "new images");
     let at = |host: usize, what: &str| -> u64 {
-        bed.says(host, &format!("cat /run/at-{what}")).parse().unwrap()
+        bed.says(host, &format!("cat /run/at-{what}"))
+            .parse()
+            .unwrap()
     };
     assert!(at(1, "host") < at(2, "host") && at(2, "host") < at(1, "cluster"));
     assert!(!bed.exec(2, "test -e /run/at-cluster").success());

@@ -9,8 +9,11 @@
     reason = "helpers of tests fail the test"
 )]
 
+mod aborts;
+mod batches;
 #[path = "../common/mod.rs"]
 mod common;
+mod copies;
 mod counting;
 mod distribution;
 mod hooks;

@@ -38,7 +38,10 @@ fn plans_change_nothing_and_stale_ones_are_refused() {
     // The same tag is another image now.
     build(&bed, "1.1.0", "another");
     let stale = bed.imgctl(["upgrade", "--plan-file", plan, "--yes"]);
-    refused(&stale.fails(10), "the plan is stale: counting:1.1.0 is sha256:");
+    refused(
+        &stale.fails(10),
+        "the plan is stale: counting:1.1.0 is sha256:",
+    );
     assert_eq!(versions(&bed), ["1.0.0"; 3]);
     assert_eq!(trees(&bed), ["1.0.0"; 3]);
     // Nor is it what an upgrade goes on with that has begun.

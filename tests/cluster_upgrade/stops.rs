@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::testbed::Bed;
 use crate::common::{Ran, is_root};
-use crate::counting::{all_counted, cluster, refused, trees, upgrade, versions};
+use crate::counting::{all_counted, cluster, die_at, refused, trees, upgrade, versions};
 use crate::support::{signal, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -121,7 +121,7 @@ fn abort(bed: &Bed) {
 
 /// A last line that was torn is as if it had not been written; one that was edited is not trusted.
 fn journals(bed: &Bed) {
-    die_at(bed, 20);
+    die_at(bed, &["upgrade", "counting:1.1.0"], 20);
     let journal = newest_journal(bed);
     let whole = std::fs::read_to_string(&journal).unwrap();
     let mut torn = whole.clone();
@@ -131,7 +131,7 @@ fn journals(bed: &Bed) {
     assert_eq!(all_counted(bed), ["backup upgrade", "upgrade", "upgrade"]);
     back(bed);
 
-    die_at(bed, 20);
+    die_at(bed, &["upgrade", "counting:1.1.0"], 20);
     let journal = newest_journal(bed);
     let whole = std::fs::read_to_string(&journal).unwrap();
     let edited = whole.replacen("\"attempt\":1", "\"attempt\":2", 1);
@@ -146,14 +146,6 @@ fn journals(bed: &Bed) {
     std::fs::write(&journal, whole).unwrap();
     upgrade(bed, &["counting:1.1.0"]).ok();
     assert_eq!(all_counted(bed), ["backup upgrade", "upgrade", "upgrade"]);
-}
-
-/// Begins the upgrade to 1.1.0, which dies with its `record`th record.
-fn die_at(bed: &Bed, record: u64) {
-    let mut command = bed.command(["upgrade", "counting:1.1.0", "--yes"]);
-    command.env("IMGCTL_DIE_AFTER", record.to_string());
-    let ran = Ran::new(command);
-    assert!(ran.report().contains("signal: 9"), "{}", ran.report());
 }
 
 fn newest_journal(bed: &Bed) -> PathBuf {

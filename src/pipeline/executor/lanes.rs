@@ -52,7 +52,8 @@ pub(crate) fn run(run: &Run<'_>, phase: &Phase) {
 
 fn must_stop(run: &Run<'_>, phase: &Phase) -> bool {
     run.interrupt.is_asked()
-        || (run.stop.load(Ordering::SeqCst) && phase.on_failure == OnFailure::Stop)
+        || (run.stop.load(Ordering::SeqCst)
+            && matches!(phase.on_failure, OnFailure::Stop | OnFailure::Tolerate(_)))
 }
 
 /// One step, from the decision to the record; `false` when its lane ends with it.
@@ -73,7 +74,15 @@ fn one(run: &Run<'_>, phase: &Phase, lane: &Lane, step: &Step) -> bool {
             match record.write(run, step) {
                 Ok(()) => skip(run, phase, &host, step),
                 Err(error) => {
-                    return fail(run, step, &host, (attempt, Outcome::Failed), error, None);
+                    return fail(
+                        run,
+                        phase,
+                        step,
+                        &host,
+                        (attempt, Outcome::Failed),
+                        error,
+                        None,
+                    );
                 }
             }
             return true;
@@ -83,7 +92,15 @@ fn one(run: &Run<'_>, phase: &Phase, lane: &Lane, step: &Step) -> bool {
                 .past
                 .and_then(|past| past.steps.get(&step.id))
                 .map_or(1, |past| past.attempt);
-            return fail(run, step, &host, (attempt, Outcome::Unknown), error, None);
+            return fail(
+                run,
+                phase,
+                step,
+                &host,
+                (attempt, Outcome::Unknown),
+                error,
+                None,
+            );
         }
         Decision::Do(attempt) => attempt,
     };
@@ -104,7 +121,15 @@ fn one(run: &Run<'_>, phase: &Phase, lane: &Lane, step: &Step) -> bool {
             run.done.fetch_add(1, Ordering::SeqCst);
             true
         }
-        Err((outcome, error)) => fail(run, step, &host, (attempt, outcome), error, Some(&log)),
+        Err((outcome, error)) => fail(
+            run,
+            phase,
+            step,
+            &host,
+            (attempt, outcome),
+            error,
+            Some(&log),
+        ),
     }
 }
 
@@ -119,20 +144,22 @@ fn skip(run: &Run<'_>, phase: &Phase, host: &str, step: &Step) {
 
 fn fail(
     run: &Run<'_>,
+    phase: &Phase,
     step: &Step,
     host: &str,
     (attempt, outcome): (u32, Outcome),
     error: Error,
     log: Option<&StepLog>,
 ) -> bool {
-    run.fail(Failure {
+    let failure = Failure {
         step: step.id.clone(),
         host: host.to_owned(),
         attempt,
         outcome,
         error,
         log: log.and_then(StepLog::path),
-    });
+    };
+    run.fail_of(phase.on_failure, failure);
     false
 }
 

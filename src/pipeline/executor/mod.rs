@@ -283,6 +283,10 @@ impl<'a> Run<'a> {
             if self.stop.load(Ordering::SeqCst) && phase.on_failure != OnFailure::GoOn {
                 continue;
             }
+            let is_tolerant = matches!(phase.on_failure, OnFailure::Tolerate(_));
+            if !is_tolerant && self.has_failed() && phase.on_failure != OnFailure::GoOn {
+                continue;
+            }
             let started = Instant::now();
             self.listener.event(&Event::PhaseStart {
                 phase: phase.name.clone(),
@@ -306,8 +310,18 @@ impl<'a> Run<'a> {
         ended < self.plan.steps().count()
     }
 
+    fn has_failed(&self) -> bool {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        !failures.is_empty()
+    }
+
     /// Writes a failure down and tells it; nothing new is begun after it.
     fn fail(&self, failure: Failure) {
+        self.fail_of(OnFailure::Stop, failure);
+    }
+
+    /// The same in a phase that may bear failures.
+    fn fail_of(&self, kind: OnFailure, failure: Failure) {
         self.listener.event(&Event::Failure {
             host: failure.host.clone(),
             step: failure.step.clone(),
@@ -321,11 +335,16 @@ impl<'a> Run<'a> {
                 .collect(),
             log: failure.log.as_ref().map(|log| log.display().to_string()),
         });
-        self.stop.store(true, Ordering::SeqCst);
-        self.failures
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(failure);
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.push(failure);
+        let hosts: BTreeSet<&str> = failures.iter().map(|one| one.host.as_str()).collect();
+        let stops = match kind {
+            OnFailure::Tolerate(most) => hosts.len() > most,
+            _ => true,
+        };
+        if stops {
+            self.stop.store(true, Ordering::SeqCst);
+        }
     }
 
     fn failed(&self, failures: &[Failure]) -> Error {

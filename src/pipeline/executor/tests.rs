@@ -445,3 +445,78 @@ fn problems_of_all_hosts_are_told_before_anything_is_done() {
     assert!(stage.simulation.executed().is_empty());
     assert!(stage.keeper.0.lock().unwrap().is_empty());
 }
+
+/// Batches of two hosts with steps that fail on some; what was done in which order of phases.
+fn batches(most: usize, ill: &[usize]) -> (Outcome, Vec<String>) {
+    use crate::pipeline::step::{Lane, Order, Phase, Step};
+    let directory = tempfile::tempdir().unwrap();
+    let stage = Stage::new(Behaviour::default());
+    let scene = scene("c", hosts(1, 6), directory.path());
+    let done: Arc<Mutex<Vec<String>>> = Arc::default();
+    let mut plan = Plan::new("upgrade", "c", "");
+    let step = |name: String, fails: bool| {
+        let done = Arc::clone(&done);
+        Step::local("do", "do", &name.clone(), move |_| {
+            if fails {
+                return Err(Error::failed("ill"));
+            }
+            done.lock().unwrap().push(name.clone());
+            Ok(())
+        })
+    };
+    for batch in 0..3 {
+        let mut phase = Phase::new(&format!("workers-{}", batch + 1), Order::Parallel)
+            .on_failure(OnFailure::Tolerate(most));
+        for number in [batch * 2 + 1, batch * 2 + 2] {
+            phase = phase.lane(Lane {
+                host: Some(scene.hosts[number].clone()),
+                steps: vec![step(number.to_string(), ill.contains(&number))],
+            });
+        }
+        plan.push(phase);
+    }
+    plan.push(
+        Phase::new("verify", Order::Serial).lane(Lane::controller(vec![step("end".into(), false)])),
+    );
+    let redactor = of_scene(&scene);
+    let outcome = execute(
+        &plan,
+        &Surroundings {
+            scene: &scene,
+            crew: Arc::new(SimulatedCrew(Arc::clone(&stage.simulation))),
+            redactor: &redactor,
+            listener: &stage.heard,
+            interrupt: &stage.interrupt,
+        },
+        &stage.options,
+    );
+    let outcome = outcome.map_or(Outcome::Failed, |_| Outcome::Done);
+    let mut done = done.lock().unwrap().clone();
+    done.sort();
+    (outcome, done)
+}
+
+#[test]
+fn failures_are_borne_up_to_a_number() {
+    let all = ["1", "2", "3", "4", "5", "6", "end"];
+    assert_eq!(
+        batches(1, &[]),
+        (Outcome::Done, all.map(str::to_owned).into())
+    );
+    // The other batches go on, what follows them does not.
+    let (outcome, done) = batches(1, &[2]);
+    assert_eq!(
+        (outcome, &done[..]),
+        (
+            Outcome::Failed,
+            &["1", "3", "4", "5", "6"].map(str::to_owned)[..]
+        )
+    );
+    let (outcome, done) = batches(1, &[1, 3]);
+    assert_eq!(
+        (outcome, &done[..]),
+        (Outcome::Failed, &["2", "4"].map(str::to_owned)[..])
+    );
+    let (_, done) = batches(2, &[1, 3]);
+    assert_eq!(done, ["2", "4", "5", "6"]);
+}
