@@ -116,7 +116,11 @@ fn two_at_a_time(bed: &Bed) {
 /// A worker is away while the others go; the same upgrade does it later, and nothing else.
 fn one_comes_late(bed: &Bed) {
     bed.kill(5);
-    let going = upgrade(bed, &["counting:1.1.0"]).ok();
+    refused(
+        &upgrade(bed, &["counting:1.1.0"]).fails(10),
+        "unavailable-budget",
+    );
+    let going = upgrade(bed, &["counting:1.1.0", "--max-unavailable", "2"]).ok();
     assert!(going.stdout().contains("left out"), "{}", going.report());
     bed.start(5);
     assert_eq!(versions(bed), ["1.1.0", "1.1.0", "1.1.0", "1.1.0", "1.0.0"]);

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::common::is_root;
 use crate::common::testbed::Bed;
-use crate::common::{Ran, is_root};
 use crate::counting::{all_counted, cluster, die_at, refused, trees, upgrade, versions};
 use crate::support::{signal, wait_for};
 
