@@ -57,9 +57,11 @@ pub(crate) fn show(
 /// What came of an upgrade: what is not as it was planned, and whether restarts were foretold right.
 pub(crate) fn came(report: &Report, context: &Context) -> Result<()> {
     if context.ui.is_json() {
-        return context
-            .ui
-            .json(&serde_json::json!({"event": "report", "report": report}));
+        // One object per line, as all events.
+        let event = serde_json::json!({
+            "time": jiff::Timestamp::now().to_string(), "event": "report", "report": report,
+        });
+        return context.ui.line(&event.to_string());
     }
     let (mut agreed, mut wrong) = (0, 0);
     for host in &report.hosts {

@@ -13,7 +13,7 @@ use crate::upgrade::observe::{Question, observe};
 use crate::upgrade::test_clusters::{document, request};
 
 const HOSTS: usize = 500;
-const PODS: usize = 20;
+const PODS: usize = 10;
 
 fn node(number: usize, address: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node",
@@ -79,7 +79,7 @@ fn five_hundred_nodes_are_planned_in_seconds() {
     };
     let plan = document(&seen, &wanted);
     let took = began.elapsed();
-    assert_eq!(plan.batches.len(), 10);
+    assert_eq!(plan.batches.len(), 11);
     assert_eq!(plan.restarts.len(), HOSTS);
     assert!(took < Duration::from_secs(30), "{took:?}");
     let requests = api.requests();

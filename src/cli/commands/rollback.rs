@@ -198,7 +198,9 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
             return nothing(looks_only, &book, closes, &known, means, context);
         };
         document.id = format!("{}-back-{}", there.id, book.history()?.len());
-        upgrade_view::show(&document, context)?;
+        if looks_only || !context.ui.is_json() {
+            upgrade_view::show(&document, context)?;
+        }
         if looks_only {
             return check_blockers(&document);
         }
