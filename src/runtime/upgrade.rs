@@ -115,6 +115,13 @@ pub(crate) trait Upgrader: Send + Sync {
         Err(Error::usage("this runtime cannot go back to a snapshot"))
     }
 
+    /// On every host once the cluster has the data of a snapshot: who watches the API waits for
+    /// revisions that are not to come, and starts anew.
+    fn after_snapshot(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let _ = step;
+        Ok(Vec::new())
+    }
+
     /// Nodes are drained before they are touched.
     fn drains(&self) -> bool {
         true

@@ -358,7 +358,18 @@ fn snapshot(
         start = start.lane(Lane::on(host, starts));
         gate = gate.lane(Lane::on(host, course.upgrader.gate(&step)?));
     }
-    for phase in [send, stop, restore, start, gate] {
+    let mut anew = Phase::new("snapshot-anew", Order::Parallel);
+    let mut again = Phase::new("snapshot-gate-again", Order::Parallel);
+    for host in course.hosts(&course.hops[number]) {
+        let (step, _) = course.step(number, host, course.place(host), trees)?;
+        let actions = course.upgrader.after_snapshot(&step)?;
+        if actions.is_empty() {
+            continue;
+        }
+        anew = anew.lane(Lane::on(host, actions));
+        again = again.lane(Lane::on(host, course.upgrader.gate(&step)?));
+    }
+    for phase in [send, stop, restore, start, gate, anew, again] {
         plan.push(phase);
     }
     Ok(())

@@ -127,4 +127,9 @@ impl Upgrader for Kubeadm<'_> {
         }
         snapshot_restore::phases(&Target::of(step)?, snapshot)
     }
+
+    fn after_snapshot(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let _ = step;
+        Ok(vec![snapshot_restore::watch_anew()])
+    }
 }

@@ -185,3 +185,31 @@ fn done(target: &Target) -> Action {
         },
     )
 }
+
+/// Revisions of the data begin again where the snapshot ended, unless etcdutl can lift them. A watch
+/// from a later one, taken up after the restart of the API server, tells nothing until that revision
+/// comes: kubelets and the Pods of kube-system list everything anew.
+pub(super) fn watch_anew() -> Action {
+    let line = "systemctl restart kubelet\n\
+         command -v crictl >/dev/null 2>&1 || exit 0\n\
+         for id in $(crictl ps --state Running -q --label io.kubernetes.pod.namespace=kube-system); do\n\
+         name=$(crictl inspect -o go-template --template '{{.status.metadata.name}}' \"$id\" 2>/dev/null || true)\n\
+         case $name in etcd | kube-apiserver | kube-controller-manager | kube-scheduler | kube-lvscare) continue ;; esac\n\
+         crictl stop -t 10 \"$id\" >/dev/null || true; echo \"$name starts anew\"\n\
+         done";
+    let mut action = Action::command(
+        "watch-anew",
+        Line {
+            line: line.to_owned(),
+            again: true,
+            ..Line::default()
+        },
+    )
+    .within(STOP_LIMIT);
+    action.says = vec![
+        "systemctl restart kubelet; crictl stop <containers of kube-system but the control plane>: \
+         what they know of the API is of data that are gone"
+            .to_owned(),
+    ];
+    action
+}
