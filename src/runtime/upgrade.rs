@@ -46,6 +46,8 @@ pub(crate) struct Move<'a> {
     pub(crate) renewal: Renewal,
     /// The etcd of the cluster is not ours: no member is touched.
     pub(crate) external_etcd: bool,
+    /// CoreDNS's Corefile is left as it is where the runtime cannot take it along.
+    pub(crate) keeps_corefile: bool,
     /// It goes back to an older version: `to` is where it was before.
     pub(crate) back: bool,
 }

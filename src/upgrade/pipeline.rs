@@ -171,6 +171,12 @@ impl Course<'_> {
             id: &self.document.id,
             renewal: self.document.choices.certificate_renewal,
             external_etcd: self.document.identity.external_etcd,
+            keeps_corefile: self
+                .document
+                .choices
+                .skip_checks
+                .iter()
+                .any(|check| check == "corefile"),
             back: self.document.direction == Direction::Back,
         };
         Ok((step, id.clone()))

@@ -178,5 +178,6 @@ impl Walk {
     }
 }
 
-const NEWER_HINT: &str = "a kubelet must never be newer than an API server: put its former \
-                          version back, or upgrade the control planes first";
+const NEWER_HINT: &str = "a kubelet must never be newer than an API server: put its former version back there \
+                          (`systemctl stop kubelet`, copy rootfs/bin/kubelet of the cluster's data directory over \
+                          it, `systemctl start kubelet`), then upgrade";

@@ -262,6 +262,7 @@ mod tests {
             id: "3.5.0-0badcafe",
             renewal: Renewal::default(),
             external_etcd: false,
+            keeps_corefile: false,
             back: false,
         }
     }

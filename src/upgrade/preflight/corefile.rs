@@ -6,8 +6,8 @@ use crate::upgrade::document::Finding;
 use crate::upgrade::plan::few;
 
 const CHECK: &str = "corefile";
-const HINT: &str = "change the ConfigMap kube-system/coredns before, or keep CoreDNS as it is with \
-                    the image's own add-ons; `kubeadm upgrade apply --dry-run` says what kubeadm thinks";
+const HINT: &str = "take them out of the ConfigMap kube-system/coredns; --skip-check corefile has kubeadm leave \
+                    them as they are: then see that the new CoreDNS has them";
 
 /// Plugins that kubeadm takes along.
 const KNOWN: [&str; 15] = [

@@ -165,6 +165,9 @@ fn arguments(site: &Site<'_>, target: &Target, renewal: Renewal) -> Result<Strin
             site.say("no Node takes Pods at present: kubeadm's check CreateJob is left out");
             ignored.push_str(",CreateJob");
         }
+        if target.keeps_corefile {
+            ignored.push_str(",CoreDNSUnsupportedPlugins,CoreDNSMigration");
+        }
         let version = target.version.text.as_str();
         if version.contains("-rc.") {
             flags.push_str(" --allow-release-candidate-upgrades");

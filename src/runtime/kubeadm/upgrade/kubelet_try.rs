@@ -27,8 +27,10 @@ scratch=$(mktemp -d)
 timeout -k 5 20 "$tree/bin/kubelet" "${words[@]}" --kubeconfig="$scratch/none" --root-dir="$scratch/root" --cert-dir="$scratch/pki" </dev/null >"$scratch/said" 2>&1 || true
 said=$(cat "$scratch/said"); rm -rf "$scratch"
 grep -oE 'unknown field [\\"]+[^\\"]+' <<<"$said" | tr -d '\\"' | sort -u | sed 's/^/the configuration of the kubelet has an /; s/$/, which the new one passes over/' || true
-case $said in *'invalid kubeconfig'*) echo 'the new kubelet takes the present flags and configuration'; exit 0 ;; esac
-if grep -E 'unknown (shorthand )?flag|failed to parse kubelet flag|unrecognized feature gate|cannot set feature gate|failed to set feature gates|failed to load [Kk]ubelet config|failed to validate kubelet configuration|invalid configuration:' <<<"$said" | cut -c 1-500 | tail -n 5 >&2; then
+case $said in *'kubeconfig: stat '*) echo 'the new kubelet takes the present flags and configuration'; exit 0 ;; esac
+problem=$(grep -E 'unknown (shorthand )?flag|failed to parse kubelet flag|unrecognized feature gate|cannot set feature gate|failed to set feature gates|failed to load [Kk]ubelet config|failed to validate kubelet configuration|invalid configuration:' <<<"$said" | cut -c 1-500 | tail -n 5 || true)
+if [ -n "$problem" ]; then
+  echo "$problem" >&2
   echo "the new kubelet does not start with what this host's kubelet is set to; change kubelet's unit, /etc/default/kubelet or the ConfigMap kube-system/kubelet-config with /var/lib/kubelet/config.yaml, and restart it" >&2
   exit 1
 fi

@@ -43,6 +43,7 @@ struct Target {
     tree: String,
     place: Place,
     external_etcd: bool,
+    keeps_corefile: bool,
     id: String,
 }
 
@@ -56,6 +57,7 @@ impl Target {
             tree: step.tree.clone(),
             place: step.place,
             external_etcd: step.external_etcd,
+            keeps_corefile: step.keeps_corefile,
             id: step.id.to_owned(),
         })
     }

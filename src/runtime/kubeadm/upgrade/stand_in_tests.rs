@@ -58,6 +58,7 @@ fn step<'a>(from: &'a Scene, to: &'a Scene, host: &'a Host, version: &str) -> Mo
         id: if version == OLD { "u1-back-0" } else { "u1" },
         renewal: Renewal::Auto,
         external_etcd: false,
+        keeps_corefile: false,
         back: version == OLD,
     }
 }
@@ -128,6 +129,36 @@ impl Bed {
             .run(scene, host, &key, actions)
             .unwrap_or_else(|error| panic!("{key}: {:?}", error.chain()));
     }
+}
+
+#[test]
+fn a_kubelet_that_does_not_take_the_present_settings_is_told_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let kubeadm = Kubeadm::new(&NoFiles, Validity::sealos());
+    let bed = Bed::up(directory.path(), &kubeadm);
+    let host = bed.new.hosts.iter().find(|one| one.ip() == WORKER).unwrap();
+    let step = step(&bed.old, &bed.new, host, NEW);
+    let says = |what: &str| {
+        let line = format!(
+            "printf '#!/bin/sh\\necho \"%s\" >&2; exit 1\\n' '{what}' >{}/bin/kubelet",
+            tree(NEW)
+        );
+        assert!(bed.hosts.of(WORKER).shell(&line, &[], b"").status.success());
+        bed.hosts.run(
+            &bed.new,
+            host,
+            &what.replace(' ', "-"),
+            &kubeadm.pull(&step).unwrap(),
+        )
+    };
+    let error = says("unknown flag: --gone").unwrap_err();
+    assert!(
+        format!("{:?}", error.chain()).contains("unknown flag: --gone"),
+        "{:?}",
+        error.chain()
+    );
+    says("unable to load kubeconfig: stat /x/none: no such file").unwrap();
+    says("something else").unwrap();
 }
 
 #[test]
