@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Result;
 use crate::inplace::batches;
+use crate::inplace::marks;
 use crate::inplace::object::{Pod, Role};
 use crate::inplace::plan::{BudgetView, Group, Plan, PodPlan, Problem, SCHEMA, Verdict};
 use crate::inplace::pull_access::{self, Accesses};
@@ -307,10 +308,10 @@ fn workload_problems(
         _ => {}
     }
     if let Some(reason) = rollout::in_progress(world, known, inputs.ids) {
-        problems.push(problem(
-            reason,
-            Some("wait until `kubectl rollout status` is content"),
-        ));
+        // What was cut off does not come to its end by waiting.
+        let held = marks::restore(&known.object.metadata).is_some();
+        let hint = "wait until `kubectl rollout status` is content";
+        problems.push(problem(reason, (!held).then_some(hint)));
     }
     problems
 }
@@ -455,6 +456,8 @@ fn managed_by(known: &Known) -> Option<&'static str> {
         Some("Argo CD")
     } else if has("kustomize.toolkit.fluxcd.io/") || has("helm.toolkit.fluxcd.io/") {
         Some("Flux")
+    } else if has("kubectl.kubernetes.io/last-applied-configuration") {
+        Some("a file of `kubectl apply`")
     } else {
         None
     }

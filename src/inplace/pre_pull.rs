@@ -48,7 +48,8 @@ pub(crate) fn pre_pull(
     let mut tasks: BTreeMap<(&str, &str), &PodPlan> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !pod.node.is_empty()) {
         for one in &pod.containers {
-            if one.verdict == Verdict::Change {
+            // Another name is not on the Node either, though its content may be.
+            if matches!(one.verdict, Verdict::Change | Verdict::RestartOnly) {
                 tasks.entry((&pod.node, &one.to)).or_insert(pod);
             }
         }
