@@ -7,7 +7,7 @@ use crate::inplace::marks::{Before, PodState};
 use crate::inplace::object::{Container, ContainerStatus, Pod, Role};
 use crate::inplace::plan::Verdict;
 use crate::inplace::request::Verify;
-use crate::inplace::target::{Target, digest_of};
+use crate::inplace::target::Target;
 use crate::inplace::verdict::same;
 
 /// Clocks of hosts may differ by so much.
@@ -163,9 +163,8 @@ fn container(
     let target = targets.get(&before.to).filter(|_| before.to == spec.image);
     let known = target.map(|target| target.is(&status.image_id, &changed.architecture));
     let alike = named_alike(&status.image, &spec.image)
-        // Runtimes that know several names for an image may tell its digest instead.
-        || (digest_of(&status.image) == Some(status.image.as_str())
-            && status.image_id != before.image_id);
+        // Runtimes that know several names for an image tell any of them, or its digest.
+        || (!before.image_id.is_empty() && status.image_id != before.image_id);
     match (known, verify) {
         (Some(true), _) => None,
         (Some(false) | None, Verify::Digest) => fails(format!(

@@ -76,8 +76,11 @@ fn status(pod: &mut Value) -> &mut Value {
 #[test]
 fn a_new_container_of_the_right_image_that_is_ready_is_the_end() {
     assert_eq!(judged(|_| {}), Judgement::Ready);
-    let named = |image: &str| {
-        let pod = pod(|pod| status(pod)["image"] = json!(image));
+    let named = |image: &str, id: &str| {
+        let pod = pod(|pod| {
+            status(pod)["image"] = json!(image);
+            status(pod)["imageID"] = json!(format!("r.io/app@sha256:{id}"));
+        });
         judge(
             &changed(Verdict::Change),
             Some(&pod),
@@ -85,10 +88,13 @@ fn a_new_container_of_the_right_image_that_is_ready_is_the_end() {
             Verify::Image,
         )
     };
-    assert_eq!(named("r.io/app:2"), Judgement::Ready);
+    assert_eq!(named("r.io/app:2", "new"), Judgement::Ready);
+    assert_eq!(named("r.io/app:2", "old"), Judgement::Ready);
     // The runtime knows several names of the image.
-    assert_eq!(named("sha256:1234"), Judgement::Ready);
-    assert!(matches!(named("r.io/app:1"), Judgement::Waiting(_)));
+    assert_eq!(named("sha256:1234", "new"), Judgement::Ready);
+    assert_eq!(named("r.io/latest:3", "new"), Judgement::Ready);
+    // It crashed before the kubelet saw the change.
+    assert!(matches!(named("r.io/app:1", "old"), Judgement::Waiting(_)));
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::agent::Agent;
 use crate::agent::protocol::{Facts, InventoryQuestion, OutputLine};
@@ -14,6 +13,10 @@ use crate::error::{Error, Result};
 use crate::pipeline::record::kubectl;
 use crate::runtime::Runtime;
 use crate::runtime::action::{Crew, Line, Site};
+
+/// A line for each Node: whole Nodes of a large cluster are megabytes.
+const NODES: &str = "get nodes -o 'jsonpath={range .items[*]}{.metadata.name}|\
+                     {.status.conditions[?(@.type==\"Ready\")].status}|{.status.nodeInfo.kubeletVersion}{\"\\n\"}{end}'";
 
 /// All of it (docs/operations.md has the schema).
 #[derive(Debug, Serialize)]
@@ -248,28 +251,35 @@ fn nodes(scene: &Scene, crew: &Arc<dyn Crew + Send>, key: &str) -> Result<Vec<No
         agent: &*agent,
         crew: crew.as_ref(),
     };
-    let mut line = kubectl("get nodes -o json", None);
+    let mut line = kubectl(NODES, None);
     line.quiet = true;
     let text = asked.line(&format!("{key}.nodes"), &line)?;
-    let list: Value = serde_json::from_str(&text)
-        .map_err(|error| Error::bad_content("kubectl's answer is not JSON").caused_by(error))?;
-    let items = list.get("items").and_then(Value::as_array);
-    Ok(items.into_iter().flatten().map(node).collect())
+    Ok(text.lines().filter_map(node).collect())
 }
 
-fn node(item: &Value) -> NodeStatus {
-    let text = |path: &str| {
-        let found = item.pointer(path).and_then(Value::as_str);
-        found.unwrap_or_default().to_owned()
-    };
-    let conditions = item.pointer("/status/conditions").and_then(Value::as_array);
-    let is_ready = |condition: &&Value| {
-        condition.get("type").and_then(Value::as_str) == Some("Ready")
-            && condition.get("status").and_then(Value::as_str) == Some("True")
-    };
-    NodeStatus {
-        name: text("/metadata/name"),
-        ready: conditions.into_iter().flatten().any(|one| is_ready(&one)),
-        version: text("/status/nodeInfo/kubeletVersion"),
+/// A line of what [`NODES`] gives.
+fn node(line: &str) -> Option<NodeStatus> {
+    let mut fields = line.split('|').map(str::to_owned);
+    Some(NodeStatus {
+        name: fields.next().filter(|name| !name.is_empty())?,
+        ready: fields.next()? == "True",
+        version: fields.next()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_lines() {
+        let told = |line: &str| node(line).map(|node| (node.name, node.ready, node.version));
+        let expected = |ready: bool, version: &str| Some(("a".into(), ready, version.into()));
+        assert_eq!(told("a|True|v1.34.0"), expected(true, "v1.34.0"));
+        assert_eq!(told("a|Unknown|v1.34.0"), expected(false, "v1.34.0"));
+        // One that has not reported yet.
+        assert_eq!(told("a||"), expected(false, ""));
+        assert_eq!(told("No resources found"), None);
+        assert_eq!(told(""), None);
     }
 }

@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 use crate::inplace::batches::Share;
 use crate::inplace::request::{self, Request, Selection, TemplatePolicy, Verify, checked};
 
+/// The heading of what says how carefully Pods are changed.
+const HOW: &str = "How";
+
 /// Show what would become of each Pod, and change nothing
 #[derive(Args, Debug)]
 #[command(after_help = "Exit code 10: the plan cannot be carried out.
@@ -20,14 +23,7 @@ Examples:
   imgctl inplace plan -n shop --selector app=web --resize app=cpu=500m,memory=1Gi --json")]
 pub(super) struct PlanArgs {
     #[command(flatten)]
-    pub(super) what: WhatArgs,
-    #[command(flatten)]
-    pub(super) care: CareArgs,
-    /// Plan as for taking up this run
-    #[arg(long, value_name = "NAME")]
-    pub(super) id: Option<String>,
-    #[command(flatten)]
-    pub(super) access: AccessArgs,
+    pub(super) change: ChangeArgs,
 }
 
 /// Change Pods, batch after batch
@@ -41,21 +37,14 @@ Examples:
   imgctl inplace apply --id 20260401T101500Z-web"
 )]
 pub(super) struct ApplyArgs {
-    #[command(flatten)]
-    pub(super) what: WhatArgs,
-    #[command(flatten)]
-    pub(super) care: CareArgs,
-    /// Name of the run; a run of that name is taken up where it stopped
-    #[arg(long, value_name = "NAME")]
-    pub(super) id: Option<String>,
     /// Refuse unless what is there gives this plan
-    #[arg(long, value_name = "DIGEST")]
+    #[arg(long, value_name = "DIGEST", help_heading = HOW)]
     pub(super) plan_digest: Option<String>,
     /// After a failure give the Pods of earlier batches their former images, too
-    #[arg(long)]
+    #[arg(long, help_heading = HOW)]
     pub(super) rollback_all: bool,
     #[command(flatten)]
-    pub(super) access: AccessArgs,
+    pub(super) change: ChangeArgs,
 }
 
 /// Show where Pods run other images than their templates say
@@ -92,6 +81,20 @@ pub(super) struct RollbackArgs {
     /// Show what would be done, and change nothing
     #[arg(long)]
     pub(super) dry_run: bool,
+    #[command(flatten)]
+    pub(super) access: AccessArgs,
+}
+
+/// A change, planned or carried out.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ChangeArgs {
+    #[command(flatten)]
+    pub(super) what: WhatArgs,
+    #[command(flatten)]
+    pub(super) care: CareArgs,
+    /// Name of the run; one of that name is taken up where it stopped
+    #[arg(long, value_name = "NAME", help_heading = HOW)]
+    pub(super) id: Option<String>,
     #[command(flatten)]
     pub(super) access: AccessArgs,
 }
@@ -191,7 +194,7 @@ pub(super) fn nothing_said() -> Error {
 
 /// How carefully.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "How")]
+#[command(next_help_heading = HOW)]
 pub(super) struct CareArgs {
     /// What becomes of the workload's template [default: refuse]
     #[arg(long, value_name = "HOW")]

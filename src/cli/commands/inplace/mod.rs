@@ -77,18 +77,11 @@ struct Prepared {
 }
 
 fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
+    let args = &args.change;
     let reach = Reach::new("inplace", &args.access, false, context)?;
+    let past = past(&reach, args.id.as_deref())?;
     let request = args.what.request(&args.care, args.access.namespace()?)?;
     let ids = args.id.clone().into_iter().collect::<Vec<_>>();
-    let past = match &args.id {
-        Some(id) => journal::past(&reach.journals, id)?,
-        None => None,
-    };
-    let desired = Desired {
-        common: request.set.clone(),
-        by_pod: BTreeMap::new(),
-    };
-    let world = world::observe(&*reach.api, &request.selection)?;
     let question = Question {
         request: &request,
         care: &args.care,
@@ -96,7 +89,7 @@ fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
         past: past.as_ref(),
         rollback: false,
     };
-    let prepared = question.plan(&reach, world, desired)?;
+    let prepared = question.plan_common(&reach)?;
     view::plan(&prepared.plan, context)?;
     match prepared.plan.problems.is_empty() {
         true => Ok(()),
@@ -104,6 +97,14 @@ fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
             Kind::CheckFailed,
             "the plan cannot be carried out, for the reasons above",
         )),
+    }
+}
+
+/// What is written down of a run.
+fn past(reach: &Reach, id: Option<&str>) -> Result<Option<Past>> {
+    match id {
+        Some(id) => journal::past(&reach.journals, id),
+        None => Ok(None),
     }
 }
 
@@ -118,6 +119,16 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
+    /// The plan by which all Pods get the same.
+    fn plan_common(&self, reach: &Reach) -> Result<Prepared> {
+        let world = world::observe(&*reach.api, &self.request.selection)?;
+        let desired = Desired {
+            common: self.request.set.clone(),
+            by_pod: BTreeMap::new(),
+        };
+        self.plan(reach, world, desired)
+    }
+
     fn plan(&self, reach: &Reach, world: World, desired: Desired) -> Result<Prepared> {
         let mut targets: BTreeMap<String, Target> = BTreeMap::new();
         for image in desired.images() {
@@ -149,16 +160,16 @@ impl Question<'_> {
 }
 
 fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
-    let reach = Reach::new("inplace", &args.access, true, context)?;
-    let past = match &args.id {
-        Some(id) => journal::past(&reach.journals, id)?,
-        None => None,
-    };
+    let change = &args.change;
+    let reach = Reach::new("inplace", &change.access, true, context)?;
+    let past = past(&reach, change.id.as_deref())?;
     let request = match (
-        args.what.is_said(),
+        change.what.is_said(),
         past.as_ref().and_then(|past| past.plan.as_ref()),
     ) {
-        (true, _) => args.what.request(&args.care, args.access.namespace()?)?,
+        (true, _) => change
+            .what
+            .request(&change.care, change.access.namespace()?)?,
         // Taken up by its id alone.
         (false, Some(plan)) if !plan.rollback => plan.request.clone(),
         (false, _) => return Err(arguments::nothing_said()),
@@ -170,28 +181,23 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
     {
         return Err(Error::usage(format!(
             "run {} was about something else",
-            args.id.as_deref().unwrap_or_default()
+            change.id.as_deref().unwrap_or_default()
         ))
         .hint("another --id begins a new run; `--id` alone takes the old one up"));
     }
-    let id = args
+    let id = change
         .id
         .clone()
         .unwrap_or_else(|| new_id(&request.selection));
     let ids = [id.clone()];
-    let desired = Desired {
-        common: request.set.clone(),
-        by_pod: BTreeMap::new(),
-    };
-    let world = world::observe(&*reach.api, &request.selection)?;
     let question = Question {
         request: &request,
-        care: &args.care,
+        care: &change.care,
         ids: &ids,
         past: past.as_ref(),
         rollback: false,
     };
-    let prepared = question.plan(&reach, world, desired)?;
+    let prepared = question.plan_common(&reach)?;
     if let Some(expected) = &args.plan_digest
         && *expected != prepared.plan.digest
     {
@@ -209,7 +215,7 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
         &prepared,
         &id,
         &ids,
-        &args.care,
+        &change.care,
         args.rollback_all,
         context,
     )
@@ -217,10 +223,7 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
 
 fn roll_back(args: &RollbackArgs, context: &Context) -> Result<()> {
     let reach = Reach::new("inplace", &args.access, true, context)?;
-    let past: Option<Past> = match &args.id {
-        Some(id) => journal::past(&reach.journals, id)?,
-        None => None,
-    };
+    let past = past(&reach, args.id.as_deref())?;
     let before = past.as_ref().and_then(|past| past.plan.as_ref());
     let namespace = args.access.namespace()?;
     let selection = match (args.what.selection(namespace)?, before) {
@@ -317,6 +320,7 @@ fn carry_out(
     })
     .map_err(|error| match error.kind() {
         Kind::Usage | Kind::Interrupted => error,
+        _ if plan.rollback => error.hint(format!("run {id}: the same command goes on")),
         _ => error.hint(format!(
             "run {id}: `imgctl inplace apply --id {id}` goes on, `imgctl inplace rollback --id {id}` undoes it"
         )),
