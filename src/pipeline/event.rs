@@ -19,6 +19,8 @@ pub(crate) enum Outcome {
     Assumed,
     /// All that this run was to do is done, and more is to follow.
     Paused,
+    /// Somebody gave the run up: nobody takes it up again.
+    Aborted,
 }
 
 impl Outcome {
@@ -32,6 +34,7 @@ impl Outcome {
             Self::Unknown => "unknown",
             Self::Assumed => "assumed",
             Self::Paused => "paused",
+            Self::Aborted => "aborted",
         }
     }
 }

@@ -24,7 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::fs::atomic::{self, Durability, sync_directory};
-use crate::pipeline::journal::{Past, past};
+use crate::pipeline::event::Outcome;
+use crate::pipeline::journal::{Journal, Past, Record, past};
 use crate::pipeline::step::journals;
 use crate::upgrade::document::{Direction, Document, Release};
 use crate::upgrade::observation::Observation;
@@ -231,6 +232,16 @@ impl Book {
     pub(crate) fn journal(&self, state: &Path, document: &Document) -> Result<Option<Past>> {
         let plan = crate::upgrade::pipeline::empty(document)?;
         past::unfinished(&journals(state), &plan.intent)
+    }
+
+    /// Closes the journal of a run that is given up: the same upgrade, begun again, does all of it,
+    /// and asks and keeps anew.
+    pub(crate) fn close_journal(&self, state: &Path, past: &Past) -> Result<()> {
+        let journal = Journal::reopen(&journals(state), &past.id, true)?;
+        journal.append(&Record::Finish {
+            time: jiff::Timestamp::now(),
+            outcome: Outcome::Aborted,
+        })
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {

@@ -9,7 +9,7 @@ use crate::common::{Ran, is_root, tool};
 use crate::counting::{all_counted, context, create, says, trees, upgrade, versions};
 use crate::support::{begin, bytes, events, signal, wait_for};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 /// Of random content, so that it is as long on its way.
 const NOISE: u64 = 12_000_000;
 /// The exit code of a full disk.
@@ -178,7 +178,7 @@ fn old_files(bed: &Bed) {
 /// No room on one host: nobody is touched, it says where and how much; with room, it goes on where
 /// it was.
 fn without_room(bed: &Bed) {
-    bed.disk(3, 200);
+    bed.disk(3, 260);
     let full = upgrade(bed, &["counting:1.2.0"]).fails(NO_SPACE);
     let step = format!("step stage/{}/files", bed.ip(3));
     let words = [

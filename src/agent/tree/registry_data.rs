@@ -339,6 +339,31 @@ mod tests {
     }
 
     #[test]
+    fn a_repair_leaves_what_later_layers_mean_by_a_tag() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut data = RegistryData::open(&directory.path().join("registry")).unwrap();
+        let tag = "registry/docker/registry/v2/repositories/a/_manifests/tags/v1/current/link";
+        let now = || std::fs::read_to_string(directory.path().join(tag)).unwrap();
+        let (first, second) = (Digest::of(b"1").to_string(), Digest::of(b"2").to_string());
+        for (repairs, there, brought, left) in [
+            (false, "", &first, &first),
+            (false, "", &second, &second),
+            (true, "", &first, &second),
+            (true, "sha256:torn", &first, &first),
+        ] {
+            if !there.is_empty() {
+                std::fs::write(directory.path().join(tag), there).unwrap();
+            }
+            data.begin(repairs);
+            apply(&mut data, tag, brought).unwrap();
+            assert_eq!(&now(), left);
+            let said = data.end();
+            assert_eq!(said.len(), 1);
+            assert_eq!(said[0].size, Some(brought.len() as u64));
+        }
+    }
+
+    #[test]
     fn nothing_is_written_through_a_link() {
         let directory = tempfile::tempdir().unwrap();
         let outside = directory.path().join("outside");

@@ -50,7 +50,7 @@ pub(crate) fn decide(
         None | Some(Outcome::Lost | Outcome::Unknown) if step.repeat == Repeat::Safe => {
             Decision::Do(attempt + 1)
         }
-        None | Some(Outcome::Lost | Outcome::Paused) => Decision::Stop(unknown(
+        None | Some(Outcome::Lost | Outcome::Paused | Outcome::Aborted) => Decision::Stop(unknown(
             step,
             "an earlier run began it with other inputs, and nobody saw how it ended",
             known,

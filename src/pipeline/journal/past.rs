@@ -189,7 +189,7 @@ pub(crate) fn list(directory: &Path) -> Result<Vec<String>> {
 
 /// The newest journal of the same intent that did not come to its end. One that did, whatever it
 /// was, ends the search, and so does one that undid things: what was half done before it is no
-/// longer as it was left.
+/// longer as it was left. One that was given up is not taken up again.
 pub(crate) fn unfinished(directory: &Path, intent: &str) -> Result<Option<Past>> {
     for id in list(directory)? {
         let past = Past::read(&path_of(directory, &id))?;
@@ -197,7 +197,7 @@ pub(crate) fn unfinished(directory: &Path, intent: &str) -> Result<Option<Past>>
             return Ok(None);
         }
         if past.intent == intent {
-            return Ok(Some(past));
+            return Ok((past.finished != Some(Outcome::Aborted)).then_some(past));
         }
         if past.destroys {
             return Ok(None);

@@ -235,6 +235,9 @@ pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
         };
         let known = know(&sides, means);
         release_nodes(&known, context)?;
+        if let Some(past) = past.as_ref().filter(|_| touched.is_empty()) {
+            book.close_journal(work.state.directory(), past)?;
+        }
         abandon(&book, &open, &known.from, means, context)
     })?;
     context.ui.say(&format!(
