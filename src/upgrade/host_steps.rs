@@ -38,7 +38,7 @@ pub(super) fn steps(
     }
     actions.extend(upgrader.before(step)?);
     if let Some(node) = node.filter(|_| document.choices.kubelet_swap == KubeletSwap::Drain) {
-        actions.push(nodes::drain(node, &document.choices));
+        actions.push(nodes::drain(node, &document.id, &document.choices));
     }
     actions.extend(hooks::run(pre, hooks, step, document));
     actions.push(switch(step, tree));

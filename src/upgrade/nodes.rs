@@ -56,9 +56,9 @@ pub(super) fn cordon(node: &str, id: &str) -> Action {
 }
 
 /// The Pods of `node` go elsewhere. When they do not in time, and that is the end of it, the Node
-/// takes Pods again.
-pub(super) fn drain(node: &str, choices: &Choices) -> Action {
-    let node = node.to_owned();
+/// takes Pods again; whoever comes back closes it again first.
+pub(super) fn drain(node: &str, id: &str, choices: &Choices) -> Action {
+    let (node, id) = (node.to_owned(), id.to_owned());
     let options = drain::Options {
         timeout: Duration::from_secs(choices.drain_timeout_seconds),
         on_timeout: match choices.drain_on_timeout {
@@ -79,26 +79,33 @@ pub(super) fn drain(node: &str, choices: &Choices) -> Action {
     let action = Action::new("drain", says, &inputs, move |site| {
         let api = api(site.scene, site.crew)?;
         let told = |event: drain::PodEvent| say(site, &event.to_string());
-        let drained = drain::drain(&*api, &node, &options, &told);
-        match drained {
-            Ok(drained) => {
-                say(
-                    site,
-                    &format!("Node {node}: {} Pods are gone", drained.gone),
-                );
-                Ok(())
-            }
-            Err(error) => match drain::uncordon(&*api, &node) {
-                Ok(_) => Err(error).context(|| format!("Node {node} takes Pods again")),
-                Err(other) => Err(error.hint(format!(
-                    "Node {node} is still cordoned ({other}): `kubectl uncordon {node}`"
-                ))),
-            },
-        }
+        let gone = empty(&*api, &node, &id, &options, &told)?;
+        say(site, &format!("Node {node}: {gone} Pods are gone"));
+        Ok(())
     });
     match choices.drain_on_timeout {
         OnTimeout::Wait => action,
         _ => action.within(limit * 2 + SLACK),
+    }
+}
+
+/// Closes the Node, unless it still is, and drains it; opens it when that fails. How many Pods went.
+fn empty(
+    api: &dyn Api,
+    node: &str,
+    id: &str,
+    options: &drain::Options,
+    told: &dyn Fn(drain::PodEvent),
+) -> Result<usize> {
+    drain::cordon(api, node, id)?;
+    match drain::drain(api, node, options, told) {
+        Ok(drained) => Ok(drained.gone),
+        Err(error) => match drain::uncordon(api, node) {
+            Ok(_) => Err(error).context(|| format!("Node {node} takes Pods again")),
+            Err(other) => Err(error.hint(format!(
+                "Node {node} is still cordoned ({other}): `kubectl uncordon {node}`"
+            ))),
+        },
     }
 }
 
@@ -117,4 +124,51 @@ fn say(site: &Site<'_>, text: &str) {
         text: text.to_owned(),
         error_stream: false,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kube::stand_in::StandIn;
+
+    /// As it was seen: the time of a drain was over, its Node took Pods again, and the drain of the
+    /// resumed upgrade found it open.
+    #[test]
+    fn a_node_that_was_opened_after_a_drain_is_closed_again() {
+        const NODE: &str = "/api/v1/nodes/n";
+        const BUDGET: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/b";
+        let api = StandIn::new();
+        api.add(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
+            .add(json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": "p", "labels": {"app": "a"}, "ownerReferences":
+                    [{"kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]},
+                "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "x:1"}]},
+                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+            }))
+            .add(json!({
+                "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"},
+                "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}},
+            }));
+        let options = |milliseconds| drain::Options {
+            timeout: Duration::from_millis(milliseconds),
+            poll: Duration::from_millis(5),
+            retry: Duration::from_millis(10),
+            ..drain::Options::default()
+        };
+        let error = empty(&api, "n", "u1", &options(100), &|_| {}).unwrap_err();
+        assert!(
+            error.chain().join(" ").contains("takes Pods again"),
+            "{:?}",
+            error.chain()
+        );
+        let node = api.peek(NODE).unwrap();
+        assert_ne!(node["spec"]["unschedulable"], true, "{node}");
+        api.change(BUDGET, |budget| budget["spec"]["minAvailable"] = json!(0));
+        let gone = empty(&api, "n", "u1", &options(20_000), &|_| {}).unwrap();
+        assert_eq!(gone, 1);
+        assert_eq!(api.peek(NODE).unwrap()["spec"]["unschedulable"], true);
+    }
 }
