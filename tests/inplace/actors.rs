@@ -161,7 +161,7 @@ impl Play {
     }
 
     /// Writes a status, unless the object has it or is another by now.
-    fn tell(&self, path: &str, object: &Value, status: Value) {
+    fn tell(&self, path: &str, object: &Value, status: &Value) {
         let mut wanted = object["status"].clone();
         if !wanted.is_object() {
             wanted = json!({});
@@ -288,7 +288,7 @@ impl Play {
             "conditions": conditions,
             "containerStatuses": told,
         });
-        self.tell(PODS, pod, status);
+        self.tell(PODS, pod, &status);
     }
 
     /// The oldest ReplicaSet of the same template is its own. Without one, and not paused, it
@@ -331,7 +331,7 @@ impl Play {
             "observedGeneration": deployment["metadata"]["generation"],
             "replicas": all, "updatedReplicas": updated,
         });
-        self.tell(&format!("{APPS}/deployments"), deployment, status);
+        self.tell(&format!("{APPS}/deployments"), deployment, &status);
     }
 
     fn scale(&self, set: &Value, replicas: &Value) {
@@ -384,7 +384,7 @@ impl Play {
         let status = json!({
             "observedGeneration": set["metadata"]["generation"], "replicas": count,
         });
-        self.tell(&format!("{APPS}/replicasets"), set, status);
+        self.tell(&format!("{APPS}/replicasets"), set, &status);
     }
 
     /// Pods are made with their containers the other way round: nothing may count them.
@@ -479,7 +479,7 @@ impl Play {
                 "updatedNumberScheduled": updated,
             }),
         };
-        self.tell(&format!("{APPS}/{plural}"), set, status);
+        self.tell(&format!("{APPS}/{plural}"), set, &status);
     }
 }
 
