@@ -33,12 +33,14 @@ pub(crate) enum Access {
 /// By image and names of the Pod's secrets.
 pub(crate) type Accesses = BTreeMap<(String, Vec<String>), Access>;
 
-/// Asks for all Pods that are meant. Secrets are read only where a registry wants a login.
+/// Asks for all Pods that are meant. Secrets are read only where a registry wants a login. `known`:
+/// what registries say to anybody, by image, as far as that need not be asked again.
 pub(crate) fn survey(
     api: &dyn Api,
     images: &dyn Images,
     world: &World,
     desired: &Desired,
+    mut known: BTreeMap<String, Access>,
 ) -> Accesses {
     let mut cases: BTreeSet<(String, Vec<String>)> = BTreeSet::new();
     for pod in world.selected.iter().filter_map(|uid| world.pod(uid)) {
@@ -49,10 +51,9 @@ pub(crate) fn survey(
             }
         }
     }
-    let mut open: BTreeMap<String, Access> = BTreeMap::new();
     let mut accesses = Accesses::new();
     for (image, names) in cases {
-        let anybody = open
+        let anybody = known
             .entry(image.clone())
             .or_insert_with(|| images.access(&image, None));
         let access = match anybody {
@@ -208,7 +209,7 @@ mod tests {
     fn surveyed(api: &StandIn, image: &str) -> Access {
         let request = request(web(), image);
         let world = world::observe(api, &request.selection).unwrap();
-        let all = survey(api, &Closed, &world, &desired(&request));
+        let all = survey(api, &Closed, &world, &desired(&request), BTreeMap::new());
         assert_eq!(all.len(), 1, "{all:?}");
         all.into_values().next().unwrap()
     }

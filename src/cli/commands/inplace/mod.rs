@@ -19,7 +19,7 @@ use crate::inplace::engine::{self, Engine, Pace};
 use crate::inplace::journal::{self, Journal, Past};
 use crate::inplace::plan::Plan;
 use crate::inplace::planner::{self, Desired, Inputs};
-use crate::inplace::pull_access;
+use crate::inplace::pull_access::{self, Access};
 use crate::inplace::request::{Request, Selection, TemplatePolicy, checked};
 use crate::inplace::rollback;
 use crate::inplace::target::Target;
@@ -131,13 +131,20 @@ impl Question<'_> {
 
     fn plan(&self, reach: &Reach, world: World, desired: Desired) -> Result<Prepared> {
         let mut targets: BTreeMap<String, Target> = BTreeMap::new();
+        let mut silent: BTreeMap<String, Access> = BTreeMap::new();
         for image in desired.images() {
             match reach.images.target(image) {
                 Ok(target) => {
                     targets.insert(image.clone(), target);
                 }
                 // The plan says so.
-                Err(error) => tracing::info!("{error}"),
+                Err(error) => {
+                    tracing::info!("{error}");
+                    // A registry that is silent is not waited for twice.
+                    if error.kind() == Kind::Network {
+                        silent.insert(image.clone(), Access::Unknown(error.to_string()));
+                    }
+                }
             }
         }
         let plan = planner::plan(&Inputs {
@@ -148,7 +155,7 @@ impl Question<'_> {
             ids: self.ids,
             done: &self.past.map(Past::done).unwrap_or_default(),
             rollback: self.rollback,
-            access: &pull_access::survey(&*reach.api, &*reach.images, &world, &desired),
+            access: &pull_access::survey(&*reach.api, &*reach.images, &world, &desired, silent),
             is_there: self.care.pre_pull == Some(PrePull::None),
         })?;
         Ok(Prepared {
