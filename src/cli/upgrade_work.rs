@@ -114,7 +114,7 @@ pub(crate) fn plan_of(
             let hooks = Hooks::of(scene, store)?;
             match hooks.is_legacy() && image.label(&["upgrade"]).is_none() {
                 true if means.runtime.name() == SCRIPT => {
-                    runtime_version::accepts(image, &version)?
+                    runtime_version::accepts(image, &version)?;
                 }
                 _ => upgrader.accepts(image, &version)?,
             }

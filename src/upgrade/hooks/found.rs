@@ -156,10 +156,11 @@ fn is_hook(tree: &Tree, directory: &LayerPath, name: &[u8]) -> Result<bool> {
     let Some(found) = tree.lookup(&LayerPath::parse(&path)?) else {
         return Ok(false);
     };
-    Ok(match found.entry().kind {
-        EntryKind::File { .. } | EntryKind::Symlink { .. } => true,
-        _ => false,
-    })
+    let kind = &found.entry().kind;
+    Ok(matches!(
+        kind,
+        EntryKind::File { .. } | EntryKind::Symlink { .. }
+    ))
 }
 
 fn some(names: &str) -> &str {
