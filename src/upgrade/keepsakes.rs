@@ -98,7 +98,7 @@ fn files(site: &Site<'_>, directory: &str) -> Result<Vec<Found>> {
             ))
         })?;
         // Names become paths here.
-        if name.contains('/') || name.starts_with('.') {
+        if name.contains('/') || name.starts_with('.') || is_own(name) {
             continue;
         }
         found.push(Found {
@@ -107,6 +107,20 @@ fn files(site: &Site<'_>, directory: &str) -> Result<Vec<Found>> {
         });
     }
     Ok(found)
+}
+
+/// Whether a file tells of the host itself: how far it is, and the checksums of its own files. The
+/// second host has such files of its own, which must not become those of the first.
+fn is_own(name: &str) -> bool {
+    const OWN: [&str; 6] = [
+        "host.sha256",
+        "touched",
+        "restored",
+        "kubelet-started",
+        "k3s-runs",
+        "etcd-members.json",
+    ];
+    OWN.contains(&name.trim_end_matches(".new")) || name.starts_with("kubeadm-v")
 }
 
 /// One file, part by part, to both places; each gets it whole or not at all.
@@ -165,4 +179,31 @@ fn carry(
     local.sync_all().path("sync", &partial)?;
     std::fs::rename(&partial, here).path("rename", &partial)?;
     sync_directory(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As it was seen: the second control plane could not go back, because its checksums were those
+    /// of the first.
+    #[test]
+    fn what_tells_of_the_host_itself_is_not_carried_away() {
+        for name in [
+            "host.sha256",
+            "host.sha256.new",
+            "touched",
+            "kubeadm-v1.34.9",
+        ] {
+            assert!(is_own(name), "{name}");
+        }
+        for name in [
+            "snapshot.db",
+            "snapshot.sha256",
+            "snapshot.json",
+            "data.tar",
+        ] {
+            assert!(!is_own(name), "{name}");
+        }
+    }
 }
