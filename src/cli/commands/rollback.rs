@@ -198,6 +198,10 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
             return nothing(looks_only, &book, closes, &known, means, context);
         };
         document.id = format!("{}-back-{}", there.id, book.history()?.len());
+        if args.from_snapshot.is_some() {
+            // Which Pods there are is what the snapshot says: of containers nothing can be foretold.
+            document.restarts.clear();
+        }
         if looks_only || !context.ui.is_json() {
             upgrade_view::show(&document, context)?;
         }

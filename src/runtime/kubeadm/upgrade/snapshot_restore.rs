@@ -159,6 +159,8 @@ fn line(target: &Target, snapshot: &str, own: &Manifest, members: &[Member]) -> 
          fi\n\
          mkdir -p -m 0700 \"$data\"; mv \"$new/member\" \"$data/member\"; rm -rf \"$new\"\n\
          sync -f \"$data\"\n\
+         # Members of a restored cluster have other ids than before.\n\
+         rm -f {members}\n\
          printf '%s\\n' \"$digest\" >\"$backup/restored\"; sync -f \"$backup\"\n\
          echo \"the data of etcd is that of $snapshot\"",
         tree = target.tree,
@@ -169,6 +171,7 @@ fn line(target: &Target, snapshot: &str, own: &Manifest, members: &[Member]) -> 
         image = quoted(own.image()?),
         name = quoted(&me.name),
         peer = quoted(&me.peer),
+        members = quoted(&target.known_members()),
         all = quoted(&all.join(",")),
         token = quoted(&format!("imgctl-{}", target.id)),
     ))

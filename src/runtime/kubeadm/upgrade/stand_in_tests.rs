@@ -331,6 +331,8 @@ fn to_the_snapshot(bed: &Bed, kubeadm: &Kubeadm<'_>) {
         1
     );
     assert_eq!(text(second, "/var/lib/etcd/member/db"), "new\n");
+    // The restored members have other ids: the gate must not wait for those of before.
+    assert!(!second.exists(&format!("{BACKUP}/etcd-members.json")));
     assert_eq!(
         text(second, &format!("{BACKUP}/etcd-before/member/db")),
         "old\n"
