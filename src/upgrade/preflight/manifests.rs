@@ -12,7 +12,8 @@ use crate::upgrade::plan::few;
 
 const CHECK: &str = "static-manifests";
 const HINT: &str = "put them into the ConfigMap kube-system/kubeadm-config (extraArgs, extraVolumes, extraEnvs) or \
-                    into patches, which `kubeadm upgrade` applies; --skip-check static-manifests gives them up";
+                    into patches, which `kubeadm upgrade` applies; --skip-check static-manifests gives them up, \
+                    or trusts patches/ of the new image, which is not on the hosts yet";
 
 /// A static Pod of kubeadm.
 struct Component {
