@@ -129,7 +129,7 @@ pub(crate) struct PodPlan {
     /// What it took to become ready last time, where that can be seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) start_seconds: Option<u64>,
-    /// It is known by this name to whom pulls its images.
+    /// Names of its `imagePullSecrets`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) pull_secrets: Vec<String>,
 }
