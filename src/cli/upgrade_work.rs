@@ -24,13 +24,14 @@ use crate::pipeline::change::Planned;
 use crate::pipeline::event::{Deaf, Listener};
 use crate::pipeline::executor::{Summary, unfinished};
 use crate::pipeline::interrupt::Interrupt;
+use crate::pipeline::journal::Past;
 use crate::pipeline::look;
 use crate::pipeline::means::Means;
 use crate::pipeline::step::Step;
 use crate::runtime::upgrade::Upgrader;
 use crate::runtime::version as runtime_version;
 use crate::store::Store;
-use crate::upgrade::book::{Book, Stand};
+use crate::upgrade::book::{Again, Book, Stand};
 use crate::upgrade::document::{Choices, Direction, Document, PauseAfter};
 use crate::upgrade::hooks::Hooks;
 use crate::upgrade::mirror::Mirror;
@@ -243,7 +244,7 @@ pub(crate) struct Carrying<'a> {
     /// Does what is to be done when all is done.
     pub(crate) commit: Step,
     /// Hosts whose steps are done again: something was undone there meanwhile.
-    pub(crate) again: Vec<String>,
+    pub(crate) again: Vec<Again>,
     /// For the snapshot to go back to.
     pub(crate) snapshot: Option<PathBuf>,
 }
@@ -324,11 +325,15 @@ pub(crate) fn carry(
             let host = step.id.split('/').nth(1).unwrap_or_default();
             let of_host = ["control-plane", "canary", "workers"];
             of_host.iter().any(|phase| step.id.starts_with(phase))
-                && carrying.again.iter().any(|other| other == host)
+                && carrying
+                    .again
+                    .iter()
+                    .any(|again| again.host == host && !is_since(past.as_ref(), step, again))
         })
         .map(|step| step.id.clone())
         .collect();
     let book = Book::of(work.state.directory());
+    planned.plan.aside = book.part(&document.id)?.is_some();
     book.keep_install(&document.id, install)?;
     book.begin(document)?;
     let mirror = match means.copy_state {
@@ -401,6 +406,14 @@ fn went(
             Err(told(error, document))
         }
     }
+}
+
+/// Whether a step was done after it had been undone.
+fn is_since(past: Option<&Past>, step: &Step, again: &Again) -> bool {
+    let known = past.and_then(|past| past.steps.get(&step.id));
+    known
+        .and_then(|known| known.at)
+        .is_some_and(|at| at > again.undone)
 }
 
 fn told(error: Error, document: &Document) -> Error {

@@ -235,6 +235,8 @@ pub(crate) struct Plan {
     pub(crate) destroys: bool,
     /// More phases are to follow in a later run: the journal is not brought to its end.
     pub(crate) is_partial: bool,
+    /// It undoes a part of an earlier run, which is taken up again after it.
+    pub(crate) aside: bool,
 }
 
 impl Plan {
@@ -248,6 +250,7 @@ impl Plan {
             notes: Vec::new(),
             destroys: false,
             is_partial: false,
+            aside: false,
         }
     }
 

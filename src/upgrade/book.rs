@@ -7,7 +7,7 @@
 //! upgrade/<id>/before.json  how the cluster was before it
 //! upgrade/<id>/pause        somebody wants it to stop at the next step
 //! upgrade/<id>/install      images that are installed at its end
-//! upgrade/<id>/again        hosts that went back meanwhile: their steps are done again
+//! upgrade/<id>/again        hosts that went back meanwhile, and when: their steps are done again
 //! upgrade/<id>/instead      a rollback: the upgrade that it takes back
 //! upgrade/<id>/snapshot     a rollback: the file that it goes back to
 //! upgrade/<id>/part         a rollback of some hosts: the upgrade that is open again after it
@@ -20,6 +20,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, IoContext, Kind, Result};
@@ -57,6 +58,15 @@ pub(crate) struct Ended {
     pub(crate) end: Stand,
     /// RFC 3339.
     pub(crate) time: String,
+}
+
+/// A host on which an open upgrade was undone.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Again {
+    /// Its id.
+    pub(crate) host: String,
+    /// What was done there earlier than this is to be done again.
+    pub(crate) undone: Timestamp,
 }
 
 /// The upgrades of one cluster.
@@ -213,19 +223,36 @@ impl Book {
     }
 
     /// Hosts on which the upgrade `id` was undone meanwhile.
-    pub(crate) fn again(&self, id: &str) -> Result<Vec<String>> {
-        self.list(&self.of_id(id)?.join("again"))
+    pub(crate) fn again(&self, id: &str) -> Result<Vec<Again>> {
+        let lines = self.list(&self.of_id(id)?.join("again"))?;
+        let read = |line: &String| match line.split_once(' ') {
+            Some((host, time)) => Again {
+                host: host.to_owned(),
+                undone: time.parse().unwrap_or(Timestamp::MAX),
+            },
+            // Older versions wrote no time.
+            None => Again {
+                host: line.clone(),
+                undone: Timestamp::MAX,
+            },
+        };
+        Ok(lines.iter().map(read).collect())
     }
 
-    /// Adds to [`Book::again`].
+    /// Adds to [`Book::again`]: what was done on these hosts up to now is undone.
     pub(crate) fn do_again(&self, id: &str, hosts: &[String]) -> Result<()> {
         let mut all = self.again(id)?;
-        for host in hosts {
-            if !all.contains(host) {
-                all.push(host.clone());
-            }
-        }
-        write(&self.of_id(id)?.join("again"), &all.join("\n"))
+        all.retain(|one| !hosts.contains(&one.host));
+        let now = Timestamp::now();
+        all.extend(hosts.iter().map(|host| Again {
+            host: host.clone(),
+            undone: now,
+        }));
+        let lines: Vec<String> = all
+            .iter()
+            .map(|one| format!("{} {}", one.host, one.undone))
+            .collect();
+        write(&self.of_id(id)?.join("again"), &lines.join("\n"))
     }
 
     /// What the journal says of `document`; `None` when it never ran.

@@ -109,6 +109,7 @@ mod tests {
         past.steps.insert(
             step.id.clone(),
             PastStep {
+                at: None,
                 fingerprint,
                 attempt: 2,
                 outcome,

@@ -220,6 +220,7 @@ impl<'a> Run<'a> {
             arguments: self.options.arguments.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             destroys: self.plan.destroys,
+            aside: self.plan.aside,
             controller: self.options.controller.clone(),
         })?;
         self.listener.event(&Event::Start {

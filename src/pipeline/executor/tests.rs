@@ -512,10 +512,12 @@ fn failures_are_borne_up_to_a_number() {
             &["1", "3", "4", "5", "6"].map(str::to_owned)[..]
         )
     );
-    let (outcome, done) = batches(1, &[1, 3]);
+    // Whether 4, which goes beside 3, has begun by then is chance.
+    let (outcome, mut done) = batches(1, &[1, 3]);
+    done.retain(|one| one != "4");
     assert_eq!(
         (outcome, &done[..]),
-        (Outcome::Failed, &["2", "4"].map(str::to_owned)[..])
+        (Outcome::Failed, &["2"].map(str::to_owned)[..])
     );
     let (_, done) = batches(2, &[1, 3]);
     assert_eq!(done, ["2", "4", "5", "6"]);

@@ -20,6 +20,8 @@ const LONGEST_LINE: u64 = 1 << 20;
 pub(crate) struct PastStep {
     pub(crate) fingerprint: String,
     pub(crate) attempt: u32,
+    /// When its last record was written.
+    pub(crate) at: Option<Timestamp>,
     /// `None`: it began and nobody wrote down how it ended.
     pub(crate) outcome: Option<Outcome>,
     pub(crate) duration_ms: u64,
@@ -39,6 +41,7 @@ pub(crate) struct Past {
     pub(crate) controller: String,
     pub(crate) version: String,
     pub(crate) destroys: bool,
+    pub(crate) aside: bool,
     pub(crate) started: Option<Timestamp>,
     /// When the last record was written.
     pub(crate) last: Option<Timestamp>,
@@ -103,6 +106,7 @@ impl Past {
                 arguments,
                 version,
                 destroys,
+                aside,
                 controller,
             } => {
                 self.started.get_or_insert(time);
@@ -112,7 +116,7 @@ impl Past {
                 (self.verb, self.cluster, self.intent) = (verb, cluster, intent);
                 (self.plan, self.arguments) = (plan, arguments);
                 (self.version, self.controller) = (version, controller);
-                self.destroys = destroys;
+                (self.destroys, self.aside) = (destroys, aside);
             }
             Record::Begin {
                 time,
@@ -124,6 +128,7 @@ impl Past {
                 let begun = PastStep {
                     fingerprint,
                     attempt,
+                    at: Some(time),
                     outcome: None,
                     duration_ms: 0,
                     log: None,
@@ -147,6 +152,7 @@ impl Past {
                 let ended = PastStep {
                     fingerprint,
                     attempt,
+                    at: Some(time),
                     outcome: Some(outcome),
                     duration_ms,
                     log,
@@ -189,10 +195,14 @@ pub(crate) fn list(directory: &Path) -> Result<Vec<String>> {
 
 /// The newest journal of the same intent that did not come to its end. One that did, whatever it
 /// was, ends the search, and so does one that undid things: what was half done before it is no
-/// longer as it was left. One that was given up is not taken up again.
+/// longer as it was left. Not so one that stands aside: who takes up the other knows what it undid.
+/// One that was given up is not taken up again.
 pub(crate) fn unfinished(directory: &Path, intent: &str) -> Result<Option<Past>> {
     for id in list(directory)? {
         let past = Past::read(&path_of(directory, &id))?;
+        if past.is_done() && past.aside && past.intent != intent {
+            continue;
+        }
         if past.is_done() {
             return Ok(None);
         }
@@ -260,6 +270,7 @@ mod tests {
                 arguments: Vec::new(),
                 version: String::new(),
                 destroys: intent.starts_with("reset"),
+                aside: intent.starts_with("aside"),
                 controller: String::new(),
             })
             .unwrap();
@@ -285,6 +296,10 @@ mod tests {
         assert_eq!(found("a"), None);
         journal(directory, "4", "a", Some(Outcome::Interrupted));
         assert_eq!(found("a").as_deref(), Some("4"));
+        // A part was undone, as is known elsewhere.
+        journal(directory, "41", "aside", Some(Outcome::Done));
+        assert_eq!(found("a").as_deref(), Some("4"));
+        assert_eq!(found("aside"), None);
         // Not even half of a reset leaves what "a" had done.
         journal(directory, "5", "reset", Some(Outcome::Failed));
         assert_eq!(found("a"), None);

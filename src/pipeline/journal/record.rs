@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::pipeline::event::Outcome;
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 /// What is written down. Unknown fields are passed over: an older imgctl reads a newer journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
@@ -24,6 +29,9 @@ pub(crate) enum Record {
         /// It undoes what earlier runs did.
         #[serde(default)]
         destroys: bool,
+        /// It undoes a part of what one earlier run did, which is taken up again after it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        aside: bool,
         /// Host name and process of the controller.
         controller: String,
     },
