@@ -266,7 +266,7 @@ impl Book {
     pub(crate) fn close_journal(&self, state: &Path, past: &Past) -> Result<()> {
         let journal = Journal::reopen(&journals(state), &past.id, true)?;
         journal.append(&Record::Finish {
-            time: jiff::Timestamp::now(),
+            time: Timestamp::now(),
             outcome: Outcome::Aborted,
         })
     }
