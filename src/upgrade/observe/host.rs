@@ -279,4 +279,45 @@ mod tests {
             assert!(error.to_string().contains("crictl"), "{error}");
         }
     }
+
+    /// crictl is a stand-in: there is no container runtime where tests run.
+    #[test]
+    fn hosts_that_cannot_say_what_runs_fail_with_the_reason() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let told = |crictl: Option<&str>| {
+            let program = directory.path().join("crictl");
+            let _ = std::fs::remove_file(&program);
+            if let Some(text) = crictl {
+                std::fs::write(&program, format!("#!/bin/bash\n{text}\n")).unwrap();
+                std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+            }
+            let ran = std::process::Command::new("/bin/bash")
+                .args(["-e", "-c", CONTAINERS])
+                .env_clear()
+                .env("PATH", directory.path())
+                .output()
+                .unwrap();
+            let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+            (ran.status.success(), text(ran.stdout), text(ran.stderr))
+        };
+        let (is_well, _, errors) = told(None);
+        assert!(
+            !is_well && errors.contains("there is no crictl"),
+            "{errors}"
+        );
+        let (is_well, _, errors) = told(Some("echo 'no such socket' >&2; exit 1"));
+        assert!(!is_well && errors.contains("no such socket"), "{errors}");
+        assert_eq!(told(Some("exit 0")), (true, String::new(), String::new()));
+        let half = "[ $1 = ps ] && { echo a b; exit 0; }; echo \"$5 is gone\" >&2; exit 1";
+        let (is_well, all, errors) = told(Some(half));
+        assert!(
+            !is_well && all.is_empty() && errors.contains("is gone"),
+            "{errors}"
+        );
+        let whole = "[ $1 = ps ] && { echo a; echo b; exit 0; }; echo \"$*\"";
+        let (is_well, all, _) = told(Some(whole));
+        assert!(is_well);
+        assert_eq!(all, "inspect --output json a b\n");
+    }
 }
