@@ -125,6 +125,13 @@ fn of_host(
                 one.namespace == "kube-system"
                     && one.owner.as_deref() == Some("DaemonSet/kube-proxy")
             });
+            let why = "kubeadm rolls CoreDNS out where the minor brings another";
+            if minor(&document.from.version) != minor(target) {
+                ways.forward.perhaps_recreates(why, |one| {
+                    let owner = one.owner.as_deref().unwrap_or_default();
+                    one.namespace == "kube-system" && owner.starts_with("ReplicaSet/coredns-")
+                });
+            }
         }
     }
     Some(HostRestarts {
@@ -259,6 +266,32 @@ mod tests {
         assert_eq!((counts.recreate, counts.disturbed()), (2, 2), "{told:?}");
         // kube-proxy stays what the upgrade made it.
         assert_eq!(told.ways.back.counts.recreate, 1, "{told:?}");
+    }
+
+    /// As it was seen from 1.33 to 1.34, in place: it was foretold to stay and was rolled out.
+    #[test]
+    fn coredns_may_be_rolled_out_with_another_minor() {
+        let of = |from: &str, to: &str| {
+            let mut request = request(from, &[to]);
+            request.choices.kubelet_swap = KubeletSwap::InPlace;
+            let mut seen = cluster(from);
+            for container in &mut seen.hosts[1].containers {
+                container.namespace = "kube-system".into();
+            }
+            let pages = &mut seen.api.as_mut().unwrap().raw_pods;
+            pages[0] = pages[0].replace("\"default\"", "\"kube-system\"").replace(
+                "\"kind\":\"ReplicaSet\",\"name\":\"web\"",
+                "\"kind\":\"ReplicaSet\",\"name\":\"coredns-7d\"",
+            );
+            let plan = document(&seen, &request);
+            let told = HostRestarts::deserialize(&plan.restarts["10.1.0.1"]).unwrap();
+            (
+                told.ways.forward.counts.keep,
+                told.ways.forward.counts.unknown,
+            )
+        };
+        assert_eq!(of("v1.33.1", "v1.34.9"), (1, 1));
+        assert_eq!(of("v1.34.1", "v1.34.9"), (2, 0));
     }
 
     #[test]

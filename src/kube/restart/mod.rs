@@ -92,15 +92,33 @@ impl Prediction {
     /// The pods of these containers are made anew by whoever brings the release, whatever hashes
     /// say.
     pub(crate) fn recreates(&mut self, reason: &str, which: impl Fn(&ContainerPrediction) -> bool) {
+        self.becomes(Verdict::Recreate, reason, which);
+    }
+
+    /// The pods of these containers may be made anew by whoever brings the release.
+    pub(crate) fn perhaps_recreates(
+        &mut self,
+        reason: &str,
+        which: impl Fn(&ContainerPrediction) -> bool,
+    ) {
+        self.becomes(Verdict::Unknown, reason, which);
+    }
+
+    fn becomes(
+        &mut self,
+        verdict: Verdict,
+        reason: &str,
+        which: impl Fn(&ContainerPrediction) -> bool,
+    ) {
         let changed = self
             .containers
             .iter_mut()
             .filter(|one| one.verdict != Verdict::Recreate && which(one));
         for one in changed {
-            one.verdict = Verdict::Recreate;
+            one.verdict = verdict;
             one.code = Code::Release;
             one.reason = reason.to_owned();
-            one.exact = true;
+            one.exact = verdict == Verdict::Recreate;
             one.next_hash = None;
         }
         let ended = self.counts.ended;
