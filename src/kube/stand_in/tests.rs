@@ -146,3 +146,22 @@ fn reactions_play_controllers_and_failures_are_injected() {
     assert_eq!(api.get(path).unwrap()["status"]["phase"], "Failed");
     assert_eq!(api.writes().len(), 1);
 }
+
+#[test]
+fn admission_changes_pods_before_they_are_kept() {
+    let api = StandIn::new();
+    api.admit(|pod| pod["metadata"]["labels"]["seen"] = json!("yes"));
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": []}});
+    let kept = api.create(pods, &pod).unwrap();
+    assert_eq!(kept["metadata"]["labels"]["seen"], "yes");
+    let path = format!("{pods}/a");
+    let patch = json!({"metadata": {"labels": {"seen": "no"}}});
+    let kept = api.patch(&path, PatchKind::Merge, &patch).unwrap();
+    assert_eq!(kept["metadata"]["labels"]["seen"], "yes");
+    // Statuses pass by it.
+    let status = json!({"status": {"phase": "Running"}});
+    api.patch(&format!("{path}/status"), PatchKind::Merge, &status)
+        .unwrap();
+    assert_eq!(api.peek(&path).unwrap()["status"]["phase"], "Running");
+}
