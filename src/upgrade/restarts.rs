@@ -275,6 +275,9 @@ mod tests {
             let mut request = request(from, &[to]);
             request.choices.kubelet_swap = KubeletSwap::InPlace;
             let mut seen = cluster(from);
+            for pod in &mut seen.api.as_mut().unwrap().pods {
+                pod.namespace = "kube-system".into();
+            }
             for container in &mut seen.hosts[1].containers {
                 container.namespace = "kube-system".into();
             }
