@@ -142,10 +142,10 @@ fn is_admitted(api: &dyn Api, pod: &Pod, images: &BTreeMap<String, String>) -> R
     let path = format!("{}?dryRun=All", pod.path());
     let answer = api.patch(&path, PatchKind::Json, &operations);
     // What stands against it is told when it is done in earnest.
-    let Ok(stored) = answer.and_then(|value| Ok(object::read::<Pod>(&value, "Pod"))) else {
+    let Ok(value) = answer else {
         return Ok(false);
     };
-    let stored = stored?;
+    let stored: Pod = object::read(&value, "Pod")?;
     Ok(images
         .keys()
         .all(|name| has(&stored, name) == has(pod, name)))
