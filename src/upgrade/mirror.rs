@@ -86,6 +86,9 @@ struct Desk {
     urgent: u64,
     journal: Option<String>,
     ended: bool,
+    /// Steps that run now, and the host of the one that began last.
+    running: usize,
+    host: String,
     /// By host id.
     places: HashMap<String, Place>,
 }
@@ -183,6 +186,21 @@ impl Mirror {
     fn touch(&self) {
         self.desk().wanted += 1;
         self.turned.notify_all();
+    }
+
+    /// A step begins; whether it is the first of a host while nothing else runs: what came of the
+    /// host before it is copied first.
+    fn begins(&self, host: &str) -> bool {
+        let mut desk = self.desk();
+        let is_next = desk.running == 0 && desk.host != host;
+        desk.running += 1;
+        host.clone_into(&mut desk.host);
+        is_next
+    }
+
+    fn ends(&self) {
+        let mut desk = self.desk();
+        desk.running = desk.running.saturating_sub(1);
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
@@ -362,7 +380,11 @@ impl Listener for Mirror {
                 self.settle();
             }
             Event::PhaseEnd { .. } => self.settle(),
-            Event::StepEnd { .. } => self.touch(),
+            Event::StepStart { host, .. } if self.begins(host) => self.settle(),
+            Event::StepEnd { .. } => {
+                self.ends();
+                self.touch();
+            }
             _ => {}
         }
     }
