@@ -71,7 +71,7 @@ fn told_by_control_planes(bed: &Bed) {
         let steps = |of: &serde_json::Value, host: &str| -> Vec<String> {
             let all = of["open"]["steps"].as_array().unwrap().iter();
             let own = all.filter(|step| step["step"].as_str().unwrap().contains(host));
-            own.map(|step| step.to_string()).collect()
+            own.map(ToString::to_string).collect()
         };
         let first = format!("/{}/", bed.ip(1));
         assert_eq!(steps(&told, &first), steps(&home, &first));
