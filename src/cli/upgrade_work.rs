@@ -136,6 +136,13 @@ pub(crate) fn plan_of(
         images,
         means,
     );
+    // This controller held it when it was killed: whoever else is here is kept out by the state
+    // directory's lock.
+    if let Some(api) = &mut observation.api
+        && api.lease_holder.as_deref() == Some(controller().as_str())
+    {
+        api.lease_holder = None;
+    }
     if !means.runtime.has_api() {
         let hops = known.hops.iter().zip(&targets);
         let releases: Vec<_> = std::iter::once((&known.from, from.version.as_str()))

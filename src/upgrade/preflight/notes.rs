@@ -81,7 +81,7 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
     let raised = look.is_kubeadm() && look.new_minors().contains(&34);
     if raised || raises_etcd(look) {
         say(
-            "etcd gets another minor and stays there: its data cannot be taken back, but for `imgctl rollback --from-snapshot`",
+            "etcd gets another minor: once all members have it, control planes go back by `imgctl rollback --from-snapshot` only",
         );
     }
     if document.identity.external_etcd {
