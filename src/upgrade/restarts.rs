@@ -118,14 +118,19 @@ fn of_host(
             ways.forward.recreates(why, is_component);
             ways.back.recreates(why, is_component);
         }
-        // Add-ons are not taken back.
-        if document.direction == Direction::Forward && is_new(server) {
-            let why = "kubeadm rolls it out with each release";
+        let is_back = document.direction == Direction::Back;
+        // They go back with the first control plane.
+        let stay = is_back && document.control_planes.is_empty();
+        if !stay && is_new(server) {
+            let why = match is_back {
+                false => "kubeadm rolls it out with each release",
+                true => "it goes back to that of the former release",
+            };
             ways.forward.recreates(why, |one| {
                 one.namespace == "kube-system"
                     && one.owner.as_deref() == Some("DaemonSet/kube-proxy")
             });
-            let why = "kubeadm rolls CoreDNS out where the minor brings another";
+            let why = "CoreDNS is rolled out where the minors bring different ones";
             if minor(&document.from.version) != minor(target) {
                 ways.forward.perhaps_recreates(why, |one| {
                     let owner = one.owner.as_deref().unwrap_or_default();

@@ -90,7 +90,6 @@ fn five_hundred_nodes_are_planned_in_seconds() {
     assert!(lists <= 20, "{lists} lists: {requests:?}");
     assert!(requests.len() <= 40, "{} requests", requests.len());
     assert!(api.writes().is_empty());
-    println!("{took:?}, {lists} lists, {} requests", requests.len());
 }
 
 /// What this process has computed so far: whatever else the machine does, a test is no slower for it.

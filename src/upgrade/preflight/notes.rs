@@ -39,7 +39,7 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
         );
         // Control planes that are not in the scope keep all that is theirs.
         if look.is_kubeadm() && !document.control_planes.is_empty() {
-            say("certificates that were renewed, RBAC and add-ons stay as they are");
+            say("certificates that were renewed and RBAC stay as they are");
             if look.request.to_snapshot {
                 notes.push(
                     "all of the cluster's data becomes that of the snapshot: what was written since is lost, and there is no API meanwhile".to_owned(),
@@ -71,7 +71,7 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
         return notes;
     }
     say("workers go back before control planes: a kubelet must never be newer than an API server");
-    say("certificates that are renewed, RBAC and add-ons are not taken back");
+    say("certificates that are renewed and RBAC are not taken back");
     let minors = minor(&document.from.version) != minor(&document.target().version);
     if minors {
         say(

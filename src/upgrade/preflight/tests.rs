@@ -577,7 +577,7 @@ fn notes_say_what_cannot_be_taken_back() {
     back.direction = Direction::Back;
     let notes = document(&newer, &back).notes.join("\n");
     assert!(
-        notes.contains("etcd stays 3.6.4") && notes.contains("add-ons stay"),
+        notes.contains("etcd stays 3.6.4") && notes.contains("RBAC stay"),
         "{notes}"
     );
     let mut bare = request("3.4.23", &["3.5.0"]);

@@ -1,5 +1,7 @@
 //! Objects of the API that `kubeadm upgrade` changes: kept before, put back on the way back.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::error::{Error, Result};
@@ -7,6 +9,9 @@ use crate::runtime::action::{Action, Site};
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::upgrade::Target;
 use crate::runtime::kubectl::Kubectl;
+use crate::runtime::wait::until_well;
+
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Kind and name in kube-system.
 const OBJECTS: [(&str, &str); 6] = [
@@ -65,35 +70,46 @@ pub(super) fn put_back(target: &Target) -> Action {
     let says = format!("kubectl replace: {}", names());
     let target = target.clone();
     Action::new("restore-objects", says, "", move |site| {
-        let kubectl = Kubectl::here(site)?;
+        let mut then = Vec::new();
         for (kind, name) in OBJECTS {
             if let Some(text) = place::read(site.agent, &file(&target, kind, name))? {
-                replace(site, &kubectl, &text, kind, name)?;
+                then.push((kind, name, parse(&text, kind, name)?));
             }
         }
-        Ok(())
+        // etcd has just been started anew as well: the API may go away once more.
+        until_well(site, PATIENCE, "run the same command again", &|| {
+            let kubectl = Kubectl::here(site)?;
+            for (kind, name, then) in &then {
+                replace(site, &kubectl, then, kind, name)?;
+            }
+            Ok(None)
+        })
+    })
+    .within(PATIENCE + Duration::from_secs(20))
+}
+
+fn parse(text: &str, kind: &str, name: &str) -> Result<Value> {
+    serde_json::from_str(text).map_err(|error| {
+        Error::bad_content(format!("the backup of {kind}/{name} is damaged")).caused_by(error)
     })
 }
 
 fn replace(
     site: &Site<'_>,
     kubectl: &Kubectl<'_>,
-    text: &str,
+    then: &Value,
     kind: &str,
     name: &str,
 ) -> Result<()> {
-    let then: Value = serde_json::from_str(text).map_err(|error| {
-        Error::bad_content(format!("the backup of {kind}/{name} is damaged")).caused_by(error)
-    })?;
     let now = kubectl.find(&[kind, name, "-n", "kube-system"])?;
     match now {
-        Some(now) if content(&now) == content(&then) => Ok(()),
+        Some(now) if content(&now) == content(then) => Ok(()),
         Some(_) => {
-            kubectl.replace(&then)?;
+            kubectl.replace(then)?;
             site.say(&format!("{kind}/{name} is what it was before"));
             Ok(())
         }
-        None => kubectl.apply(&then),
+        None => kubectl.apply(then),
     }
 }
 

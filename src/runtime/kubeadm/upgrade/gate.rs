@@ -80,7 +80,8 @@ fn gate(
     .within(LIMIT)
 }
 
-fn api(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
+/// The API server of this host answers, and is of the version that it is to be.
+pub(super) fn api(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     let kubectl = Kubectl::here(site)?;
     for path in ["/readyz?verbose", "/livez"] {
         kubectl.run(&["get", "--raw", path, "--request-timeout=10s"])?;

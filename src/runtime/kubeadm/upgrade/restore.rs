@@ -7,8 +7,7 @@ use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest, minor_was_raised};
 use crate::runtime::kubeadm::upgrade::kubelet::{RESTART_RUNTIME, STARTED};
-use crate::runtime::kubeadm::upgrade::{Target, cluster_objects};
-use crate::runtime::kubectl::Kubectl;
+use crate::runtime::kubeadm::upgrade::{Target, cluster_objects, gate};
 use crate::runtime::put;
 use crate::runtime::upgrade::Place;
 use crate::runtime::wait::until_well;
@@ -36,13 +35,17 @@ pub(super) fn api_again(target: &Target) -> Action {
             target.version.text
         ),
         "",
-        |site| {
-            until_well(
-                site,
-                API_PATIENCE,
-                "on the control plane: `crictl ps -a`, `journalctl -u kubelet`; then run the same command again",
-                &|| Kubectl::here(site)?.ready().map(|()| None),
-            )
+        {
+            let target = target.clone();
+            // The one of before goes on for a moment: ready is not enough.
+            move |site| {
+                until_well(
+                    site,
+                    API_PATIENCE,
+                    "on the control plane: `crictl ps -a`, `journalctl -u kubelet`; then run the same command again",
+                    &|| gate::api(site, &target),
+                )
+            }
         },
     )
     .within(API_PATIENCE + Duration::from_secs(20))
