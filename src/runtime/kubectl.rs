@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::agent::Agent;
 use crate::cluster::host::Host;
 use crate::error::{Context, Error, Result};
+use crate::image::Digest;
 use crate::runtime::action::{Line, Site};
 
 /// Where kubeadm leaves the administrator's kubeconfig.
@@ -109,10 +110,17 @@ impl<'a> Kubectl<'a> {
             quiet,
             ..Line::default()
         };
-        // Keys are file names: the verb tells them apart well enough, for these run one by one.
+        // A host knows commands by their keys: one that still ends must not be taken for another.
         let verb = arguments.first().copied().unwrap_or("kubectl");
+        let what = format!(
+            "{}\0{}",
+            line.line,
+            line.input.as_deref().unwrap_or_default()
+        );
+        let digest = Digest::of(what.as_bytes());
+        let key = digest.hex().get(..8).unwrap_or_default();
         self.site
-            .run_on(&*self.agent, &line, &format!("-kubectl-{verb}"))
+            .run_on(&*self.agent, &line, &format!("-kubectl-{verb}-{key}"))
     }
 
     /// Makes objects what `document` says. It goes over stdin: it may hold secrets.

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -40,11 +41,25 @@ pub(super) enum Said {
     },
 }
 
+/// How long a supervisor may take to end after its command, and how often we look.
+const GOES: Duration = Duration::from_secs(5);
+const GLANCE: Duration = Duration::from_millis(5);
+
 /// Finds out how the key's command stands and starts it if it has not run, or if `again`.
 pub(super) fn begin(place: &Place, request: &Run, program: &Path, again: bool) -> Result<Begun> {
     let _deciding = place.lock_start()?;
-    let Some(alive) = place.try_lock_alive()? else {
-        return Ok(Begun::Runs { ours: false });
+    let waits = Instant::now();
+    let alive = loop {
+        if let Some(alive) = place.try_lock_alive()? {
+            break alive;
+        }
+        // It has ended and its supervisor is about to: its end must not be taken for that of the
+        // command that is to run now.
+        let goes = again && place.record()?.is_some() && waits.elapsed() < GOES;
+        if !goes {
+            return Ok(Begun::Runs { ours: false });
+        }
+        std::thread::sleep(GLANCE);
     };
     if let Some(record) = end_of_the_dead(place)? {
         if !again {
