@@ -119,6 +119,23 @@ fn it_outlives_whoever_asked_and_is_followed() {
 }
 
 #[test]
+fn an_end_is_not_taken_for_that_of_the_next() {
+    let env = TestEnv::new();
+    let first = act(&env, "run", &request(&env, "k", "echo first"));
+    assert_eq!(first.output(), ["first"]);
+    // The first one's supervisor has written how it ended, and is not quite gone.
+    let alive = fs::File::open(place(&env, "k").join("alive")).unwrap();
+    alive.lock().unwrap();
+    let next = with(request(&env, "k", "echo second"), "again", json!(true));
+    let asker = start(&env, "run", &next);
+    std::thread::sleep(Duration::from_millis(500));
+    alive.unlock().unwrap();
+    let answer = finish(asker);
+    assert_eq!(answer.output(), ["second"]);
+    assert_eq!(answer.last()["recalled"], false);
+}
+
+#[test]
 fn many_askers_start_one_command() {
     let env = TestEnv::new();
     let line = format!(
