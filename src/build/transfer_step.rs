@@ -37,10 +37,9 @@ impl Stage<'_> {
                 Source::Heredoc(heredoc) => {
                     let body = if heredoc.expand {
                         let lookup = |name: &str| self.scope.get(name);
-                        expand::expand_heredoc(&heredoc.body, self.scope.escape(), &lookup)
-                            .map_err(|error| {
-                                Error::usage("cannot expand the heredoc").caused_by(error)
-                            })?
+                        expand::expand_heredoc(&heredoc.body, &lookup).map_err(|error| {
+                            Error::usage("cannot expand the heredoc").caused_by(error)
+                        })?
                     } else {
                         heredoc.body.clone()
                     };

@@ -70,14 +70,10 @@ pub(crate) fn expand_words(
     Ok(run(raw, escape, lookup, false)?.finish())
 }
 
-/// Expands the body of a here-document: variables and escapes of `$`, the escape character and
-/// the newline count, quotes do not.
-pub(crate) fn expand_heredoc(
-    body: &str,
-    escape: char,
-    lookup: &Lookup<'_>,
-) -> Result<String, ExpandError> {
-    let mut expander = Expander::new(body, escape, lookup, false);
+/// Expands the body of a here-document: variables and escapes count, quotes do not. The escape
+/// character is `\`, whatever `# escape=` says, as in BuildKit.
+pub(crate) fn expand_heredoc(body: &str, lookup: &Lookup<'_>) -> Result<String, ExpandError> {
+    let mut expander = Expander::new(body, '\\', lookup, false);
     expander.quotes = false;
     Ok(expander.until(None, false)?.value)
 }
@@ -211,13 +207,7 @@ impl<'a> Expander<'a> {
         }
         // An escape at the very end escapes nothing and is dropped.
         if let Some(escaped) = self.chars.next() {
-            if !self.quotes && !keep_escapes && !matches!(escaped, '$' | '\n') && escaped != c {
-                // In a here-document an escape that escapes nothing is text.
-                out.push_whole(c.encode_utf8(&mut [0; 4]));
-            }
-            if self.quotes || escaped != '\n' {
-                out.push_whole(escaped.encode_utf8(&mut [0; 4]));
-            }
+            out.push_whole(escaped.encode_utf8(&mut [0; 4]));
         }
     }
 

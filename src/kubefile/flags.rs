@@ -35,7 +35,7 @@ impl Flags {
             if word == "--" {
                 break;
             }
-            let body = word.trim_start_matches('-');
+            let body = word.strip_prefix("--").unwrap_or(&word);
             let (name, value) = match body.split_once('=') {
                 Some((name, value)) => (name, Some(value.to_owned())),
                 None => (body, None),
@@ -158,6 +158,9 @@ mod tests {
         flags.finish("COPY", &[], &mut problems);
         assert!(problems.is_empty());
         assert_eq!(rest, "x --y");
+
+        let (mut flags, _) = Flags::split("---from=a b", '\\');
+        assert_eq!(flags.one("from", &mut problems), None);
 
         let (flags, rest) = Flags::split("-- --x", '\\');
         assert!(flags.found.is_empty());

@@ -7,7 +7,7 @@ pub(crate) fn has_meta(name: &[u8]) -> bool {
         .any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'))
 }
 
-/// A compiled pattern of one segment; it never matches a `/`.
+/// A compiled pattern of one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentPattern {
     tokens: Vec<Token>,
@@ -24,7 +24,7 @@ pub(super) enum Token {
     Any,
     /// `*`: any number of characters, not `/`.
     Star,
-    /// `[…]`: one character in (or, negated, not in) the ranges, not `/`.
+    /// `[…]`: one character in (or, negated, not in) the ranges; a `/` as well, as in Go.
     Class {
         negated: bool,
         ranges: Vec<(Unit, Unit)>,
@@ -74,7 +74,7 @@ impl Token {
                 let inside = ranges
                     .iter()
                     .any(|&(low, high)| (low..=high).contains(&unit));
-                unit != SLASH && inside != *negated
+                inside != *negated
             }
             Token::Directories | Token::Everything => true,
         }
@@ -217,7 +217,7 @@ mod tests {
             ("v[0-9]", "vx", false),
             ("v[^0-9]", "v3", false),
             ("v[^0-9]", "vé", true),
-            ("v[^0-9]", "v/", false),
+            ("v[^0-9]", "v/", true),
             ("v[0-9a-cx]", "vb", true),
             ("v[0-9a-cx]", "vx", true),
             ("[à-ü]", "é", true),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ast::Healthcheck;
+use super::ast::{CommandForm, Healthcheck};
 use super::instruction::Reader;
 use super::problem::Problem;
 use super::words;
@@ -34,7 +34,9 @@ pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Healthcheck> {
     let start_interval = duration_flag(reader, "start-interval");
     let retries = retries(reader);
     reader.finish_flags(&FLAGS);
-    if !kind.eq_ignore_ascii_case("CMD") || rest.is_empty() {
+    let command = reader.form(rest)?;
+    let nothing = rest.is_empty() || command == CommandForm::Exec(Vec::new());
+    if !kind.eq_ignore_ascii_case("CMD") || nothing {
         let problem = match kind {
             "" => Problem::new("HEALTHCHECK needs an argument"),
             kind if kind.eq_ignore_ascii_case("CMD") => {
@@ -51,13 +53,16 @@ pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Healthcheck> {
         start_period,
         start_interval,
         retries,
-        command: reader.form(rest)?,
+        command,
     })
 }
 
 fn duration_flag(reader: &mut Reader<'_>, name: &str) -> Option<Duration> {
     let text = reader.flags.one(name, &mut reader.problems)?;
-    let wrong = match duration(&text) {
+    if text.is_empty() {
+        return None;
+    }
+    let wrong = match duration(text.strip_prefix('+').unwrap_or(&text)) {
         Some(Duration::ZERO) => return None,
         Some(duration) if duration >= SHORTEST => return Some(duration),
         Some(_) => "is shorter than 1ms",
@@ -73,6 +78,9 @@ fn duration_flag(reader: &mut Reader<'_>, name: &str) -> Option<Duration> {
 
 fn retries(reader: &mut Reader<'_>) -> Option<u32> {
     let text = reader.flags.one("retries", &mut reader.problems)?;
+    if text.is_empty() {
+        return None;
+    }
     match text.parse::<u32>() {
         Ok(retries) if i32::try_from(retries).is_ok() => Some(retries),
         _ => {

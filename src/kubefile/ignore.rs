@@ -169,6 +169,10 @@ fn rule(line: &[u8]) -> Result<Option<Rule>, RuleError> {
         };
     }
     let pattern = clean(pattern);
+    // moby cleans `!/` once more as a whole and finds a lone `!`.
+    if includes && pattern == b"/" {
+        return Err(RuleError::Bang);
+    }
     // Go checks the whole pattern as one for `filepath.Match`.
     SegmentPattern::compile(&pattern).map_err(|BadPattern| RuleError::Pattern)?;
     let matcher = Matcher::compile(&pattern).map_err(|BadPattern| RuleError::Pattern)?;
@@ -216,11 +220,10 @@ impl Matcher {
         }
         let tokens = tokens(pattern)?;
         if let [Token::Directories, rest @ ..] = &tokens[..] {
-            let one_name = |token: &Token| {
-                !matches!(
-                    token,
-                    Token::Directories | Token::Everything | Token::Unit(SLASH)
-                )
+            let one_name = |token: &Token| match token {
+                Token::Directories | Token::Everything => false,
+                Token::Any | Token::Star => true,
+                token => !token.takes(SLASH),
             };
             if rest.iter().all(one_name) {
                 return Ok(Self::LastName(SegmentPattern::from_tokens(rest.to_vec())));

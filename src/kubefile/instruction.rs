@@ -262,6 +262,9 @@ impl Reader<'_> {
                 ),
             }
         }
+        if pairs.is_empty() && self.problems.is_empty() {
+            self.problem(Problem::new(format!("{name} needs an argument")));
+        }
         Some(pairs)
     }
 
@@ -283,6 +286,9 @@ impl Reader<'_> {
                 self.check_word(value);
             }
             args.push((key.to_owned(), value.map(str::to_owned)));
+        }
+        if args.is_empty() && self.problems.is_empty() {
+            self.problem(Problem::new("ARG needs an argument"));
         }
         Some(InstructionKind::Arg(args))
     }

@@ -4,6 +4,8 @@
 //! here is a pure function of its input: it must not open files, know images or build anything.
 
 pub(crate) mod ast;
+#[cfg(test)]
+mod buildkit;
 pub(crate) mod check;
 pub(crate) mod diagnostic;
 mod directive;

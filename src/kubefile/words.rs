@@ -21,7 +21,7 @@ pub(super) fn split_blanks(text: &str) -> Vec<&str> {
 
 /// Cuts at the first blank: (word, rest without leading blanks).
 pub(super) fn split_first(text: &str) -> (&str, &str) {
-    match text.find(char::is_whitespace) {
+    match text.find(is_blank) {
         Some(at) => (&text[..at], text[at..].trim_start()),
         None => (text, ""),
     }

@@ -245,7 +245,10 @@ fn the_fast_matcher_agrees_with_the_slow_one() {
                 .iter()
                 .take(4)
                 .map(|(includes, seed)| (*includes, spell(&seed[..seed.len().min(6)], &patterns)))
-                .filter(|(_, pattern)| !pattern.is_empty())
+                .filter(|(includes, pattern)| {
+                    let nothing = *includes && clean(pattern.as_bytes()) == b"/";
+                    !pattern.is_empty() && !nothing
+                })
                 .collect();
             let text: String = lines
                 .iter()
