@@ -13,7 +13,7 @@ use common::registry::Registry;
 use common::{Ran, TestEnv, repository, tool};
 
 /// Programs that `fetch` scripts put in place, made up so that no network is needed.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 17] = [
     "etcd",
     "etcdctl",
     "kubeadm",
@@ -27,7 +27,21 @@ const PROGRAMS: [&str; 13] = [
     "runc",
     "docker-registry",
     "conntrack",
+    "bridge",
+    "host-local",
+    "loopback",
+    "portmap",
 ];
+
+/// `kubeadm config images list`, whose answer follows from the version alone.
+const KUBEADM: &str = r#"#!/bin/sh
+[ "$1 $2 $3 $4" = "config images list --kubernetes-version" ] || exit 2
+for name in apiserver controller-manager scheduler proxy; do echo "registry.k8s.io/kube-$name:$5"; done
+case $5 in
+  v1.33.*) printf 'registry.k8s.io/%s\n' coredns/coredns:v1.12.0 pause:3.10 etcd:3.5.24-0 ;;
+  *) printf 'registry.k8s.io/%s\n' coredns/coredns:v1.12.1 pause:3.10.1 etcd:3.6.4-0 ;;
+esac
+"#;
 
 fn folders(parent: &str) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = std::fs::read_dir(repository().join(parent))
@@ -42,6 +56,11 @@ fn folders(parent: &str) -> Vec<PathBuf> {
 
 /// Copies an example (without what a `fetch` of the user's left there) and fetches stand-ins.
 fn prepare(env: &TestEnv, folder: &Path) -> PathBuf {
+    fetched(env, folder, &[])
+}
+
+/// The same with variables for `fetch`.
+fn fetched(env: &TestEnv, folder: &Path, variables: &[(&str, &str)]) -> PathBuf {
     let name = folder.file_name().unwrap();
     let copy = env.path(name);
     Ran::new(tool(
@@ -54,13 +73,18 @@ fn prepare(env: &TestEnv, folder: &Path) -> PathBuf {
         std::fs::create_dir_all(&programs).unwrap();
         for program in PROGRAMS {
             let path = programs.join(program);
-            std::fs::write(&path, "#!/bin/sh\necho stand-in\n").unwrap();
+            let text = match program {
+                "kubeadm" => KUBEADM,
+                _ => "#!/bin/sh\necho stand-in\n",
+            };
+            std::fs::write(&path, text).unwrap();
             Ran::new(tool("chmod", [OsStr::new("755"), path.as_ref()])).ok();
         }
         let mut fetch = tool(copy.join("fetch").to_str().unwrap(), [] as [&str; 0]);
-        for variable in ["ETCD_BIN", "KUBE_BIN", "CRI_BIN"] {
+        for variable in ["ETCD_BIN", "KUBE_BIN", "CRI_BIN", "CNI_BIN"] {
             fetch.env(variable, &programs);
         }
+        fetch.envs(variables.iter().copied());
         fetch.env("K3S_BIN", programs.join("k3s"));
         Ran::new(fetch).ok();
     }
@@ -83,7 +107,7 @@ impl Mirror {
                 registry.host
             )
         };
-        let configuration = ["docker.io", "registry.k8s.io", "quay.io"]
+        let configuration = ["docker.io", "registry.k8s.io", "quay.io", "ghcr.io"]
             .map(entry)
             .concat();
         let configuration = env.write("registries.conf", configuration);
@@ -125,9 +149,10 @@ impl Mirror {
 }
 
 /// How many container images the examples that have some name.
-const IMAGES: [(&str, usize); 4] = [
+const IMAGES: [(&str, usize); 5] = [
     ("app-helm", 1),
     ("app-manifests", 2),
+    ("flannel", 2),
     ("k3s", 2),
     ("kubernetes", 7),
 ];
@@ -189,6 +214,85 @@ fn every_example_builds_and_brings_the_scripts_and_images_that_it_names() {
             );
         }
     }
+}
+
+#[test]
+fn the_version_of_kubernetes_decides_its_images() {
+    let env = TestEnv::new();
+    let mirror = Mirror::new(&env);
+    let folder = repository().join("Kubefile.examples/kubernetes");
+    let context = fetched(&env, &folder, &[("KUBE_VERSION", "v1.33.7")]);
+    let path = context.to_str().unwrap();
+    // Archives in the context are the build's business, not the hosts'.
+    std::fs::create_dir_all(context.join("images/skopeo")).unwrap();
+    std::fs::write(context.join("images/skopeo/left.tar"), "x").unwrap();
+
+    let images = mirror.fill(&env, path);
+    assert_eq!(images.len(), 7, "{images:?}");
+    let tag = |name: &str| {
+        let found = images.iter().find(|(repository, _)| repository == name);
+        found.map(|(_, tag)| tag.as_str())
+    };
+    assert_eq!(tag("kube-apiserver"), Some("v1.33.7"));
+    assert_eq!(tag("etcd"), Some("3.5.24-0"));
+    assert_eq!(tag("pause"), Some("3.10"));
+
+    let version = ["--build-arg", "KUBE_VERSION=v1.33.7"];
+    mirror.build(&env, &[&version[..], &["-t", "k8s", path]].concat());
+    let tree = env.path("tree");
+    env.imgctl(["export", "k8s", "-o", tree.to_str().unwrap()])
+        .ok();
+    assert!(!tree.join("images/skopeo").exists());
+    let sandbox = |value: Option<&str>| {
+        let script = tree.join("scripts/sandbox-image.sh");
+        let mut command = tool("bash", [script.as_os_str()]);
+        command.envs(value.map(|value| ("sandboxImage", value)));
+        Ran::new(command).ok().stdout()
+    };
+    assert_eq!(sandbox(None), "pause:3.10");
+    assert_eq!(sandbox(Some("own/pause:1")), "own/pause:1");
+
+    // Another version than the one that was fetched is not built.
+    let mut other = env.command(["build", "--build-arg", "KUBE_VERSION=v1.34.1", path]);
+    other.env("CONTAINERS_REGISTRIES_CONF", &mirror.configuration);
+    let refused = Ran::new(other);
+    assert!(!refused.success());
+    let errors = refused.stderr();
+    assert!(errors.contains("kubernetes-v1.34.1"), "{errors}");
+}
+
+#[test]
+fn no_example_copies_archives_that_it_embeds() {
+    let env = TestEnv::new();
+    for folder in folders("Kubefile.examples") {
+        let context = prepare(&env, &folder);
+        std::fs::create_dir_all(context.join("images/skopeo")).unwrap();
+        let list = "oci-archive:pause.tar@registry.k8s.io/pause:3.10\n";
+        std::fs::write(context.join("images/skopeo/tar.txt"), list).unwrap();
+        std::fs::write(context.join("images/skopeo/pause.tar"), "x").unwrap();
+        let found = env
+            .imgctl(["build", "--check", context.to_str().unwrap()])
+            .ok();
+        let found = found.stdout();
+        assert!(!found.contains("EmbeddedArchiveCopied"), "{found}");
+    }
+    // The same archives with a Kubefile that takes in all of images/.
+    let files = [
+        ("images/skopeo/tar.txt", "oci-archive:a.tar@x/a:1\n"),
+        ("images/skopeo/a.tar", "x"),
+    ];
+    let context = env.context("twice", "FROM scratch\nCOPY images images\n", &files);
+    let check = |arguments: &[&str]| {
+        let path = context.to_str().unwrap();
+        env.imgctl([&["build", "--check"], arguments, &[path]].concat())
+            .ok()
+            .stdout()
+    };
+    let found = check(&[]);
+    assert!(found.contains("EmbeddedArchiveCopied"), "{found}");
+    assert!(found.contains("--exclude=skopeo"), "{found}");
+    // Without embedding, the copy is the only one.
+    assert!(!check(&["--save-image=false"]).contains("EmbeddedArchiveCopied"));
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! `build --check`: lint without building.
 
+use crate::build::context::ContextTree;
+use crate::build::embedding;
 use crate::build::file;
 use crate::build::options::Options;
 use crate::error::Result;
+use crate::fs::root::Root;
 use crate::kubefile::check::{self, CheckOptions};
 use crate::kubefile::diagnostic::{self, Severity};
 use crate::store::Store;
@@ -10,8 +13,17 @@ use crate::store::Store;
 /// Lints the Kubefile; the rendered findings, and whether any of them fails the check: errors do,
 /// warnings do if the file says `# check=error=true`.
 pub(crate) fn check(store: &Store, options: &Options, colour: bool) -> Result<(String, bool)> {
-    let (_context, source) = file::load(store, options)?;
+    let (context, source) = file::load(store, options)?;
     let kubefile = source.parse()?;
+    let archives = match &context {
+        Some(directory) if options.embed.save => {
+            let rules = file::ignore_rules(options, &directory.path, &source)?;
+            let root = Root::open(&directory.path)?;
+            let tree = ContextTree::new("the build context".to_owned(), root, rules);
+            embedding::archives(&tree)?
+        }
+        _ => Vec::new(),
+    };
     let base_environment = |name: &str| {
         let image = store.image(name, None).ok()?;
         let names = image.config.config.env.iter();
@@ -24,6 +36,7 @@ pub(crate) fn check(store: &Store, options: &Options, colour: bool) -> Result<(S
     let check_options = CheckOptions {
         labels: options.labels.keys().cloned().collect(),
         base_environment: Some(&base_environment),
+        archives,
     };
     let found = check::check(&kubefile, &check_options);
     let is_bad = found

@@ -4,6 +4,7 @@
 //! Pure: what depends on files or images (ignored sources, a base image's environment) is told
 //! from outside or left to the builder.
 
+mod archives;
 mod cluster;
 mod stages;
 mod style;
@@ -17,11 +18,12 @@ use super::span::Span;
 
 /// Every rule, in alphabetical order.
 #[cfg(test)]
-pub(crate) const RULES: [&str; 22] = [
+pub(crate) const RULES: [&str; 23] = [
     "ClusterImageType",
     "CommandElementsAreCommands",
     "ConsistentInstructionCasing",
     "DuplicateStageName",
+    "EmbeddedArchiveCopied",
     "ExposeProtoCasing",
     "FromAsCasing",
     "FromPlatformFlagConstDisallowed",
@@ -52,6 +54,8 @@ pub(crate) struct CheckOptions<'a> {
     pub(crate) labels: Vec<String>,
     /// What base images set; asked with the image as the `FROM` line names it.
     pub(crate) base_environment: Option<&'a BaseEnvironment<'a>>,
+    /// Archives of the context whose images the build embeds, as clean paths.
+    pub(crate) archives: Vec<String>,
 }
 
 /// All findings, in the order of the file, without those that `# check=skip=…` silences.
@@ -63,6 +67,7 @@ pub(crate) fn check(kubefile: &Kubefile, options: &CheckOptions<'_>) -> Vec<Diag
     stages::check(kubefile, &parents, &mut found);
     variables::check(kubefile, &parents, options, &mut found);
     cluster::check(kubefile, options, &mut found);
+    archives::check(kubefile, &parents, &options.archives, &mut found);
     let directive = &kubefile.directives.check;
     found.retain(|diagnostic| {
         let silenced = |rule: &str| directive.skip.iter().any(|s| s.eq_ignore_ascii_case(rule));

@@ -8,7 +8,8 @@ port=${2:?the registry port}
 for binary in containerd containerd-shim-runc-v2 ctr runc; do
   put 0755 "../cri/$binary" "/usr/local/bin/$binary"
 done
-put 0600 ../etc/config.toml /etc/containerd/config.toml
+sandbox=$(bash sandbox-image.sh)
+sed "s|SANDBOX_IMAGE|$sandbox|" ../etc/config.toml | put 0600 /dev/stdin /etc/containerd/config.toml
 put 0600 ../etc/hosts.toml /etc/containerd/certs.d/_default/hosts.toml
 put 0600 ../etc/hosts.toml "/etc/containerd/certs.d/$domain:$port/hosts.toml"
 put 0644 ../etc/crictl.yaml /etc/crictl.yaml

@@ -22,6 +22,9 @@ fi
 for binary in ../bin/*; do
   put 0755 "$binary" "/usr/bin/$(basename "$binary")"
 done
+for plugin in ../cni/*; do
+  put 0755 "$plugin" "/opt/cni/bin/$(basename "$plugin")"
+done
 put 0644 ../etc/systemd/system/kubelet.service /etc/systemd/system/kubelet.service
 put 0644 ../etc/systemd/system/kubelet.service.d/10-kubeadm.conf /etc/systemd/system/kubelet.service.d/10-kubeadm.conf
 mkdir -p /etc/kubernetes/manifests /var/lib/kubelet

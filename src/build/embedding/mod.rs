@@ -39,6 +39,12 @@ const LAYER_IMAGES: &str = "io.imgctl.layer.images";
 /// Largest link file, in bytes: an algorithm, a colon and a digest.
 const MAX_LINK: u64 = 256;
 
+/// The archives of a context whose images a build embeds, as paths of the context.
+pub(super) fn archives(context: &ContextTree) -> Result<Vec<String>> {
+    let found = search::archives(&Files(context))?;
+    Ok(found.into_iter().map(|archive| archive.path).collect())
+}
+
 /// What a build embeds.
 pub(super) struct Embedding {
     images: Vec<ResolvedImage>,

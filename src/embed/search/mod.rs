@@ -13,7 +13,7 @@ mod yaml;
 
 use serde_json::Value;
 
-use crate::embed::found::{ContextFiles, Found, How, Place};
+use crate::embed::found::{ContextFiles, Found, FoundArchive, How, Place};
 use crate::embed::search::collector::Collector;
 use crate::error::{Context, Error, Result};
 
@@ -42,11 +42,7 @@ pub(crate) fn search(files: &dyn ContextFiles, options: &SearchOptions) -> Resul
     for file in files.list("images/shim")? {
         lists::images(&text(files, &file)?, &file, &mut found)?;
     }
-    for file in files.list("images/skopeo")? {
-        if file == "images/skopeo/tar.txt" {
-            lists::archives(&text(files, &file)?, &file, &mut found)?;
-        }
-    }
+    list_archives(files, &mut found)?;
     for file in files.list("manifests")? {
         if ENDINGS.iter().any(|end| file.ends_with(end)) {
             manifest::scan(&lossy(files, &file)?, &file, &mut found);
@@ -63,6 +59,22 @@ pub(crate) fn search(files: &dyn ContextFiles, options: &SearchOptions) -> Resul
         found.wanted(reference, place);
     }
     Ok(found.finish())
+}
+
+/// The archives alone that a context lists.
+pub(crate) fn archives(files: &dyn ContextFiles) -> Result<Vec<FoundArchive>> {
+    let mut found = Collector::new("");
+    list_archives(files, &mut found)?;
+    Ok(found.finish().archives)
+}
+
+fn list_archives(files: &dyn ContextFiles, found: &mut Collector) -> Result<()> {
+    for file in files.list("images/skopeo")? {
+        if file == "images/skopeo/tar.txt" {
+            lists::archives(&text(files, &file)?, &file, found)?;
+        }
+    }
+    Ok(())
 }
 
 fn text_of_ignore_file(files: &dyn ContextFiles) -> Result<String> {

@@ -160,7 +160,7 @@ fn every_rule_finds_what_it_is_for() {
         ["2:1 CommandElementsAreCommands"]
     );
     for rule in RULES {
-        let elsewhere = ["CommandElementsAreCommands"].contains(&rule);
+        let elsewhere = ["CommandElementsAreCommands", "EmbeddedArchiveCopied"].contains(&rule);
         assert!(
             elsewhere || BROKEN.iter().any(|(broken, _, _)| *broken == rule),
             "{rule}"
@@ -226,6 +226,7 @@ fn what_the_command_line_and_the_store_know_counts() {
     let options = CheckOptions {
         labels: vec!["version".to_owned()],
         base_environment: Some(&environment),
+        archives: Vec::new(),
     };
     let found = check(&kubefile, &options);
     let found: Vec<_> = found.iter().map(|d| (d.rule, d.message.as_str())).collect();
@@ -241,4 +242,68 @@ fn hints_say_what_was_meant() {
     let kubefile = parse("Kubefile", text.as_bytes()).unwrap();
     let found = check(&kubefile, &CheckOptions::default());
     assert_eq!(found[0].hint.as_deref(), Some("did you mean $NAME?"));
+}
+
+#[test]
+fn archives_that_are_embedded_are_not_to_be_copied_as_well() {
+    let messages = |text: &str| -> Vec<String> {
+        let kubefile = parse("Kubefile", text.as_bytes()).unwrap();
+        let options = CheckOptions {
+            archives: vec![
+                "images/skopeo/etcd.tar".to_owned(),
+                "images/skopeo/pause.tar".to_owned(),
+            ],
+            ..CheckOptions::default()
+        };
+        let found = check(&kubefile, &options);
+        let found = found.iter().map(|diagnostic| {
+            assert_eq!(diagnostic.rule, Some("EmbeddedArchiveCopied"));
+            let hint = diagnostic.hint.as_deref().unwrap_or_default();
+            let hint = hint.rsplit(' ').next().unwrap_or_default();
+            format!("{} {} {hint}", diagnostic.span.line, diagnostic.message)
+        });
+        found.collect()
+    };
+    let both = "are embedded already, and are copied as well";
+    for (text, expected) in [
+        (
+            "FROM scratch\nCOPY images images\n",
+            format!("2 skopeo/etcd.tar and 1 more of images {both} --exclude=skopeo"),
+        ),
+        (
+            "FROM scratch\nCOPY etc ./ /\n",
+            format!("2 images/skopeo/etcd.tar and 1 more of ./ {both} --exclude=images/skopeo"),
+        ),
+        (
+            "FROM scratch\nADD im*/ images/\n",
+            format!("2 skopeo/etcd.tar and 1 more of im*/ {both} --exclude=skopeo"),
+        ),
+        (
+            "FROM scratch AS base\nCOPY images images\nFROM base\n",
+            format!("2 skopeo/etcd.tar and 1 more of images {both} --exclude=skopeo"),
+        ),
+        (
+            "FROM scratch\nCOPY --exclude=skopeo/e* images images\n",
+            "2 skopeo/pause.tar of images is embedded already, and is copied as well \
+             --exclude=skopeo"
+                .to_owned(),
+        ),
+        (
+            "FROM scratch\nCOPY images/skopeo/pause.tar /\n",
+            "2 pause.tar of images/skopeo/pause.tar is embedded already, and is copied as well \
+             --exclude=pause.tar"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(messages(text), [expected], "{text}");
+    }
+    for text in [
+        "FROM scratch\nCOPY images/shim images/shim\n",
+        "FROM scratch\nCOPY --exclude=skopeo images images\n",
+        "FROM scratch\nADD images/skopeo/etcd.tar /\n",
+        "FROM scratch\nARG WHAT\nCOPY $WHAT /\n",
+        "FROM scratch AS a\nCOPY images images\nFROM scratch\nCOPY --from=a images /\n",
+    ] {
+        assert_eq!(messages(text), [""; 0], "{text}");
+    }
 }
