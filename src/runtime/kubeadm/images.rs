@@ -1,9 +1,11 @@
 //! The container images of a control plane, pulled before kubeadm needs them.
 
+use std::time::Duration;
+
 use crate::cluster::host::Host;
 use crate::cluster::scene::Scene;
 use crate::error::Result;
-use crate::runtime::action::{Line, Site};
+use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::config::{Config, unix, variable};
 use crate::runtime::kubeadm::host_state::HostState;
 use crate::runtime::kubeadm::place::write;
@@ -11,15 +13,19 @@ use crate::runtime::kubeadm::settings::{Settings, etc};
 
 const FILE: &str = "kubeadm-cluster.yaml";
 
-/// What the plan says.
-pub(super) fn says(scene: &Scene) -> String {
-    format!(
-        "crictl pull each of `kubeadm config images list --config {}`",
+const LONG: Duration = Duration::from_secs(30 * 60);
+
+/// Pulls them all.
+pub(super) fn action(scene: &Scene, settings: &Settings) -> Action {
+    let says = format!(
+        "crictl pull what is not there of `kubeadm config images list --config {}`",
         etc(scene, FILE)
-    )
+    );
+    let settings = settings.clone();
+    Action::new("images", says, "", move |site| pull(site, &settings)).within(LONG)
 }
 
-pub(super) fn pull(site: &Site<'_>, settings: &Settings) -> Result<()> {
+fn pull(site: &Site<'_>, settings: &Settings) -> Result<()> {
     let (state, config) = settings.config(site)?;
     let file = config_file(site, &config)?;
     let line = line(site.scene, site.host, &state, &file);
@@ -56,6 +62,7 @@ fn line(scene: &Scene, host: &Host, state: &HostState, file: &str) -> String {
         "images=$(kubeadm config images list --config {file})\n\
          if command -v crictl >/dev/null 2>&1; then\n\
          for image in $images; do\n\
+         if crictl inspecti -q \"{name}\" >/dev/null 2>&1; then continue; fi\n\
          for try in 1 2 3; do\n\
          if crictl pull \"{name}\"; then continue 2; fi\n\
          sleep \"$try\"\n\

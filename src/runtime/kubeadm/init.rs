@@ -10,7 +10,6 @@ use crate::error::{Error, Result};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::pki;
 use crate::runtime::kubeadm::config::{API_NAME, Config};
-use crate::runtime::kubeadm::images;
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::progress::Once;
 use crate::runtime::kubeadm::settings::{Settings, etc};
@@ -37,7 +36,7 @@ pub(super) fn actions(
     settings: &Settings,
     planned: &Config,
 ) -> Result<Vec<Action>> {
-    let mut actions = before(scene, settings, planned, true);
+    let mut actions = before(settings, planned, true);
     let file = etc(scene, CONFIG);
     let text = planned.init_text()?;
     let config = settings.clone();
@@ -88,13 +87,8 @@ fn command(file: &str, ignored: &str) -> String {
 }
 
 /// What every control plane needs before kubeadm runs.
-pub(super) fn before(
-    scene: &Scene,
-    settings: &Settings,
-    planned: &Config,
-    first: bool,
-) -> Vec<Action> {
-    let (policy, certificates, pull) = (settings.clone(), settings.clone(), settings.clone());
+pub(super) fn before(settings: &Settings, planned: &Config, first: bool) -> Vec<Action> {
+    let (policy, certificates) = (settings.clone(), settings.clone());
     let member = planned.member(first, "<hostname>");
     let names: Vec<String> = member
         .map(|member| {
@@ -129,10 +123,6 @@ pub(super) fn before(
                 place::control_plane(site, &certificates, &config, first)
             },
         ),
-        Action::new("images", images::says(scene), "", move |site| {
-            images::pull(site, &pull)
-        })
-        .within(LONG),
     ]
 }
 

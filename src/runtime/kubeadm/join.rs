@@ -36,7 +36,7 @@ pub(super) fn control_plane(
     settings: &Settings,
     planned: &Config,
 ) -> Result<Vec<Action>> {
-    let mut actions = init::before(scene, settings, planned, false);
+    let mut actions = init::before(settings, planned, false);
     actions.push(api_elsewhere());
     actions.push(join(scene, settings, planned, true)?);
     actions.push(init::api_name(host));

@@ -129,8 +129,12 @@ impl Runtime for Kubeadm<'_> {
         Ok(())
     }
 
-    fn prepare(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
-        Ok(Vec::new())
+    /// All control planes pull at once: they join one after the other.
+    fn prepare(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        match host.is_control_plane() {
+            true => Ok(vec![images::action(scene, &self.settings(scene)?)]),
+            false => Ok(Vec::new()),
+        }
     }
 
     fn init(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
