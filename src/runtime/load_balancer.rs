@@ -1,19 +1,36 @@
 //! The node-local API load balancer: `imgctl agent lb` as a systemd unit on workers.
 //!
 //! Workers reach the API at `127.0.0.1:<port>`; the balancer there sends each connection to a
-//! healthy control plane. The list of control planes is a file which the balancer reads again when
-//! it changes, so that a change of members breaks no connection.
+//! control plane that is ready. The list of control planes is a file which the balancer reads again
+//! when it changes: members come and go, and a control plane that is worked on is taken out of it.
 
 use crate::agent::protocol::FileToWrite;
 use crate::cluster::host::Host;
 use crate::cluster::scene::Scene;
 use crate::runtime::Action;
-use crate::runtime::action::Line;
+use crate::runtime::action::{Line, Site};
 
 /// The API's port on control planes and of the balancer on workers.
 pub(crate) const API_PORT: u16 = 6443;
 /// Where workers find the API.
 pub(crate) const ADDRESS: &str = "127.0.0.1";
+
+/// The name by which workers reach the API; certificates of API servers are for it.
+const NAME: &str = "apiserver.cluster.local";
+/// For how long a server that was taken out stays out if nobody puts it back: longer than a control
+/// plane takes as a rule. After that its `/readyz` alone decides.
+const OUT_SECONDS: u32 = 15 * 60;
+/// Workers that are told at once.
+const AT_ONCE: usize = 32;
+
+/// What a worker has to look at API servers with, once it has joined.
+#[derive(Clone, Copy)]
+pub(crate) struct Papers {
+    pub(crate) authority: &'static str,
+    /// The kubelet's own: where anonymous requests are refused.
+    pub(crate) certificate: &'static str,
+    pub(crate) key: &'static str,
+}
 
 /// The unit's name for one cluster.
 pub(crate) fn unit(scene: &Scene) -> String {
@@ -28,23 +45,39 @@ fn servers_file(scene: &Scene) -> String {
     format!("{}/api-servers", scene.paths.etc())
 }
 
-/// `address:port` of each control plane, one per line.
-fn servers(scene: &Scene) -> String {
-    scene
-        .control_planes()
-        .map(|host| {
-            if host.ip().contains(':') {
-                format!("[{}]:{API_PORT}\n", host.ip())
-            } else {
-                format!("{}:{API_PORT}\n", host.ip())
-            }
-        })
-        .collect()
+fn state_file(scene: &Scene) -> String {
+    format!("/run/{}.state", unit(scene))
 }
 
-/// Puts the balancer on a worker and starts it; repeated, it brings the list up to date.
-pub(crate) fn actions(scene: &Scene, _host: &Host) -> Vec<Action> {
+fn server(host: &Host) -> String {
+    if host.ip().contains(':') {
+        format!("[{}]:{API_PORT}", host.ip())
+    } else {
+        format!("{}:{API_PORT}", host.ip())
+    }
+}
+
+/// `address:port` of each control plane, one per line. A balancer of an earlier imgctl takes the
+/// line of one that is out for a comment, and sends it nothing either.
+fn servers(scene: &Scene, out: Option<&Host>) -> String {
+    let line = |host: &Host| match out.is_some_and(|out| out.address == host.address) {
+        true => format!("#out {} {OUT_SECONDS}\n", server(host)),
+        false => format!("{}\n", server(host)),
+    };
+    scene.control_planes().map(line).collect()
+}
+
+/// Puts the balancer on a worker and starts it; repeated, it brings list, program and unit up to date.
+pub(crate) fn actions(scene: &Scene, _host: &Host, papers: Papers) -> Vec<Action> {
     let (unit, binary, servers_file) = (unit(scene), binary(scene), servers_file(scene));
+    let command = format!(
+        "{binary} agent lb --listen {ADDRESS}:{API_PORT} --servers {servers_file} --ca {} --name {NAME} \
+         --certificate {} --key {} --state {}",
+        papers.authority,
+        papers.certificate,
+        papers.key,
+        state_file(scene)
+    );
     let text = format!(
         "[Unit]\n\
          Description=API load balancer of the cluster {name}\n\
@@ -53,7 +86,7 @@ pub(crate) fn actions(scene: &Scene, _host: &Host) -> Vec<Action> {
          Before=kubelet.service k3s.service\n\
          \n\
          [Service]\n\
-         ExecStart={binary} agent lb --listen {ADDRESS}:{API_PORT} --servers {servers_file}\n\
+         ExecStart={command}\n\
          Restart=always\n\
          RestartSec=2\n\
          DynamicUser=no\n\
@@ -69,7 +102,7 @@ pub(crate) fn actions(scene: &Scene, _host: &Host) -> Vec<Action> {
             FileToWrite {
                 path: servers_file,
                 mode: 0o644,
-                content: servers(scene).into_bytes(),
+                content: servers(scene, None).into_bytes(),
             },
         ),
         // A copy of its own: the agent's binary goes when a newer one comes.
@@ -85,7 +118,7 @@ pub(crate) fn actions(scene: &Scene, _host: &Host) -> Vec<Action> {
         Action::command(
             "lb-start",
             Line {
-                line: start(&unit),
+                line: start(&unit, &binary, &command),
                 again: true,
                 ..Line::default()
             },
@@ -93,10 +126,18 @@ pub(crate) fn actions(scene: &Scene, _host: &Host) -> Vec<Action> {
     ]
 }
 
-/// Starts the unit and waits until it listens itself: a port that somebody else holds is no proof.
-fn start(unit: &str) -> String {
+/// Starts the unit, again if another program or command line runs, and waits until it listens itself:
+/// a port that somebody else holds is no proof.
+fn start(unit: &str, binary: &str, command: &str) -> String {
     format!(
-        "systemctl daemon-reload && systemctl enable --quiet --now {unit} || exit\n\
+        "systemctl daemon-reload && systemctl enable --quiet {unit} || exit\n\
+         pid=$(systemctl show -p MainPID --value {unit})\n\
+         if [ \"${{pid:-0}}\" != 0 ] && cmp -s \"/proc/$pid/exe\" {binary} && \
+         [ \"$(tr '\\0' ' ' <\"/proc/$pid/cmdline\")\" = '{command} ' ]; then\n\
+         systemctl start {unit} || exit\n\
+         else\n\
+         systemctl restart {unit} || exit\n\
+         fi\n\
          for i in $(seq 40); do\n\
          if systemctl is-active --quiet {unit} && (exec 3<>/dev/tcp/{ADDRESS}/{API_PORT}) 2>/dev/null; then\n\
          sleep 0.25; systemctl is-active --quiet {unit} && exit 0\n\
@@ -106,6 +147,102 @@ fn start(unit: &str) -> String {
          journalctl --no-pager -q -n 20 -u {unit} >&2\n\
          echo 'the API load balancer does not listen on {ADDRESS}:{API_PORT} after 10 s; see journalctl -u {unit}' >&2\n\
          exit 1"
+    )
+}
+
+/// Before `action` the API server of its host is taken out of the workers' balancers, because the
+/// action stops it; [`put_back`] ends that. Repeated, it stays out for as long again.
+pub(crate) fn taken_out_before(scene: &Scene, mut action: Action) -> Action {
+    if scene.control_planes().count() < 2 || scene.workers().next().is_none() {
+        return action;
+    }
+    let does = std::sync::Arc::clone(&action.does);
+    action.says.insert(
+        0,
+        "take this API server out of the workers' load balancers, until its gate holds".to_owned(),
+    );
+    action.does = std::sync::Arc::new(move |site| {
+        tell_workers(site, true);
+        does(site)
+    });
+    action
+}
+
+/// Workers may use the API server of the host again.
+pub(crate) fn put_back(scene: &Scene) -> Vec<Action> {
+    if scene.control_planes().count() < 2 || scene.workers().next().is_none() {
+        return Vec::new();
+    }
+    let says = "put this API server back into the workers' load balancers";
+    let action = Action::new("balancers-back", says, "", |site| {
+        tell_workers(site, false);
+        Ok(())
+    });
+    vec![action]
+}
+
+/// A worker that cannot be told is no reason to stop: its balancer looks at `/readyz` itself.
+fn tell_workers(site: &Site<'_>, out: bool) {
+    let line = tell_line(site.scene, site.host, out);
+    let line = &Line {
+        again: true,
+        ..Line::new(line)
+    };
+    let suffix = match out {
+        true => "-out",
+        false => "-back",
+    };
+    let workers: Vec<&Host> = site.scene.workers().collect();
+    for some in workers.chunks(AT_ONCE) {
+        std::thread::scope(|scope| {
+            for worker in some {
+                scope.spawn(move || {
+                    let told = site
+                        .crew
+                        .agent(worker)
+                        .and_then(|agent| site.run_on(&*agent, line, suffix));
+                    if let Err(error) = told {
+                        site.say(&format!(
+                            "{}: its load balancer was not told, and goes by /readyz alone: {error}",
+                            worker.id()
+                        ));
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Writes the list; when a server is taken out, waits until nothing goes through it any more. A
+/// balancer of an earlier imgctl does not say how it is, and is not waited for.
+fn tell_line(scene: &Scene, host: &Host, out: bool) -> String {
+    let (file, server) = (servers_file(scene), server(host));
+    let put = |text: &str| {
+        let words: String = text.lines().map(|line| format!(" '{line}'")).collect();
+        format!("printf '%s\\n'{words} >{file}.new && mv -f {file}.new {file} || exit\n")
+    };
+    if !out {
+        return format!(
+            "if [ -e {file} ] && grep -q '^#out {server} ' {file}; then\n{}fi",
+            put(&servers(scene, None))
+        );
+    }
+    format!(
+        "[ -e {file} ] || exit 0\n\
+         {put}pid=$(systemctl show -p MainPID --value {unit} || true)\n\
+         for i in $(seq 100); do\n\
+         [ \"$(head -n 1 {state} 2>/dev/null)\" = \"pid $pid\" ] || exit 0\n\
+         grep -qE '^{pattern} (out|unready|down) 0 ?' {state} && exit 0\n\
+         sleep 0.25\n\
+         done\n\
+         echo 'connections to {server} are still open'",
+        put = put(&servers(scene, Some(host))),
+        unit = unit(scene),
+        state = state_file(scene),
+        pattern = server
+            .replace('.', "\\.")
+            .replace('[', "\\[")
+            .replace(']', "\\]"),
     )
 }
 

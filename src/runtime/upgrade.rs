@@ -100,6 +100,18 @@ pub(crate) trait Upgrader: Send + Sync {
     /// Must hold before the next host is touched.
     fn gate(&self, step: &Move<'_>) -> Result<Vec<Action>>;
 
+    /// Takes the host into service again, once its gate holds.
+    fn back_in_service(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let _ = step;
+        Ok(Vec::new())
+    }
+
+    /// On each worker before the first control plane is touched: it must be able to do without one.
+    fn before_control_planes(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let _ = step;
+        Ok(Vec::new())
+    }
+
     /// Takes the host back to what [`Upgrader::backup`] kept; its rootfs is the former one again.
     /// `step` is the move back: `to` is the former version.
     fn restore(&self, step: &Move<'_>) -> Result<Vec<Action>>;

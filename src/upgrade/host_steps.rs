@@ -52,6 +52,7 @@ pub(super) fn steps(
     }
     actions.extend(hooks::run(post, hooks, step, document));
     actions.extend(upgrader.gate(step)?);
+    actions.extend(upgrader.back_in_service(step)?);
     if document.choices.bake_seconds > 0 {
         actions.push(bake(document.choices.bake_seconds));
         for mut action in upgrader.gate(step)? {

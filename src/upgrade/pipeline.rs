@@ -301,6 +301,7 @@ fn ready(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
 
 fn forward(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     let document = course.document;
+    balancers(plan, course, trees)?;
     for (number, scene) in course.hops.iter().enumerate() {
         control_planes(plan, course, trees, number)?;
         if let Some(first) = document.control_planes.first() {
@@ -326,12 +327,39 @@ fn forward(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     Ok(())
 }
 
+/// Workers learn to do without the control plane that is worked on.
+fn balancers(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+    let Some(scene) = course.hops.first() else {
+        return Ok(());
+    };
+    if course.document.control_planes.is_empty() || scene.control_planes().count() < 2 {
+        return Ok(());
+    }
+    let mut phase = Phase::new("balancers", Order::Parallel);
+    for host in course.hosts(scene) {
+        if course.place(host) == Place::Worker {
+            let (step, _) = course.step(0, host, Place::Worker, trees)?;
+            phase = phase.lane(Lane::on(
+                host,
+                course.upgrader.before_control_planes(&step)?,
+            ));
+        }
+    }
+    plan.push(phase);
+    Ok(())
+}
+
 /// Kubelets must never be newer than API servers: workers go back first, control planes in reverse.
 fn back(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     for number in 0..course.hops.len() {
         workers(plan, course, trees, number)?;
         match &course.snapshot {
-            None => control_planes(plan, course, trees, number)?,
+            None => {
+                if number == 0 {
+                    balancers(plan, course, trees)?;
+                }
+                control_planes(plan, course, trees, number)?;
+            }
             Some(file) => snapshot(plan, course, trees, number, file)?,
         }
     }

@@ -1,130 +1,337 @@
-//! The servers, which of them are up, and whose turn it is.
+//! The servers: how each of them is, whose turn it is, and which connections are to end.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::error::{Error, IoContext, Result};
+use tokio::sync::watch;
 
-/// More than this is no list of control planes.
-const LONGEST_FILE: u64 = 64 * 1024;
+use super::list::{self, Listed, Stamp};
+use super::probe::Finding;
+use crate::error::Result;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Server {
-    address: String,
-    up: bool,
+/// Looks in a row that it takes to believe a server to be unready, or to be ready again.
+const LOOKS: u32 = 2;
+/// How long the connections of a server that still works have to come to a quiet moment.
+const OUT_GRACE: Duration = Duration::from_secs(15);
+/// The same for one that does not.
+const UNREADY_GRACE: Duration = Duration::from_secs(5);
+
+/// How good a server is, the best first. Connections go to the best there is: where all are
+/// unready, an unready one is better than none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Ready,
+    /// Taken out of service by an operator.
+    Out,
+    Unready,
+    Down,
 }
 
-/// Shared by connections and the health watch.
+impl Class {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Out => "out",
+            Self::Unready => "unready",
+            Self::Down => "down",
+        }
+    }
+}
+
+/// What connections know of their server.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) address: String,
+    pub(super) open: AtomicUsize,
+    /// `Some`: connections are to end within that time.
+    leave: watch::Sender<Option<Duration>>,
+}
+
+impl Server {
+    pub(super) fn leave(&self) -> watch::Receiver<Option<Duration>> {
+        self.leave.subscribe()
+    }
+
+    fn set_leave(&self, grace: Option<Duration>) {
+        self.leave
+            .send_if_modified(|now| std::mem::replace(now, grace) != grace);
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    server: Arc<Server>,
+    out_until: Option<Instant>,
+    /// Never [`Class::Out`]: that is the operator's part.
+    health: Class,
+    why: String,
+    /// Looks that showed something else than `health`, in a row.
+    doubts: u32,
+    was_looked_at: bool,
+    shown: Class,
+}
+
+impl Entry {
+    fn new(address: String) -> Self {
+        Self {
+            server: Arc::new(Server {
+                address,
+                open: AtomicUsize::new(0),
+                leave: watch::Sender::new(None),
+            }),
+            out_until: None,
+            health: Class::Ready,
+            why: String::new(),
+            doubts: 0,
+            was_looked_at: false,
+            shown: Class::Ready,
+        }
+    }
+
+    fn class(&self, now: Instant) -> Class {
+        match self.health {
+            Class::Ready if self.out_until.is_some_and(|until| now < until) => Class::Out,
+            health => health,
+        }
+    }
+}
+
+/// Shared by connections and those who look.
 pub(super) struct Servers {
     path: PathBuf,
-    list: Mutex<Vec<Server>>,
+    list: Mutex<(Vec<Entry>, Option<Stamp>)>,
     turn: AtomicUsize,
 }
 
 impl Servers {
     /// Reads the file; an empty or missing one is an error now and ignored later.
     pub(super) fn load(path: &Path) -> Result<Self> {
-        let list = read(path)?;
+        let stamp = list::stamp(path);
+        let mut entries = Vec::new();
+        merge(&mut entries, list::read(path)?);
         Ok(Self {
             path: path.to_owned(),
-            list: Mutex::new(up(list)),
+            list: Mutex::new((entries, stamp)),
             turn: AtomicUsize::new(0),
         })
     }
 
-    /// Reads the file again; servers that stay keep their state.
+    fn entries(&self) -> MutexGuard<'_, (Vec<Entry>, Option<Stamp>)> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the file again when it has changed; servers that stay keep their state.
     pub(super) fn reload(&self) {
-        let fresh = match read(&self.path) {
-            Ok(fresh) => fresh,
+        let stamp = list::stamp(&self.path);
+        let mut held = self.entries();
+        if stamp == held.1 {
+            return;
+        }
+        held.1 = stamp;
+        match list::read(&self.path) {
+            Ok(fresh) => merge(&mut held.0, fresh),
             Err(error) => {
                 tracing::warn!("the list of servers stays as it was: {}", error.message());
-                return;
             }
-        };
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = std::mem::take(&mut *list);
-        *list = fresh
-            .into_iter()
-            .map(|address| {
-                let up = known
-                    .iter()
-                    .find(|server| server.address == address)
-                    .is_none_or(|server| server.up);
-                Server { address, up }
-            })
-            .collect();
+        }
     }
 
     pub(super) fn addresses(&self) -> Vec<String> {
-        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        list.iter().map(|server| server.address.clone()).collect()
-    }
-
-    /// In the order to try: those that are up in turn, then the others (better than refusing).
-    pub(super) fn in_order(&self) -> Vec<String> {
-        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut healthy, ill): (Vec<Server>, Vec<Server>) =
-            list.iter().cloned().partition(|server| server.up);
-        if !healthy.is_empty() {
-            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % healthy.len();
-            healthy.rotate_left(turn);
-        }
-        healthy
-            .into_iter()
-            .chain(ill)
-            .map(|server| server.address)
+        let held = self.entries();
+        held.0
+            .iter()
+            .map(|entry| entry.server.address.clone())
             .collect()
     }
 
-    pub(super) fn mark(&self, address: &str, up: bool) {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(server) = list
+    /// In the order to try: the best in turn, then the others.
+    pub(super) fn in_order(&self) -> Vec<Arc<Server>> {
+        let now = Instant::now();
+        let held = self.entries();
+        // One that failed its last look is asked after those that did not.
+        let mut order: Vec<_> = held
+            .0
+            .iter()
+            .map(|entry| ((entry.class(now), entry.doubts > 0), &entry.server))
+            .collect();
+        order.sort_by_key(|(rank, _)| *rank);
+        let best = order.first().map(|(rank, _)| *rank);
+        let equal = order.iter().filter(|(rank, _)| Some(*rank) == best).count();
+        if equal > 0 {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % equal;
+            order[..equal].rotate_left(turn);
+        }
+        order
+            .into_iter()
+            .map(|(_, server)| Arc::clone(server))
+            .collect()
+    }
+
+    /// Takes down what a look at a server has shown.
+    pub(super) fn found(&self, address: &str, finding: Finding) {
+        let mut held = self.entries();
+        let Some(entry) = held
+            .0
             .iter_mut()
-            .find(|server| server.address == address && server.up != up)
-        {
-            let state = if up { "up" } else { "down" };
-            tracing::info!("{address} is {state}");
-            server.up = up;
+            .find(|entry| entry.server.address == address)
+        else {
+            return;
+        };
+        let (health, why) = match finding {
+            Finding::Ready => (Class::Ready, String::new()),
+            Finding::Unready(why) => (Class::Unready, why),
+            Finding::Down(why) => (Class::Down, why),
+        };
+        let is_first = !std::mem::replace(&mut entry.was_looked_at, true);
+        if health == entry.health {
+            entry.doubts = 0;
+            entry.why = why;
+            return;
         }
+        entry.doubts += 1;
+        // A refused connection is beyond doubt.
+        if is_first || health == Class::Down || entry.doubts >= LOOKS {
+            entry.health = health;
+            entry.why = why;
+            entry.doubts = 0;
+        }
+    }
+
+    /// Ends connections where a better server is to be had, and describes how all are: a line each.
+    pub(super) fn settle(&self) -> String {
+        let now = Instant::now();
+        let mut held = self.entries();
+        let best = held.0.iter().map(|entry| entry.class(now)).min();
+        let mut text = String::new();
+        for entry in &mut held.0 {
+            let class = entry.class(now);
+            if class != entry.shown {
+                let why = match entry.why.as_str() {
+                    "" => String::new(),
+                    why => format!(": {why}"),
+                };
+                tracing::info!("{} is {}{why}", entry.server.address, class.word());
+                entry.shown = class;
+            }
+            let grace = match class {
+                Class::Out => OUT_GRACE,
+                _ => UNREADY_GRACE,
+            };
+            let is_outdone = best.is_some_and(|best| best < class);
+            entry.server.set_leave(is_outdone.then_some(grace));
+            let open = entry.server.open.load(Ordering::Relaxed);
+            let _ = writeln!(
+                text,
+                "{} {} {open} {}",
+                entry.server.address,
+                class.word(),
+                entry.why.lines().next().unwrap_or_default()
+            );
+        }
+        text
     }
 }
 
-fn up(addresses: Vec<String>) -> Vec<Server> {
-    addresses
-        .into_iter()
-        .map(|address| Server { address, up: true })
-        .collect()
+/// Connections to servers that are no longer listed end.
+fn merge(entries: &mut Vec<Entry>, fresh: Vec<Listed>) {
+    let now = Instant::now();
+    let mut known = std::mem::take(entries);
+    for listed in fresh {
+        let at = known
+            .iter()
+            .position(|entry| entry.server.address == listed.address);
+        let mut entry = match at {
+            Some(at) => known.swap_remove(at),
+            None => Entry::new(listed.address),
+        };
+        entry.out_until = listed.out.map(|left| now + left);
+        entries.push(entry);
+    }
+    for gone in known {
+        gone.server.set_leave(Some(OUT_GRACE));
+    }
 }
 
-/// One `address:port` a line; empty lines and `#` comments are skipped.
-fn read(path: &Path) -> Result<Vec<String>> {
-    let size = std::fs::metadata(path).path("read", path)?.len();
-    if size > LONGEST_FILE {
-        return Err(Error::usage(format!(
-            "{} is too long for a list of servers",
-            path.display()
-        )));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers(directory: &Path, text: &str) -> Servers {
+        let file = directory.join("servers");
+        std::fs::write(&file, text).unwrap();
+        Servers::load(&file).unwrap()
     }
-    let text = std::fs::read_to_string(path).path("read", path)?;
-    let mut list = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
+
+    fn first(servers: &Servers) -> String {
+        servers.in_order()[0].address.clone()
+    }
+
+    fn leaves(servers: &Servers, address: &str) -> bool {
+        let found = servers.in_order();
+        let found = found.iter().find(|one| one.address == address).unwrap();
+        found.leave().borrow().is_some()
+    }
+
+    #[test]
+    fn one_failed_look_moves_new_connections_and_two_end_those_that_are_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let servers = servers(directory.path(), "10.0.0.1:6443\n10.0.0.2:6443\n");
+        for address in servers.addresses() {
+            servers.found(&address, Finding::Ready);
         }
-        line.parse::<std::net::SocketAddr>().map_err(|_| {
-            Error::usage(format!(
-                "{}:{}: `{line}` is not address:port",
-                path.display(),
-                number + 1
-            ))
-        })?;
-        list.push(line.to_owned());
+        let unready = || Finding::Unready("/readyz answers 500".to_owned());
+        servers.found("10.0.0.1:6443", unready());
+        servers.settle();
+        for _ in 0..3 {
+            assert_eq!(first(&servers), "10.0.0.2:6443");
+        }
+        assert!(!leaves(&servers, "10.0.0.1:6443"));
+        servers.found("10.0.0.1:6443", unready());
+        let text = servers.settle();
+        assert!(
+            text.contains("10.0.0.1:6443 unready 0 /readyz answers 500\n"),
+            "{text}"
+        );
+        assert!(leaves(&servers, "10.0.0.1:6443"));
+        // Ready once may be chance.
+        servers.found("10.0.0.1:6443", Finding::Ready);
+        servers.settle();
+        assert!(leaves(&servers, "10.0.0.1:6443"));
+        servers.found("10.0.0.1:6443", Finding::Ready);
+        servers.settle();
+        assert!(!leaves(&servers, "10.0.0.1:6443"));
     }
-    if list.is_empty() {
-        return Err(Error::usage(format!("{} names no server", path.display()))
-            .hint("one address:port per line"));
+
+    #[test]
+    fn where_none_is_ready_the_least_bad_serves_and_its_connections_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let list = "10.0.0.1:6443\n10.0.0.2:6443\n10.0.0.3:6443\n";
+        let servers = servers(directory.path(), list);
+        for _ in 0..LOOKS {
+            servers.found("10.0.0.1:6443", Finding::Unready("500".to_owned()));
+            servers.found("10.0.0.2:6443", Finding::Down("refused".to_owned()));
+            servers.found("10.0.0.3:6443", Finding::Unready("500".to_owned()));
+        }
+        servers.settle();
+        let order: Vec<String> = servers
+            .in_order()
+            .iter()
+            .map(|one| one.address.clone())
+            .collect();
+        assert_eq!(order[2], "10.0.0.2:6443", "{order:?}");
+        assert!(!leaves(&servers, "10.0.0.1:6443") && !leaves(&servers, "10.0.0.3:6443"));
+        // A server that was taken out and still serves is better than those.
+        std::fs::write(
+            directory.path().join("servers"),
+            "10.0.0.1:6443\n10.0.0.2:6443\n10.0.0.3:6443\n#out 10.0.0.4:6443 60\n",
+        )
+        .unwrap();
+        servers.reload();
+        servers.settle();
+        assert_eq!(first(&servers), "10.0.0.4:6443");
+        assert!(leaves(&servers, "10.0.0.1:6443"));
     }
-    Ok(list)
 }

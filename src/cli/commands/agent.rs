@@ -31,10 +31,12 @@ enum AgentCommand {
 /// Pass connections on to the control planes that are up
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The list is read again when it changes; a server that does not answer is left out until it does.
+    after_help = "A server is asked for /readyz; as long as another is ready, one that is not gets no new connection, and those
+that are open to it end. The list is read again when it changes. A line `#out ADDRESS:PORT SECONDS` in it takes a
+server out of service for so long after the file was written.
 
 Examples:
-  imgctl agent lb --listen 127.0.0.1:6443 --servers /etc/api-servers"
+  imgctl agent lb --listen 127.0.0.1:6443 --servers /etc/api-servers --ca /etc/kubernetes/pki/ca.crt --name apiserver.cluster.local"
 )]
 struct BalancerArgs {
     /// Address to listen on
@@ -45,11 +47,31 @@ struct BalancerArgs {
     #[arg(long, value_name = "FILE")]
     servers: PathBuf,
 
+    /// CA that the servers' certificates must come from; until this file exists, any certificate is accepted
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// Name that the servers' certificates must be for (default: each server's address)
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    /// Client certificate for servers that refuse anonymous requests to /readyz
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+
+    /// Its key; the same file may hold both
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+
+    /// File to write the state of the servers to: ADDRESS:PORT, state, open connections, reason
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+
     /// Seconds between two looks at each server
     #[arg(long, value_name = "SECONDS", default_value_t = 3)]
     interval: u64,
 
-    /// Seconds for connecting to a server
+    /// Seconds for connecting to a server, and for its answer
     #[arg(long, value_name = "SECONDS", default_value_t = 3)]
     timeout: u64,
 }
@@ -68,6 +90,10 @@ fn balance(args: &BalancerArgs) -> Result<()> {
     let options = balancer::Options {
         listen: args.listen,
         servers: args.servers.clone(),
+        authority: args.ca.clone(),
+        name: args.name.clone(),
+        certificate: args.certificate.clone().zip(args.key.clone()),
+        state: args.state.clone(),
         interval: Duration::from_secs(args.interval.max(1)),
         timeout: Duration::from_secs(args.timeout.max(1)),
     };

@@ -24,6 +24,13 @@ const API_NAME: &str = "apiserver.cluster.local";
 const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
 const KUBECTL: &str = "k3s kubectl";
 
+/// What k3s leaves on workers.
+const PAPERS: load_balancer::Papers = load_balancer::Papers {
+    authority: "/var/lib/rancher/k3s/agent/server-ca.crt",
+    certificate: "/var/lib/rancher/k3s/agent/client-kubelet.crt",
+    key: "/var/lib/rancher/k3s/agent/client-kubelet.key",
+};
+
 /// The runtime of images labelled `distribution=k3s`.
 pub(crate) struct K3s<'a> {
     files: &'a dyn ImageFiles,
@@ -160,7 +167,7 @@ impl Runtime for K3s<'_> {
     }
 
     fn join_worker(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
-        let mut actions = load_balancer::actions(scene, host);
+        let mut actions = load_balancer::actions(scene, host, PAPERS);
         actions.extend(self.start(scene, host, Role::Agent)?);
         Ok(actions)
     }
@@ -169,7 +176,7 @@ impl Runtime for K3s<'_> {
         if host.is_control_plane() {
             return Ok(Vec::new());
         }
-        Ok(load_balancer::actions(scene, host))
+        Ok(load_balancer::actions(scene, host, PAPERS))
     }
 
     fn health(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {

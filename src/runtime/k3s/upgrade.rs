@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::k3s::snapshot::{self, DATA};
-use crate::runtime::k3s::{K3s, KUBECTL, node_name};
+use crate::runtime::k3s::{K3s, KUBECTL, PAPERS, node_name};
+use crate::runtime::load_balancer;
 use crate::runtime::node_state;
 use crate::runtime::put;
 use crate::runtime::upgrade::{Move, Place, Upgrader};
@@ -164,7 +165,18 @@ impl Upgrader for K3s<'_> {
             "replace k3s and its unit by those of {}; systemctl restart k3s",
             step.tree
         );
-        Ok(vec![line("k3s", says, text, LIMIT)])
+        Ok(vec![out_of_service(step, line("k3s", says, text, LIMIT))])
+    }
+
+    fn back_in_service(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        Ok(match step.place {
+            Place::Worker => Vec::new(),
+            _ => load_balancer::put_back(step.to),
+        })
+    }
+
+    fn before_control_planes(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        Ok(load_balancer::actions(step.to, step.host, PAPERS))
     }
 
     fn gate(&self, step: &Move<'_>) -> Result<Vec<Action>> {
@@ -206,11 +218,20 @@ impl Upgrader for K3s<'_> {
             "put back from {}/files: k3s, its unit and configuration; systemctl restart k3s",
             step.backup()
         );
-        Ok(vec![line("restore-files", says, text, LIMIT)])
+        let restore = line("restore-files", says, text, LIMIT);
+        Ok(vec![out_of_service(step, restore)])
     }
 
     fn restore_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<[Vec<Action>; 3]> {
         Ok(snapshot::restore(step, snapshot))
+    }
+}
+
+/// Workers are sent to other servers before `action` restarts this one.
+fn out_of_service(step: &Move<'_>, action: Action) -> Action {
+    match step.place {
+        Place::Worker => action,
+        _ => load_balancer::taken_out_before(step.to, action),
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) fn worker(
 ) -> Result<Vec<Action>> {
     let mut actions = match lvscare_image(scene) {
         Some(_) => vec![lvscare::bridge(scene)?],
-        None => load_balancer::actions(scene, host),
+        None => load_balancer::actions(scene, host, super::PAPERS),
     };
     actions.push(join(scene, settings, planned, false)?);
     if let Some(image) = lvscare_image(scene) {

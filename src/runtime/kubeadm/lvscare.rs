@@ -30,14 +30,15 @@ fn service(scene: &Scene) -> Result<(String, Vec<String>)> {
     Ok((join_port(vip, API_PORT), servers))
 }
 
-/// The manifest.
+/// The manifest. Unlike sealos' it asks for `/readyz`: `/healthz` passes over a server that is being
+/// shut down.
 fn manifest(vip: &str, servers: &[String], node: &str, image: &str) -> Result<String> {
     let mut arguments = vec![
         "care".to_owned(),
         "--vs".to_owned(),
         vip.to_owned(),
         "--health-path".to_owned(),
-        "/healthz".to_owned(),
+        "/readyz".to_owned(),
         "--health-schem".to_owned(),
         "https".to_owned(),
     ];
@@ -112,12 +113,12 @@ pub(super) fn bridge(scene: &Scene) -> Result<Action> {
         .map(|server| format!("ipvsadm -a -t {vip} -r {server} -m 2>/dev/null || true\n"))
         .collect();
     let shown = format!(
-        "sealctl ipvs --vs {vip}{} --health-path /healthz --health-schem https --run-once",
+        "sealctl ipvs --vs {vip}{} --health-path /readyz --health-schem https --run-once",
         servers_of("--rs", "")
     );
     let line = format!(
         "if [ -x {helper} ]; then\n\
-         {helper} ipvs --vs {vip}{} --health-path /healthz --health-schem https --run-once\n\
+         {helper} ipvs --vs {vip}{} --health-path /readyz --health-schem https --run-once\n\
          elif command -v ipvsadm >/dev/null 2>&1; then\n\
          ip link show lvscare >/dev/null 2>&1 || ip link add lvscare type dummy\n\
          ip address replace {address}/{} dev lvscare\n\
@@ -174,7 +175,7 @@ spec:
     - --vs
     - 10.10.10.10:6443
     - --health-path
-    - /healthz
+    - /readyz
     - --health-schem
     - https
     - --rs
@@ -209,7 +210,7 @@ status: {}
 ";
 
     #[test]
-    fn the_manifest_is_sealos_own() {
+    fn the_manifest_is_that_of_sealos_but_for_readyz() {
         let servers = [
             "116.31.96.134:6443",
             "116.31.96.135:6443",

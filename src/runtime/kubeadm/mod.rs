@@ -41,6 +41,13 @@ use host_state::HostState;
 use settings::Settings;
 use version::Version;
 
+/// What kubeadm and kubelet leave on workers.
+const PAPERS: load_balancer::Papers = load_balancer::Papers {
+    authority: "/etc/kubernetes/pki/ca.crt",
+    certificate: "/var/lib/kubelet/pki/kubelet-client-current.pem",
+    key: "/var/lib/kubelet/pki/kubelet-client-current.pem",
+};
+
 /// The runtime of images labelled `distribution=kubernetes`, `kubeadm` or nothing.
 pub(crate) struct Kubeadm<'a> {
     files: &'a dyn ImageFiles,
@@ -161,7 +168,7 @@ impl Runtime for Kubeadm<'_> {
         }
         match lvscare_image(scene) {
             Some(image) => Ok(vec![lvscare::pod(scene, host, image)?]),
-            None => Ok(load_balancer::actions(scene, host)),
+            None => Ok(load_balancer::actions(scene, host, PAPERS)),
         }
     }
 

@@ -24,8 +24,10 @@ mod stand_in_tests;
 use crate::cluster::image::ClusterImage;
 use crate::error::{Error, Result};
 use crate::runtime::Action;
-use crate::runtime::kubeadm::Kubeadm;
+use crate::runtime::kubeadm::config::lvscare_image;
 use crate::runtime::kubeadm::version::Version;
+use crate::runtime::kubeadm::{Kubeadm, PAPERS};
+use crate::runtime::load_balancer;
 use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::runtime::version;
 
@@ -72,6 +74,19 @@ impl Target {
     }
 }
 
+/// Workers are sent to other API servers before `stopping`, the actions that stop this host's.
+/// LVScare has no such list: it finds out by `/readyz`.
+fn out_of_service(step: &Move<'_>, actions: Vec<Action>, stopping: &[&str]) -> Vec<Action> {
+    if step.place == Place::Worker || lvscare_image(step.to).is_some() {
+        return actions;
+    }
+    let taken_out = |action: Action| match stopping.contains(&action.name.as_str()) {
+        true => load_balancer::taken_out_before(step.to, action),
+        false => action,
+    };
+    actions.into_iter().map(taken_out).collect()
+}
+
 impl Upgrader for Kubeadm<'_> {
     fn version(&self, image: &ClusterImage) -> Result<String> {
         Version::parse(&version::of(image)?).map(|version| version.text)
@@ -105,15 +120,36 @@ impl Upgrader for Kubeadm<'_> {
     }
 
     fn apply(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        apply::actions(step, &Target::of(step)?)
+        let actions = apply::actions(step, &Target::of(step)?)?;
+        // The new kubelet makes static Pods anew, the API server's among them.
+        Ok(out_of_service(
+            step,
+            actions,
+            &["kubeadm-upgrade", "kubelet"],
+        ))
     }
 
     fn gate(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         Ok(gate::actions(&Target::of(step)?))
     }
 
+    fn back_in_service(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        if step.place == Place::Worker || lvscare_image(step.to).is_some() {
+            return Ok(Vec::new());
+        }
+        Ok(load_balancer::put_back(step.to))
+    }
+
+    fn before_control_planes(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        if lvscare_image(step.to).is_some() {
+            return Ok(Vec::new());
+        }
+        Ok(load_balancer::actions(step.to, step.host, PAPERS))
+    }
+
     fn restore(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        Ok(restore::actions(&Target::of(step)?))
+        let actions = restore::actions(&Target::of(step)?);
+        Ok(out_of_service(step, actions, &["restore-files"]))
     }
 
     fn finish(&self, step: &Move<'_>) -> Result<Vec<Action>> {

@@ -179,6 +179,18 @@ fn hosts_move_and_go_back() {
         )
     };
     let before = manifest(FIRST);
+    // What the worker's balancer is told of, at the moment when kubeadm or kubelet stop the server.
+    let servers = |of: &Hosts| {
+        text(
+            of.of(WORKER),
+            "/var/lib/sealos/data/default/etc/api-servers",
+        )
+    };
+    let all = "10.0.0.11:6443\n10.0.0.12:6443\n";
+    let line = format!(
+        "mkdir -p /var/lib/sealos/data/default/etc; printf '{all}' >/var/lib/sealos/data/default/etc/api-servers"
+    );
+    assert!(hosts.of(WORKER).shell(&line, &[], b"").status.success());
 
     for ip in [FIRST, SECOND, WORKER] {
         let step = there(ip);
@@ -214,6 +226,8 @@ fn hosts_move_and_go_back() {
         error.to_string().contains("as asked for: upgrade"),
         "{error}"
     );
+    // A balancer of an earlier imgctl reads no more than the lines without `#`.
+    assert_eq!(servers(hosts), "#out 10.0.0.11:6443 900\n10.0.0.12:6443\n");
     // What the host was is not forgotten by another backup.
     bed.run(new, step.host, "b2", &kubeadm.backup(&step).unwrap());
     assert!(text(hosts.of(FIRST), &format!("{BACKUP}/files/mnt/bin/kubectl")).contains(OLD));
@@ -223,6 +237,13 @@ fn hosts_move_and_go_back() {
         bed.run(new, step.host, "before", &kubeadm.before(&step).unwrap());
         bed.run(new, step.host, "apply", &kubeadm.apply(&step).unwrap());
         bed.run(new, step.host, "gate", &kubeadm.gate(&step).unwrap());
+        assert_eq!(
+            servers(hosts).contains(&format!("#out {ip}:")),
+            ip != WORKER
+        );
+        let back = kubeadm.back_in_service(&step).unwrap();
+        bed.run(new, step.host, "back-in-service", &back);
+        assert_eq!(servers(hosts), all);
         assert_eq!(config(ip), format!("# of {NEW}\n"));
     }
     let renewal = "--ignore-preflight-errors=SystemVerification --certificate-renewal=false";
@@ -247,6 +268,8 @@ fn hosts_move_and_go_back() {
     for ip in [FIRST, SECOND, WORKER] {
         let step = there(ip);
         bed.run(new, step.host, "again", &kubeadm.apply(&step).unwrap());
+        let back = kubeadm.back_in_service(&step).unwrap();
+        bed.run(new, step.host, "again-in-service", &back);
     }
     assert_eq!(hosts.of(SECOND).calls("kubeadm upgrade node"), 1);
     assert_eq!(hosts.of(WORKER).calls("systemctl start kubelet"), starts);
@@ -272,6 +295,13 @@ fn hosts_move_and_go_back() {
         }
         restored.unwrap_or_else(|error| panic!("{key}: {:?}", error.chain()));
         bed.run(old, host, "back", &kubeadm.gate(&step).unwrap());
+        assert_eq!(
+            servers(hosts).contains(&format!("#out {ip}:")),
+            ip != WORKER
+        );
+        let back = kubeadm.back_in_service(&step).unwrap();
+        bed.run(old, host, "back-in-service", &back);
+        assert_eq!(servers(hosts), all);
         assert_eq!(config(ip), format!("# of {OLD}\n"));
     }
     assert_eq!(manifest(FIRST), before);
