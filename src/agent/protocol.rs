@@ -70,6 +70,10 @@ pub(crate) struct Inventory {
     /// For each tree, all that were made and are there, the current one among them.
     #[serde(default)]
     pub(crate) made: BTreeMap<String, Vec<String>>,
+    /// For each current tree, the diff-ids of the layers that it was made from, where the host's
+    /// store still knows them.
+    #[serde(default)]
+    pub(crate) layers: BTreeMap<String, Vec<Digest>>,
 }
 
 /// Where another host serves its blobs.

@@ -284,22 +284,36 @@ impl<'a> Work<'a> {
         force: bool,
         plan: impl FnOnce(&Means<'_>, &Scene) -> Result<Planned>,
     ) -> Result<Option<Summary>> {
-        let context = self.context;
         self.with_means(prepared, ssh, force, |means| {
             let planned = plan(means, &prepared.scene)?;
-            if self.args.dry_run {
-                plan_view::show(&planned, context)?;
-                return Ok(None);
-            }
-            if planned.plan.destroys && !planned.plan.phases.is_empty() {
-                plan_view::summary(&planned, context)?;
-                if !context.ui.confirm("Go on?")? {
-                    return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
-                }
-            }
-            self.execute(&planned, &*means.keeper, &Interrupt::default())
-                .map(Some)
+            self.carry_out_plan(&planned, means)
         })
+    }
+
+    /// Shows or executes what was planned. `None`: it was a dry run.
+    pub(crate) fn carry_out_plan(
+        &self,
+        planned: &Planned,
+        means: &Means<'_>,
+    ) -> Result<Option<Summary>> {
+        let context = self.context;
+        for host in &planned.behind {
+            context.ui.note(&format!(
+                "{host} has another rootfs image than the cluster and keeps its files: `imgctl upgrade` takes it along"
+            ));
+        }
+        if self.args.dry_run {
+            plan_view::show(planned, context)?;
+            return Ok(None);
+        }
+        if planned.plan.destroys && !planned.plan.phases.is_empty() {
+            plan_view::summary(planned, context)?;
+            if !context.ui.confirm("Go on?")? {
+                return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
+            }
+        }
+        self.execute(planned, &*means.keeper, &Interrupt::default())
+            .map(Some)
     }
 
     /// All that pipelines work with, for as long as `act` takes.

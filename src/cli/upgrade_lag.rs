@@ -1,6 +1,6 @@
 //! Clusters that tell no versions: which image a host has is told by the tree that it has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::cli::cluster_work::Work;
@@ -39,7 +39,7 @@ pub(crate) fn tell_versions(
 }
 
 /// Hosts that stayed at the former image when the cluster went to its present one: they could not be
-/// reached then. With that image.
+/// reached then, or have gone back since. With that image.
 pub(crate) fn behind(
     work: &Work<'_>,
     known: &Known,
@@ -47,9 +47,6 @@ pub(crate) fn behind(
     means: &Means<'_>,
     registry: &RegistryArgs,
 ) -> Result<Option<(Side, Vec<String>)>> {
-    if means.runtime.has_api() {
-        return Ok(None);
-    }
     let Some(current) = known.from.rootfs() else {
         return Ok(None);
     };
@@ -62,18 +59,52 @@ pub(crate) fn behind(
     });
     let Some(last) = last else { return Ok(None) };
     let side = Side::of(&last.from);
+    let present = known.hops.last().unwrap_or(&known.from);
+    let others = with_other_rootfs(present, observation, means)?;
+    if means.runtime.has_api() {
+        let behind: Vec<String> = others.into_iter().collect();
+        return Ok(Some((side, behind)).filter(|(_, behind)| !behind.is_empty()));
+    }
     // Without that image nobody can tell.
     let Ok(former) = side_of(work, work.existing()?, &side, &[], registry) else {
         return Ok(None);
     };
-    let trees = trees(&informed(&former, means), observation, work, means);
+    let former = informed(&former, means);
+    let trees = trees(&former, observation, work, means);
+    // Other variables make another tree of the former image.
+    let older = match others.is_empty() {
+        true => BTreeSet::new(),
+        false => with_other_rootfs(&former, observation, means)?,
+    };
     let behind: Vec<String> = observation
         .hosts
         .iter()
-        .filter(|host| host.tree.is_some() && host.tree.as_ref() == trees.get(&host.id))
+        .filter(|host| {
+            let is_former = host.tree.as_ref() == trees.get(&host.id);
+            host.tree.is_some()
+                && (is_former || others.contains(&host.id) && !older.contains(&host.id))
+        })
         .map(|host| host.id.clone())
         .collect();
     Ok(Some((side, behind)).filter(|(_, behind)| !behind.is_empty()))
+}
+
+/// Hosts whose files are of another rootfs image than the one of `scene`.
+fn with_other_rootfs(
+    scene: &Arc<Scene>,
+    observation: &Observation,
+    means: &Means<'_>,
+) -> Result<BTreeSet<String>> {
+    let hosts = reachable(scene, observation);
+    Ok(means.files.plan(scene, &hosts, &means.crew)?.leave_rootfs)
+}
+
+fn reachable(scene: &Scene, observation: &Observation) -> Vec<Host> {
+    let answers = |host: &&Host| {
+        let seen = observation.host(&host.id());
+        seen.is_some_and(|seen| seen.unreachable.is_none())
+    };
+    scene.hosts.iter().filter(answers).cloned().collect()
 }
 
 /// The trees that a scene makes of its images, by host; of hosts that can be asked.
@@ -92,15 +123,7 @@ fn trees(
             .and_then(|store| ClusterImage::load(store, &scene.name, &rootfs.name, None));
         read.is_ok_and(|image| image.digest == rootfs.digest)
     });
-    let hosts: Vec<Host> = scene
-        .hosts
-        .iter()
-        .filter(|host| {
-            let seen = observation.host(&host.id());
-            seen.is_some_and(|seen| seen.unreachable.is_none())
-        })
-        .cloned()
-        .collect();
+    let hosts = reachable(scene, observation);
     if !is_here || hosts.is_empty() {
         return found;
     }

@@ -293,6 +293,7 @@ pub(crate) fn pipeline_of(
         plan,
         scene: Arc::clone(scene),
         crew: Arc::clone(&means.crew),
+        behind: BTreeSet::new(),
     })
 }
 

@@ -46,6 +46,12 @@ impl Change {
             && scene.leaving.is_empty()
     }
 
+    /// Hosts come or go, and nothing else changes.
+    fn only_moves_hosts(&self, scene: &Scene) -> bool {
+        let moves = !self.add.is_empty() || !scene.leaving.is_empty();
+        moves && !self.create && !self.rerender && self.install.is_empty()
+    }
+
     fn installs(&self, image: &ClusterImage) -> bool {
         self.create || self.install.contains(&image.name)
     }
@@ -80,6 +86,9 @@ pub(crate) struct Planned {
     pub(crate) plan: Plan,
     pub(crate) scene: Arc<Scene>,
     pub(crate) crew: Arc<dyn crate::runtime::Crew + Send>,
+    /// Ids of hosts that have another rootfs image than the cluster, as those do that an upgrade
+    /// left out. Their files stay as they are.
+    pub(crate) behind: BTreeSet<String>,
 }
 
 /// Asks the hosts and says what is to be done. Changes nothing on them.
@@ -93,9 +102,16 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<
     );
     let scene = Arc::new(look::informed(scene, &looks));
     let lost = lost_hosts(means, &scene, &looks)?;
-    let files = means
+    let mut files = means
         .files
         .plan(&scene, &reachable(&scene, &looks), &means.crew)?;
+    let mut behind = std::mem::take(&mut files.leave_rootfs);
+    behind.retain(|id| !change.create && !change.add.iter().any(|host| host.id() == *id));
+    if !behind.is_empty() && change.only_moves_hosts(&scene) {
+        let mut others = reachable(&scene, &looks);
+        others.retain(|host| !behind.contains(&host.id()));
+        files = means.files.plan(&scene, &others, &means.crew)?;
+    }
     let bytes: BTreeMap<String, u64> = files
         .hosts
         .iter()
@@ -113,7 +129,7 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<
         .filter(|host| new_ids.contains(&host.id()))
         .collect();
     let owned: Vec<Host> = new.iter().copied().cloned().collect();
-    let findings = check::findings(&Question {
+    let mut findings = check::findings(&Question {
         scene: &scene,
         runtime: means.runtime,
         looks: &looks,
@@ -121,6 +137,9 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<
         bytes: &bytes,
         force: means.force,
     });
+    if !change.only_moves_hosts(&scene) {
+        check::refuse_switch(&scene, &behind, &mut findings);
+    }
 
     let mut plan = Plan::new(&change.verb, &scene.name, &change.intent(&scene));
     plan.notes.clone_from(&findings.notes);
@@ -138,6 +157,7 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<
                 lost,
             }),
         },
+        behind: behind.clone(),
     };
     let is_well = findings.problems.is_empty() && files.failed.is_empty();
     if change.is_empty(&scene) && is_well && files.hosts.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! Must not change anything, nor ask hosts: it judges what they have said.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::protocol::Facts;
 use crate::cluster::host::Host;
@@ -107,6 +107,22 @@ pub(crate) fn findings(question: &Question<'_>) -> Findings {
         ));
     }
     found
+}
+
+/// A host with another rootfs image keeps its files until an upgrade moves its members as well.
+pub(crate) fn refuse_switch(scene: &Scene, behind: &BTreeSet<String>, found: &mut Findings) {
+    let image = scene.rootfs().map_or("", |image| &image.name);
+    for id in behind {
+        let problem = Problem::new(
+            format!(
+                "it has another rootfs image than {image}, and only an upgrade moves what runs there"
+            ),
+            &format!(
+                "`imgctl upgrade {image}` takes it along; or take it out with `imgctl delete` and add it again"
+            ),
+        );
+        found.problems.entry(id.clone()).or_default().push(problem);
+    }
 }
 
 fn unreachable(error: &Error) -> Problem {

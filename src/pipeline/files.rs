@@ -84,10 +84,17 @@ impl SyncedFiles<'_> {
             .iter()
             .map(|host| (host.host.id(), host.trees.clone()))
             .collect();
+        let leave_rootfs = planned
+            .hosts
+            .iter()
+            .filter(|host| host.leaves_rootfs)
+            .map(|host| host.host.id())
+            .collect();
         Ok(FilesPlan {
             hosts: lacking,
             failed,
             trees,
+            leave_rootfs,
             work: Arc::new(Moves {
                 scene: Arc::clone(scene),
                 brief,

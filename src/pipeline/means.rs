@@ -2,7 +2,7 @@
 //!
 //! `cli/` puts it together; the simulation brings its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::agent::protocol::FileToWrite;
@@ -40,6 +40,8 @@ pub(crate) struct FilesPlan {
     pub(crate) failed: Vec<(Host, Error)>,
     /// The ids of all trees that hosts are to have: by host id and name of the tree.
     pub(crate) trees: BTreeMap<String, BTreeMap<String, String>>,
+    /// Ids of hosts whose rootfs would be switched away from the tree of another rootfs image.
+    pub(crate) leave_rootfs: BTreeSet<String>,
     /// Moves it.
     pub(crate) work: Arc<dyn Together>,
 }

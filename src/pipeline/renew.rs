@@ -1,5 +1,6 @@
 //! Certificates of a cluster that runs, signed anew on its control planes, one after the other.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::cluster::scene::Scene;
@@ -57,5 +58,6 @@ pub(crate) fn plan(
         plan,
         scene,
         crew: Arc::clone(&means.crew),
+        behind: BTreeSet::new(),
     })
 }

@@ -2,6 +2,7 @@
 //!
 //! Works on clusters that were never finished. What is left behind is named, and is a failure.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::cluster::host::Host;
@@ -65,6 +66,7 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene) -> Result<Planned> {
         plan,
         scene,
         crew: Arc::clone(&means.crew),
+        behind: BTreeSet::new(),
     })
 }
 

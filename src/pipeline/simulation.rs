@@ -4,7 +4,7 @@
 //! one is given, so that it survives a controller that is killed; a command that was begun goes on
 //! by itself, as one does that is detached from its connection.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -343,6 +343,7 @@ impl Files for SimulatedFiles {
                     (host.id(), trees)
                 })
                 .collect(),
+            leave_rootfs: BTreeSet::new(),
             work: Arc::new(SimulatedMoves(Arc::clone(&self.0))),
         })
     }

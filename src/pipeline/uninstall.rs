@@ -1,5 +1,6 @@
 //! Takes one application off a cluster.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::cluster::image::ImageKind;
@@ -66,5 +67,6 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene, image: &str) -> Result<Plan
         plan,
         scene,
         crew: Arc::clone(&means.crew),
+        behind: BTreeSet::new(),
     })
 }

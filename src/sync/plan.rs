@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::agent::Agent;
 use crate::agent::protocol::{Checkout, Facts, Inventory, InventoryQuestion};
 use crate::cluster::host::Host;
+use crate::cluster::image::ImageKind;
 use crate::error::{Context, Error, Result};
 use crate::image::{Descriptor, Digest};
 use crate::sync::brief::{Brief, Wants};
@@ -50,6 +51,8 @@ pub(crate) struct HostPlan {
     pub(super) changes: Vec<TreeChange>,
     /// The ids that its trees will have, whether they change or not.
     pub(crate) trees: BTreeMap<String, String>,
+    /// Its rootfs is about to be switched away from the tree of another rootfs image.
+    pub(crate) leaves_rootfs: bool,
 }
 
 /// What is done to one tree of a host.
@@ -272,6 +275,7 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
     let applied: BTreeSet<&Digest> = inventory.registry_layers.iter().collect();
     let (mut lacks, mut holds) = (BTreeSet::new(), BTreeSet::new());
     let mut changes = Vec::new();
+    let mut leaves_rootfs = false;
     for (tree, id) in trees.iter().zip(&ids) {
         let apply: BTreeSet<Digest> = digests(&tree.registry_layers)
             .into_iter()
@@ -288,6 +292,10 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
             stage: brief.stage,
             apply,
         };
+        if tree.name == tree::ROOTFS && change.switches() {
+            let now = inventory.layers.get(&tree.name);
+            leaves_rootfs = now.is_some_and(|now| !has_rootfs(brief, &facts.architecture, now));
+        }
         for layer in tree.layers.iter().chain(&tree.registry_layers) {
             let digest = &layer.descriptor.digest;
             let is_needed = match layer.registry {
@@ -318,5 +326,19 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
             .zip(ids)
             .map(|(tree, id)| (tree.name.clone(), id))
             .collect(),
+        leaves_rootfs,
     }
+}
+
+/// Whether a tree of these layers holds the rootfs image. Patches and Config documents change the
+/// tree as well, and leave the rootfs image's layers in it.
+fn has_rootfs(brief: &Brief, architecture: &str, layers: &[Digest]) -> bool {
+    brief
+        .images
+        .get(architecture)
+        .into_iter()
+        .flatten()
+        .filter(|image| image.kind == ImageKind::Rootfs)
+        .flat_map(|image| image.layers.iter().filter(|layer| !layer.registry))
+        .all(|layer| layers.contains(&layer.diff_id))
 }

@@ -161,6 +161,7 @@ impl Agent for TestHost {
                 .iter()
                 .filter_map(|tree| Some((tree.clone(), vec![trees.get(tree)?.clone()])))
                 .collect(),
+            ..Inventory::default()
         })
     }
 

@@ -3,7 +3,7 @@
 
 use crate::common::is_root;
 use crate::common::testbed::Bed;
-use crate::counting::{all_counted, build, refused, upgrade, versions};
+use crate::counting::{all_counted, build, refused, trees, upgrade, versions};
 use crate::support::run;
 
 #[test]
@@ -154,4 +154,65 @@ fn history(bed: &Bed) -> Vec<String> {
     let text = |one: &serde_json::Value, key: &str| one[key].as_str().unwrap().to_owned();
     all.map(|one| format!("{} {}", text(one, "direction"), text(one, "end")))
         .collect()
+}
+
+/// `run` with the image that the cluster has: a worker that was away is upgraded, not only given the
+/// new files; what else would switch its files is refused.
+#[test]
+fn a_worker_that_was_away_is_not_switched_under_its_members() {
+    if !is_root() {
+        return;
+    }
+    let bed = crate::counting::cluster();
+    let kubefile = "FROM scratch\nCOPY f f\nCMD [\"echo app >>/var/log/counted\"]\n";
+    let application = bed.env.context("app", kubefile, &[("f", "")]);
+    bed.env.build("app:v1", &application);
+    bed.kill(3);
+    upgrade(&bed, &["counting:1.1.0", "--max-unavailable", "2"]).ok();
+    bed.start(3);
+    all_counted(&bed);
+    let late = ["1.1.0", "1.1.0", "1.0.0"];
+    assert_eq!(versions(&bed), late);
+    assert_eq!(trees(&bed), late);
+
+    let refusal = run(&bed, &["run", "app:v1"]).fails(10);
+    refused(&refusal, "imgctl upgrade counting:1.1.0");
+    refused(&refusal, &bed.ip(3));
+    assert_eq!(trees(&bed), late);
+    let both = [
+        "run",
+        "counting:1.1.0",
+        "app:v1",
+        "--masters",
+        &bed.ip(1),
+        "--nodes",
+        &bed.ips(2..=3),
+    ];
+    run(&bed, &both).ok();
+    assert_eq!(versions(&bed), ["1.1.0"; 3]);
+    assert_eq!(trees(&bed), ["1.1.0"; 3]);
+    assert_eq!(all_counted(&bed), ["app", "", "upgrade"]);
+    let again = run(&bed, &both).ok();
+    assert!(
+        again.stdout().contains("nothing to do"),
+        "{}",
+        again.report()
+    );
+    assert_eq!(all_counted(&bed), [""; 3]);
+
+    // One that went back alone is behind as well; others may still come and go.
+    let alone = format!("node={}", bed.ip(3));
+    bed.imgctl(["rollback", "--scope", &alone, "--yes"]).ok();
+    assert_eq!(trees(&bed), late);
+    run(&bed, &["delete", "--nodes", &bed.ip(2), "--yes"]).ok();
+    let added = run(&bed, &["add", "--nodes", &bed.ip(2)]).ok();
+    assert!(
+        added.report().contains("keeps its files"),
+        "{}",
+        added.report()
+    );
+    assert_eq!(versions(&bed), late);
+    assert_eq!(trees(&bed), late);
+    run(&bed, &["run", "counting:1.1.0"]).ok();
+    assert_eq!(versions(&bed), ["1.1.0"; 3]);
 }

@@ -21,13 +21,8 @@ pub(super) fn inventory(store: &Store, question: &InventoryQuestion) -> Result<I
             blobs.push(digest.clone());
         }
     }
-    let (registry_layers, trees, made) = tree::inventory(&question.root, question)?;
-    Ok(Inventory {
-        blobs,
-        registry_layers,
-        trees,
-        made,
-    })
+    let found = tree::inventory(store, &question.root, question)?;
+    Ok(Inventory { blobs, ..found })
 }
 
 /// Turns layers into a tree.

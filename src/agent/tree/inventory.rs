@@ -1,40 +1,41 @@
 //! What a host has of the trees and registry layers it is asked about.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::agent::protocol::InventoryQuestion;
+use crate::agent::protocol::{Inventory, InventoryQuestion};
 use crate::agent::tree::names::TreePaths;
-use crate::agent::tree::registry_layers;
+use crate::agent::tree::{keep, registry_layers};
 use crate::error::Result;
-use crate::image::Digest;
+use crate::store::Store;
 
-/// Registry layers, current trees, and all trees that are there.
-type Found = (
-    Vec<Digest>,
-    BTreeMap<String, String>,
-    BTreeMap<String, Vec<String>>,
-);
-
-/// Those of the registry layers that are applied below `root`, the ids of the current trees, and
-/// of all that are there.
-pub(crate) fn inventory(root: &str, question: &InventoryQuestion) -> Result<Found> {
-    let applied = question
-        .registry_layers
-        .iter()
-        .filter(|layer| registry_layers::is_applied(Path::new(root), layer))
-        .cloned()
-        .collect();
-    let (mut trees, mut made) = (BTreeMap::new(), BTreeMap::new());
+/// Everything but the blobs: those of the registry layers that are applied below `root`, the
+/// current trees with their layers, and all trees that are there.
+pub(crate) fn inventory(
+    store: &Store,
+    root: &str,
+    question: &InventoryQuestion,
+) -> Result<Inventory> {
+    let mut found = Inventory {
+        registry_layers: question
+            .registry_layers
+            .iter()
+            .filter(|layer| registry_layers::is_applied(Path::new(root), layer))
+            .cloned()
+            .collect(),
+        ..Inventory::default()
+    };
     for tree in &question.trees {
         let paths = TreePaths::new(root, tree)?;
         if let Some(id) = paths.current() {
-            trees.insert(tree.clone(), id);
+            if let Some(layers) = keep::layers(store, &paths, &id) {
+                found.layers.insert(tree.clone(), layers);
+            }
+            found.trees.insert(tree.clone(), id);
         }
         let there = paths.made();
         if !there.is_empty() {
-            made.insert(tree.clone(), there);
+            found.made.insert(tree.clone(), there);
         }
     }
-    Ok((applied, trees, made))
+    Ok(found)
 }

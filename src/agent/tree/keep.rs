@@ -46,6 +46,13 @@ pub(super) fn keep(
     store.tag(&[name(paths, id)?], &descriptor)
 }
 
+/// The diff-ids of the layers that tree `id` was made from; `None` where the store no longer knows.
+pub(super) fn layers(store: &Store, paths: &TreePaths, id: &str) -> Option<Vec<Digest>> {
+    let name = name(paths, id).ok()?;
+    let image = store.image(&name.to_string(), None).ok()?;
+    Some(image.config.rootfs.diff_ids)
+}
+
 /// Takes the name of tree `id` away; one that has none is fine.
 pub(super) fn forget(store: &Store, paths: &TreePaths, id: &str) -> Result<()> {
     let name = name(paths, id)?;

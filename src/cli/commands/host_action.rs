@@ -6,7 +6,6 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
 
 use crate::agent::protocol::{Checkout, InventoryQuestion, Run, SwitchTree};
 use crate::agent::{execution, tree};
@@ -71,8 +70,8 @@ pub(crate) fn run(args: &HostActionArgs, context: &Context) -> Result<()> {
         Action::SwitchTree => answer(&tree::switch_tree(&request::<SwitchTree>()?)?),
         Action::Inventory => {
             let question: InventoryQuestion = request()?;
-            let (layers, trees, made) = tree::inventory(&question.root, &question)?;
-            answer(&json!({"registry_layers": layers, "trees": trees, "made": made}))
+            let store = context.store()?;
+            answer(&tree::inventory(store, &question.root, &question)?)
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `imgctl run`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use clap::Args;
@@ -18,7 +19,9 @@ use crate::error::{Error, Result};
 use crate::host::address;
 use crate::image::Reference;
 use crate::pipeline::change;
+use crate::pipeline::executor::Summary;
 use crate::transfer::{self, Input, LoadOptions};
+use crate::upgrade::plan::few;
 
 /// Make a cluster from images, or install images on one that is there
 #[derive(Args, Clone, Debug)]
@@ -64,6 +67,11 @@ pub(crate) struct RunArgs {
 
 /// Makes or extends the cluster.
 pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
+    run_once(args, context, false)
+}
+
+/// `is_second`: hosts that an upgrade had left out were upgraded, and the rest is still to be done.
+fn run_once(args: &RunArgs, context: &Context, is_second: bool) -> Result<()> {
     let name = &args.cluster.cluster;
     let work = Work::begin("run", name, &args.work, context)?;
     let images = loaded(&args.images, context)?;
@@ -74,12 +82,9 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
         && is_newer(current, &images, args, context)?
     {
         if !flags.is_empty() {
-            return Err(Error::usage(
-                "a cluster cannot get another rootfs image and other hosts in one run",
-            )
-            .hint("upgrade it first, then `imgctl add` the hosts"));
+            return Err(two_in_one());
         }
-        return upgrade::run_newer(&work, &images, &args.ssh, &args.registry);
+        return upgrade::run_newer(&work, &images, &args.ssh, &args.registry).map(|_| ());
     }
     let mut desired = match existing {
         Some(current) => {
@@ -113,13 +118,47 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
     };
     let replacement = replacement(&args.desired.cmd, &images)?;
     let change = change_of("run", &prepared, replacement, &again, work.current.as_ref());
-    let summary = work.carry_out(&prepared, &args.ssh, args.force, |means, scene| {
-        change::plan(means, scene, &change)
+    let rootfs = prepared.scene.rootfs().map(|image| image.name.clone());
+    let rootfs = rootfs.filter(|name| images.contains(name));
+    let ran = work.with_means(&prepared, &args.ssh, args.force, |means| {
+        let planned = change::plan(means, &prepared.scene, &change)?;
+        match planned.behind.is_empty() || rootfs.is_none() {
+            true => work.carry_out_plan(&planned, means).map(Ran::Through),
+            false => Ok(Ran::Behind(planned.behind)),
+        }
     })?;
-    match summary {
-        Some(summary) => report(&summary, name, context),
-        None => Ok(()),
+    match ran {
+        Ran::Through(Some(summary)) => report(&summary, name, context),
+        Ran::Through(None) => Ok(()),
+        Ran::Behind(hosts) => {
+            if !change.add.is_empty() {
+                return Err(two_in_one().hint(format!(
+                    "an upgrade left out {}; new hosts come after that",
+                    few(&hosts.into_iter().collect::<Vec<_>>())
+                )));
+            }
+            let to: Vec<String> = rootfs.into_iter().collect();
+            let is_done = upgrade::run_newer(&work, &to, &args.ssh, &args.registry)?;
+            drop(work);
+            match is_done && !is_second && !change.install.is_empty() {
+                true => run_once(args, context, true),
+                false => Ok(()),
+            }
+        }
     }
+}
+
+/// How far a run came.
+enum Ran {
+    /// `None`: it was a dry run.
+    Through(Option<Summary>),
+    /// These hosts have another rootfs image than the cluster; nothing was changed.
+    Behind(BTreeSet<String>),
+}
+
+fn two_in_one() -> Error {
+    Error::usage("a cluster cannot get another rootfs image and other hosts in one run")
+        .hint("upgrade it first, then `imgctl add` the hosts")
 }
 
 /// Whether one of `images` is a rootfs, and another one than the cluster has.

@@ -212,13 +212,14 @@ fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
     upgrade_replace::replace(&pairs, &replacing, context)
 }
 
-/// `imgctl run` with another rootfs image than the cluster has: the same as `imgctl upgrade`.
+/// `imgctl run` with another rootfs image than hosts of the cluster have: the same as `imgctl upgrade`.
+/// `true` when the cluster is what it is to be.
 pub(crate) fn run_newer(
     work: &Work<'_>,
     images: &[String],
     ssh: &SshArgs,
     registry: &RegistryArgs,
-) -> Result<()> {
+) -> Result<bool> {
     let (hops, install) = split(images, None, work.state.name(), registry, work.context)?;
     let beginning = Beginning {
         choices: Choices {
@@ -239,7 +240,7 @@ pub(crate) fn run_newer(
         ssh,
         registry,
     };
-    begin(work, &beginning).map(|_| ())
+    begin(work, &beginning)
 }
 
 /// What is shown in place of being done.
