@@ -237,6 +237,8 @@ pub(crate) struct Plan {
     pub(crate) is_partial: bool,
     /// It undoes a part of an earlier run, which is taken up again after it.
     pub(crate) aside: bool,
+    /// How a run that stopped goes on, for hints.
+    pub(crate) goes_on: &'static str,
 }
 
 impl Plan {
@@ -251,6 +253,7 @@ impl Plan {
             destroys: false,
             is_partial: false,
             aside: false,
+            goes_on: "run the same command again",
         }
     }
 

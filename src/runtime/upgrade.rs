@@ -122,6 +122,13 @@ pub(crate) trait Upgrader: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Must hold on every control plane before one of them is stopped for a snapshot: what
+    /// [`Upgrader::restore_snapshot`] needs is there. Changes nothing.
+    fn before_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<Vec<Action>> {
+        let _ = (step, snapshot);
+        Ok(Vec::new())
+    }
+
     /// Takes the whole cluster back to a snapshot, in three phases on all control planes at once:
     /// stop, restore from the file at `snapshot` (on that host), start.
     fn restore_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<[Vec<Action>; 3]> {

@@ -112,7 +112,8 @@ fn files(site: &Site<'_>, directory: &str) -> Result<Vec<Found>> {
 /// Whether a file tells of the host itself: how far it is, and the checksums of its own files. The
 /// second host has such files of its own, which must not become those of the first.
 fn is_own(name: &str) -> bool {
-    const OWN: [&str; 6] = [
+    const OWN: [&str; 7] = [
+        "kubeadm-flags",
         "host.sha256",
         "touched",
         "restored",

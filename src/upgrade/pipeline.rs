@@ -96,6 +96,8 @@ pub(crate) fn empty(document: &Document) -> Result<Plan> {
     let intent = format!("{} {}", document.id, document.digest()?);
     let mut plan = Plan::new(verb, &document.cluster, &intent);
     plan.notes.clone_from(&document.notes);
+    // `run` began it, perhaps, and is refused while it is open.
+    plan.goes_on = "run `imgctl upgrade resume`";
     Ok(plan)
 }
 
@@ -352,6 +354,9 @@ fn balancers(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> 
 /// Kubelets must never be newer than API servers: workers go back first, control planes in reverse.
 fn back(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     for number in 0..course.hops.len() {
+        if let Some(file) = &course.snapshot {
+            before_snapshot(plan, course, trees, number, file)?;
+        }
         workers(plan, course, trees, number)?;
         match &course.snapshot {
             None => {
@@ -360,14 +365,19 @@ fn back(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
                 }
                 control_planes(plan, course, trees, number)?;
             }
-            Some(file) => snapshot(plan, course, trees, number, file)?,
+            Some(_) => snapshot(plan, course, trees, number)?,
         }
     }
     Ok(())
 }
 
-/// All control planes at once: there is no cluster between the old data and the new.
-fn snapshot(
+/// Where the snapshot lies on a control plane.
+fn snapshot_on(step: &Move<'_>) -> String {
+    format!("{}/snapshot.db", step.backup())
+}
+
+/// The snapshot is on every control plane, and so is what restores it, before a host is touched.
+fn before_snapshot(
     plan: &mut Plan,
     course: &Course<'_>,
     trees: &Trees,
@@ -375,6 +385,25 @@ fn snapshot(
     file: &Path,
 ) -> Result<()> {
     let mut send = Phase::new("snapshot-send", Order::Parallel);
+    let mut check =
+        Phase::new("snapshot-check", Order::Parallel).on_failure(OnFailure::FinishPhase);
+    for id in &course.document.control_planes {
+        let host = course.host(&course.hops[number], id)?;
+        let (step, _) = course.step(number, host, course.place(host), trees)?;
+        let there = snapshot_on(&step);
+        send = send.lane(Lane::on(host, [keepsakes::bring(file, &there)]));
+        check = check.lane(Lane::on(
+            host,
+            course.upgrader.before_snapshot(&step, &there)?,
+        ));
+    }
+    plan.push(send);
+    plan.push(check);
+    Ok(())
+}
+
+/// All control planes at once: there is no cluster between the old data and the new.
+fn snapshot(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) -> Result<()> {
     let mut stop = Phase::new("snapshot-stop", Order::Parallel);
     let mut restore = Phase::new("snapshot-restore", Order::Parallel);
     let mut start = Phase::new("snapshot-start", Order::Parallel);
@@ -382,9 +411,10 @@ fn snapshot(
     for id in &course.document.control_planes {
         let host = course.host(&course.hops[number], id)?;
         let (step, tree) = course.step(number, host, course.place(host), trees)?;
-        let there = format!("{}/snapshot.db", step.backup());
-        let [stops, restores, starts] = course.upgrader.restore_snapshot(&step, &there)?;
-        send = send.lane(Lane::on(host, [keepsakes::bring(file, &there)]));
+        let phases = course
+            .upgrader
+            .restore_snapshot(&step, &snapshot_on(&step))?;
+        let [stops, restores, starts] = phases;
         stop = stop.lane(Lane::on(host, stops));
         let mut actions = vec![host_steps::switch(&step, &tree)];
         actions.extend(restores);
@@ -403,7 +433,7 @@ fn snapshot(
         anew = anew.lane(Lane::on(host, actions));
         again = again.lane(Lane::on(host, course.upgrader.gate(&step)?));
     }
-    for phase in [send, stop, restore, start, gate, anew, again] {
+    for phase in [stop, restore, start, gate, anew, again] {
         plan.push(phase);
     }
     Ok(())

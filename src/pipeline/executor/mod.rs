@@ -391,8 +391,8 @@ impl<'a> Run<'a> {
             }
         }
         error.hint(format!(
-            "run the same command again when that is put right: what is done is not done again \
-             (journal {})",
+            "{} when that is put right: what is done is not done again (journal {})",
+            self.plan.goes_on,
             self.journal.id()
         ))
     }
@@ -405,7 +405,8 @@ impl<'a> Run<'a> {
             }),
         )
         .hint(format!(
-            "run the same command again to go on (journal {})",
+            "{} to go on (journal {})",
+            self.plan.goes_on,
             self.journal.id()
         ))
     }

@@ -261,6 +261,36 @@ impl Hosts {
         key: &str,
         actions: &[Action],
     ) -> Result<()> {
+        let show = |line: OutputLine| println!("{key}: {}", line.text);
+        self.run_with(scene, host, key, actions, &show)
+    }
+
+    /// The same; what it says.
+    pub(in crate::runtime::kubeadm) fn told(
+        &self,
+        scene: &Scene,
+        host: &Host,
+        key: &str,
+        actions: &[Action],
+    ) -> String {
+        let said = Mutex::new(String::new());
+        let hear = |line: OutputLine| {
+            let mut said = said.lock().unwrap();
+            said.push_str(&line.text);
+            said.push('\n');
+        };
+        self.run_with(scene, host, key, actions, &hear).unwrap();
+        said.into_inner().unwrap()
+    }
+
+    fn run_with(
+        &self,
+        scene: &Scene,
+        host: &Host,
+        key: &str,
+        actions: &[Action],
+        output: &(dyn Fn(OutputLine) + Sync),
+    ) -> Result<()> {
         for action in actions {
             let agent = self.agent(host)?;
             let site = Site {
@@ -271,7 +301,7 @@ impl Hosts {
                 key: &format!("{key}-{}", action.name),
                 attempt: 1,
                 timeout: Some(std::time::Duration::from_secs(10)),
-                output: &|line| println!("{}: {}", action.name, line.text),
+                output,
             };
             (action.does)(&site).map_err(|error| error.context(action.name.clone()))?;
         }

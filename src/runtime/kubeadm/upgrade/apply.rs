@@ -1,5 +1,6 @@
 //! The move: kubeadm by rename, `kubeadm upgrade`, then kubelet.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -17,9 +18,14 @@ use crate::runtime::kubectl::Kubectl;
 use crate::runtime::node_state::is_version;
 use crate::runtime::put;
 use crate::runtime::upgrade::{Move, Place, Renewal};
+use crate::runtime::wait::until_well;
 
 /// Each static Pod may take five minutes by kubeadm's own measure.
 const LONG: Duration = Duration::from_secs(40 * 60);
+/// How long an API server may be away before kubeadm is started.
+const PATIENCE: Duration = Duration::from_secs(300);
+const HINT: &str = "on the control plane: `crictl ps -a`, `crictl logs` of kube-apiserver and etcd, \
+`journalctl -u kubelet`; then `imgctl upgrade resume`, or `imgctl rollback`";
 const TEN_YEARS: i64 = 10 * 365 * 86_400;
 /// What is always of the control plane's own version.
 pub(super) const COMPONENTS: [&str; 3] = [
@@ -101,7 +107,7 @@ fn upgrade(step: &Move<'_>, target: &Target) -> Action {
         if is_done(site, &target)? {
             return Ok(());
         }
-        let flags = arguments(site, &target, renewal)?;
+        let flags = decided(site, &target, renewal)?;
         let line = format!(
             "patches='{patches}'\n\
              if [ -z \"$patches\" ] && [ -d {tree}/patches ]; then patches={tree}/patches; fi\n\
@@ -156,11 +162,31 @@ fn is_done(site: &Site<'_>, target: &Target) -> Result<bool> {
     Ok(true)
 }
 
+/// The flags of this attempt. Once decided they are kept on the host: whoever comes back to a kubeadm
+/// that runs asks nothing of an API server that it is just restarting.
+fn decided(site: &Site<'_>, target: &Target, renewal: Renewal) -> Result<String> {
+    let path = target.decided();
+    if let Some(text) = place::read(site.agent, &path)?
+        && let Some((key, flags)) = text.split_once('\n')
+        && key == site.key
+    {
+        return Ok(flags.to_owned());
+    }
+    let flags = arguments(site, target, renewal)?;
+    place::write(site.agent, &path, 0o600, &format!("{}\n{flags}", site.key))?;
+    Ok(flags)
+}
+
 fn arguments(site: &Site<'_>, target: &Target, renewal: Renewal) -> Result<String> {
     let mut ignored = IGNORED.to_owned();
     let mut flags = String::new();
     if target.place == Place::First {
-        if nobody_takes_pods(site)? {
+        let answer = Cell::new(false);
+        until_well(site, PATIENCE, HINT, &|| {
+            answer.set(nobody_takes_pods(site)?);
+            Ok(None)
+        })?;
+        if answer.get() {
             // kubeadm would start a Pod, wait 15 s for it, and give up.
             site.say("no Node takes Pods at present: kubeadm's check CreateJob is left out");
             ignored.push_str(",CreateJob");

@@ -77,7 +77,7 @@ pub(super) fn put_back(target: &Target) -> Action {
             }
         }
         // etcd has just been started anew as well: the API may go away once more.
-        until_well(site, PATIENCE, "run the same command again", &|| {
+        until_well(site, PATIENCE, "`imgctl upgrade resume` goes on", &|| {
             let kubectl = Kubectl::here(site)?;
             for (kind, name, then) in &then {
                 replace(site, &kubectl, then, kind, name)?;

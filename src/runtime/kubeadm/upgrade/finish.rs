@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::error::Result;
 use crate::runtime::action::{Action, Site};
-use crate::runtime::kubeadm::upgrade::Target;
 use crate::runtime::kubeadm::upgrade::apply::text;
 use crate::runtime::kubeadm::upgrade::etcd_manifest::tag;
+use crate::runtime::kubeadm::upgrade::{Target, daemon_set};
 use crate::runtime::kubectl::Kubectl;
 use crate::runtime::node_state::is_version;
 use crate::runtime::wait::until_well;
@@ -58,23 +58,23 @@ fn configured(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
 fn rolled_out(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     let kubectl = Kubectl::anywhere(site)?;
     if let Some(proxy) = kubectl.find(&["daemonset", "kube-proxy", "-n", "kube-system"])? {
-        let sick = kubectl.run(&[
-            "get",
-            "nodes",
-            "-o",
-            "jsonpath={range .items[*]}{.status.conditions[?(@.type==\"Ready\")].status}{\"\\n\"}{end}",
-        ])?;
-        let sick = sick.lines().filter(|ready| *ready != "True").count();
-        if let Some(complaint) = daemon_set(&proxy, &target.version.text, sick as u64) {
-            return Ok(Some(complaint));
+        match proxy_image(&proxy, &target.version.text) {
+            Some(complaint) => return Ok(Some(complaint)),
+            None if is_everywhere(&proxy) => {}
+            None => {
+                let complaint = daemon_set::complaint(site, &kubectl, &proxy)?;
+                if complaint.is_some() {
+                    return Ok(complaint);
+                }
+            }
         }
     }
     let dns = kubectl.find(&["deployment", "coredns", "-n", "kube-system"])?;
     Ok(dns.and_then(|dns| deployment(&dns)))
 }
 
-/// Nodes that are not Ready cannot have the new Pod, and are not to blame for it.
-fn daemon_set(object: &Value, version: &str, sick: u64) -> Option<String> {
+/// What is wrong with kube-proxy before it is rolled out.
+fn proxy_image(object: &Value, version: &str) -> Option<String> {
     let image = text(
         &object["spec"]["template"]["spec"]["containers"][0]["image"],
         "nothing",
@@ -82,15 +82,14 @@ fn daemon_set(object: &Value, version: &str, sick: u64) -> Option<String> {
     if !is_version(tag(image), version) {
         return Some(format!("kube-proxy is {image} and not {version}"));
     }
-    if is_unobserved(object) {
-        return Some("kube-proxy was changed a moment ago".to_owned());
-    }
+    is_unobserved(object).then(|| "kube-proxy was changed a moment ago".to_owned())
+}
+
+/// Every Node has the new Pod, and it is available.
+fn is_everywhere(object: &Value) -> bool {
     let status = |name: &str| object["status"][name].as_u64().unwrap_or(0);
     let wanted = status("desiredNumberScheduled");
-    let (updated, available) = (status("updatedNumberScheduled"), status("numberAvailable"));
-    let healthy = wanted.saturating_sub(sick);
-    (updated < healthy || available < healthy)
-        .then(|| format!("kube-proxy: {updated} of {wanted} Pods are new, {available} available"))
+    status("updatedNumberScheduled") >= wanted && status("numberAvailable") >= wanted
 }
 
 fn deployment(object: &Value) -> Option<String> {
@@ -126,11 +125,10 @@ mod tests {
             })
         };
         let new = "registry.k8s.io/kube-proxy:v1.34.9";
-        assert_eq!(daemon_set(&proxy(new, 3), "v1.34.9", 0), None);
-        assert_eq!(daemon_set(&proxy(new, 2), "v1.34.9", 1), None);
-        assert!(daemon_set(&proxy(new, 2), "v1.34.9", 0).is_some());
+        assert_eq!(proxy_image(&proxy(new, 3), "v1.34.9"), None);
+        assert!(is_everywhere(&proxy(new, 3)) && !is_everywhere(&proxy(new, 2)));
         let old = proxy("registry.k8s.io/kube-proxy:v1.33.1", 3);
-        assert!(daemon_set(&old, "v1.34.9", 0).unwrap().contains("v1.33.1"));
+        assert!(proxy_image(&old, "v1.34.9").unwrap().contains("v1.33.1"));
         let dns = json!({"metadata": {"generation": 1}, "spec": {"replicas": 2},
             "status": {"observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": 1}});
         assert_eq!(deployment(&dns), None);

@@ -13,6 +13,11 @@ impl Target {
         format!("{}/kubeadm-{}", self.backup, self.version.text)
     }
 
+    /// The flags that `kubeadm upgrade` was started with, behind the attempt's name.
+    pub(super) fn decided(&self) -> String {
+        format!("{}/kubeadm-flags", self.backup)
+    }
+
     /// When kubelet was last started by us, in the host's time: `2026-11-22T08:15:00`.
     pub(super) fn restarted(&self) -> String {
         format!("{}/kubelet-started", self.backup)

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// A member that is further behind is not one that the cluster can count on.
 const LAG: u64 = 1000;
 const HINT: &str = "on the control plane: `etcdctl endpoint status --cluster -w table`, \
-`etcdctl alarm list`, `crictl logs` of the etcd container; then run the same command again";
+`etcdctl alarm list`, `crictl logs` of the etcd container; then `imgctl upgrade resume`";
 
 /// etcd as its members see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

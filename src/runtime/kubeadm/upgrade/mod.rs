@@ -6,6 +6,7 @@
 mod apply;
 mod backup;
 mod cluster_objects;
+mod daemon_set;
 mod etcd_manifest;
 mod finish;
 mod gate;
@@ -16,6 +17,7 @@ mod members;
 mod node;
 mod pull;
 mod restore;
+mod restore_tool;
 mod snapshot;
 mod snapshot_restore;
 #[cfg(test)]
@@ -99,6 +101,9 @@ impl Upgrader for Kubeadm<'_> {
     fn backup(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let target = Target::of(step)?;
         let mut actions = vec![backup::files(step, &target)];
+        if target.has_etcd() {
+            actions.push(restore_tool::keep(&target));
+        }
         if target.place == Place::First {
             actions.push(cluster_objects::keep(&target));
             actions.push(snapshot::take(&target));
@@ -164,6 +169,10 @@ impl Upgrader for Kubeadm<'_> {
             .hint("restore the snapshot where that etcd runs, then `imgctl rollback`"));
         }
         snapshot_restore::phases(&Target::of(step)?, snapshot)
+    }
+
+    fn before_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<Vec<Action>> {
+        Ok(vec![restore_tool::check(&Target::of(step)?, snapshot)])
     }
 
     fn after_snapshot(&self, step: &Move<'_>) -> Result<Vec<Action>> {

@@ -42,7 +42,7 @@ pub(super) fn api_again(target: &Target) -> Action {
                 until_well(
                     site,
                     API_PATIENCE,
-                    "on the control plane: `crictl ps -a`, `journalctl -u kubelet`; then run the same command again",
+                    "on the control plane: `crictl ps -a`, `journalctl -u kubelet`; then `imgctl upgrade resume`",
                     &|| gate::api(site, &target),
                 )
             }

@@ -54,6 +54,13 @@ fn describe(status: &str) -> Result<String> {
         Error::bad_content("etcd gave no status of its snapshot").caused_by(error)
     })?;
     let number = |name: &str| status[name].as_u64().unwrap_or(0);
+    if let Some(sum) = status["sha256"].as_str() {
+        return Ok(format!(
+            "sha256 {}, {} bytes; its revision is not known without etcdutl",
+            sum.get(..12).unwrap_or(sum),
+            number("totalSize")
+        ));
+    }
     let (hash, revision, keys) = (number("hash"), number("revision"), number("totalKey"));
     if revision == 0 || keys == 0 {
         return Err(Error::bad_content(format!(
@@ -86,8 +93,7 @@ fn line(target: &Target) -> String {
          rm -f snapshot.db snapshot.db.new snapshot.json\n\
          if command -v etcdctl >/dev/null 2>&1; then\n\
          etcdctl {flags} snapshot save {backup}/snapshot.db.new >&2\n\
-         if command -v etcdutl >/dev/null 2>&1; then etcdutl snapshot status snapshot.db.new -w json\n\
-         else etcdctl snapshot status snapshot.db.new -w json; fi\n\
+         told=$(etcdutl snapshot status snapshot.db.new -w json 2>/dev/null || etcdctl snapshot status snapshot.db.new -w json)\n\
          else\n\
          container=$(crictl ps --name '^etcd$' --state Running -q | head -n 1)\n\
          if [ -z \"$container\" ]; then\n\
@@ -97,10 +103,21 @@ fn line(target: &Target) -> String {
          inside=${{data:-/var/lib/etcd}}/imgctl-snapshot.db\n\
          rm -f \"$inside\"\n\
          crictl exec \"$container\" etcdctl {flags} snapshot save \"$inside\" >&2\n\
-         crictl exec \"$container\" etcdutl snapshot status \"$inside\" -w json 2>/dev/null ||\n\
-         crictl exec \"$container\" etcdctl snapshot status \"$inside\" -w json\n\
+         told=$(crictl exec \"$container\" etcdutl snapshot status \"$inside\" -w json 2>/dev/null ||\n\
+         crictl exec \"$container\" etcdctl snapshot status \"$inside\" -w json)\n\
          mv -f \"$inside\" snapshot.db.new\n\
          fi\n\
+         # etcdctl of 3.6 saves snapshots and tells nothing of them; the last 32 bytes are the sum of all others.\n\
+         case $told in\n\
+         *'{{'*) printf '%s\\n' \"$told\" ;;\n\
+         *)\n\
+         size=$(stat -c %s snapshot.db.new)\n\
+         sum=$(tail -c 32 snapshot.db.new | od -An -v -tx1 | tr -d ' \\n')\n\
+         if [ $((size % 512)) != 32 ] || [ \"$(head -c -32 snapshot.db.new | sha256sum | cut -c 1-64)\" != \"$sum\" ]; then\n\
+         echo 'the snapshot of etcd is not whole: its checksum is wrong' >&2; exit 1\n\
+         fi\n\
+         printf '{{\"sha256\":\"%s\",\"totalSize\":%s}}\\n' \"$sum\" \"$size\" ;;\n\
+         esac\n\
          chmod 0600 snapshot.db.new; sync snapshot.db.new\n\
          mv -f snapshot.db.new snapshot.db\n\
          sha256sum snapshot.db >snapshot.sha256; sync -f .",

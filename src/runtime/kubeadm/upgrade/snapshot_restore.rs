@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::agent::Agent;
 use crate::error::{Error, Result};
-use crate::runtime::action::{Action, Line};
+use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest};
-use crate::runtime::kubeadm::upgrade::{Target, restore};
+use crate::runtime::kubeadm::upgrade::{Target, restore, restore_tool};
 use crate::runtime::kubectl::quoted;
 
 const STOP_LIMIT: Duration = Duration::from_secs(300);
@@ -62,26 +62,21 @@ fn stop(target: &Target) -> Action {
 }
 
 /// A member of the cluster that comes out of the snapshot.
-struct Member {
+pub(super) struct Member {
     name: String,
     peer: String,
 }
 
 fn restore(target: &Target, snapshot: &str) -> Action {
     let says = format!(
-        "etcdutl snapshot restore {snapshot} as a cluster of its own (token imgctl-{}), in place of \
+        "etcdutl (or etcdctl) snapshot restore {snapshot} as a cluster of its own (token imgctl-{}), in place of \
          the data of etcd, which is kept in {}/etcd-before",
         target.id, target.backup
     );
     let (target, snapshot) = (target.clone(), snapshot.to_owned());
     Action::new("restore-etcd", says, &snapshot.clone(), move |site| {
         let own = manifest(site.agent, &target)?;
-        let mut members = Vec::new();
-        for host in site.scene.control_planes() {
-            let agent = site.crew.agent(host)?;
-            let manifest = manifest(&*agent, &target)?;
-            members.push(member(&manifest, agent.host())?);
-        }
+        let members = members(site, &target)?;
         let line = line(&target, &snapshot, &own, &members)?;
         let line = Line {
             again: true,
@@ -92,8 +87,19 @@ fn restore(target: &Target, snapshot: &str) -> Action {
     .within(LONG)
 }
 
+/// All members, as their hosts had them before the upgrade.
+pub(super) fn members(site: &Site<'_>, target: &Target) -> Result<Vec<Member>> {
+    let hosts = site.scene.control_planes();
+    hosts
+        .map(|host| {
+            let agent = site.crew.agent(host)?;
+            member(&manifest(&*agent, target)?, agent.host())
+        })
+        .collect()
+}
+
 /// etcd as the host had it before the upgrade.
-fn manifest(agent: &dyn Agent, target: &Target) -> Result<Manifest> {
+pub(super) fn manifest(agent: &dyn Agent, target: &Target) -> Result<Manifest> {
     for path in [
         format!("{}/files{MANIFESTS}/etcd.yaml", target.backup),
         format!("{}/stopped/etcd.yaml", target.backup),
@@ -135,24 +141,16 @@ fn line(target: &Target, snapshot: &str, own: &Manifest, members: &[Member]) -> 
         .collect();
     let data = own.flag("data-dir").unwrap_or("/var/lib/etcd");
     Ok(format!(
-        "export ETCDCTL_API=3 PATH=\"{tree}/bin:{rootfs}/bin:$PATH\"\n\
-         snapshot={snapshot} data={data} backup={backup} image={image}\n\
+        "snapshot={snapshot} data={data} backup={backup} image={image}\n\
          [ -s \"$snapshot\" ] || {{ echo \"there is no snapshot $snapshot on this host\" >&2; exit 1; }}\n\
          digest=$(sha256sum <\"$snapshot\")\n\
          if [ \"$(cat \"$backup/restored\" 2>/dev/null)\" = \"$digest\" ]; then echo 'restored already'; exit 0; fi\n\
          if (exec 3<>/dev/tcp/127.0.0.1/2379) 2>/dev/null; then echo 'etcd still runs here' >&2; exit 1; fi\n\
          new=$(dirname \"$data\")/imgctl-etcd-restore; rm -rf \"$new\"\n\
          arguments=(--name {name} --initial-cluster {all} --initial-cluster-token {token} --initial-advertise-peer-urls {peer} --data-dir \"$new\")\n\
-         jump() {{ if \"$@\" snapshot restore --help 2>&1 | grep -q -e --bump-revision; then arguments+=(--bump-revision 1000000000 --mark-compacted); fi; }}\n\
-         if command -v etcdutl >/dev/null 2>&1; then\n\
-         jump etcdutl; etcdutl snapshot restore \"$snapshot\" \"${{arguments[@]}}\"\n\
-         elif command -v etcdctl >/dev/null 2>&1; then\n\
-         etcdctl snapshot restore \"$snapshot\" \"${{arguments[@]}}\"\n\
-         else\n\
-         folder=$(dirname \"$snapshot\") parent=$(dirname \"$data\")\n\
-         inside() {{ ctr -n k8s.io run --rm --mount \"type=bind,src=$folder,dst=$folder,options=rbind:ro\" --mount \"type=bind,src=$parent,dst=$parent,options=rbind:rw\" \"$image\" \"imgctl-etcd-restore-$$\" \"$@\"; }}\n\
-         jump inside etcdutl; inside etcdutl snapshot restore \"$snapshot\" \"${{arguments[@]}}\"\n\
-         fi\n\
+         {find}\
+         if \"${{tool[@]}}\" snapshot restore --help 2>&1 | grep -e --bump-revision >/dev/null; then arguments+=(--bump-revision 1000000000 --mark-compacted); fi\n\
+         \"${{tool[@]}}\" snapshot restore \"$snapshot\" \"${{arguments[@]}}\"\n\
          [ -d \"$new/member\" ] || {{ echo 'nothing was restored' >&2; exit 1; }}\n\
          if [ -e \"$data/member\" ]; then\n\
          rm -rf \"$backup/etcd-before\"; mkdir -m 0700 \"$backup/etcd-before\"; mv \"$data/member\" \"$backup/etcd-before/\"\n\
@@ -163,8 +161,7 @@ fn line(target: &Target, snapshot: &str, own: &Manifest, members: &[Member]) -> 
          rm -f {members}\n\
          printf '%s\\n' \"$digest\" >\"$backup/restored\"; sync -f \"$backup\"\n\
          echo \"the data of etcd is that of $snapshot\"",
-        tree = target.tree,
-        rootfs = target.rootfs,
+        find = restore_tool::find_anywhere(target),
         snapshot = quoted(snapshot),
         data = quoted(data),
         backup = quoted(&target.backup),

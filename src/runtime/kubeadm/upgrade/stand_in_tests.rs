@@ -228,6 +228,7 @@ fn hosts_move_and_go_back() {
     );
     // A balancer of an earlier imgctl reads no more than the lines without `#`.
     assert_eq!(servers(hosts), "#out 10.0.0.11:6443 900\n10.0.0.12:6443\n");
+    the_api_is_away(&bed, &kubeadm, &step);
     // What the host was is not forgotten by another backup.
     bed.run(new, step.host, "b2", &kubeadm.backup(&step).unwrap());
     assert!(text(hosts.of(FIRST), &format!("{BACKUP}/files/mnt/bin/kubectl")).contains(OLD));
@@ -261,7 +262,13 @@ fn hosts_move_and_go_back() {
         1
     );
     let step = there(FIRST);
+    worker_is_away(&hosts.of(FIRST).log);
     bed.run(new, step.host, "finish", &kubeadm.finish(&step).unwrap());
+    let pods = std::fs::read_to_string(hosts.of(FIRST).log.join("proxy-pods")).unwrap();
+    assert_eq!(
+        pods,
+        "new-cp-1|cp-1|2||True\nnew-cp-2|cp-2|2||True\np-3|worker-1|1|2026-01-01T00:00:00Z|False\n"
+    );
 
     // Again, in another run: nothing is done.
     let starts = hosts.of(WORKER).calls("systemctl start kubelet");
@@ -312,6 +319,66 @@ fn hosts_move_and_go_back() {
     to_the_snapshot(&bed, &kubeadm);
 }
 
+/// kubeadm restarts the API server. Who comes back to a kubeadm that has been started asks no API, and
+/// who starts one waits for it.
+fn the_api_is_away(bed: &Bed, kubeadm: &Kubeadm<'_>, step: &Move<'_>) {
+    let upgrade = |key: &str| {
+        let mut actions = kubeadm.apply(step).unwrap();
+        actions.retain(|one| one.name == "kubeadm-upgrade");
+        bed.hosts.run(&bed.new, step.host, key, &actions)
+    };
+    let log = &bed.hosts.of(FIRST).log;
+    let (asked, away) = (
+        || bed.hosts.of(FIRST).calls("get nodes"),
+        log.join("api-away"),
+    );
+    let before = asked();
+    std::fs::write(&away, "100").unwrap();
+    let error = upgrade("a1").unwrap_err();
+    // As it ended before.
+    assert!(
+        error.to_string().contains("as asked for: upgrade"),
+        "{error}"
+    );
+    assert_eq!(asked(), before);
+    std::fs::write(&away, "1").unwrap();
+    upgrade("a2").unwrap();
+    assert!(!away.exists());
+}
+
+/// kube-proxy was changed while the Node of the worker was away: its controller waits for that Pod
+/// and lets no other go.
+fn worker_is_away(log: &std::path::Path) {
+    let image = format!("registry.k8s.io/kube-proxy:{NEW}");
+    let proxy = serde_json::json!({
+        "metadata": {
+            "name": "kube-proxy", "namespace": "kube-system", "generation": 2,
+            "annotations": {"deprecated.daemonset.template.generation": "2"},
+        },
+        "spec": {
+            "selector": {"matchLabels": {"k8s-app": "kube-proxy"}},
+            "template": {"spec": {"containers": [{"image": image}]}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
+        },
+        "status": {"observedGeneration": 2, "desiredNumberScheduled": 3, "numberAvailable": 2},
+    });
+    let files = [
+        ("proxy.json", proxy.to_string()),
+        (
+            "ready-nodes",
+            "cp-1|True\ncp-2|True\nworker-1|Unknown\n".to_owned(),
+        ),
+        (
+            "proxy-pods",
+            "p-1|cp-1|1||True\np-2|cp-2|1||True\np-3|worker-1|1|2026-01-01T00:00:00Z|False\n"
+                .to_owned(),
+        ),
+    ];
+    for (name, text) in files {
+        std::fs::write(log.join(name), text).unwrap();
+    }
+}
+
 fn step_back<'a>(new: &'a Scene, old: &'a Scene, host: &'a Host) -> Move<'a> {
     step(new, old, host, OLD)
 }
@@ -320,10 +387,89 @@ fn text_of_config(hosts: &Hosts) -> String {
     std::fs::read_to_string(hosts.of(FIRST).log.join("uploaded-config")).unwrap()
 }
 
+/// An image of etcd 3.6 as it is published restores nothing. That is told when the backup is made, and
+/// again before anything is stopped.
+#[test]
+fn what_restores_a_snapshot_is_looked_for_before_anything_is_stopped() {
+    let directory = tempfile::tempdir().unwrap();
+    let kubeadm = Kubeadm::new(&NoFiles, Validity::sealos());
+    let bed = Bed::up(directory.path(), &kubeadm);
+    let on = bed.hosts.of(FIRST);
+    std::fs::write(on.log.join("etcd-3.6"), "").unwrap();
+    // Those of the machine that tests run on do not count.
+    let hide = "for file in {/usr/local/bin,/usr/bin,/opt/bin}/etcd{utl,ctl}; do [ ! -e $file ] || mount --bind /dev/null $file; done";
+    assert!(on.shell(hide, &[], b"").status.success());
+    let host = &bed.new.hosts[0];
+    let there = step(&bed.old, &bed.new, host, NEW);
+    for host in &bed.new.hosts[..2] {
+        let step = step(&bed.old, &bed.new, host, NEW);
+        bed.run(&bed.new, host, "backup", &kubeadm.backup(&step).unwrap());
+    }
+    let told = text(on, &format!("{BACKUP}/snapshot.json"));
+    assert!(told.contains(r#""totalSize":1056"#), "{told}");
+    let tools = |key: &str| {
+        let mut actions = kubeadm.backup(&there).unwrap();
+        actions.retain(|one| one.name == "backup-etcd-tools");
+        bed.hosts.told(&bed.new, host, key, &actions)
+    };
+    let said = tools("t1");
+    assert!(
+        said.contains("warning: nothing on this host restores"),
+        "{said}"
+    );
+
+    let back = step_back(&bed.new, &bed.old, &bed.old.hosts[0]);
+    let snapshot = format!("{BACKUP}/snapshot.db");
+    let check = |key: &str| {
+        let actions = kubeadm.before_snapshot(&back, &snapshot).unwrap();
+        bed.hosts.run(&bed.old, back.host, key, &actions)
+    };
+    let error = check("c1").unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("put etcdutl of the version of etcd"),
+        "{error}"
+    );
+    assert!(on.exists("/etc/kubernetes/manifests/etcd.yaml"));
+
+    // That of etcd's container is kept with the backup when it can restore.
+    let etcdctl = "#!/bin/bash\n\
+        case \"$*\" in *'restore --help') echo --data-dir; exit ;; 'snapshot status'*) test -s \"$3\"; exit ;; esac\n\
+        while (($#)); do case $1 in --data-dir) mkdir -p \"$2/member\"; echo new >\"$2/member/db\" ;; esac; shift; done\n";
+    on.write_file(&FileToWrite {
+        path: "/mnt/image/usr/local/bin/etcdctl".to_owned(),
+        mode: 0o755,
+        content: etcdctl.into(),
+    })
+    .unwrap();
+    // A process with a root of its own, as etcd in its container.
+    let line = "perl -e 'chroot(\"/mnt/image\") or die; sleep 300' </dev/null >/dev/null 2>&1 & \
+        echo $! >\"$STAND_IN_LOG/etcd-pid\"; \
+        until [ -e /proc/$!/root/usr/local/bin/etcdctl ]; do kill -0 $!; sleep 0.05; done";
+    assert!(on.shell(line, &[], b"").status.success());
+    let said = tools("t2");
+    assert!(
+        said.contains("etcdctl restores snapshots of etcd"),
+        "{said}"
+    );
+    assert!(
+        on.shell("kill $(cat \"$STAND_IN_LOG/etcd-pid\")", &[], b"")
+            .status
+            .success()
+    );
+    check("c2").unwrap();
+    let phases = kubeadm.restore_snapshot(&back, &snapshot).unwrap();
+    for actions in &phases[..2] {
+        bed.run(&bed.old, back.host, "restore", actions);
+    }
+    assert_eq!(text(on, "/var/lib/etcd/member/db"), "new\n");
+}
+
 /// The members of the snapshot's cluster are told of each other, and the old data is kept.
 fn to_the_snapshot(bed: &Bed, kubeadm: &Kubeadm<'_>) {
     let etcdutl = "#!/bin/bash\n\
-        case \"$*\" in *--help) echo --bump-revision; exit ;; esac\n\
+        case \"$*\" in *--help) echo --data-dir --bump-revision; exit ;; esac\n\
         echo \"0 etcdutl $*\" >>\"$STAND_IN_LOG/calls\"\n\
         while (($#)); do case $1 in --data-dir) mkdir -p \"$2/member\"; echo new >\"$2/member/db\" ;; esac; shift; done\n";
     let masters = &bed.old.hosts[..2];
