@@ -38,6 +38,7 @@ mod upgrade_copy;
 mod upgrade_lag;
 mod upgrade_replace;
 mod upgrade_sides;
+mod upgrade_snapshot;
 mod upgrade_status;
 mod upgrade_view;
 mod upgrade_work;

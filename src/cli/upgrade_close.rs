@@ -11,8 +11,9 @@ use crate::error::Result;
 use crate::pipeline::means::Means;
 use crate::pipeline::step::Step;
 use crate::upgrade::book::{Book, Stand};
-use crate::upgrade::document::{Direction, Document};
+use crate::upgrade::document::{Direction, Document, HostBefore};
 use crate::upgrade::mirror::Mirror;
+use crate::upgrade::plan::CANNOT_BE_REACHED;
 
 /// The step that closes `document` when all is done, as the book says that it is to be closed.
 pub(crate) fn closing(book: &Book, document: &Document) -> Result<Step> {
@@ -93,6 +94,11 @@ pub(crate) fn verb(document: &Document) -> &'static str {
     }
 }
 
+fn is_away(host: &HostBefore) -> bool {
+    let why = host.skipped.as_deref().unwrap_or_default();
+    why.starts_with(CANNOT_BE_REACHED)
+}
+
 /// Says how it went.
 pub(crate) fn end(went: &Went, document: &Document, context: &Context) -> Result<()> {
     match went {
@@ -111,6 +117,18 @@ pub(crate) fn end(went: &Went, document: &Document, context: &Context) -> Result
             let (gone, left): (Vec<_>, Vec<_>) =
                 hosts.partition(|(_, host)| host.skipped.is_none());
             let version = &document.target().version;
+            for (id, host) in &left {
+                let why = host.skipped.as_deref().unwrap_or_default();
+                context.ui.say(&format!("host {id} was left out: {why}"));
+            }
+            if document.direction == Direction::Forward
+                && left.iter().any(|(_, host)| is_away(host))
+            {
+                context.ui.say(&format!(
+                    "when it is back, `imgctl upgrade {}` takes along what was left out",
+                    document.target().image
+                ));
+            }
             // With a scope, the cluster is not what its hosts went back to.
             if document.direction == Direction::Back && !left.is_empty() {
                 for (id, _) in gone {

@@ -120,6 +120,18 @@ pub(crate) fn sides(
     install: &[String],
     registry: &RegistryArgs,
 ) -> Result<Sides> {
+    sides_to(work, work.existing()?, from, hops, install, registry)
+}
+
+/// The same when the cluster is `after` in the end, but for its rootfs image.
+pub(crate) fn sides_to(
+    work: &Work<'_>,
+    after: &Clusterfile,
+    from: &Start,
+    hops: &[Side],
+    install: &[String],
+    registry: &RegistryArgs,
+) -> Result<Sides> {
     let current = work.existing()?;
     let from = match from {
         Start::Recorded => work.recorded(current.clone())?,
@@ -134,7 +146,7 @@ pub(crate) fn sides(
     };
     let mut prepared = Vec::new();
     for side in hops {
-        prepared.push(side_of(work, current, side, install, registry)?);
+        prepared.push(side_of(work, after, side, install, registry)?);
     }
     Ok(Sides {
         from,

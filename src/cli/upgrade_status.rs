@@ -7,6 +7,7 @@ use crate::pipeline::journal::Past;
 use crate::ui::table::Table;
 use crate::upgrade::book::{Ended, Stand, word};
 use crate::upgrade::document::{Direction, Document};
+use crate::upgrade::plan::few;
 use crate::upgrade::report::Report;
 
 /// Prints it.
@@ -39,7 +40,7 @@ pub(crate) fn show(
     if history.is_empty() {
         return Ok(());
     }
-    let mut table = Table::new(&["TIME", "NAME", "", "FROM", "TO", "END"]);
+    let mut table = Table::new(&["TIME", "NAME", "", "FROM", "TO", "HOSTS", "END"]);
     for ended in history {
         table.row(vec![
             ended.time.clone(),
@@ -47,11 +48,22 @@ pub(crate) fn show(
             verb(ended.direction).to_owned(),
             ended.from.version.clone(),
             ended.to.version.clone(),
+            scope(ended),
             word(ended.end).to_owned(),
         ]);
     }
     context.ui.line("")?;
     context.ui.print(&table.render(true))
+}
+
+/// Which hosts it was for, in few words; nothing where that was not recorded.
+fn scope(ended: &Ended) -> String {
+    match (&ended.hosts[..], &ended.left_out[..]) {
+        ([], []) => String::new(),
+        (_, []) => "all".to_owned(),
+        (hosts, left) if hosts.len() > left.len() => format!("all but {}", few(left)),
+        (hosts, _) => few(hosts),
+    }
 }
 
 /// What came of an upgrade: what is not as it was planned, and whether restarts were foretold right.

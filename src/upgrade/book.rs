@@ -58,6 +58,12 @@ pub(crate) struct Ended {
     pub(crate) end: Stand,
     /// RFC 3339.
     pub(crate) time: String,
+    /// Ids of the hosts that it was for. Older versions wrote none.
+    #[serde(default)]
+    pub(crate) hosts: Vec<String>,
+    /// Ids of the others.
+    #[serde(default)]
+    pub(crate) left_out: Vec<String>,
 }
 
 /// A host on which an open upgrade was undone.
@@ -306,6 +312,11 @@ impl Book {
     ) -> Result<()> {
         self.stand_of(&document.id, end)?;
         let mut history = self.history()?;
+        let ids = |left_out: bool| -> Vec<String> {
+            let hosts = document.hosts.iter();
+            let hosts = hosts.filter(|(_, host)| host.skipped.is_some() == left_out);
+            hosts.map(|(id, _)| id.clone()).collect()
+        };
         let entry = Ended {
             id: document.id.clone(),
             direction: document.direction,
@@ -313,6 +324,8 @@ impl Book {
             to: document.target().clone(),
             end,
             time: time.to_owned(),
+            hosts: ids(false),
+            left_out: ids(true),
         };
         // Killed between the two writes, it is ended a second time.
         if history

@@ -229,6 +229,9 @@ fn hosts_before(
 /// The annotation that says which upgrade has cordoned a Node.
 pub(crate) const MARK: &str = "imgctl.io/upgrade-id";
 
+/// Begins the reason why a host that does not answer is left out.
+pub(crate) const CANNOT_BE_REACHED: &str = "it cannot be reached";
+
 fn skipped(
     observation: &Observation,
     request: &Request<'_>,
@@ -246,7 +249,7 @@ fn skipped(
         });
     }
     if let Some(why) = &host.unreachable {
-        return Some(format!("it cannot be reached: {why}"));
+        return Some(format!("{CANNOT_BE_REACHED}: {why}"));
     }
     if same {
         let target = &request.targets.last()?.version;

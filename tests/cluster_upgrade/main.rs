@@ -20,6 +20,7 @@ mod hooks;
 mod kills;
 mod plans;
 mod rolling;
+mod snapshots;
 mod stops;
 #[allow(dead_code, reason = "each binary uses a part")]
 #[path = "../cluster_etcd/support.rs"]

@@ -15,7 +15,8 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_choices::{BackPauseArg, MovingArgs};
 use crate::cli::upgrade_close::{abandon, closing, end};
-use crate::cli::upgrade_sides::{Side, Start, rootfs_of, sides};
+use crate::cli::upgrade_sides::{Side, Start, rootfs_of, sides_to};
+use crate::cli::upgrade_snapshot::{self, After};
 use crate::cli::upgrade_work::{Carrying, Known, Went, Wish, carry, know, plan_of};
 use crate::cli::{upgrade_copy, upgrade_view};
 use crate::cluster::host::{Host, MASTER};
@@ -151,8 +152,13 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
     let there = there(args, &work, &book, open.as_ref())?;
     let is_whole = scope == Scope::Cluster;
     let from = Side::of(there.target());
-    let sides = sides(
+    let after = match &args.from_snapshot {
+        Some(snapshot) => upgrade_snapshot::after(&work, &there.id, snapshot)?,
+        None => After::unchanged(work.existing()?),
+    };
+    let sides = sides_to(
         &work,
+        &after.cluster,
         &Start::Image(from),
         &[Side::of(&there.from)],
         &[],
@@ -198,9 +204,11 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
             return nothing(looks_only, &book, closes, &known, means, context);
         };
         document.id = format!("{}-back-{}", there.id, book.history()?.len());
+        tell_who_is_back(&mut document, &known, &scope, &touched);
         if args.from_snapshot.is_some() {
             // Which Pods there are is what the snapshot says: of containers nothing can be foretold.
             document.restarts.clear();
+            document.notes.extend(after.told.clone());
         }
         if looks_only || !context.ui.is_json() {
             upgrade_view::show(&document, context)?;
@@ -228,7 +236,9 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
         if matches!(went, Went::Done(..)) {
             release_nodes(&known, context)?;
         }
-        end(&went, &document, context)
+        end(&went, &document, context)?;
+        after.tell(&went, context);
+        Ok(())
     })
 }
 
@@ -335,6 +345,25 @@ fn touched(known: &Known, scope: &Scope, means: &Means<'_>) -> Result<BTreeMap<S
         }
     }
     Ok(touched)
+}
+
+/// Hosts of the scope that are left out have the former files already.
+fn tell_who_is_back(
+    document: &mut Document,
+    known: &Known,
+    scope: &Scope,
+    touched: &BTreeMap<String, bool>,
+) {
+    let version = document.target().version.clone();
+    for host in known.from.hosts.iter().filter(|host| scope.holds(host)) {
+        let is_back = touched.get(&host.id()) == Some(&false);
+        if let Some(before) = document.hosts.get_mut(&host.id())
+            && before.skipped.is_some()
+            && is_back
+        {
+            before.skipped = Some(format!("it is back at {version} already"));
+        }
+    }
 }
 
 fn chosen(known: &Known, scope: &Scope, touched: &BTreeMap<String, bool>) -> Result<Vec<String>> {

@@ -83,7 +83,7 @@ pub(super) fn members(look: &Look<'_>) -> Vec<Finding> {
                 .hint("see to its cause, then `etcdctl alarm disarm`"),
         );
     }
-    if planes.len() == 1 {
+    if planes.len() == 1 && !look.document.control_planes.is_empty() {
         found.push(note(
             "single-control-plane",
             "there is one control plane: the API is away for some minutes while it is upgraded",

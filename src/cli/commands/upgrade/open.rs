@@ -11,7 +11,8 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_close::{abandon, closing, end, verb};
 use crate::cli::upgrade_replace::{self, Replacing};
-use crate::cli::upgrade_sides::{Side, Sides, Start, is_recorded, sides};
+use crate::cli::upgrade_sides::{Side, Sides, Start, is_recorded, sides_to};
+use crate::cli::upgrade_snapshot::{self, After};
 use crate::cli::upgrade_work::{Carrying, Known, Went, carry, know, pipeline_of};
 use crate::cli::{plan_view, upgrade_copy, upgrade_status};
 use crate::error::{Error, Kind, Result};
@@ -65,7 +66,19 @@ pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> 
     let hops: Vec<Side> = open.hops.iter().map(Side::of).collect();
     let install = book.install(&open.id)?;
     let start = Start::of_open(open, work)?;
-    let sides = sides(work, &start, &hops, &install, going.registry)?;
+    let snapshot = book.snapshot(&open.id)?;
+    let after = match (&snapshot, book.instead(&open.id)?) {
+        (Some(snapshot), Some(there)) => upgrade_snapshot::after(work, &there, snapshot)?,
+        _ => After::unchanged(work.existing()?),
+    };
+    let sides = sides_to(
+        work,
+        &after.cluster,
+        &start,
+        &hops,
+        &install,
+        going.registry,
+    )?;
     // When a part of a closed upgrade goes back, the cluster is afterwards what it is.
     let prepared = match book.part(&open.id)? {
         Some(None) => &sides.from,
@@ -78,7 +91,7 @@ pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> 
             pause_after: going.pause_after,
             commit: closing(&book, open)?,
             again: book.again(&open.id)?,
-            snapshot: book.snapshot(&open.id)?,
+            snapshot,
         };
         if going.work.dry_run {
             let planned = pipeline_of(&known, &install, &carrying, means, context.store()?)?;
@@ -87,6 +100,7 @@ pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> 
         }
         let went = carry(work, &known, &install, &carrying, means)?;
         end(&went, open, context)?;
+        after.tell(&went, context);
         Ok(matches!(went, Went::Done(..)))
     })
 }
