@@ -7,6 +7,7 @@ use crate::upgrade::document::{
 };
 use crate::upgrade::observation::{EtcdSeen, MemberSeen, PodSeen};
 use crate::upgrade::plan::{Planned, plan};
+use crate::upgrade::request::Request;
 use crate::upgrade::test_clusters::{document, kubernetes, request, script, target};
 
 fn errors(document: &Document) -> Vec<&Finding> {
@@ -436,4 +437,25 @@ fn five_hundred_hosts_are_planned_at_once() {
     let took = begin.elapsed();
     assert_eq!(plan.batches.concat().len() + plan.canary.len(), 495);
     assert!(took.as_secs() < 10, "{took:?}");
+}
+
+#[test]
+fn workers_alone_do_not_take_the_api_away() {
+    let mut cluster = kubernetes(1, 2, "v1.33.4");
+    cluster.etcd = Some(EtcdSeen {
+        members: vec![MemberSeen {
+            name: cluster.hosts[0].node.clone().unwrap(),
+            version: Some("3.5.24".into()),
+            ..MemberSeen::default()
+        }],
+        ..EtcdSeen::default()
+    });
+    let mut request = request("v1.33.4", &["v1.34.2"]);
+    let is_told = |request: &Request<'_>| {
+        let found = document(&cluster, request).findings;
+        found.iter().any(|one| one.check == "single-control-plane")
+    };
+    assert!(is_told(&request));
+    request.only = vec![cluster.hosts[1].id.clone()];
+    assert!(!is_told(&request));
 }

@@ -65,7 +65,7 @@ pub(super) fn keep(target: &Target) -> Action {
          backup={backup}; mkdir -p -m 0700 \"$backup/bin\"\n\
          if command -v crictl >/dev/null 2>&1; then\n\
          container=$(crictl ps --name '^etcd$' --state Running -q | head -n 1)\n\
-         pid=$(crictl inspect \"$container\" 2>/dev/null | sed -nE 's/^ *\"pid\": ([0-9]+),?$/\\1/p' | head -n 1 || true)\n\
+         pid=$(crictl inspect -o go-template --template '{{{{.info.pid}}}}' \"$container\" 2>/dev/null || true)\n\
          for program in etcdutl etcdctl; do\n\
          file=/proc/${{pid:-none}}/root/usr/local/bin/$program\n\
          [ -f \"$file\" ] || continue\n\
