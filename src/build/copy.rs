@@ -1,7 +1,7 @@
 //! COPY and ADD: from sources and a destination to the items of a layer. Nothing is read or
 //! written here; the rules are those of the Dockerfile reference as BuildKit and buildah apply them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::build::chmod::Chmod;
 use crate::build::items::{Content, Item, NO_TIME, Node, SourceTree, follow};
@@ -108,6 +108,10 @@ pub(crate) struct Gathered<'a> {
     directories: HashSet<LayerPath>,
     /// The directory of the last item: the next one is mostly in it too.
     last_parent: LayerPath,
+    /// The files of the source at hand, by their identity in it, with one of their own.
+    files: HashMap<(u64, u64), u64>,
+    /// How many files have got one.
+    known_files: u64,
 }
 
 impl<'a> Gathered<'a> {
@@ -119,7 +123,22 @@ impl<'a> Gathered<'a> {
             items: Vec::new(),
             directories: HashSet::new(),
             last_parent: LayerPath::root(),
+            files: HashMap::new(),
+            known_files: 0,
         }
+    }
+
+    /// Names of one file stay hard links among what one source brings. Another source, or the
+    /// same one once more, brings files of its own, as in BuildKit and buildah; and identities of
+    /// two archives mean nothing to each other.
+    fn keep_links_within_source(&mut self, item: &mut Item) {
+        let Some(file) = &mut item.file else { return };
+        let known_files = &mut self.known_files;
+        let number = *self.files.entry(*file).or_insert_with(|| {
+            *known_files += 1;
+            *known_files
+        });
+        *file = (0, number);
     }
 
     /// The expanded source words of one COPY or ADD; `tree` is where they are. `unpack` gives the
@@ -172,15 +191,17 @@ impl<'a> Gathered<'a> {
         };
         match node {
             Some(Node::Directory) => {
-                tree.each_below(real, &mut |item| {
+                self.files.clear();
+                tree.each_below(real, &mut |mut item| {
                     let below = relative(&item.entry.path, real);
                     // The directory itself is the destination: it is not touched if it exists.
                     if below.is_root() && !self.flags.parents || self.is_excluded(&below) {
                         return Ok(());
                     }
+                    self.keep_links_within_source(&mut item);
                     self.put(join(&into, &below), item)
                 })?;
-                self.imply_directories(&into);
+                self.imply_directories(&into)?;
             }
             Some(_) => {
                 let name = source.path.file_name().unwrap_or_default().to_vec();
@@ -231,9 +252,12 @@ impl<'a> Gathered<'a> {
         self.put(path, item)
     }
 
-    /// The content of an archive, below the destination, with the archive's own owners.
+    /// The content of an archive, below the destination, with the archive's own modes, and its
+    /// owners unless `--chown` names one (BuildKit's rule).
     pub(crate) fn add_archive(&mut self, items: Vec<Item>) -> Result<()> {
+        self.files.clear();
         for mut item in items {
+            self.keep_links_within_source(&mut item);
             let link = match &item.entry.kind {
                 EntryKind::HardLink { target } => Some(join(&self.destination.path, target)),
                 _ => None,
@@ -249,26 +273,34 @@ impl<'a> Gathered<'a> {
             let owner = (item.entry.uid, item.entry.gid);
             self.put_owned(path, item, self.flags.owner.unwrap_or(owner))?;
         }
-        self.imply_directories(&self.destination.path.clone());
-        Ok(())
+        self.imply_directories(&self.destination.path.clone())
     }
 
-    fn imply_directories(&mut self, path: &LayerPath) {
+    fn imply_directories(&mut self, path: &LayerPath) -> Result<()> {
         let mut directory = Some(path.clone());
         while let Some(path) = directory.filter(|path| !path.is_root()) {
             // What is listed already has implied what is above it.
             if self.directories.contains(&path) {
                 break;
             }
-            self.imply_directory(&path);
+            self.imply_directory(&path)?;
             directory = path.parent();
         }
+        Ok(())
     }
 
-    fn imply_directory(&mut self, path: &LayerPath) {
-        let exists = node_of(self.destination.tree, path) == Some(Node::Directory);
-        if path.is_root() || self.directories.contains(path) || exists && !self.flags.link {
-            return;
+    fn imply_directory(&mut self, path: &LayerPath) -> Result<()> {
+        if path.is_root() || self.directories.contains(path) {
+            return Ok(());
+        }
+        match node_of(self.destination.tree, path) {
+            Some(Node::Directory) if !self.flags.link => return Ok(()),
+            Some(Node::File | Node::Other) if !self.flags.link => {
+                return Err(Error::usage(format!(
+                    "{path} is a file in the image, not a directory"
+                )));
+            }
+            _ => {}
         }
         let (uid, gid) = self.flags.owner.unwrap_or((0, 0));
         let mut entry = Entry::new(path.clone(), EntryKind::Directory, IMPLIED_DIRECTORY);
@@ -276,9 +308,15 @@ impl<'a> Gathered<'a> {
         entry.mtime = NO_TIME;
         self.directories.insert(path.clone());
         self.items.push(Item::bare(entry));
+        Ok(())
     }
 
-    fn put(&mut self, path: LayerPath, item: Item) -> Result<()> {
+    fn put(&mut self, path: LayerPath, mut item: Item) -> Result<()> {
+        if let Some(chmod) = &self.flags.chmod
+            && !matches!(item.entry.kind, EntryKind::Symlink { .. })
+        {
+            item.entry.mode = chmod.apply(item.entry.mode, item.entry.is_directory());
+        }
         let own = (item.entry.uid, item.entry.gid);
         self.put_owned(path, item, self.flags.owner.unwrap_or(own))
     }
@@ -287,7 +325,7 @@ impl<'a> Gathered<'a> {
         refuse_marker(&path)?;
         let parent = path.parent().unwrap_or_default();
         if parent != self.last_parent {
-            self.imply_directories(&parent);
+            self.imply_directories(&parent)?;
             self.last_parent = parent;
         }
         if item.entry.is_directory() {
@@ -295,11 +333,6 @@ impl<'a> Gathered<'a> {
         }
         item.entry.path = path;
         (item.entry.uid, item.entry.gid) = owner;
-        if let Some(chmod) = &self.flags.chmod
-            && !matches!(item.entry.kind, EntryKind::Symlink { .. })
-        {
-            item.entry.mode = chmod.apply(item.entry.mode, item.entry.is_directory());
-        }
         self.items.push(item);
         Ok(())
     }
@@ -412,6 +445,9 @@ fn find_sources(tree: &dyn SourceTree, word: &str, parents: bool) -> Result<Vec<
         let real = follow(&path, &|path| tree.node(path))?;
         if tree.node(&real)?.is_some() {
             sources.push(source(path));
+        } else if tree.node(&path)?.is_some() {
+            // A link that leads nowhere would be left out without a word.
+            return Err(missing(tree, &path, word));
         }
     }
     if sources.is_empty() {

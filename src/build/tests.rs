@@ -297,6 +297,15 @@ fn errors_name_the_place_and_the_way_out() {
     assert!(error.contains("ignore rule excludes it"), "{error}");
     let error = bench.error("FROM scratch AS a\nCOPY --from=b /x /\nFROM scratch AS b\n");
     assert!(error.contains("a later stage"), "{error}");
+    std::os::unix::fs::symlink("nowhere", bench.context().join("scripts/dangling")).unwrap();
+    let error = bench.error("FROM scratch\nCOPY scripts/* /\n");
+    assert!(error.contains("is it a dangling symlink?"), "{error}");
+    for below in ["/f/", "/f/x"] {
+        let error = bench.error(&format!(
+            "FROM scratch\nCOPY scripts/init.sh /f\nCOPY scripts/init.sh {below}\n"
+        ));
+        assert!(error.contains("/f is a file in the image"), "{error}");
+    }
     let error = bench.error("FROM nosuchimage:v1\n");
     assert!(error.contains("nosuchimage:v1"), "{error}");
     let error = bench.build_with("FROM scratch\n", |options| {
