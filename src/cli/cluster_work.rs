@@ -31,6 +31,7 @@ use crate::pipeline::files::SyncedFiles;
 use crate::pipeline::guest::Replacement;
 use crate::pipeline::interrupt::Interrupt;
 use crate::pipeline::means::{Keeper, Means};
+use crate::pipeline::nodes::Wait;
 use crate::pipeline::redact::of_scene;
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::{ImageFiles as _, choice, registry};
@@ -535,6 +536,7 @@ pub(crate) fn change_of(
         replaced,
         rerender: found.environment || found.configs,
         controller: controller(),
+        wait: Wait::default(),
     }
 }
 

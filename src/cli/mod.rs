@@ -42,6 +42,7 @@ mod upgrade_snapshot;
 mod upgrade_status;
 mod upgrade_view;
 mod upgrade_work;
+mod wait_options;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

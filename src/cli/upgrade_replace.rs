@@ -8,6 +8,7 @@ use crate::cli::commands::run::add_new_hosts;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
+use crate::cli::wait_options;
 use crate::cluster::clusterfile::{Clusterfile, Ssh};
 use crate::cluster::desired::HostFlags;
 use crate::cluster::host::MASTER;
@@ -121,7 +122,8 @@ fn step(pair: &Pair, part: Part, replacing: &Replacing<'_>, context: &Context) -
         }
     }
     let prepared = work.prepare(desired, replacing.registry)?;
-    let change = change_of(verb, &prepared, None, &[], work.current.as_ref());
+    let mut change = change_of(verb, &prepared, None, &[], work.current.as_ref());
+    change.wait = wait_options::DEFAULT;
     let summary = work.carry_out(&prepared, replacing.ssh, false, |means, scene| {
         change::plan(means, scene, &change)
     })?;

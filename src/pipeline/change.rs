@@ -12,6 +12,7 @@ use crate::pipeline::check::{self, Findings, Problem, Question};
 use crate::pipeline::guest::{self, Replacement};
 use crate::pipeline::look::{self, Looks};
 use crate::pipeline::means::{FilesPlan, Mark, Means};
+use crate::pipeline::nodes::{self, Wait};
 use crate::pipeline::record::{self, lease};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use crate::pipeline::{bootstrap, members, redact};
@@ -34,6 +35,8 @@ pub(crate) struct Change {
     pub(crate) rerender: bool,
     /// This controller's name, for the lease.
     pub(crate) controller: String,
+    /// Whether to wait for Nodes to be Ready, where there are Nodes.
+    pub(crate) wait: Wait,
 }
 
 impl Change {
@@ -194,6 +197,12 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<
         plan.push(members::settle(means, &scene)?);
     }
     commands(&mut plan, &scene, change, &owned);
+    if means.runtime.has_api() && (!owned.is_empty() || !change.install.is_empty()) {
+        let step = nodes::wait_step(&scene, change.wait, &owned);
+        plan.push(
+            Phase::new("nodes", Order::Serial).lane(Lane::controller(step.into_iter().collect())),
+        );
+    }
     end(&mut plan, means, &scene, change);
     Ok(planned(plan, scene, lost))
 }

@@ -15,6 +15,7 @@ pub(crate) mod journal;
 pub(crate) mod look;
 pub(crate) mod means;
 pub(crate) mod members;
+pub(crate) mod nodes;
 pub(crate) mod record;
 pub(crate) mod redact;
 pub(crate) mod renew;

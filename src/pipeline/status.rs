@@ -9,14 +9,10 @@ use crate::agent::Agent;
 use crate::agent::protocol::{Facts, InventoryQuestion, OutputLine};
 use crate::cluster::host::Host;
 use crate::cluster::scene::Scene;
-use crate::error::{Error, Result};
-use crate::pipeline::record::kubectl;
+use crate::error::Result;
+use crate::pipeline::nodes::{self, NodeStatus};
 use crate::runtime::Runtime;
 use crate::runtime::action::{Crew, Line, Site};
-
-/// A line for each Node: whole Nodes of a large cluster are megabytes.
-const NODES: &str = "get nodes -o 'jsonpath={range .items[*]}{.metadata.name}|\
-                     {.status.conditions[?(@.type==\"Ready\")].status}|{.status.nodeInfo.kubeletVersion}{\"\\n\"}{end}'";
 
 /// All of it (docs/operations.md has the schema).
 #[derive(Debug, Serialize)]
@@ -58,13 +54,6 @@ pub(crate) struct HostFacts {
     pub(crate) skew_ms: i64,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct NodeStatus {
-    pub(crate) name: String,
-    pub(crate) ready: bool,
-    pub(crate) version: String,
-}
-
 impl Status {
     /// Whether everything is as it should be.
     pub(crate) fn is_well(&self) -> bool {
@@ -97,6 +86,25 @@ pub(crate) fn ask(
         }
     });
     let told = told.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut hosts: Vec<HostStatus> = told.into_values().collect();
+    let nodes = match runtime.has_api() {
+        true => nodes::ask(scene, crew.as_ref(), &format!("{key}.nodes")).unwrap_or_default(),
+        false => Vec::new(),
+    };
+    // A host is as well as its Node.
+    for node in &nodes {
+        let host = hosts
+            .iter_mut()
+            .find(|host| host.reachable && is_node_of(node, host));
+        if let (Some(host), Some(problem)) = (host, node.problem()) {
+            // What looks after the host's health may have said so already.
+            let said = format!("Node {} is not Ready", node.name);
+            if !host.problems.iter().any(|one| one.contains(&said)) {
+                host.problems.push(problem);
+            }
+            host.healthy = false;
+        }
+    }
     Status {
         cluster: scene.name.clone(),
         runtime: runtime.name().to_owned(),
@@ -105,11 +113,19 @@ pub(crate) fn ask(
             .iter()
             .map(|image| image.name.clone())
             .collect(),
-        hosts: told.into_values().collect(),
-        nodes: match runtime.has_api() {
-            true => nodes(scene, crew, key).unwrap_or_default(),
-            false => Vec::new(),
-        },
+        hosts,
+        nodes,
+    }
+}
+
+/// By address, else by name: a host may be known by another address than its Node's.
+fn is_node_of(node: &NodeStatus, host: &HostStatus) -> bool {
+    match &node.host {
+        Some(id) => *id == host.host,
+        None => host
+            .facts
+            .as_ref()
+            .is_some_and(|facts| facts.hostname.to_lowercase() == node.name),
     }
 }
 
@@ -237,49 +253,5 @@ impl Asked<'_> {
             self.site(&format!("{key}.health{number}"), |site| (action.does)(site))?;
         }
         Ok(())
-    }
-}
-
-fn nodes(scene: &Scene, crew: &Arc<dyn Crew + Send>, key: &str) -> Result<Vec<NodeStatus>> {
-    let first = scene
-        .first()
-        .ok_or_else(|| Error::failed("there is no control plane"))?;
-    let agent = crew.agent(first)?;
-    let asked = Asked {
-        scene,
-        host: first,
-        agent: &*agent,
-        crew: crew.as_ref(),
-    };
-    let mut line = kubectl(NODES, None);
-    line.quiet = true;
-    let text = asked.line(&format!("{key}.nodes"), &line)?;
-    Ok(text.lines().filter_map(node).collect())
-}
-
-/// A line of what [`NODES`] gives.
-fn node(line: &str) -> Option<NodeStatus> {
-    let mut fields = line.split('|').map(str::to_owned);
-    Some(NodeStatus {
-        name: fields.next().filter(|name| !name.is_empty())?,
-        ready: fields.next()? == "True",
-        version: fields.next()?,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nodes_are_lines() {
-        let told = |line: &str| node(line).map(|node| (node.name, node.ready, node.version));
-        let expected = |ready: bool, version: &str| Some(("a".into(), ready, version.into()));
-        assert_eq!(told("a|True|v1.34.0"), expected(true, "v1.34.0"));
-        assert_eq!(told("a|Unknown|v1.34.0"), expected(false, "v1.34.0"));
-        // One that has not reported yet.
-        assert_eq!(told("a||"), expected(false, ""));
-        assert_eq!(told("No resources found"), None);
-        assert_eq!(told(""), None);
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Desk<'a> {
     pub(crate) crew: &'a dyn Crew,
     /// Something worth a line in the step's log and on the screen.
     pub(crate) note: &'a (dyn Fn(&str) + Sync),
+    /// Something that the operator must see, whatever else is shown.
+    pub(crate) announce: &'a (dyn Fn(&str) + Sync),
 }
 
 /// What is done on the controller, or by it through several agents.

@@ -247,14 +247,17 @@ fn condition(node: &Value) -> Condition {
     let message = ready["message"].as_str().unwrap_or_default();
     match ready["status"].as_str() {
         Some("True") => Condition::Ready,
-        _ if message.contains("NetworkPluginNotReady") || message.contains("cni plugin not") => {
-            Condition::WaitsForNetwork
-        }
+        _ if lacks_network(message) => Condition::WaitsForNetwork,
         _ => Condition::NotReady(format!(
             "{}: {message}",
             ready["reason"].as_str().unwrap_or("no reason given")
         )),
     }
+}
+
+/// Whether the message of a Node's condition Ready says that nothing but the Pod network is missing.
+pub(crate) fn lacks_network(message: &str) -> bool {
+    message.contains("NetworkPluginNotReady") || message.contains("cni plugin not")
 }
 
 /// The Node that has `address`, by what [`ADDRESSES`] gives.

@@ -8,6 +8,7 @@ use crate::cli::commands::run::add_new_hosts;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
+use crate::cli::wait_options::WaitArgs;
 use crate::cluster::clusterfile::Ssh;
 use crate::error::{Error, Result};
 use crate::pipeline::change;
@@ -31,6 +32,9 @@ pub(crate) struct AddArgs {
     pub(crate) work: WorkArgs,
 
     #[command(flatten)]
+    wait: WaitArgs,
+
+    #[command(flatten)]
     registry: RegistryArgs,
 }
 
@@ -48,7 +52,8 @@ pub(crate) fn run(args: &AddArgs, context: &Context) -> Result<()> {
     }
     add_new_hosts(&mut desired, &flags, context)?;
     let prepared = work.prepare(desired, &args.registry)?;
-    let change = change_of("add", &prepared, None, &[], work.current.as_ref());
+    let mut change = change_of("add", &prepared, None, &[], work.current.as_ref());
+    change.wait = args.wait.wait()?;
     let summary = work.carry_out(&prepared, &args.ssh, false, |means, scene| {
         change::plan(means, scene, &change)
     })?;

@@ -9,6 +9,7 @@ use crate::cli::cluster_work::{Work, WorkArgs, change_of, replacement, report};
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
+use crate::cli::wait_options::WaitArgs;
 use crate::error::Result;
 use crate::pipeline::change;
 
@@ -50,6 +51,9 @@ pub(crate) struct ApplyArgs {
     pub(crate) work: WorkArgs,
 
     #[command(flatten)]
+    wait: WaitArgs,
+
+    #[command(flatten)]
     registry: RegistryArgs,
 }
 
@@ -81,7 +85,8 @@ pub(crate) fn run(args: &ApplyArgs, context: &Context) -> Result<()> {
         true => None,
         false => replacement(command, &prepared.change.install)?,
     };
-    let change = change_of("apply", &prepared, replacement, &[], work.current.as_ref());
+    let mut change = change_of("apply", &prepared, replacement, &[], work.current.as_ref());
+    change.wait = args.wait.wait()?;
     let summary = work.carry_out(&prepared, &args.ssh, args.force, |means, scene| {
         change::plan(means, scene, &change)
     })?;

@@ -11,6 +11,7 @@ use crate::cli::commands::upgrade;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
+use crate::cli::wait_options::WaitArgs;
 use crate::cluster::clusterfile::{Clusterfile, Ssh};
 use crate::cluster::desired::HostFlags;
 use crate::cluster::image::ImageKind;
@@ -60,6 +61,9 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) work: WorkArgs,
+
+    #[command(flatten)]
+    wait: WaitArgs,
 
     #[command(flatten)]
     registry: RegistryArgs,
@@ -117,7 +121,8 @@ fn run_once(args: &RunArgs, context: &Context, is_second: bool) -> Result<()> {
         false => Vec::new(),
     };
     let replacement = replacement(&args.desired.cmd, &images)?;
-    let change = change_of("run", &prepared, replacement, &again, work.current.as_ref());
+    let mut change = change_of("run", &prepared, replacement, &again, work.current.as_ref());
+    change.wait = args.wait.wait()?;
     let rootfs = prepared.scene.rootfs().map(|image| image.name.clone());
     let rootfs = rootfs.filter(|name| images.contains(name));
     let ran = work.with_means(&prepared, &args.ssh, args.force, |means| {

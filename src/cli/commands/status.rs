@@ -15,6 +15,7 @@ use crate::cluster::scene::Scene;
 use crate::error::{Error, Kind, Result};
 use crate::inplace::drift::{self, Report};
 use crate::kube::client;
+use crate::pipeline::nodes::NETWORK_HINT;
 use crate::pipeline::status::{self, Status};
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::{Crew, choice};
@@ -74,10 +75,26 @@ pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     }
     match status.is_well() {
         true => Ok(()),
-        false => Err(Error::new(
-            Kind::CheckFailed,
-            format!("cluster {} is not well", status.cluster),
-        )),
+        false => Err(not_well(&status)),
+    }
+}
+
+/// Names who is not well; the reasons stand above.
+fn not_well(status: &Status) -> Error {
+    let mut ill = Vec::new();
+    for host in status.hosts.iter().filter(|host| !host.healthy) {
+        ill.push(host.host.clone());
+    }
+    for node in status.nodes.iter().filter(|node| !node.ready) {
+        if !node.host.as_ref().is_some_and(|host| ill.contains(host)) {
+            ill.push(format!("Node {}", node.name));
+        }
+    }
+    let what = format!("cluster {} is not well: {}", status.cluster, ill.join(", "));
+    let error = Error::new(Kind::CheckFailed, what);
+    match status.nodes.iter().any(|node| node.lacks_network) {
+        true => error.hint(NETWORK_HINT),
+        false => error,
     }
 }
 
@@ -159,6 +176,15 @@ fn show(status: &Status, context: &Context) -> Result<()> {
         }
         context.ui.line("")?;
         context.ui.print(&table.render(true))?;
+    }
+    // Those of hosts were told with their hosts.
+    let told = |problem: &str| {
+        let mut problems = status.hosts.iter().flat_map(|host| &host.problems);
+        problems.any(|told| told == problem)
+    };
+    let problems = status.nodes.iter().filter_map(|node| node.problem());
+    for problem in problems.filter(|problem| !told(problem)) {
+        context.ui.line(&problem)?;
     }
     Ok(())
 }

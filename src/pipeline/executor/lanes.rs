@@ -318,6 +318,12 @@ fn perform(
                     error_stream: false,
                 });
             },
+            announce: &|text| {
+                run.listener.event(&Event::Note {
+                    host: None,
+                    message: run.redactor.redact(text).into_owned(),
+                });
+            },
         }),
         (Work::Action(_) | Work::Together, _) => Err(Error::failed(format!(
             "step {} has no host to run on",

@@ -163,14 +163,16 @@ fn round(
         crew: std::sync::Arc::clone(&run.crew),
         watch: std::sync::Arc::clone(&watch),
     };
+    let announce = |text: &str| {
+        run.listener.event(&Event::Note {
+            host: None,
+            message: run.redactor.redact(text).into_owned(),
+        });
+    };
     let desk = Desk {
         crew: &crew,
-        note: &|text| {
-            run.listener.event(&Event::Note {
-                host: None,
-                message: run.redactor.redact(text).into_owned(),
-            });
-        },
+        note: &announce,
+        announce: &announce,
     };
     let progress = |host: &str, bytes: u64| {
         watch.hears();
