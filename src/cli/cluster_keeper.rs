@@ -27,6 +27,8 @@ pub(crate) struct ClusterKeeper {
     leaving: Vec<Address>,
     /// A registry whose password has just been drawn.
     new_registry: Option<RegistryAccess>,
+    /// What the registry's hosts use, whoever chose it.
+    registry: Option<RegistryAccess>,
 }
 
 impl ClusterKeeper {
@@ -48,6 +50,7 @@ impl ClusterKeeper {
                 .map(|host| host.address.clone())
                 .collect(),
             new_registry: scene.registry.clone().filter(|_| registry_is_new),
+            registry: scene.registry.clone(),
         }
     }
 
@@ -135,11 +138,24 @@ impl Keeper for ClusterKeeper {
     }
 
     fn copies(&self) -> Result<Vec<FileToWrite>> {
-        Ok(vec![FileToWrite {
+        let mut files = vec![FileToWrite {
             path: "Clusterfile".to_owned(),
             mode: 0o600,
             content: self.clusterfile()?.into_bytes(),
-        }])
+        }];
+        // Hosts have it in their trees anyway; a controller that replaces this one finds it here. One
+        // that somebody chose is his to keep.
+        let used = self.registry.as_ref().map(|access| &access.password);
+        if let Some(password) = registry_access::kept(self.state.directory())?
+            && Some(&password) == used
+        {
+            files.push(FileToWrite {
+                path: registry_access::KEPT_PASSWORD.to_owned(),
+                mode: 0o600,
+                content: format!("{}\n", password.expose()).into_bytes(),
+            });
+        }
+        Ok(files)
     }
 
     fn clusterfile(&self) -> Result<String> {

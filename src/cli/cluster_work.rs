@@ -1,5 +1,6 @@
 //! One command on one cluster: what it is, what it is to be, the plan between them, the run.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::cli::duration;
 use crate::cli::image_files::StoreFiles;
 use crate::cli::plan_view;
 use crate::cli::registry_options::RegistryArgs;
+use crate::cli::registry_password;
 use crate::cli::signals;
 use crate::cli::ssh_options::SshArgs;
 use crate::cluster::clusterfile::{Clusterfile, HostGroup};
@@ -101,6 +103,8 @@ pub(crate) struct Work<'a> {
     pub(crate) current: Option<Clusterfile>,
     /// Hosts that are no members and are to be treated as such: they are to leave.
     pub(crate) also: Vec<HostGroup>,
+    /// How hosts are reached, where one has to be asked before there is a plan.
+    ssh: Option<SshArgs>,
     _held: Option<Held>,
 }
 
@@ -150,8 +154,16 @@ impl<'a> Work<'a> {
             state,
             current,
             also: Vec::new(),
+            ssh: None,
             _held: held,
         })
+    }
+
+    /// The same for verbs that change hosts: what this machine does not know of the cluster, they
+    /// tell.
+    pub(crate) fn over(mut self, ssh: &SshArgs) -> Self {
+        self.ssh = Some(ssh.clone());
+        self
     }
 
     /// The stored cluster, which must have been made.
@@ -256,15 +268,26 @@ impl<'a> Work<'a> {
         let template = text(registry_access::TEMPLATE)?;
         let mut user = scene.environment.clone();
         user.extend(scene.flag_environment.clone());
-        let decided = registry_access::decide(
-            ImageSays {
-                file: file.as_deref(),
-                template: template.as_deref(),
-            },
-            &rootfs.environment,
-            &user,
-            &scene.state_directory,
-        )?;
+        let decide = |user: &BTreeMap<String, String>| {
+            registry_access::decide(
+                ImageSays {
+                    file: file.as_deref(),
+                    template: template.as_deref(),
+                },
+                &rootfs.environment,
+                user,
+                &scene.state_directory,
+            )
+        };
+        let mut decided = decide(&user)?;
+        let exists = self.current.as_ref().is_some_and(Clusterfile::exists);
+        if let Some(ssh) = self.ssh.as_ref().filter(|_| decided.is_new && exists) {
+            // Its hosts have one already.
+            let password = registry_password::of_hosts(scene, ssh, self.context)?;
+            let name = registry_access::PASSWORD_VARIABLE.to_owned();
+            user.insert(name, password.expose().to_owned());
+            decided.access = decide(&user)?.access;
+        }
         scene.registry = Some(decided.access);
         Ok(decided.is_new)
     }

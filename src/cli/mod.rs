@@ -28,6 +28,7 @@ mod pull_options;
 mod push_options;
 mod registry_files;
 mod registry_options;
+mod registry_password;
 mod settings;
 mod signals;
 mod signing_keys;

@@ -97,7 +97,7 @@ fn step(pair: &Pair, part: Part, replacing: &Replacing<'_>, context: &Context) -
         Part::Join => "add",
         Part::Leave => "delete",
     };
-    let work = Work::begin(verb, replacing.cluster, replacing.work, context)?;
+    let work = Work::begin(verb, replacing.cluster, replacing.work, context)?.over(replacing.ssh);
     let mut desired = work.existing()?.clone();
     let Some((old, is_master)) = member(&desired, &pair.old)? else {
         return Ok(());

@@ -26,7 +26,6 @@ pub(crate) const HTPASSWD: &str = "etc/registry_htpasswd";
 const DOMAIN_VARIABLE: &str = "registryDomain";
 const PORT_VARIABLE: &str = "registryPort";
 const USER_VARIABLE: &str = "registryUsername";
-const PASSWORD_VARIABLE: &str = "registryPassword";
 const DATA_VARIABLE: &str = "registryData";
 
 /// What images that say nothing mean.
@@ -36,8 +35,11 @@ const USER: &str = "admin";
 const SEALOS_PASSWORD: &str = "passw0rd";
 const DATA: &str = "/var/lib/registry";
 
-/// Below the cluster's state directory.
-const KEPT_PASSWORD: &str = "etc/registry_password";
+/// The user's word for the password.
+pub(crate) const PASSWORD_VARIABLE: &str = "registryPassword";
+
+/// Below the cluster's state directory, and below the copy that control planes keep.
+pub(crate) const KEPT_PASSWORD: &str = "etc/registry_password";
 const KEPT_HTPASSWD: &str = "etc/registry_htpasswd";
 /// No larger file is read.
 const MAX_FILE: u64 = 64 << 10;
@@ -132,6 +134,17 @@ pub(crate) fn htpasswd(access: &RegistryAccess, state: &Path) -> Result<Option<S
     let line = format!("{user}:{}\n", hash_password(&access.password)?);
     keep(&path, &line)?;
     Ok(Some(line))
+}
+
+/// The drawn password that is kept, where one was drawn.
+pub(crate) fn kept(state: &Path) -> Result<Option<Secret>> {
+    Ok(read(&state.join(KEPT_PASSWORD))?.map(|text| Secret::new(text.trim())))
+}
+
+/// The password that a rendered [`FILE`] tells.
+pub(crate) fn password_of(text: &str) -> Result<Option<Secret>> {
+    let password = parse(text, FILE)?.password;
+    Ok(Some(password).filter(|password| !password.expose().is_empty()))
 }
 
 fn kept_or_drawn(state: &Path, image: &BTreeMap<String, String>) -> Result<(String, bool)> {

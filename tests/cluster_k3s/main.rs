@@ -120,9 +120,11 @@ fn two_servers_and_an_agent() {
     let again = keyed(&bed, &[&run[..], &["--json"]].concat()).ok();
     assert_eq!(again.json()["done"], 0, "{}", again.report());
 
-    keyed(&bed, &["add", "--nodes", &bed.ip(3)]).ok();
+    on_another_controller(&bed);
     assert_eq!(nodes(&bed), ["h1", "h2", "h3"]);
+    assert_eq!(bed.says(3, pull), "200");
     keyed(&bed, &["status"]).ok();
+    networkless(&bed);
     balanced(&bed);
 
     keyed(&bed, &["delete", "--yes", "--nodes", &bed.ip(3)]).ok();
@@ -136,6 +138,91 @@ fn two_servers_and_an_agent() {
     for host in 1..=2 {
         assert_eq!(surface(&bed, host), before[host - 1], "h{host}");
     }
+}
+
+/// What a controller drew at random is asked of the hosts when it was lost, and never drawn again.
+fn on_another_controller(bed: &Bed) {
+    const LOGIN: &str = "sha256sum /etc/rancher/k3s/registries.yaml";
+    let before: Vec<String> = (1..=2).map(|host| bed.says(host, LOGIN)).collect();
+    std::fs::remove_dir_all(bed.env.path("clusters/default/etc")).unwrap();
+    let add = ["add", "--nodes", &bed.ip(3)];
+    // Where no host tells it, nothing is begun.
+    let kept = "/var/lib/sealos/data/default/state/etc";
+    for host in 1..=2 {
+        bed.says(host, &format!("mv {kept} /root/kept"));
+    }
+    let refused = keyed(bed, &add).fails(10).report();
+    assert!(refused.contains("registryPassword"), "{refused}");
+    assert!(!bed.exec(3, "test -e /etc/rancher").success());
+    for host in 1..=2 {
+        bed.says(host, &format!("mv /root/kept {kept}"));
+    }
+    keyed(bed, &add).ok();
+    let after: Vec<String> = (1..=2).map(|host| bed.says(host, LOGIN)).collect();
+    assert_eq!(before, after);
+    assert!(
+        bed.env
+            .path("clusters/default/etc/registry_password")
+            .exists()
+    );
+}
+
+/// A Node that lacks a network: a run says so, waits where one is installed or it is told to, and
+/// `status` gives the reason.
+fn networkless(bed: &Bed) {
+    const STATE: &str = "/var/lib/rancher/k3s/stand-in";
+    bed.says(1, &format!("echo h3 >{STATE}/ill"));
+    let context = bed.env.context(
+        "app",
+        "FROM scratch\nCOPY f /f\nCMD [\"true\"]\n",
+        &[("f", "x")],
+    );
+    bed.env.build("app:v1", &context);
+    let run = ["run", "app:v1", "--force"];
+    let said = keyed(bed, &run).ok().report();
+    assert!(
+        said.contains("not Ready: h3") && said.contains("network plugin"),
+        "{said}"
+    );
+    let waited = keyed(bed, &[&run[..], &["--wait=1s"]].concat());
+    let report = waited.report();
+    assert!(
+        !waited.success() && report.contains("after 1 s still"),
+        "{report}"
+    );
+    keyed(bed, &[&run[..], &["--no-wait"]].concat()).ok();
+
+    let report = keyed(bed, &["status"]).fails(10).report();
+    for part in [
+        "Node h3 is not Ready: KubeletNotReady: container runtime network not ready",
+        "imgctl run IMAGE",
+    ] {
+        assert!(report.contains(part), "{report}");
+    }
+    let host = bed.ip(3);
+    let line = report.lines().find(|line| line.starts_with(&host)).unwrap();
+    assert!(line.contains("ill"), "{report}");
+    let status = keyed(bed, &["status", "--json"]).json();
+    let node = status["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|node| node["name"] == "h3");
+    assert!(
+        node.unwrap()["reason"]
+            .as_str()
+            .unwrap()
+            .contains("cni plugin"),
+        "{status}"
+    );
+
+    // A network that is installed comes up.
+    let heals = format!("touch {STATE}/network; (sleep 3; rm {STATE}/ill) >/dev/null 2>&1 &");
+    bed.says(1, &heals);
+    let said = keyed(bed, &run).ok().report();
+    assert!(!said.contains("none is installed"), "{said}");
+    keyed(bed, &["status"]).ok();
+    bed.says(1, &format!("rm {STATE}/network"));
 }
 
 /// The agent's way to the API leads to a server that lives.

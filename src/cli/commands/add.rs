@@ -41,7 +41,7 @@ pub(crate) struct AddArgs {
 /// Adds the hosts.
 pub(crate) fn run(args: &AddArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
-    let work = Work::begin("add", name, &args.work, context)?;
+    let work = Work::begin("add", name, &args.work, context)?.over(&args.ssh);
     let mut desired = work.existing()?.clone();
     let (login, _) = args.ssh.resolve(context)?;
     let flags = args.hosts.flags(Ssh::of_login(&login, args.ssh.port));

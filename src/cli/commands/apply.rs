@@ -61,7 +61,7 @@ pub(crate) struct ApplyArgs {
 pub(crate) fn run(args: &ApplyArgs, context: &Context) -> Result<()> {
     let mut desired = args.values.clusterfile(&args.file, context)?;
     let name = desired.cluster.name.clone();
-    let work = Work::begin("apply", &name, &args.work, context)?;
+    let work = Work::begin("apply", &name, &args.work, context)?.over(&args.ssh);
     args.desired.add_documents(&mut desired, context)?;
     if let Some(current) = &work.current {
         // What has become of the cluster is known here, not in the file.

@@ -52,7 +52,7 @@ pub(crate) struct DeleteArgs {
 /// Takes them out.
 pub(crate) fn run(args: &DeleteArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
-    let mut work = Work::begin("delete", name, &args.work, context)?;
+    let mut work = Work::begin("delete", name, &args.work, context)?.over(&args.ssh);
     let mut desired = work.existing()?.clone();
     let mut leaving = Vec::new();
     for list in [&args.masters, &args.nodes].into_iter().flatten() {

@@ -132,7 +132,7 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
     let looks_only = args.plan || args.work.dry_run;
     let mut flags = args.work.clone();
     flags.dry_run = looks_only;
-    let work = Work::begin("rollback", name, &flags, context)?;
+    let work = Work::begin("rollback", name, &flags, context)?.over(&args.ssh);
     let book = Book::of(work.state.directory());
     let open = book.open()?;
     if let Some(back) = open

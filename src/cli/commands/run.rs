@@ -77,7 +77,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
 /// `is_second`: hosts that an upgrade had left out were upgraded, and the rest is still to be done.
 fn run_once(args: &RunArgs, context: &Context, is_second: bool) -> Result<()> {
     let name = &args.cluster.cluster;
-    let work = Work::begin("run", name, &args.work, context)?;
+    let work = Work::begin("run", name, &args.work, context)?.over(&args.ssh);
     let images = loaded(&args.images, context)?;
     let (login, _) = args.ssh.resolve(context)?;
     let flags = args.hosts.flags(Ssh::of_login(&login, args.ssh.port));

@@ -28,14 +28,15 @@ pub(super) fn deliver(site: &Site<'_>, role: Role) -> Result<()> {
         site.agent.write_file(&FileToWrite {
             path: (*path).to_owned(),
             mode: 0o600,
-            content: kept(site, name)?.into_bytes(),
+            content: kept(site, name, role)?.into_bytes(),
         })?;
     }
     Ok(())
 }
 
-/// The token in the cluster's state, made when there is none.
-fn kept(site: &Site<'_>, name: &str) -> Result<String> {
+/// The token in the cluster's state. Where there is none, because the controller is another, a server
+/// of the cluster tells it; the first server's is made.
+fn kept(site: &Site<'_>, name: &str, role: Role) -> Result<String> {
     let directory = site.state().join("etc");
     let path = directory.join(name);
     match std::fs::read_to_string(&path) {
@@ -44,11 +45,43 @@ fn kept(site: &Site<'_>, name: &str) -> Result<String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(Error::io(format!("cannot read {}", path.display()), error)),
     }
-    let mut bytes = [0_u8; 24];
-    aws_lc_rs::rand::fill(&mut bytes)
-        .map_err(|_| Error::failed("the system gives no random numbers"))?;
-    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let token = match role {
+        Role::First => draw()?,
+        Role::Server | Role::Agent => of_servers(site, name)?,
+    };
     std::fs::create_dir_all(&directory).path("create", &directory)?;
     atomic::write(&path, token.as_bytes(), 0o600, Durability::Durable)?;
     Ok(token)
+}
+
+fn draw() -> Result<String> {
+    let mut bytes = [0_u8; 24];
+    aws_lc_rs::rand::fill(&mut bytes)
+        .map_err(|_| Error::failed("the system gives no random numbers"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn of_servers(site: &Site<'_>, name: &str) -> Result<String> {
+    let file = match name {
+        "token" => SERVER_FILE,
+        _ => AGENT_FILE,
+    };
+    let servers = site.scene.control_planes();
+    for server in servers.filter(|server| server.address != site.host.address) {
+        let told = site
+            .crew
+            .agent(server)
+            .and_then(|agent| agent.read_file(file, 4 << 10));
+        if let Ok(Some(text)) = told {
+            let text = String::from_utf8_lossy(&text).trim().to_owned();
+            if !text.is_empty() {
+                return Ok(text);
+            }
+        }
+    }
+    Err(Error::not_found(format!(
+        "no server of cluster {} tells the token that hosts join with ({file})",
+        site.scene.name
+    ))
+    .hint(format!("put it into {}/etc/{name}", site.state().display())))
 }

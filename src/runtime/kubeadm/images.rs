@@ -18,17 +18,39 @@ const LONG: Duration = Duration::from_secs(30 * 60);
 /// Pulls them all.
 pub(super) fn action(scene: &Scene, settings: &Settings) -> Action {
     let says = format!(
-        "crictl pull what is not there of `kubeadm config images list --config {}`",
+        "crictl pull each of `kubeadm config images list --config {}`",
         etc(scene, FILE)
     );
     let settings = settings.clone();
-    Action::new("images", says, "", move |site| pull(site, &settings)).within(LONG)
+    Action::new("images", says, "", move |site| {
+        pull_those(site, &settings, Wanted::All)
+    })
+    .within(LONG)
 }
 
-fn pull(site: &Site<'_>, settings: &Settings) -> Result<()> {
+/// A worker that cannot pull would join, be counted, and run nothing: it shows before it joins that
+/// the registry answers it and knows its login. The image is one that its kubelet needs anyway.
+pub(super) fn try_out(settings: &Settings) -> Action {
+    let settings = settings.clone();
+    Action::new(
+        "image-pull",
+        "crictl pull the pause image, as a Node must be able to",
+        "",
+        move |site| pull_those(site, &settings, Wanted::Pause),
+    )
+    .within(LONG)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    All,
+    Pause,
+}
+
+fn pull_those(site: &Site<'_>, settings: &Settings, wanted: Wanted) -> Result<()> {
     let (state, config) = settings.config(site)?;
     let file = config_file(site, &config)?;
-    let line = line(site.scene, site.host, &state, &file);
+    let line = line(site.scene, site.host, &state, &file, wanted);
     site.run_on(
         site.agent,
         &Line {
@@ -49,7 +71,7 @@ fn config_file(site: &Site<'_>, config: &Config) -> Result<String> {
 /// Where kubelet asks for images through a helper that rewrites names (image-cri-shim), the images
 /// are known by the registry's names; else by their own, and the container runtime asks the
 /// registry first.
-fn line(scene: &Scene, host: &Host, state: &HostState, file: &str) -> String {
+fn line(scene: &Scene, host: &Host, state: &HostState, file: &str, wanted: Wanted) -> String {
     let shim = variable(scene, host, "SEALOS_SYS_IMAGE_ENDPOINT")
         .is_some_and(|endpoint| !same_socket(&unix(endpoint), &state.cri_socket));
     let name = match &scene.registry {
@@ -58,12 +80,28 @@ fn line(scene: &Scene, host: &Host, state: &HostState, file: &str) -> String {
         }
         _ => "$image".to_owned(),
     };
+    let filter = match wanted {
+        Wanted::All => "",
+        Wanted::Pause => " | grep /pause:",
+    };
+    // What is there may be another image than the embedded one of that name. Without a registry of the
+    // cluster's own, it needs no look at anybody's.
+    let there = match &scene.registry {
+        None => "if crictl inspecti -q \"$image\" >/dev/null 2>&1; then continue; fi\n",
+        Some(_) => "",
+    };
+    let without = match wanted {
+        Wanted::All => format!(
+            "kubeadm config images pull --config {file} --cri-socket {}",
+            state.cri_socket
+        ),
+        Wanted::Pause => "echo 'there is no crictl: nothing is tried out'".to_owned(),
+    };
     format!(
-        "images=$(kubeadm config images list --config {file})\n\
+        "images=$(kubeadm config images list --config {file}{filter})\n\
          if command -v crictl >/dev/null 2>&1; then\n\
          for image in $images; do\n\
-         if crictl inspecti -q \"{name}\" >/dev/null 2>&1; then continue; fi\n\
-         for try in 1 2 3; do\n\
+         {there}for try in 1 2 3; do\n\
          if crictl pull \"{name}\"; then continue 2; fi\n\
          sleep \"$try\"\n\
          done\n\
@@ -71,9 +109,8 @@ fn line(scene: &Scene, host: &Host, state: &HostState, file: &str) -> String {
          exit 1\n\
          done\n\
          else\n\
-         kubeadm config images pull --config {file} --cri-socket {socket}\n\
-         fi",
-        socket = state.cri_socket,
+         {without}\n\
+         fi"
     )
 }
 

@@ -9,6 +9,7 @@ use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::pki::Pki;
 use crate::runtime::kubeadm::config::{API_NAME, Config, join_port, lvscare_image};
 use crate::runtime::kubeadm::etcd;
+use crate::runtime::kubeadm::images;
 use crate::runtime::kubeadm::init::{self, API_MANIFEST, IGNORED};
 use crate::runtime::kubeadm::lvscare;
 use crate::runtime::kubeadm::place;
@@ -71,6 +72,7 @@ pub(super) fn worker(
         Some(_) => vec![lvscare::bridge(scene)?],
         None => load_balancer::actions(scene, host, super::PAPERS),
     };
+    actions.push(images::try_out(settings));
     actions.push(join(scene, settings, planned, false)?);
     if let Some(image) = lvscare_image(scene) {
         actions.push(lvscare::pod(scene, host, image)?);

@@ -405,7 +405,21 @@ fn a_cluster_comes_up_changes_and_goes() {
     };
     hosts.of(WORKER).set_hosts(&block).unwrap();
     let join = kubeadm.join_worker(&scene, &worker).unwrap();
+    // One that cannot pull does not join.
+    std::fs::write(hosts.of(WORKER).log.join("fail-pull"), "").unwrap();
+    let error = hosts.run(&scene, &worker, "no-pull", &join).unwrap_err();
+    let told = format!("{:?}", error.chain());
+    assert!(
+        told.contains("unauthorized") && told.contains("does the registry answer"),
+        "{told}"
+    );
+    assert_eq!(hosts.of(WORKER).calls("kubeadm join"), 0);
+    std::fs::remove_file(hosts.of(WORKER).log.join("fail-pull")).unwrap();
     hosts.run(&scene, &worker, "five", &join).unwrap();
+    assert_eq!(
+        hosts.of(WORKER).calls("crictl pull registry.k8s.io/kube"),
+        0
+    );
     hosts.run(&scene, &worker, "six", &join).unwrap();
     assert_eq!(hosts.of(WORKER).calls("kubeadm join"), 1);
     assert!(

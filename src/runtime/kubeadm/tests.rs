@@ -395,7 +395,7 @@ fn without_lvscare_workers_have_a_balancer_of_their_own() {
     };
     assert_eq!(
         names(&scene),
-        ["virtual-address", "kubeadm-join", "lvscare"]
+        ["virtual-address", "image-pull", "kubeadm-join", "lvscare"]
     );
     scene.images[0].labels.remove("image");
     assert_eq!(

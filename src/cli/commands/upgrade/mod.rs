@@ -167,7 +167,7 @@ fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
     let looks_only = args.plan || args.save_plan.is_some() || args.work.dry_run;
     let mut flags = args.work.clone();
     flags.dry_run = looks_only;
-    let work = Work::begin("upgrade", name, &flags, context)?;
+    let work = Work::begin("upgrade", name, &flags, context)?.over(&args.ssh);
     work.existing()?;
     let saved = args.plan_file.as_deref().map(read_plan).transpose()?;
     if let Some(saved) = &saved {

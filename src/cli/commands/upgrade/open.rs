@@ -30,7 +30,7 @@ pub(crate) struct Going<'a> {
 
 pub(super) fn go_on(going: &Going<'_>, context: &Context) -> Result<()> {
     upgrade_copy::check_home(going.cluster, context)?;
-    let work = Work::begin("upgrade", going.cluster, going.work, context)?;
+    let work = Work::begin("upgrade", going.cluster, going.work, context)?.over(going.ssh);
     let open = Book::of(work.state.directory()).open()?.ok_or_else(|| {
         Error::not_found(format!(
             "cluster {} has no upgrade to go on with",

@@ -1,0 +1,61 @@
+//! The embedded registry's password, asked of the hosts where this controller does not know it: on
+//! a controller that took the place of a lost one.
+
+use crate::agent::Agent;
+use crate::cli::context::Context;
+use crate::cli::crew::Agents;
+use crate::cli::ssh_options::SshArgs;
+use crate::cluster::registry_access;
+use crate::cluster::scene::Scene;
+use crate::error::{Error, Kind, Result};
+use crate::runtime::Crew as _;
+use crate::secret::Secret;
+
+/// No larger file is read.
+const LARGEST: u64 = 64 << 10;
+
+/// The password by which the hosts of `scene` use its registry. An error where no host tells it: a
+/// new one would lock out the hosts that are there.
+pub(crate) fn of_hosts(scene: &Scene, ssh: &SshArgs, context: &Context) -> Result<Secret> {
+    let (_, settings) = ssh.resolve(context)?;
+    let agents = Agents::new(settings, context)?;
+    let (masters, others): (Vec<_>, Vec<_>) =
+        scene.hosts.iter().partition(|host| host.is_control_plane());
+    let mut problems = Vec::new();
+    for host in masters.into_iter().chain(others) {
+        let told = agents.agent(host).and_then(|agent| of_host(scene, &*agent));
+        match told {
+            Ok(Some(password)) => return Ok(password),
+            Ok(None) => problems.push(format!("{}: it has no file that tells it", host.id())),
+            Err(error) => problems.push(format!("{}: {error}", host.id())),
+        }
+    }
+    let what = format!(
+        "the password of the registry of cluster {} is not known on this machine, and no host tells it:\n  {}",
+        scene.name,
+        problems.join("\n  ")
+    );
+    Err(Error::new(Kind::CheckFailed, what).hint(
+        "a new one would lock out the hosts that are there. Give the cluster's own as --env \
+         registryPassword=PASSWORD or as a variable of the Clusterfile: hosts have it in the \
+         configuration of their container runtime",
+    ))
+}
+
+/// What one host knows: what its tree was rendered with, else the copy of our own state.
+fn of_host(scene: &Scene, agent: &dyn Agent) -> Result<Option<Secret>> {
+    let rendered = format!("{}/{}", scene.paths.rootfs(), registry_access::FILE);
+    if let Some(text) = agent.read_file(&rendered, LARGEST)?
+        && let Some(password) = registry_access::password_of(&String::from_utf8_lossy(&text))?
+    {
+        return Ok(Some(password));
+    }
+    let copy = format!(
+        "{}/state/{}",
+        scene.paths.root(),
+        registry_access::KEPT_PASSWORD
+    );
+    let text = agent.read_file(&copy, LARGEST)?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    Ok(Some(text).filter(|text| !text.is_empty()).map(Secret::new))
+}
