@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::cluster::host::Host;
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::paths::Paths;
+use crate::image::Digest;
 use crate::secret::Secret;
 
 /// The embedded registry as hosts see it.
@@ -78,4 +79,30 @@ impl Scene {
             named
         }
     }
+
+    /// Names the files that rootfs and patches put on every host: scripts, programs, templates.
+    pub(crate) fn rootfs_content(&self) -> String {
+        let images = self.images.iter();
+        content(
+            images.filter(|image| image.kind != ImageKind::Application),
+            false,
+        )
+    }
+
+    /// Names the container images that the embedded registry serves.
+    pub(crate) fn registry_content(&self) -> String {
+        content(self.images.iter(), true)
+    }
+}
+
+/// What the layers hold, not how they are compressed.
+fn content<'a>(images: impl Iterator<Item = &'a ClusterImage>, registry: bool) -> String {
+    let mut text = String::new();
+    for layer in images.flat_map(|image| &image.layers) {
+        if layer.registry == registry {
+            text.push_str(&layer.diff_id.to_string());
+            text.push('\n');
+        }
+    }
+    Digest::of(text.as_bytes()).to_string()
 }

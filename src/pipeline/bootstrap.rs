@@ -115,10 +115,11 @@ fn script(
     let rootfs = scene.rootfs()?;
     let environment = scene.environment_on(host, Some(rootfs));
     let scripts = scene.paths.scripts();
+    let content = scene.rootfs_content();
     if let Some(value) = rootfs.label(labels) {
         // A host that never got its files has no script to run; only `clean` comes that way.
         return Some(match name.starts_with("clean") {
-            false => Action::script(name, value, scripts, environment),
+            false => Action::script(name, value, scripts, environment).bringing(&content),
             true => Action::command(
                 name,
                 Line {
@@ -133,7 +134,7 @@ fn script(
         });
     }
     let default = default?;
-    Some(Action::command(
+    let action = Action::command(
         name,
         Line {
             line: format!(
@@ -144,7 +145,8 @@ fn script(
             environment,
             ..Line::default()
         },
-    ))
+    );
+    Some(action.bringing(&content))
 }
 
 /// A word for the shell.

@@ -259,6 +259,14 @@ impl Action {
         })
     }
 
+    /// What it does depends on `content` of images as well, such as a script's text: a corrected
+    /// image has it done again.
+    pub(crate) fn bringing(mut self, content: &str) -> Self {
+        self.fingerprint =
+            Digest::of(format!("{}\0{content}", self.fingerprint).as_bytes()).to_string();
+        self
+    }
+
     /// Must not be done twice.
     pub(crate) fn once(mut self) -> Self {
         self.repeat = Repeat::Once;

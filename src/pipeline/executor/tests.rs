@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::cluster::scene::Scene;
+use crate::image::Digest;
 use crate::pipeline::change::{self, Change, Planned};
 use crate::pipeline::means::Means;
 use crate::pipeline::redact::of_scene;
@@ -224,6 +225,53 @@ fn a_failure_stops_what_has_not_begun_and_the_next_run_goes_on_from_there() {
     let past = Past::read(&past::path_of(&journals(directory.path()), &all[0])).unwrap();
     assert!(past.is_done());
     assert_eq!(past.runs, 2);
+}
+
+/// An image that was built again under its name: what it brings is done again, the rest is not.
+#[test]
+fn a_corrected_image_has_its_steps_done_again() {
+    let directory = state();
+    let scene = cluster(directory.path());
+    let stage = Stage::new(Behaviour {
+        fails: Some(("init-cluster".into(), "0.1".into())),
+        ..Behaviour::default()
+    });
+    stage.create(&scene).unwrap_err();
+    let before = stage.once_each();
+    let check = |ran: &[String], attempt: &str| {
+        let wanted = format!("preflight.check{attempt}");
+        ran.iter().filter(|one| one.ends_with(&wanted)).count()
+    };
+    assert_eq!(check(&before, ""), 5, "{before:?}");
+
+    let mut corrected = scene.clone();
+    corrected.images[0].layers[0].diff_id = Digest::of(b"corrected");
+    let second = Stage::new(Behaviour {
+        fails: Some(("init-cluster".into(), "0.1".into())),
+        ..Behaviour::default()
+    });
+    second.create(&corrected).unwrap_err();
+    let ran = second.once_each();
+    assert_eq!(check(&ran, ".2"), 5, "{ran:?}");
+    assert!(
+        !ran.iter().any(|one| one.contains("prepare-host")),
+        "{ran:?}"
+    );
+
+    // Other container images alone change no script.
+    let mut other = corrected.clone();
+    let mut layer = other.images[0].layers[0].clone();
+    layer.registry = true;
+    layer.diff_id = Digest::of(b"container images");
+    other.images[0].layers.push(layer);
+    let third = Stage::new(Behaviour::default());
+    third.create(&other).unwrap();
+    let ran = third.once_each();
+    assert_eq!(check(&ran, ".3"), 0, "{ran:?}");
+    assert!(
+        ran.iter().any(|one| one.ends_with("init.init-cluster.3")),
+        "{ran:?}"
+    );
 }
 
 #[test]

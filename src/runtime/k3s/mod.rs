@@ -73,7 +73,8 @@ impl<'a> K3s<'a> {
                         .to_owned(),
                     ..Line::default()
                 },
-            ),
+            )
+            .bringing(&scene.rootfs_content()),
         ])
     }
 }

@@ -25,6 +25,7 @@ pub(super) fn action(scene: &Scene, settings: &Settings) -> Action {
     Action::new("images", says, "", move |site| {
         pull_those(site, &settings, Wanted::All)
     })
+    .bringing(&scene.registry_content())
     .within(LONG)
 }
 

@@ -72,7 +72,7 @@ pub(super) fn worker(
         Some(_) => vec![lvscare::bridge(scene)?],
         None => load_balancer::actions(scene, host, super::PAPERS),
     };
-    actions.push(images::try_out(settings));
+    actions.push(images::try_out(settings).bringing(&scene.registry_content()));
     actions.push(join(scene, settings, planned, false)?);
     if let Some(image) = lvscare_image(scene) {
         actions.push(lvscare::pod(scene, host, image)?);

@@ -456,3 +456,22 @@ fn documents_of_others_are_passed_over() {
     assert_eq!(documents, Documents::default());
     assert!(at(&documents.init, &["a", "b"]).is_null());
 }
+
+/// The step that pulls is another when the same names mean other content.
+#[test]
+fn container_images_that_were_embedded_again_are_pulled_again() {
+    let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
+    let fingerprint = |content: &[u8]| {
+        let mut scene = scene("v1.34.1", three(), Vec::new());
+        scene.images[0].layers = vec![crate::cluster::image::ImageLayer {
+            descriptor: crate::image::Descriptor::new("layer", Digest::of(content), 0),
+            diff_id: Digest::of(content),
+            registry: true,
+        }];
+        let actions = kubeadm.prepare(&scene, &scene.hosts[0]).unwrap();
+        let images = actions.into_iter().find(|one| one.name == "images");
+        images.unwrap().fingerprint
+    };
+    assert_eq!(fingerprint(b"one"), fingerprint(b"one"));
+    assert_ne!(fingerprint(b"one"), fingerprint(b"other"));
+}

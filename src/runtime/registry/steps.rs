@@ -57,21 +57,25 @@ pub(crate) fn registry_steps(
         lines::link_data(scene, access),
     ));
     match script(scene, files, START)? {
-        Some(value) => actions.push(Action::script(
-            "registry-start",
-            &value,
-            scene.paths.scripts(),
-            scene.environment_on(host, scene.rootfs()),
-        )),
+        Some(value) => actions.push(
+            Action::script(
+                "registry-start",
+                &value,
+                scene.paths.scripts(),
+                scene.environment_on(host, scene.rootfs()),
+            )
+            .bringing(&scene.rootfs_content()),
+        ),
         None => actions.push(unit::start(scene, access)),
     }
     let answers = says(lines::wait(scene, access), "registry-answers", "wait until");
     actions.push(answers.within(ANSWERS));
-    actions.push(says(
+    let verify = says(
         lines::verify(scene, access),
         "registry-images",
         "check that every image of",
-    ));
+    );
+    actions.push(verify.bringing(&scene.registry_content()));
     Ok(actions)
 }
 
