@@ -10,6 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::pipeline::means::Means;
 use crate::runtime::Action;
 use crate::runtime::action::Line;
+use crate::runtime::leftovers;
 
 /// The image's own preflight check; what it says is for people.
 pub(crate) fn preflight(scene: &Scene, host: &Host) -> Vec<Action> {
@@ -77,6 +78,9 @@ pub(crate) fn clean(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Vec
     let mut actions = means.runtime.reset(scene, host)?;
     actions.extend(script(scene, host, "clean", &["clean"], Some("clean.sh")));
     actions.extend(script(scene, host, "clean-cri", &["clean-cri"], None));
+    if means.runtime.has_api() {
+        actions.push(leftovers::pods());
+    }
     let serves = |other: &&Host| other.address == host.address;
     let registry_role = host.has_role(crate::cluster::host::REGISTRY);
     if registry_role || scene.registry_hosts().iter().any(serves) {

@@ -9,6 +9,7 @@ pub(crate) mod choice;
 pub(crate) mod k3s;
 pub(crate) mod kubeadm;
 pub(crate) mod kubectl;
+pub(crate) mod leftovers;
 pub(crate) mod load_balancer;
 mod node_state;
 mod put;
