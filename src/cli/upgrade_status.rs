@@ -40,7 +40,7 @@ pub(crate) fn show(
     if history.is_empty() {
         return Ok(());
     }
-    let mut table = Table::new(&["TIME", "NAME", "", "FROM", "TO", "HOSTS", "END"]);
+    let mut table = Table::new(&["TIME", "NAME", "KIND", "FROM", "TO", "HOSTS", "END"]);
     for ended in history {
         table.row(vec![
             ended.time.clone(),

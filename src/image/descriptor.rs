@@ -9,6 +9,8 @@ use crate::image::{Digest, Platform};
 
 /// Annotation on a layer descriptor that carries its [`LayerKind`].
 pub(crate) const LAYER_KIND: &str = "io.imgctl.layer.kind";
+/// Label of an image that lists its embedded images: a JSON object from reference to digest.
+pub(crate) const EMBEDDED_IMAGES: &str = "io.imgctl.images";
 /// Annotation on an index entry that carries the image's name (image-spec, annotations.md).
 pub(crate) const REF_NAME: &str = "org.opencontainers.image.ref.name";
 /// Annotation by which an index entry says that it attests something of another (`BuildKit`).

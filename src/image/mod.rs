@@ -12,7 +12,7 @@ pub(crate) mod reference;
 pub(crate) mod time;
 
 pub(crate) use config::{ContainerConfig, Healthcheck, History, ImageConfig};
-pub(crate) use descriptor::{Descriptor, LayerKind};
+pub(crate) use descriptor::{Descriptor, EMBEDDED_IMAGES, LayerKind};
 pub(crate) use digest::{Algorithm, Digest, Hasher};
 pub(crate) use manifest::{Document, Index, Manifest};
 pub(crate) use platform::Platform;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::cluster::image::ClusterImage;
 use crate::error::Result;
-use crate::image::Digest;
+use crate::image::{Digest, EMBEDDED_IMAGES};
+use crate::runtime::version::minor;
 use crate::upgrade::document::{Choices, Direction, Release};
 
 /// A rootfs image that the cluster has or is to have.
@@ -64,5 +65,65 @@ impl Target {
     /// A label; those of all architectures say the same.
     pub(crate) fn label(&self, name: &str) -> Option<&str> {
         self.images.values().find_map(|image| image.label(&[name]))
+    }
+
+    /// The release of etcd that the image brings: what its label says, else the etcd that is embedded
+    /// in it. `None` where neither tells.
+    pub(crate) fn etcd(&self) -> Option<String> {
+        if let Some(declared) = self.label("imgctl.io/etcd-version") {
+            return etcd_release(&format!("etcd:{declared}"));
+        }
+        let list = self.label(EMBEDDED_IMAGES)?;
+        let images: BTreeMap<String, String> = serde_json::from_str(list).ok()?;
+        images.keys().find_map(|image| etcd_release(image))
+    }
+}
+
+/// The release of an image of etcd by its tag, without the number of the image's build: `3.6.5` of
+/// `registry.k8s.io/etcd:3.6.5-0`.
+pub(crate) fn etcd_release(image: &str) -> Option<String> {
+    let name = image.split('@').next()?;
+    let (repository, tag) = name.rsplit_once(':')?;
+    if repository.rsplit('/').next() != Some("etcd") {
+        return None;
+    }
+    let release = tag.strip_prefix('v').unwrap_or(tag);
+    let release = match release.rsplit_once('-') {
+        Some((release, build)) if build.bytes().all(|byte| byte.is_ascii_digit()) => release,
+        _ => release,
+    };
+    minor(release).map(|_| release.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upgrade::test_clusters::target;
+
+    #[test]
+    fn the_etcd_of_an_image_is_the_one_that_is_embedded_in_it() {
+        let release = |image: &str| etcd_release(image);
+        assert_eq!(
+            release("registry.k8s.io/etcd:3.6.5-0").as_deref(),
+            Some("3.6.5")
+        );
+        assert_eq!(
+            release("10.0.0.1:5000/x/etcd:v3.5.9").as_deref(),
+            Some("3.5.9")
+        );
+        assert_eq!(release("10.0.0.1:5000/etcd"), None);
+        assert_eq!(release("quay.io/x/etcd-backup:3.5.9"), None);
+        let mut image = target("v1.34.1");
+        assert_eq!(image.etcd(), None);
+        for one in image.images.values_mut() {
+            let list = r#"{"registry.k8s.io/coredns/coredns:v1.12.1":"sha256:1","registry.k8s.io/etcd:3.6.5-0":"sha256:2"}"#;
+            one.labels.insert(EMBEDDED_IMAGES.into(), list.into());
+        }
+        assert_eq!(image.etcd().as_deref(), Some("3.6.5"));
+        for one in image.images.values_mut() {
+            let declared = ("imgctl.io/etcd-version".to_owned(), "3.6.6".to_owned());
+            one.labels.extend([declared]);
+        }
+        assert_eq!(image.etcd().as_deref(), Some("3.6.6"));
     }
 }

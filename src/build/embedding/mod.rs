@@ -23,7 +23,7 @@ use crate::embed::resolve::{ResolvedImage, Resolver, Wanted};
 use crate::embed::search::{self, names};
 use crate::embed::{Found, found::FoundArchive};
 use crate::error::{Context as _, Error, Result};
-use crate::image::{Descriptor, History, Platform};
+use crate::image::{Descriptor, EMBEDDED_IMAGES, History, Platform};
 use crate::layer::LayerPath;
 use crate::progress::Reporter;
 use crate::store::{Named, Store};
@@ -32,8 +32,6 @@ use crate::transfer::{self, Input, LoadOptions};
 pub(crate) use report::{Report, ReportedImage, report};
 pub(crate) use scan::scan;
 
-/// Label of the image that lists its embedded images: a JSON object from reference to digest.
-const IMAGES_LABEL: &str = "io.imgctl.images";
 /// Annotation of a registry layer that says for people what is in it.
 const LAYER_IMAGES: &str = "io.imgctl.layer.images";
 /// Largest link file, in bytes: an algorithm, a colon and a digest.
@@ -244,7 +242,7 @@ impl Embedding {
         let list = serde_json::to_string(&list)
             .map_err(|error| Error::failed("cannot write the list of images").caused_by(error))?;
         let labels = &mut image.config.config.labels;
-        labels.insert(IMAGES_LABEL.to_owned(), list);
+        labels.insert(EMBEDDED_IMAGES.to_owned(), list);
         Ok(image)
     }
 }

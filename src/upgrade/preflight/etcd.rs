@@ -3,6 +3,7 @@
 use super::look::{Look, error, note, warning};
 use crate::runtime::version::{minor, minors_between, order_of};
 use crate::upgrade::document::Finding;
+use crate::upgrade::request::Target;
 
 /// Where a size begins to be one to look at: etcd's default quota is 2 GiB.
 const LARGE: u64 = 1_600 << 20;
@@ -97,12 +98,11 @@ pub(super) fn versions(look: &Look<'_>) -> Vec<Finding> {
     let Some(etcd) = look.observation.etcd.as_ref().filter(|_| look.is_forward()) else {
         return Vec::new();
     };
-    let declared = look
-        .target()
-        .and_then(|target| target.label("imgctl.io/etcd-version"));
-    let to = match declared {
-        Some(version) => version,
-        None if look.is_kubeadm() && look.new_minors().contains(&34) => "3.6.0",
+    let brings = look.target().and_then(Target::etcd);
+    // An image that does not tell: kubeadm of 1.34 and later names some 3.6.
+    let (to, called) = match &brings {
+        Some(version) => (version.as_str(), version.as_str()),
+        None if look.is_kubeadm() && look.new_minors().contains(&34) => ("3.6.0", "etcd 3.6"),
         None => return Vec::new(),
     };
     let mut found = Vec::new();
@@ -117,18 +117,18 @@ pub(super) fn versions(look: &Look<'_>) -> Vec<Finding> {
         let name = &member.name;
         if order_of(version, to).is_some_and(std::cmp::Ordering::is_gt) {
             let what =
-                format!("etcd member {name} is of {version}; the image brings {to}: it stays");
+                format!("etcd member {name} is of {version}; the image brings {called}: it stays");
             found.push(note("etcd-version", what));
         } else if minors_between(version, to).is_none_or(|minors| minors > 1) {
             let what = format!(
-                "etcd member {name} is of {version}, the image brings {to}: etcd goes one minor at a time"
+                "etcd member {name} is of {version}, the image brings {called}: etcd goes one minor at a time"
             );
             found.push(
                 error("etcd-version", what).hint("name an image with the minor between first"),
             );
         } else if from_3_5 && to_3_6 && below(BEFORE_3_6) {
             let what = format!(
-                "etcd member {name} is of {version}: {to} may follow {BEFORE_3_6} and later"
+                "etcd member {name} is of {version}: {called} may follow {BEFORE_3_6} and later"
             );
             found.push(
                 error("etcd-version", what)
@@ -136,7 +136,7 @@ pub(super) fn versions(look: &Look<'_>) -> Vec<Finding> {
             );
         } else if from_3_5 && to_3_6 && below(BEST_BEFORE_3_6) {
             let what = format!(
-                "etcd member {name} is of {version}: {BEST_BEFORE_3_6} is the better step before {to}"
+                "etcd member {name} is of {version}: {BEST_BEFORE_3_6} is the better step before {called}"
             );
             found.push(
                 warning("etcd-version", what)
@@ -178,10 +178,10 @@ pub(super) fn newer_etcd<'a>(look: &Look<'a>) -> Option<&'a str> {
         .as_ref()
         .filter(|_| look.is_kubeadm())?;
     // The image that is gone back to says which etcd is its own; else Kubernetes' releases do.
-    let declared = look.target()?.label("imgctl.io/etcd-version");
+    let brings = look.target()?.etcd();
     let crosses = minor(&look.document.from.version) >= Some(34)
         && minor(&look.document.target().version) < Some(34);
-    let own = match declared.and_then(minor) {
+    let own = match brings.as_deref().and_then(minor) {
         Some(own) => own,
         None if crosses => 5,
         None => return None,

@@ -5,6 +5,7 @@ use super::look::Look;
 use crate::runtime::version::minor;
 use crate::upgrade::document::{KubeletSwap, Strategy};
 use crate::upgrade::hazards;
+use crate::upgrade::request::Target;
 
 pub(super) fn of(look: &Look<'_>) -> Vec<String> {
     let mut notes = Vec::new();
@@ -94,10 +95,9 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
 }
 
 fn raises_etcd(look: &Look<'_>) -> bool {
-    let declared = look
-        .target()
-        .and_then(|target| target.label("imgctl.io/etcd-version"));
-    let (Some(to), Some(etcd)) = (declared.and_then(minor), &look.observation.etcd) else {
+    let brings = look.target().and_then(Target::etcd);
+    let to = brings.as_deref().and_then(minor);
+    let (Some(to), Some(etcd)) = (to, &look.observation.etcd) else {
         return false;
     };
     etcd.members
