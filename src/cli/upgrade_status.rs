@@ -93,9 +93,9 @@ pub(crate) fn came(report: &Report, context: &Context) -> Result<()> {
         context.ui.note(workload);
     }
     if agreed + wrong > 0 {
-        context.ui.line(&format!(
-            "containers: {agreed} did what was foretold, {wrong} did not"
-        ))?;
+        context
+            .ui
+            .line(&format!("containers: {agreed} as predicted, {wrong} not"))?;
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ use crate::upgrade::observation::Observation;
 use crate::upgrade::pipeline::Course;
 use crate::upgrade::report::{Report, report};
 use crate::upgrade::request::{Request, SCRIPT, Target};
-use crate::upgrade::{nodes, observe, pause, pipeline, plan, stale};
+use crate::upgrade::{nodes, observe, patches, pause, pipeline, plan, stale};
 
 /// How often somebody who runs an upgrade looks whether it is to pause.
 const LOOK: Duration = Duration::from_secs(1);
@@ -105,12 +105,13 @@ pub(crate) fn plan_of(
     let (mut targets, mut warnings) = (Vec::new(), Vec::new());
     let mut version = from.version.clone();
     for scene in &known.hops {
-        let target = target(work, scene, &known.architectures, upgrader)?;
+        let mut target = target(work, scene, &known.architectures, upgrader)?;
         if wish.direction == Direction::Forward
             && let Some(image) = scene.rootfs()
             && target.digests() != from.digests()
         {
             upgrader.permits(&version, &target.version)?;
+            target.patches = patches::of(scene, store)?;
             // Scripts of sealer are in files; labels of theirs there are none.
             let hooks = Hooks::of(scene, store)?;
             match hooks.is_legacy() && image.label(&["upgrade"]).is_none() {
@@ -241,6 +242,7 @@ fn target(
         name: rootfs.name.clone(),
         version: upgrader.version(rootfs)?,
         images,
+        patches: None,
     })
 }
 

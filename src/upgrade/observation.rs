@@ -88,7 +88,10 @@ pub(crate) struct HostSeen {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ManifestSeen {
     pub(crate) containers: Vec<String>,
-    /// Of its first container, as all that follows: command and arguments.
+    /// Of its first container, as all that follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) image: Option<String>,
+    /// Command and arguments.
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<String>,
     pub(crate) has_limits: bool,

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::kube::restart::{Comparison, compare};
+use crate::kube::restart::{Actual, Comparison, Mismatch, RunningContainer, compare};
 use crate::runtime::version::order_of;
 use crate::upgrade::document::Document;
-use crate::upgrade::observation::{HostSeen, Observation};
+use crate::upgrade::observation::{HostSeen, ManifestSeen, Observation};
 use crate::upgrade::restarts::forward;
 
 /// All of it.
@@ -53,7 +53,10 @@ pub(crate) fn report(
         hosts: after
             .hosts
             .iter()
-            .filter_map(|host| of_host(document, after, host))
+            .filter_map(|host| {
+                let was = before.and_then(|before| before.host(&host.id));
+                of_host(document, was, after, host)
+            })
             .collect(),
         workloads: before
             .map(|before| worse(before, after))
@@ -61,7 +64,12 @@ pub(crate) fn report(
     }
 }
 
-fn of_host(document: &Document, after: &Observation, host: &HostSeen) -> Option<HostReport> {
+fn of_host(
+    document: &Document,
+    was: Option<&HostSeen>,
+    after: &Observation,
+    host: &HostSeen,
+) -> Option<HostReport> {
     let planned = document.hosts.get(&host.id)?;
     if planned.skipped.is_some() {
         return None;
@@ -107,8 +115,88 @@ fn of_host(document: &Document, after: &Observation, host: &HostSeen) -> Option<
         host: host.id.clone(),
         version,
         problems,
-        restarts: told.map(|told| compare(&told, &host.containers)),
+        restarts: told.map(|told| {
+            let mut fared = compare(&told, &host.containers);
+            for one in fared.mismatches.iter_mut().chain(&mut fared.undecided) {
+                one.why = why(one, was, host);
+            }
+            fared
+        }),
     })
+}
+
+/// What led to what became of a container, as far as it shows: its manifest, its hash.
+fn why(mismatch: &Mismatch, was: Option<&HostSeen>, host: &HostSeen) -> Option<String> {
+    let predicted = &mismatch.predicted;
+    if predicted.is_static
+        && let Some(now) = host.manifests.get(&predicted.container)
+        && let Some(before) = was.and_then(|was| was.manifests.get(&predicted.container))
+        && let Some(changes) = manifest_changes(before, now)
+        && mismatch.actual != Actual::Kept
+    {
+        return Some(format!("its manifest changed: {changes}"));
+    }
+    let hash = |containers: &[RunningContainer], id: &str| {
+        let one = containers.iter().find(|one| one.id == id)?;
+        one.hash_annotation.clone()
+    };
+    let before = was.and_then(|was| hash(&was.containers, &predicted.id));
+    let now = mismatch.successor(&host.containers);
+    let now = now.and_then(|now| now.hash_annotation.clone());
+    Some(match (mismatch.actual, before, now) {
+        (Actual::Kept, _, Some(now)) => {
+            format!("its hash is {now} as before, and the new kubelet accepts it")
+        }
+        (Actual::Restarted, Some(before), Some(now)) if before == now => format!(
+            "its spec is the same (hash {now}), so it ended by itself, by a probe, or by somebody's \
+             hand: see `crictl ps -a` and `journalctl -u kubelet` there"
+        ),
+        (Actual::Restarted, Some(before), Some(now)) => {
+            format!("the kubelet gave it the hash {now} instead of {before}")
+        }
+        (Actual::Recreated, ..) if predicted.is_static => {
+            "its manifest has the same image and arguments: the kubelet gave its pod another uid, or it was \
+             taken away and put back"
+                .to_owned()
+        }
+        (Actual::Recreated | Actual::Gone, ..) => match &predicted.owner {
+            Some(owner) => format!("its pod was deleted; {owner} is to have made another"),
+            None => "its pod was deleted".to_owned(),
+        },
+        _ => return None,
+    })
+}
+
+fn manifest_changes(before: &ManifestSeen, now: &ManifestSeen) -> Option<String> {
+    let mut changes = Vec::new();
+    if let (Some(before), Some(now)) = (&before.image, &now.image)
+        && before != now
+    {
+        changes.push(format!("image {now} instead of {before}"));
+    }
+    let missing = |from: &ManifestSeen, of: &ManifestSeen| -> Vec<String> {
+        let words = from.arguments.iter();
+        words
+            .filter(|word| !of.arguments.contains(word))
+            .cloned()
+            .collect()
+    };
+    for (words, what) in [
+        (missing(now, before), "new"),
+        (missing(before, now), "gone"),
+    ] {
+        if !words.is_empty() {
+            changes.push(format!("{what}: {}", words.join(" ")));
+        }
+    }
+    if before.volumes != now.volumes
+        || before.environment != now.environment
+        || before.containers != now.containers
+        || before.has_limits != now.has_limits
+    {
+        changes.push("other containers, volumes, limits or environment".to_owned());
+    }
+    (!changes.is_empty()).then(|| changes.join("; "))
 }
 
 fn worse(before: &Observation, after: &Observation) -> Vec<String> {
@@ -138,6 +226,59 @@ mod tests {
     use super::*;
     use crate::upgrade::observation::WorkloadSeen;
     use crate::upgrade::test_clusters::{document, kubernetes, request};
+
+    /// A control plane whose etcd was to be kept.
+    #[test]
+    fn a_wrong_prediction_is_told_with_what_led_to_it() {
+        let container = |id: &str, uid: &str, hash: &str| RunningContainer {
+            namespace: "kube-system".into(),
+            pod: "etcd-a".into(),
+            uid: uid.repeat(32),
+            container: "etcd".into(),
+            id: id.into(),
+            running: true,
+            hash_annotation: Some(hash.into()),
+            hash_without_resources: None,
+            is_static: true,
+        };
+        let manifest = |words: &[&str]| ManifestSeen {
+            image: Some("etcd:3.5.21-0".into()),
+            arguments: words.iter().map(|&word| word.to_owned()).collect(),
+            ..ManifestSeen::default()
+        };
+        let mut before = kubernetes(1, 0, "v1.33.4");
+        before.hosts[0].containers = vec![container("one", "a", "7")];
+        let joined = ["etcd", "--initial-cluster=a=x,b=y"];
+        before.hosts[0]
+            .manifests
+            .insert("etcd".into(), manifest(&joined));
+        let mut plan = document(&before, &request("v1.33.4", &["v1.33.5"]));
+        let told = &mut plan.restarts.get_mut("10.0.0.1").unwrap()["forward"]["containers"][0];
+        told["verdict"] = "keep".into();
+        let mut after = kubernetes(1, 0, "v1.33.5");
+        let mut wrong = |id: &str, uid: &str, hash: &str, words: &[&str]| {
+            after.hosts[0].containers = vec![container(id, uid, hash)];
+            after.hosts[0]
+                .manifests
+                .insert("etcd".into(), manifest(words));
+            let report = report(&plan, Some(&before), &after);
+            let fared = report.hosts[0].restarts.clone().unwrap();
+            assert_eq!(fared.mismatches.len(), 1);
+            fared.mismatches[0].to_string()
+        };
+        let text = wrong("two", "b", "7", &["etcd", "--initial-cluster=a=x"]);
+        assert!(
+            text.contains("predicted keep")
+                && text.contains("new: --initial-cluster=a=x; gone: --initial-cluster=a=x,b=y"),
+            "{text}"
+        );
+        let text = wrong("two", "b", "7", &joined);
+        assert!(text.contains("another uid"), "{text}");
+        let text = wrong("two", "a", "7", &joined);
+        assert!(text.contains("its spec is the same (hash 7)"), "{text}");
+        let text = wrong("two", "a", "9", &joined);
+        assert!(text.contains("hash 9 instead of 7"), "{text}");
+    }
 
     #[test]
     fn what_is_not_as_planned_is_told() {

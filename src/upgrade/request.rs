@@ -17,6 +17,8 @@ pub(crate) struct Target {
     pub(crate) version: String,
     /// By architecture of the hosts; those that the image lacks are missing.
     pub(crate) images: BTreeMap<String, ClusterImage>,
+    /// Its patches for static Pods of kubeadm, see [`crate::upgrade::patches::of`].
+    pub(crate) patches: Option<BTreeMap<String, String>>,
 }
 
 /// The question.

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::kube::hash::{Minor, Pod, pods};
-use crate::kube::restart::{
-    BothWays, ContainerPrediction, KubeletChange, Prediction, RunningContainer, predict_both,
-};
+use crate::kube::restart::{BothWays, KubeletChange, Prediction, RunningContainer, predict_both};
 use crate::runtime::version::minor;
-use crate::upgrade::document::{Direction, Document, KubeletSwap};
+use crate::upgrade::document::{Document, KubeletSwap};
+use crate::upgrade::kubeadm_restarts;
 use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::request::{Request, SCRIPT};
 
@@ -111,48 +110,12 @@ fn of_host(
     };
     let mut ways = predict_both(&staying, pods, &change);
     if document.runtime == KUBEADM {
-        let target = &document.target().version;
-        let is_new = |version: Option<String>| version.is_some_and(|version| version != *target);
-        if is_new(observation.version_of(host)) {
-            let why = "kubeadm writes its manifest anew for each release";
-            ways.forward.recreates(why, is_component);
-            ways.back.recreates(why, is_component);
-        }
-        let is_back = document.direction == Direction::Back;
-        // They go back with the first control plane.
-        let stay = is_back && document.control_planes.is_empty();
-        if !stay && is_new(server) {
-            let why = match is_back {
-                false => "kubeadm rolls it out with each release",
-                true => "it goes back to that of the former release",
-            };
-            ways.forward.recreates(why, |one| {
-                one.namespace == "kube-system"
-                    && one.owner.as_deref() == Some("DaemonSet/kube-proxy")
-            });
-            let why = "CoreDNS is rolled out where the minors bring different ones";
-            if minor(&document.from.version) != minor(target) {
-                ways.forward.perhaps_recreates(why, |one| {
-                    let owner = one.owner.as_deref().unwrap_or_default();
-                    one.namespace == "kube-system" && owner.starts_with("ReplicaSet/coredns-")
-                });
-            }
-        }
+        kubeadm_restarts::correct(&mut ways, document, observation, request, host);
     }
     Some(HostRestarts {
         ways,
         moved: gone.iter().filter(|container| container.running).count(),
     })
-}
-
-/// What kubeadm runs as static Pods with an image of the release's version. etcd's is its own.
-fn is_component(one: &ContainerPrediction) -> bool {
-    one.is_static
-        && one.namespace == "kube-system"
-        && matches!(
-            one.container.as_str(),
-            "kube-apiserver" | "kube-controller-manager" | "kube-scheduler"
-        )
 }
 
 /// Static Pods and those of DaemonSets stay where they are. A Pod that the API does not show may

@@ -100,6 +100,7 @@ pub(crate) fn target(version: &str) -> Target {
         name: format!("kubernetes:{version}"),
         version: version.to_owned(),
         images: BTreeMap::from([of("amd64"), of("arm64")]),
+        patches: None,
     }
 }
 

@@ -25,6 +25,9 @@ pub(crate) enum Actual {
 pub(crate) struct Mismatch {
     pub(crate) predicted: ContainerPrediction,
     pub(crate) actual: Actual,
+    /// What led to it, as far as it shows afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
 }
 
 impl std::fmt::Display for Mismatch {
@@ -39,15 +42,35 @@ impl std::fmt::Display for Mismatch {
         } = &self.predicted;
         let became = match self.actual {
             Actual::Kept => "it was kept",
-            Actual::Restarted => "it was started again",
-            Actual::Recreated => "its pod was made anew",
+            Actual::Restarted => "it was restarted",
+            Actual::Recreated => "its pod was recreated",
             Actual::Gone => "it is gone",
         };
         let verdict = verdict.word();
         write!(
             f,
-            "{namespace}/{pod} {container}: foretold {verdict} ({reason}), but {became}"
-        )
+            "{namespace}/{pod} {container}: predicted {verdict} ({reason}), but {became}"
+        )?;
+        match &self.why {
+            Some(why) => write!(f, ": {why}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Mismatch {
+    /// The container of the same name that runs afterwards.
+    pub(crate) fn successor<'a>(
+        &self,
+        after: &'a [RunningContainer],
+    ) -> Option<&'a RunningContainer> {
+        let it = &self.predicted;
+        after.iter().find(|now| {
+            now.running
+                && now.container == it.container
+                && now.pod == it.pod
+                && now.namespace == it.namespace
+        })
     }
 }
 
@@ -70,6 +93,7 @@ pub(crate) fn compare(prediction: &Prediction, after: &[RunningContainer]) -> Co
         let outcome = || Mismatch {
             predicted: predicted.clone(),
             actual,
+            why: None,
         };
         match agrees(predicted, actual) {
             None => comparison.undecided.push(outcome()),
@@ -105,6 +129,10 @@ fn agrees(predicted: &ContainerPrediction, actual: Actual) -> Option<bool> {
     match predicted.verdict {
         Verdict::Unknown => None,
         Verdict::Keep => Some(actual == Actual::Kept),
+        // kubeadm takes the manifest away and puts it back.
+        Verdict::Restart if predicted.code == Code::Release && predicted.is_static => {
+            Some(matches!(actual, Actual::Restarted | Actual::Recreated))
+        }
         Verdict::Restart => Some(actual == Actual::Restarted),
         // Another runtime makes the sandbox anew, not the pod.
         Verdict::Recreate if predicted.code == Code::Runtime => {

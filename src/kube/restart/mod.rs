@@ -104,6 +104,16 @@ impl Prediction {
         self.becomes(Verdict::Unknown, reason, which);
     }
 
+    /// These containers are ended and started again by whoever brings the release, though their pods
+    /// stay what they are.
+    pub(crate) fn restarts_again(
+        &mut self,
+        reason: &str,
+        which: impl Fn(&ContainerPrediction) -> bool,
+    ) {
+        self.becomes(Verdict::Restart, reason, which);
+    }
+
     fn becomes(
         &mut self,
         verdict: Verdict,
@@ -118,7 +128,7 @@ impl Prediction {
             one.verdict = verdict;
             one.code = Code::Release;
             one.reason = reason.to_owned();
-            one.exact = verdict == Verdict::Recreate;
+            one.exact = verdict != Verdict::Unknown;
             one.next_hash = None;
         }
         let ended = self.counts.ended;

@@ -62,6 +62,7 @@ pub(super) fn manifest(text: &str) -> Option<ManifestSeen> {
     let words = [&first["command"], &first["args"]];
     Some(ManifestSeen {
         containers: names(&spec["containers"]),
+        image: first["image"].as_str().map(str::to_owned),
         arguments: words
             .into_iter()
             .flat_map(list)

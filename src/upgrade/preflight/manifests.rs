@@ -188,6 +188,20 @@ pub(super) fn edited(look: &Look<'_>) -> Vec<Finding> {
     found
 }
 
+/// What kubeadm would write otherwise into a static Pod's manifest, where patches do not keep it.
+pub(crate) fn rewritten(host: &HostSeen, name: &str, configuration: &Value) -> Option<String> {
+    let component = COMPONENTS.iter().find(|component| component.name == name)?;
+    let manifest = host.manifests.get(name)?;
+    let patches = host.patches.get(name);
+    let edits = edits(component, manifest, configuration);
+    let texts: Vec<String> = edits
+        .into_iter()
+        .filter(|edit| patches.is_none_or(|text| !text.contains(&edit.key)))
+        .map(|edit| edit.text)
+        .collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
+}
+
 fn findings(
     host: &HostSeen,
     component: &Component,

@@ -22,4 +22,5 @@ mod table;
 mod tests;
 mod workloads;
 
+pub(crate) use manifests::rewritten;
 pub(crate) use table::{check_skips, run};

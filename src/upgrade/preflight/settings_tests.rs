@@ -19,6 +19,7 @@ fn words(text: &str) -> Vec<String> {
 fn cluster() -> Observation {
     let mut it = kubernetes(1, 1, "v1.33.13");
     let apiserver = ManifestSeen {
+        image: None,
         containers: words("kube-apiserver"),
         arguments: words(
             "kube-apiserver --advertise-address=10.0.0.1 --allow-privileged=true \
