@@ -17,6 +17,8 @@ mod common;
 mod entry;
 #[path = "corpus/expected.rs"]
 mod expected;
+#[path = "corpus/generated/mod.rs"]
+mod generated;
 #[path = "corpus/referee.rs"]
 mod referee;
 
@@ -41,6 +43,11 @@ fn copy_only_kubefiles_equal_buildah() {
 #[test]
 fn kubefiles_with_run_equal_buildah() {
     check_all(Entry::needs_busybox);
+}
+
+#[test]
+fn generated_kubefiles_equal_buildah() {
+    generated::check();
 }
 
 fn check_all(wanted: fn(&Entry) -> bool) {
