@@ -1,8 +1,10 @@
 //! The build context: a directory seen through its ignore rules. Files are looked at in place;
 //! nothing is ever copied out of it or written into it.
 
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::build::items::{Content, Item, Node, SourceTree};
 use crate::build::stat_cache::FileState;
@@ -22,6 +24,8 @@ pub(crate) struct ContextTree {
     name: String,
     root: Arc<Root>,
     rules: IgnoreRules,
+    /// Whether exceptions keep anything below directories that are excluded themselves.
+    kept: Mutex<HashMap<Vec<u8>, bool>>,
 }
 
 impl ContextTree {
@@ -31,6 +35,7 @@ impl ContextTree {
             name,
             root: Arc::new(root),
             rules,
+            kept: Mutex::default(),
         }
     }
 
@@ -49,11 +54,20 @@ impl ContextTree {
         self.root.open_file(path.as_path())
     }
 
-    fn walk(&self, start: &LayerPath, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
+    /// Walks `start` and what is below it, until `enough` is set.
+    fn walk(
+        &self,
+        start: &LayerPath,
+        enough: &Cell<bool>,
+        each: &mut dyn FnMut(Item) -> Result<()>,
+    ) -> Result<()> {
         let on_the_way = |path: &[u8]| is_prefix(path, start.as_bytes());
         let wanted = |path: &[u8]| is_prefix(start.as_bytes(), path);
         let mut directory = (Vec::new(), ParentState::default());
         let mut visit = |path: &[u8], is_directory: bool| {
+            if enough.get() {
+                return Visit::Prune;
+            }
             if !wanted(path) {
                 return if is_directory && on_the_way(path) {
                     Visit::Skip
@@ -92,15 +106,36 @@ impl ContextTree {
         walk::walk(&self.root, &mut visit, &mut emit)
     }
 
-    /// Whether nothing at or below `path` can be copied.
-    fn is_hidden(&self, path: &[u8], is_directory: bool) -> bool {
+    /// Whether the rules take `path` out of the context. A directory that is excluded is in it all
+    /// the same if an exception keeps something below.
+    fn is_hidden(&self, path: &[u8], is_directory: bool) -> Result<bool> {
         let parent = state_in(&self.rules, parent_of(path));
-        // What is excluded may still be on the way to something that is not.
-        let prunable = || {
+        if !self.rules.excludes(&parent, path) {
+            return Ok(false);
+        }
+        let may_prune = || {
             self.rules
                 .may_prune_dir(&self.rules.enter(&parent, path), path)
         };
-        self.rules.excludes(&parent, path) && (!is_directory || prunable())
+        Ok(!is_directory || may_prune() || !self.keeps_below(path)?)
+    }
+
+    /// An exception that matches no file keeps nothing, so the files have to be looked at.
+    fn keeps_below(&self, directory: &[u8]) -> Result<bool> {
+        let kept = || {
+            let died = |_| Error::failed("another stage of the build has failed");
+            self.kept.lock().map_err(died)
+        };
+        if let Some(known) = kept()?.get(directory) {
+            return Ok(*known);
+        }
+        let found = Cell::new(false);
+        self.walk(&LayerPath::parse(directory)?, &found, &mut |_| {
+            found.set(true);
+            Ok(())
+        })?;
+        kept()?.insert(directory.to_vec(), found.get());
+        Ok(found.get())
     }
 
     /// A socket gives none: it cannot be in an image.
@@ -186,7 +221,7 @@ impl SourceTree for ContextTree {
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        if self.is_hidden(path.as_bytes(), metadata.is_directory()) {
+        if self.is_hidden(path.as_bytes(), metadata.is_directory())? {
             return Ok(None);
         }
         Ok(Some(match metadata.kind {
@@ -204,18 +239,21 @@ impl SourceTree for ContextTree {
         let names = crate::fs::directory::names(fd).map_err(|error| {
             Error::io(format!("cannot list {directory} of {}", self.name), error)
         })?;
-        let mut names: Vec<Vec<u8>> = names
-            .into_iter()
-            .map(|name| name.name.into_bytes())
-            .filter(|name| !self.is_hidden(directory.join(name).as_bytes(), true))
-            .collect();
-        names.sort_unstable();
-        Ok(names)
+        let mut shown = Vec::new();
+        for found in names {
+            let is_directory = found.kind == FileKind::Directory;
+            let name = found.name.into_bytes();
+            if !self.is_hidden(directory.join(&name).as_bytes(), is_directory)? {
+                shown.push(name);
+            }
+        }
+        shown.sort_unstable();
+        Ok(shown)
     }
 
     fn below(&self, path: &LayerPath) -> Result<Vec<Item>> {
         let mut items = Vec::new();
-        self.walk(path, &mut |item| {
+        self.walk(path, &Cell::new(false), &mut |item| {
             items.push(item);
             Ok(())
         })?;
@@ -223,7 +261,7 @@ impl SourceTree for ContextTree {
     }
 
     fn each_below(&self, path: &LayerPath, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
-        self.walk(path, each)
+        self.walk(path, &Cell::new(false), each)
     }
 
     fn is_ignored(&self, path: &LayerPath) -> bool {

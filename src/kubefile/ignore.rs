@@ -75,6 +75,13 @@ impl IgnoreRules {
                 Err(RuleError::Bang) => {
                     found.push(wrong("a lone ! takes nothing back").hint("name a path behind it"));
                 }
+                Err(RuleError::Range(range, right)) => {
+                    let problem =
+                        wrong(&format!("the range {range} in this pattern runs backwards"));
+                    found.push(problem.hint(format!(
+                        "write {right}, or put a \\ before a [ that is part of a name"
+                    )));
+                }
                 Err(RuleError::Pattern) => found.push(wrong("this is not a valid pattern").hint(
                     "close every [ with a ], and put a \\ before a [ that is part of a name",
                 )),
@@ -148,6 +155,8 @@ impl IgnoreRules {
 enum RuleError {
     Bang,
     Pattern,
+    /// The range as written, and turned round.
+    Range(String, String),
 }
 
 /// Reads one line; `None` if it holds no rule.
@@ -175,12 +184,35 @@ fn rule(line: &[u8]) -> Result<Option<Rule>, RuleError> {
     }
     // Go checks the whole pattern as one for `filepath.Match`.
     SegmentPattern::compile(&pattern).map_err(|BadPattern| RuleError::Pattern)?;
+    check_ranges(&pattern)?;
     let matcher = Matcher::compile(&pattern).map_err(|BadPattern| RuleError::Pattern)?;
     Ok(Some(Rule { includes, matcher }))
 }
 
+/// A range that runs backwards matches nothing for `filepath.Match`, but moby's matcher is made of
+/// regular expressions, where it is a syntax error.
+fn check_ranges(pattern: &[u8]) -> Result<(), RuleError> {
+    let mut rest = pattern;
+    while let Some((token, tail)) =
+        glob::next_token(rest).map_err(|BadPattern| RuleError::Pattern)?
+    {
+        if let Token::Class { ranges, .. } = token
+            && let Some((low, high)) = ranges.into_iter().find(|(low, high)| low > high)
+        {
+            let shown = |unit| char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER);
+            let (low, high) = (shown(low), shown(high));
+            return Err(RuleError::Range(
+                format!("{low}-{high}"),
+                format!("{high}-{low}"),
+            ));
+        }
+        rest = tail;
+    }
+    Ok(())
+}
+
 /// `path.Clean`, and a leading `/` gone.
-fn clean(pattern: &[u8]) -> Vec<u8> {
+pub(super) fn clean(pattern: &[u8]) -> Vec<u8> {
     let rooted = pattern.first() == Some(&b'/');
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in pattern.split(|&byte| byte == b'/') {

@@ -128,6 +128,18 @@ fn bad_lines_are_all_reported() {
     let found = IgnoreRules::parse(b"a\n[\n!\n  [a-]\nb").unwrap_err();
     let lines: Vec<usize> = found.iter().map(|d| d.span.line).collect();
     assert_eq!(lines, [2, 3, 4]);
+    // Go's expressions refuse ranges that run backwards.
+    let found = IgnoreRules::parse(b"a\n[Local-Only]/\n**/[z-a]x\n[^9-0]\n[a-a]").unwrap_err();
+    let said: Vec<&str> = found.iter().map(|d| d.message.as_str()).collect();
+    assert_eq!(
+        said,
+        [
+            "the range l-O in this pattern runs backwards",
+            "the range z-a in this pattern runs backwards",
+            "the range 9-0 in this pattern runs backwards",
+        ]
+    );
+    assert_eq!(found[0].span.line, 2);
     assert!(IgnoreRules::parse(&vec![b'a'; MAX_IGNORE_FILE + 1]).is_err());
     assert!(IgnoreRules::parse("a\n".repeat(MAX_RULES + 5).as_bytes()).is_err());
 }
