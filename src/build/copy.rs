@@ -35,11 +35,9 @@ pub(crate) struct Destination<'a> {
 }
 
 impl<'a> Destination<'a> {
-    /// Reads an expanded destination word. With `link` symlinks of the tree are not followed.
+    /// Reads an expanded destination word; an empty one is the working directory (BuildKit,
+    /// buildah). With `link` symlinks of the tree are not followed.
     pub(crate) fn new(tree: &'a Tree, workdir: &str, word: &str, link: bool) -> Result<Self> {
-        if word.is_empty() {
-            return Err(Error::usage("the destination expands to nothing"));
-        }
         let absolute = if word.starts_with('/') {
             word.to_owned()
         } else {
@@ -143,6 +141,9 @@ impl<'a> Gathered<'a> {
 
     /// The expanded source words of one COPY or ADD; `tree` is where they are. `unpack` gives the
     /// content of a file that is to be extracted instead of copied.
+    ///
+    /// A pattern may match nothing, but something has to be copied: COPY with a typing error must
+    /// not pass for one of optional files.
     pub(crate) fn add_sources(
         &mut self,
         tree: &dyn SourceTree,
@@ -153,23 +154,42 @@ impl<'a> Gathered<'a> {
         for word in words {
             sources.extend(find_sources(tree, word, self.flags.parents)?);
         }
-        if sources.len() > 1 && !self.destination.is_directory && !self.flags.parents {
+        if let (true, true, Some(word)) = (sources.is_empty(), self.items.is_empty(), words.first())
+        {
+            return Err(Error::not_found(format!(
+                "`{word}` matches nothing in {}",
+                tree.name()
+            ))
+            .hint(
+                "a pattern may match nothing beside a source that is there; patterns are matched \
+                 after the ignore rules",
+            ));
+        }
+        let mut found = Vec::with_capacity(sources.len());
+        for source in sources {
+            let real = follow(&source.path, &|path| tree.node(path))?;
+            let node = tree.node(&real)?;
+            found.push((source, real, node));
+        }
+        // Of directories the content is copied, whatever their number.
+        let has_file = found
+            .iter()
+            .any(|(_, _, node)| *node != Some(Node::Directory));
+        if found.len() > 1 && has_file && !self.destination.is_directory && !self.flags.parents {
             return Err(Error::usage(format!(
                 "{} sources need a directory as destination",
-                sources.len()
+                found.len()
             ))
             .hint("end the destination with `/`"));
         }
-        for source in &sources {
-            let real = follow(&source.path, &|path| tree.node(path))?;
-            let node = tree.node(&real)?;
-            if node == Some(Node::File)
-                && let Some(items) = unpack(&real)?
+        for (source, real, node) in &found {
+            if *node == Some(Node::File)
+                && let Some(items) = unpack(real)?
             {
                 self.add_archive(items)?;
                 continue;
             }
-            self.add_source(tree, source, &real, node.as_ref())?;
+            self.add_source(tree, source, real, node.as_ref())?;
         }
         Ok(())
     }
@@ -392,6 +412,7 @@ struct Source {
     word: String,
 }
 
+/// What a word names; nothing only if it is a pattern.
 fn find_sources(tree: &dyn SourceTree, word: &str, parents: bool) -> Result<Vec<Source>> {
     let (pivot, pattern) = match word.split_once("/./") {
         Some((before, after)) => (Some(clamp(before.as_bytes())?), format!("{before}/{after}")),
@@ -449,12 +470,6 @@ fn find_sources(tree: &dyn SourceTree, word: &str, parents: bool) -> Result<Vec<
             // A link that leads nowhere would be left out without a word.
             return Err(missing(tree, &path, word));
         }
-    }
-    if sources.is_empty() {
-        return Err(Error::not_found(format!(
-            "`{word}` matches nothing in {}",
-            tree.name()
-        )));
     }
     Ok(sources)
 }

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use crate::build::copy::clamp;
-use crate::build::items::{Item, NO_TIME};
+use crate::build::copy::{clamp, node_of};
+use crate::build::items::{Item, NO_TIME, Node};
+use crate::build::run::passwd;
 use crate::build::stage::Stage;
 use crate::error::{Error, Result};
 use crate::image::Healthcheck;
@@ -68,14 +69,17 @@ impl Stage<'_> {
                 self.image.config.config.shell = Some(words.clone());
             }
             InstructionKind::StopSignal(raw) => {
-                self.image.config.config.stop_signal = self.scope.word(raw)?;
-            }
-            InstructionKind::User(raw) => {
-                let user = self.scope.word(raw)?;
-                if user.is_empty() {
-                    return Err(Error::usage(format!("USER `{raw}` expands to nothing")));
+                let signal = self.scope.word(raw)?;
+                if signal.is_empty() {
+                    return Err(Error::usage(format!(
+                        "STOPSIGNAL `{raw}` expands to nothing"
+                    )));
                 }
-                self.image.config.config.user = user;
+                self.image.config.config.stop_signal = signal;
+            }
+            // An empty one is root again (BuildKit, buildah).
+            InstructionKind::User(raw) => {
+                self.image.config.config.user = self.scope.word(raw)?;
             }
             InstructionKind::Volume(words) => {
                 for raw in words {
@@ -196,33 +200,52 @@ impl Stage<'_> {
     }
 
     fn set_workdir(&mut self, raw: &str, text: &str) -> Result<()> {
+        // An empty one changes nothing (BuildKit, buildah).
         let word = self.scope.word(raw)?;
-        if word.is_empty() {
-            return Err(Error::usage(format!("WORKDIR `{raw}` expands to nothing")));
-        }
         let joined = if word.starts_with('/') {
             word
         } else {
             format!("{}/{word}", self.workdir())
         };
         let path = clamp(joined.as_bytes())?;
-        self.image.config.config.working_dir =
-            format!("/{}", String::from_utf8_lossy(path.as_bytes()));
+        let shown = format!("/{}", String::from_utf8_lossy(path.as_bytes()));
+        self.image.config.config.working_dir.clone_from(&shown);
         if self.has_directory(&path)? {
             self.add_history(text);
             return Ok(());
         }
-        self.add_directories(&path, text)
+        let user = self.image.config.config.user.clone();
+        let (passwd, group) = self.accounts_for(&user)?;
+        let (owner, known) = passwd::resolve_maker(user.as_bytes(), &passwd, &group);
+        if !known {
+            self.shared.reporter.note(&format!(
+                "WORKDIR {shown} belongs to {}:{}: `{user}` is not in /etc/passwd and /etc/group of the image",
+                owner.0, owner.1
+            ));
+        }
+        self.add_directories(&path, owner, text)
     }
 
-    /// Makes a directory and what is missing above it, 0755 and root's.
-    pub(crate) fn add_directories(&mut self, path: &LayerPath, created_by: &str) -> Result<()> {
-        let path = self.tree()?.resolve(path)?;
+    /// Makes a directory and what is missing above it, with mode 0755.
+    pub(crate) fn add_directories(
+        &mut self,
+        path: &LayerPath,
+        owner: (u32, u32),
+        created_by: &str,
+    ) -> Result<()> {
+        let tree = self.tree()?;
+        let path = tree.resolve(path)?;
         let mut items = Vec::new();
         let mut directory = Some(path);
         while let Some(path) = directory.filter(|path| !path.is_root()) {
-            if !self.has_directory(&path)? {
-                items.push(new_directory(path.clone()));
+            match node_of(tree, &path) {
+                Some(Node::Directory) => break,
+                Some(_) => {
+                    return Err(Error::usage(format!(
+                        "`{created_by}` needs a directory at {path}, but the image has a file there"
+                    )));
+                }
+                None => items.push(new_directory(path.clone(), owner)),
             }
             directory = path.parent();
         }
@@ -231,8 +254,9 @@ impl Stage<'_> {
     }
 }
 
-fn new_directory(path: LayerPath) -> Item {
+fn new_directory(path: LayerPath, (uid, gid): (u32, u32)) -> Item {
     let mut entry = Entry::new(path, EntryKind::Directory, 0o755);
+    (entry.uid, entry.gid) = (uid, gid);
     entry.mtime = NO_TIME;
     Item::bare(entry)
 }

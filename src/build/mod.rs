@@ -5,6 +5,7 @@
 
 mod archive;
 pub(crate) mod base_image;
+mod cache_mounts;
 mod check;
 mod chmod;
 mod context;

@@ -1,10 +1,12 @@
 //! `RUN --mount`: binds, caches, secrets, agents and memory file systems as the sandbox takes them.
 //!
 //! A bind is a copy of what it names, made for the step and removed with it, unless it is a plain
-//! directory of the context that may be shown as it is, read-only.
+//! directory of the context that may be shown as it is, read-only. `cache_mounts` finds the
+//! directories of caches.
 
 use std::path::{Path, PathBuf};
 
+use crate::build::cache_mounts::{self, Caches};
 use crate::build::context::ContextTree;
 use crate::build::copy::clamp;
 use crate::build::items::{SourceTree, follow};
@@ -14,10 +16,9 @@ use crate::build::run::spec::{MountKind as SandboxKind, SandboxMount};
 use crate::build::run_step::identity;
 use crate::build::stage::Stage;
 use crate::build::step_cache::Key;
-use crate::error::{Error, IoContext as _, Kind, Result};
-use crate::fs::lock::{Lock, Mode};
+use crate::error::{Error, IoContext as _, Result};
 use crate::fs::root::Root;
-use crate::kubefile::ast::{CacheSharing, Mount, MountKind};
+use crate::kubefile::ast::{Mount, MountKind};
 use crate::layer::LayerPath;
 use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 use crate::store::ScratchDirectory;
@@ -33,7 +34,7 @@ pub(crate) struct Mounts {
     pub(crate) env: Vec<(String, String)>,
     directory: ScratchDirectory,
     count: usize,
-    _locks: Vec<Lock>,
+    caches: Caches,
 }
 
 impl Mounts {
@@ -44,7 +45,7 @@ impl Mounts {
             env: Vec::new(),
             directory: stage.shared.store.scratch_directory()?,
             count: 0,
-            _locks: Vec::new(),
+            caches: Caches::default(),
         })
     }
 
@@ -57,30 +58,41 @@ impl Mounts {
                 format!("{}/{target}", stage.workdir())
             }
         });
+        let place = target.clone().unwrap_or_else(|| stage.workdir());
         let kind = match &mount.kind {
             MountKind::Bind { from, source } => {
                 let path = self.bind(stage, from.as_deref(), source.as_deref(), mount.read_only)?;
                 bind_kind(&path, mount.read_only)?
             }
-            MountKind::Cache { .. } => {
-                let path = self.cache(stage, &mount.kind)?;
-                bind_kind(&path, mount.read_only)?
+            MountKind::Cache(cache) => {
+                let mut caches = std::mem::take(&mut self.caches);
+                let opened = caches.open(stage, cache, &mut || match &cache.from {
+                    Some(from) => self.bind(stage, Some(from), cache.source.as_deref(), false),
+                    None => self.fresh(),
+                });
+                self.caches = caches;
+                let (path, inode) = opened?;
+                SandboxKind::Bind {
+                    source: path.as_path().into(),
+                    read_only: mount.read_only,
+                    inode: Some(inode),
+                }
             }
-            MountKind::Tmpfs { size } => SandboxKind::Tmpfs {
+            MountKind::Tmpfs { size, mode } => SandboxKind::Tmpfs {
                 size: *size,
-                mode: 0o1777,
+                mode: *mode,
             },
             MountKind::Secret { .. } => return self.secret(stage, &mount.kind, target),
             MountKind::Ssh { .. } => return self.ssh(stage, &mount.kind, target),
         };
-        let target = target.ok_or_else(|| Error::usage("--mount needs a target"))?;
         self.mounts.push(SandboxMount {
-            target: target.as_str().into(),
+            target: place.as_str().into(),
             kind,
         });
         Ok(())
     }
 
+    /// A new directory that goes with the step.
     fn fresh(&mut self) -> Result<PathBuf> {
         self.count += 1;
         let path = self.directory.path().join(self.count.to_string());
@@ -88,6 +100,7 @@ impl Mounts {
         Ok(path)
     }
 
+    /// What a bind shows: the context's own directory or a copy.
     fn bind(
         &mut self,
         stage: &Stage<'_>,
@@ -135,53 +148,6 @@ impl Mounts {
         }
         unpacker.finish()?;
         Ok(directory.join(real.as_path()))
-    }
-
-    fn cache(&mut self, stage: &Stage<'_>, kind: &MountKind) -> Result<PathBuf> {
-        let MountKind::Cache {
-            id,
-            sharing,
-            from,
-            source,
-            mode,
-            uid,
-            gid,
-        } = kind
-        else {
-            return Err(Error::failed("not a cache mount"));
-        };
-        let all = stage.shared.store.cache_directory().join("mounts");
-        std::fs::create_dir_all(&all).path("make", &all)?;
-        let name = blake3::hash(id.as_bytes()).to_hex();
-        let path = all.join(&name.as_str()[..32]);
-        let lock = path.with_extension("lock");
-        let reporter = stage.shared.reporter;
-        let held = match sharing {
-            CacheSharing::Shared => Lock::acquire(&lock, Mode::Shared, &mut || {})?,
-            CacheSharing::Locked => Lock::acquire(&lock, Mode::Exclusive, &mut || {
-                reporter.note(&format!("waiting for another build that uses cache {id}"));
-            })?,
-            CacheSharing::Private => match Lock::try_acquire(&lock, Mode::Exclusive)? {
-                Some(lock) => lock,
-                None => return self.fresh(),
-            },
-        };
-        self._locks.push(held);
-        if path.is_dir() {
-            return Ok(path);
-        }
-        let new = if from.is_some() || source.is_some() {
-            self.bind(stage, from.as_deref(), source.as_deref(), false)?
-        } else {
-            self.fresh()?
-        };
-        dress(&new, *mode, *uid, *gid)?;
-        match std::fs::rename(&new, &path) {
-            // Another build that shares it was first.
-            Err(_) if path.is_dir() => {}
-            renamed => renamed.path("make the cache", &path)?,
-        }
-        Ok(path)
     }
 
     fn secret(
@@ -281,33 +247,22 @@ fn bind_kind(path: &Path, read_only: bool) -> Result<SandboxKind> {
     })
 }
 
-fn dress(path: &Path, mode: u32, uid: u32, gid: u32) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    if rustix::process::geteuid().is_root() {
-        std::os::unix::fs::chown(path, Some(uid), Some(gid)).path("set the owner of", path)?;
-    }
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-        .path("set the mode of", path)
-}
-
 /// What of a mount the step's result depends on: of binds the content, of the others the name.
 pub(crate) fn mount_key(stage: &Stage<'_>, mount: &Mount, key: &mut Key) -> Result<()> {
     key.add(format!("{:?} {}", mount.target, mount.read_only).as_bytes());
     match &mount.kind {
         MountKind::Bind { from, source } => {
-            let path = clamp(source.as_deref().unwrap_or("/").as_bytes())?;
-            let items = match from {
-                Some(name) => items_at(stage.source(name)?.as_ref(), &path)?,
-                None => items_at(stage.shared.context()?, &path)?,
-            };
-            stage.layer_maker().add_content(items, key)
+            stage.add_source(from.as_deref(), source.as_deref(), key)
         }
-        MountKind::Cache { id, .. } => {
-            key.add(format!("cache {id}").as_bytes());
-            Ok(())
+        MountKind::Cache(cache) => {
+            key.add(format!("cache {}", cache.id).as_bytes());
+            if let (None, Some(source)) = (&cache.from, &cache.source) {
+                key.add(format!("inside {source}").as_bytes());
+            }
+            cache_mounts::add_base(stage, cache, key)
         }
-        MountKind::Tmpfs { size } => {
-            key.add(format!("tmpfs {size:?}").as_bytes());
+        MountKind::Tmpfs { size, mode } => {
+            key.add(format!("tmpfs {size:?} {mode:o}").as_bytes());
             Ok(())
         }
         MountKind::Secret { id, env, .. } => {
@@ -319,17 +274,6 @@ pub(crate) fn mount_key(stage: &Stage<'_>, mount: &Mount, key: &mut Key) -> Resu
             Ok(())
         }
     }
-}
-
-fn items_at(tree: &dyn SourceTree, path: &LayerPath) -> Result<Vec<crate::build::items::Item>> {
-    let real = follow(path, &|path| tree.node(path))?;
-    if tree.node(&real)?.is_none() {
-        return Err(Error::new(
-            Kind::NotFound,
-            format!("{path} is not in {}", tree.name()),
-        ));
-    }
-    tree.below(&real)
 }
 
 impl ContextTree {

@@ -54,6 +54,11 @@ impl Stage<'_> {
                     })
             })
             .collect::<Result<_>>()?;
+        for option in mounts.iter().flat_map(|mount| &mount.ignored) {
+            self.shared
+                .reporter
+                .note(&format!("option {option} of --mount has no effect here"));
+        }
         let key = self.run_key(step, &mounts, network)?;
         if let Some(layers) = self
             .shared
@@ -89,14 +94,15 @@ impl Stage<'_> {
         })
     }
 
-    /// A base image may name a working directory that it does not contain.
+    /// A base image may name a working directory that it does not contain: root's, whoever the
+    /// user is (BuildKit).
     fn make_workdir(&mut self) -> Result<()> {
         let path = crate::build::copy::clamp(self.workdir().as_bytes())?;
         if self.has_directory(&path)? {
             return Ok(());
         }
         let workdir = self.workdir();
-        self.add_directories(&path, &format!("WORKDIR {workdir}"))
+        self.add_directories(&path, (0, 0), &format!("WORKDIR {workdir}"))
     }
 
     /// Everything that the step's result depends on.

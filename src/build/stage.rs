@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::build::copy::node_of;
+use crate::build::copy::{clamp, node_of};
 use crate::build::engine::Shared;
 use crate::build::image_tree::ImageTree;
-use crate::build::items::{Item, LayerTar, Node, SourceTree};
+use crate::build::items::{Item, LayerTar, Node, SourceTree, follow};
 use crate::build::layer_step::{LayerMaker, StageLayer};
 use crate::build::plan::{From, StagePlan};
 use crate::build::scope::{self, Scope};
-use crate::build::step_cache::CachedLayer;
+use crate::build::step_cache::{CachedLayer, Key};
 use crate::error::{Error, Result};
 use crate::image::{Descriptor, Digest, History, ImageConfig, Platform};
 use crate::kubefile::ast::Instruction;
@@ -150,6 +150,15 @@ impl<'a> Stage<'a> {
         Ok((read(b"etc/passwd")?, read(b"etc/group")?))
     }
 
+    /// The account files as far as `owner` (`user[:group]`) needs them: numbers need none.
+    pub(crate) fn accounts_for(&mut self, owner: &str) -> Result<(Vec<u8>, Vec<u8>)> {
+        let is_number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+        if owner.split(':').all(is_number) {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        self.accounts()
+    }
+
     /// The maker of layers with this build's options.
     pub(crate) fn layer_maker(&self) -> LayerMaker<'a> {
         self.shared.layer_maker()
@@ -243,10 +252,36 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// Adds the content of `source=` in `from=`, without one in the context, to a key.
+    pub(crate) fn add_source(
+        &self,
+        from: Option<&str>,
+        source: Option<&str>,
+        key: &mut Key,
+    ) -> Result<()> {
+        let path = clamp(source.unwrap_or("/").as_bytes())?;
+        let items = match from {
+            Some(name) => items_at(self.source(name)?.as_ref(), &path)?,
+            None => items_at(self.shared.context()?, &path)?,
+        };
+        self.layer_maker().add_content(items, key)
+    }
+
     /// Puts the instruction's place in front of an error.
     pub(crate) fn at(&self, instruction: &Instruction, error: Error) -> Error {
         scope::at(self.shared.source, instruction, error)
     }
+}
+
+fn items_at(tree: &dyn SourceTree, path: &LayerPath) -> Result<Vec<Item>> {
+    let real = follow(path, &|path| tree.node(path))?;
+    if tree.node(&real)?.is_none() {
+        return Err(Error::not_found(format!(
+            "{path} is not in {}",
+            tree.name()
+        )));
+    }
+    tree.below(&real)
 }
 
 fn base_image(shared: &Shared<'_>, plan: &StagePlan) -> Result<StageImage> {

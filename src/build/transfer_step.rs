@@ -48,9 +48,10 @@ impl Stage<'_> {
                 Source::Path(raw) => {
                     let word = self.scope.word(raw)?;
                     if word.is_empty() {
-                        return Err(Error::usage(format!(
-                            "the source `{raw}` expands to nothing"
-                        )));
+                        // BuildKit and buildah copy everything; nobody expects it.
+                        self.shared.reporter.note(&format!(
+                            "the source `{raw}` is empty, which means everything there is to copy from"
+                        ));
                     }
                     words.push(word);
                 }
@@ -153,12 +154,7 @@ impl Stage<'_> {
 
     fn owner(&mut self, raw: &str) -> Result<(u32, u32)> {
         let owner = self.scope.word(raw)?;
-        let is_number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
-        let (passwd, group) = if owner.split(':').all(is_number) {
-            (Vec::new(), Vec::new())
-        } else {
-            self.accounts()?
-        };
+        let (passwd, group) = self.accounts_for(&owner)?;
         passwd::resolve_owner(owner.as_bytes(), &passwd, &group)
     }
 }

@@ -301,9 +301,27 @@ pub(crate) struct MountSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
     pub(crate) kind: MountKind,
-    /// Absolute or relative to the working directory; set for all but secret and ssh.
+    /// Absolute or relative to the working directory. Without one, secrets and agents have a
+    /// place of their own and everything else is the working directory.
     pub(crate) target: Option<String>,
     pub(crate) read_only: bool,
+    /// Options of other builders that have no effect here, as written.
+    pub(crate) ignored: Vec<String>,
+}
+
+/// `RUN --mount=type=cache`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CacheMount {
+    /// The default is the target.
+    pub(crate) id: String,
+    pub(crate) sharing: CacheSharing,
+    /// What it starts from when it is new; empty without.
+    pub(crate) from: Option<String>,
+    /// A path inside `from`, or else inside the cache.
+    pub(crate) source: Option<String>,
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
 }
 
 /// What is mounted.
@@ -315,21 +333,12 @@ pub(crate) enum MountKind {
         source: Option<String>,
     },
     /// A directory that outlives the build.
-    Cache {
-        /// The default is the target.
-        id: String,
-        sharing: CacheSharing,
-        /// What it starts from when it is new.
-        from: Option<String>,
-        source: Option<String>,
-        mode: u32,
-        uid: u32,
-        gid: u32,
-    },
+    Cache(CacheMount),
     /// An empty file system in memory.
     Tmpfs {
         /// In bytes.
         size: Option<u64>,
+        mode: u32,
     },
     /// A secret of the command line as a file or an environment variable.
     Secret {

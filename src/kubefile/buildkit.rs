@@ -360,24 +360,16 @@ fn run(run: &Run) -> Value {
 fn mount(mount: &Mount) -> Value {
     let mut said = match &mount.kind {
         MountKind::Bind { from, source } => json!({"type": "bind", "from": from, "source": source}),
-        MountKind::Cache {
-            id,
-            sharing,
-            from,
-            source,
-            mode,
-            uid,
-            gid,
-        } => json!({
-            "type": "cache", "id": id, "from": from, "source": source,
-            "mode": mode, "uid": uid, "gid": gid,
-            "sharing": match sharing {
+        MountKind::Cache(cache) => json!({
+            "type": "cache", "id": cache.id, "from": cache.from, "source": cache.source,
+            "mode": cache.mode, "uid": cache.uid, "gid": cache.gid,
+            "sharing": match cache.sharing {
                 CacheSharing::Shared => "shared",
                 CacheSharing::Private => "private",
                 CacheSharing::Locked => "locked",
             },
         }),
-        MountKind::Tmpfs { size } => json!({"type": "tmpfs", "size": size}),
+        MountKind::Tmpfs { size, .. } => json!({"type": "tmpfs", "size": size}),
         MountKind::Secret {
             id,
             env,

@@ -400,13 +400,32 @@ impl Reader<'_> {
             found.keep_git_dir = flags.switch("keep-git-dir", problems).unwrap_or(false);
             found.unpack = flags.switch("unpack", problems);
         } else {
-            found.from = flags.one("from", problems);
+            // An empty one is the context (BuildKit).
+            let from = flags.one("from", problems);
+            found.from = from.filter(|name| !name.is_empty());
+            if let Some(from) = found.from.clone() {
+                self.refuse_variables(&from);
+            }
         }
         let words = [&found.chown, &found.chmod, &found.checksum, &found.from];
         for word in words.into_iter().flatten().chain(&found.exclude) {
             self.check_word(word);
         }
         found
+    }
+
+    /// `--from` names a stage or an image before any variable of the stage has a value (BuildKit).
+    fn refuse_variables(&mut self, from: &str) {
+        if expand::variables(from, self.escape).is_ok_and(|names| !names.is_empty()) {
+            let written = format!("--from={from}");
+            self.problem(
+                Problem::new("--from takes no variables")
+                    .at(&written)
+                    .hint(format!(
+                        "give it a name: FROM {from} AS name, then --from=name"
+                    )),
+            );
+        }
     }
 
     fn onbuild(&mut self, folded: &Folded) -> Option<InstructionKind> {

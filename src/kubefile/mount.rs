@@ -1,13 +1,14 @@
 //! `RUN --mount=…`: its options and their defaults. Knows no stages and mounts nothing.
 
-use super::ast::{CacheSharing, Mount, MountKind, MountSpec};
+use super::ast::{CacheMount, CacheSharing, Mount, MountKind, MountSpec};
 use super::expand::{self, ExpandError};
+use super::ignore;
 use super::problem::Problem;
 use super::suggest::closest;
 
 const TYPES: [&str; 5] = ["bind", "cache", "tmpfs", "secret", "ssh"];
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 20] = [
     "type",
     "from",
     "source",
@@ -23,10 +24,38 @@ const KEYS: [&str; 18] = [
     "sharing",
     "required",
     "size",
+    "tmpfs-size",
+    "tmpfs-mode",
     "mode",
     "uid",
     "gid",
 ];
+
+/// Options of buildah and podman, in lower case, that change nothing here: a build's mounts are
+/// its own, never relabelled, never given away and never propagated.
+const IGNORED: [&str; 18] = [
+    "z",
+    "u",
+    "relabel",
+    "shared",
+    "rshared",
+    "private",
+    "rprivate",
+    "slave",
+    "rslave",
+    "bind-propagation",
+    "bind-nonrecursive",
+    "consistency",
+    "no-dereference",
+    "nosuid",
+    "nodev",
+    "noexec",
+    "notmpcopyup",
+    "tmpcopyup",
+];
+
+/// The mode of a file system in memory (that of `/tmp`).
+const TMPFS_MODE: u32 = 0o1777;
 
 /// Where a secret lands unless it says so itself.
 const SECRETS: &str = "/run/secrets";
@@ -39,6 +68,9 @@ impl MountSpec {
         for field in fields(raw)? {
             let (key, value) = split(&field);
             let key = key.to_ascii_lowercase();
+            if IGNORED.contains(&key.as_str()) {
+                continue;
+            }
             if key != "env" && !KEYS.contains(&key.as_str()) {
                 let problem = Problem::new(format!("--mount has no option {key}")).at(raw);
                 return Err(match closest(&key, KEYS) {
@@ -56,7 +88,7 @@ impl MountSpec {
                         .at(raw)
                         .hint("give the image a name: FROM $IMAGE AS name, then from=name"));
                 }
-                from = Some(value.to_owned());
+                from = named(value.to_owned());
             }
         }
         let spec = Self {
@@ -79,6 +111,10 @@ impl MountSpec {
         let mut options = Options::default();
         for field in fields(&self.raw)? {
             let (key, value) = split(&field);
+            if IGNORED.contains(&key.to_ascii_lowercase().as_str()) {
+                options.ignored.push(key.to_owned());
+                continue;
+            }
             let value = value.map(expand).transpose()?;
             options.set(&key.to_ascii_lowercase(), value)?;
         }
@@ -120,6 +156,11 @@ fn split(field: &str) -> (&str, Option<&str>) {
     }
 }
 
+/// An empty `from=` names nothing: the context then, or an empty cache (BuildKit).
+fn named(from: String) -> Option<String> {
+    Some(from).filter(|name| !name.is_empty())
+}
+
 /// The options as given.
 #[derive(Default)]
 struct Options {
@@ -133,9 +174,11 @@ struct Options {
     required: Option<bool>,
     env: Option<String>,
     size: Option<u64>,
+    tmpfs_mode: Option<u32>,
     mode: Option<u32>,
     uid: Option<u32>,
     gid: Option<u32>,
+    ignored: Vec<String>,
 }
 
 impl Options {
@@ -175,14 +218,20 @@ impl Options {
                     _ => return Err(wrong("shared, private or locked")),
                 });
             }
-            "size" => self.size = Some(bytes(&value).ok_or_else(|| wrong("a size such as 64m"))?),
-            "mode" => {
+            "size" | "tmpfs-size" => {
+                self.size = Some(bytes(&value).ok_or_else(|| wrong("a size such as 64m"))?);
+            }
+            "mode" | "tmpfs-mode" => {
                 let mode = u32::from_str_radix(&value, 8).ok().filter(|m| *m <= 0o7777);
-                self.mode = Some(mode.ok_or_else(|| wrong("an octal mode such as 0755"))?);
+                let mode = Some(mode.ok_or_else(|| wrong("an octal mode such as 0755"))?);
+                match key {
+                    "mode" => self.mode = mode,
+                    _ => self.tmpfs_mode = mode,
+                }
             }
             "uid" => self.uid = Some(number()?),
             "gid" => self.gid = Some(number()?),
-            "from" => self.from = Some(value),
+            "from" => self.from = named(value),
             "source" | "src" => self.source = Some(value),
             "target" | "dst" | "destination" => self.target = Some(value),
             "id" => self.id = Some(value),
@@ -196,11 +245,15 @@ impl Options {
         let kind = self.kind.clone().unwrap_or_else(|| "bind".to_owned());
         self.refuse_foreign(&kind)?;
         match kind.as_str() {
-            "cache" => self.cache(),
+            "cache" => Ok(self.cache()),
             "tmpfs" => Ok(Mount {
-                target: Some(self.required_target("tmpfs")?),
+                target: self.place(),
                 read_only: self.read_only.unwrap_or(false),
-                kind: MountKind::Tmpfs { size: self.size },
+                kind: MountKind::Tmpfs {
+                    size: self.size,
+                    mode: self.tmpfs_mode.unwrap_or(TMPFS_MODE),
+                },
+                ignored: self.ignored,
             }),
             "secret" => self.secret(),
             "ssh" => Ok(Mount {
@@ -213,14 +266,16 @@ impl Options {
                     uid: self.uid.unwrap_or(0),
                     gid: self.gid.unwrap_or(0),
                 },
+                ignored: self.ignored,
             }),
             _ => Ok(Mount {
-                target: Some(self.required_target("bind")?),
+                target: self.place(),
                 read_only: self.read_only.unwrap_or(true),
                 kind: MountKind::Bind {
                     from: self.from,
                     source: self.source,
                 },
+                ignored: self.ignored,
             }),
         }
     }
@@ -239,6 +294,7 @@ impl Options {
             ("required", self.required.is_some(), &["secret", "ssh"]),
             ("env", self.env.is_some(), &["secret"]),
             ("size", self.size.is_some(), &["tmpfs"]),
+            ("tmpfs-mode", self.tmpfs_mode.is_some(), &["tmpfs"]),
             ("mode", self.mode.is_some(), &["cache", "secret", "ssh"]),
             ("uid", self.uid.is_some(), &["cache", "secret", "ssh"]),
             ("gid", self.gid.is_some(), &["cache", "secret", "ssh"]),
@@ -253,33 +309,36 @@ impl Options {
                 );
             }
         }
-        Ok(())
-    }
-
-    fn required_target(&self, kind: &str) -> Result<String, Problem> {
-        match &self.target {
-            Some(target) if !target.is_empty() => Ok(target.clone()),
-            _ => Err(Problem::new(format!("a {kind} mount needs a target"))
-                .hint("add target=/path/in/the/build")),
+        match self.ignored.first() {
+            Some(option) if matches!(kind, "secret" | "ssh") => Err(Problem::new(format!(
+                "a {kind} mount has no option {option}"
+            ))),
+            _ => Ok(()),
         }
     }
 
-    fn cache(self) -> Result<Mount, Problem> {
-        let target = self.required_target("cache")?;
+    /// The target; without one, or with an empty one, the working directory is meant.
+    fn place(&self) -> Option<String> {
+        self.target.clone().filter(|target| !target.is_empty())
+    }
+
+    fn cache(self) -> Mount {
+        let target = self.place();
         let id = self.id.filter(|id| !id.is_empty());
-        Ok(Mount {
+        Mount {
             read_only: self.read_only.unwrap_or(false),
-            kind: MountKind::Cache {
-                id: id.unwrap_or_else(|| target.clone()),
+            kind: MountKind::Cache(CacheMount {
+                id: id.unwrap_or_else(|| cleaned(target.as_deref().unwrap_or_default())),
                 sharing: self.sharing.unwrap_or(CacheSharing::Shared),
                 from: self.from,
                 source: self.source,
-                mode: self.mode.unwrap_or(0o755),
-                uid: self.uid.unwrap_or(0),
-                gid: self.gid.unwrap_or(0),
-            },
-            target: Some(target),
-        })
+                mode: self.mode,
+                uid: self.uid,
+                gid: self.gid,
+            }),
+            target,
+            ignored: self.ignored,
+        }
     }
 
     fn secret(self) -> Result<Mount, Problem> {
@@ -314,8 +373,17 @@ impl Options {
                 uid: self.uid.unwrap_or(0),
                 gid: self.gid.unwrap_or(0),
             },
+            ignored: self.ignored,
         })
     }
+}
+
+/// A target as the id of a cache: `/c`, `/c/` and `/x/../c` are one.
+fn cleaned(target: &str) -> String {
+    let clean = ignore::clean(target.as_bytes());
+    let clean = String::from_utf8_lossy(&clean);
+    let root = if target.starts_with('/') { "/" } else { "" };
+    format!("{root}{}", clean.trim_start_matches('/'))
 }
 
 fn last_name(path: &str) -> &str {
@@ -399,21 +467,23 @@ mod tests {
 
         let mount = parse("type=cache,dst=/c,sharing=locked,uid=$U,mode=0700").unwrap();
         assert!(!mount.read_only);
-        let MountKind::Cache {
-            id,
-            sharing,
-            mode,
-            uid,
-            ..
-        } = mount.kind
-        else {
+        let MountKind::Cache(cache) = mount.kind else {
             panic!("not a cache")
         };
-        assert_eq!((id.as_str(), sharing), ("/c", CacheSharing::Locked));
-        assert_eq!((mode, uid), (0o700, 7));
+        assert_eq!(
+            (cache.id.as_str(), cache.sharing),
+            ("/c", CacheSharing::Locked)
+        );
+        assert_eq!(
+            (cache.mode, cache.uid, cache.gid),
+            (Some(0o700), Some(7), None)
+        );
 
         let mount = parse("TYPE=tmpfs,target=/t,size=1.5k").unwrap();
-        assert_eq!(mount.kind, MountKind::Tmpfs { size: Some(1536) });
+        let tmpfs = |size, mode| MountKind::Tmpfs { size, mode };
+        assert_eq!(mount.kind, tmpfs(Some(1536), 0o1777));
+        let mount = parse("type=tmpfs,target=/t,tmpfs-size=1m,tmpfs-mode=0700").unwrap();
+        assert_eq!(mount.kind, tmpfs(Some(1 << 20), 0o700));
 
         let mount = parse("type=secret,id=a/b").unwrap();
         assert_eq!(mount.target.as_deref(), Some("/run/secrets/b"));
@@ -435,11 +505,52 @@ mod tests {
     }
 
     #[test]
+    fn without_a_target_the_working_directory_is_meant() {
+        for raw in ["type=bind", "from=st", "type=tmpfs", "type=cache,target="] {
+            assert_eq!(parse(raw).unwrap().target, None, "{raw}");
+        }
+        // An id of its own, as BuildKit gives it.
+        for (raw, expected) in [
+            ("type=cache", "."),
+            ("type=cache,target=/c/", "/c"),
+            ("type=cache,target=/x/../c", "/c"),
+            ("type=cache,target=c/./d", "c/d"),
+            ("type=cache,target=/c,id=x/", "x/"),
+        ] {
+            let MountKind::Cache(cache) = parse(raw).unwrap().kind else {
+                panic!("not a cache")
+            };
+            assert_eq!(cache.id, expected, "{raw}");
+        }
+    }
+
+    #[test]
+    fn an_empty_from_is_none() {
+        let spec = MountSpec::parse("type=bind,from=,target=/x", '\\').unwrap();
+        assert_eq!(spec.from, None);
+        let mount = parse("type=bind,from=,target=/x").unwrap();
+        assert!(matches!(mount.kind, MountKind::Bind { from: None, .. }));
+        assert!(parse("type=tmpfs,from=,target=/x").is_ok());
+    }
+
+    #[test]
+    fn options_of_buildah_are_taken_and_remembered() {
+        let mount = parse("type=bind,target=/x,Z,bind-propagation=rslave,ro=false").unwrap();
+        assert_eq!(mount.ignored, ["Z", "bind-propagation"]);
+        assert!(!mount.read_only);
+        let mount = parse("type=tmpfs,tmpcopyup,target=/x").unwrap();
+        assert_eq!(mount.ignored, ["tmpcopyup"]);
+    }
+
+    #[test]
     fn mistakes_are_refused() {
         for (raw, message) in [
             ("type=bnid,target=/x", "there is no mount type bnid"),
-            ("type=bind", "a bind mount needs a target"),
-            ("type=cache", "a cache mount needs a target"),
+            ("type=secret,id=a,z", "a secret mount has no option z"),
+            (
+                "type=bind,target=/x,tmpfs-mode=0700",
+                "a bind mount has no option tmpfs-mode",
+            ),
             (
                 "type=tmpfs,target=/x,from=a",
                 "a tmpfs mount has no option from",

@@ -35,10 +35,7 @@ pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Run> {
     });
     let devices = reader.flags.many("device", &mut reader.problems);
     reader.finish_flags(&FLAGS);
-    if reader.rest.is_empty() {
-        reader.problem(Problem::new("RUN needs a command"));
-        return None;
-    }
+    // Without a command the shell runs an empty one (BuildKit).
     Some(Run {
         mounts,
         network,

@@ -319,6 +319,116 @@ fn a_context_that_changes_gives_a_sound_image_or_an_error() {
 }
 
 #[test]
+fn what_ignore_rules_leave_nothing_of_is_not_there() {
+    let env = TestEnv::new();
+    env.context(
+        "context",
+        "",
+        &[
+            ("dir/sub/file", "x"),
+            ("a", "a"),
+            (".dockerignore", "*\n!dir/none\n!dir/sub/*.md\n!a\n"),
+        ],
+    );
+    for (instruction, words) in [
+        ("ADD dir /x/", "an ignore rule excludes it; add `!dir`"),
+        ("COPY dir/sub /x/", "add `!dir/sub`"),
+        (
+            "COPY dir* /x/",
+            "`dir*` matches nothing in the build context",
+        ),
+        (
+            "COPY no* nor* /x/",
+            "`no*` matches nothing in the build context",
+        ),
+        (
+            "RUN --mount=type=bind,source=dir,target=/d true",
+            "/dir is not in the build context",
+        ),
+    ] {
+        env.write("context/Kubefile", format!("FROM scratch\n{instruction}\n"));
+        let ran = env
+            .imgctl(["build", "-t", "app", "context"])
+            .fails(NOT_FOUND);
+        assert!(
+            ran.stderr().contains(words),
+            "{instruction}{}",
+            ran.report()
+        );
+        assert!(ran.stderr().contains("Kubefile:2"), "{}", ran.report());
+    }
+    // One file is enough.
+    env.write("context/dir/sub/file.md", "x");
+    env.write(
+        "context/Kubefile",
+        "FROM scratch\nADD dir /x/\nCOPY a no* /\n",
+    );
+    env.imgctl(["build", "-t", "app", "context"]).ok();
+    let listed = env.imgctl(["ls", "-R", "app"]).ok().stdout();
+    assert!(
+        listed.contains("file.md") && listed.contains("a\n"),
+        "{listed}"
+    );
+}
+
+#[test]
+fn patterns_that_are_wrong_are_shown_in_their_file() {
+    let env = TestEnv::new();
+    env.context(
+        "context",
+        "FROM scratch\nCOPY a /\n",
+        &[("a", "a"), (".dockerignore", "b\n# notes\n[Local-Only]/\n")],
+    );
+    let ran = env.imgctl(["build", "-t", "app", "context"]);
+    assert!(!ran.success(), "{}", ran.report());
+    for words in [
+        ".dockerignore:3:1",
+        "3 | [Local-Only]/",
+        "the range l-O in this pattern runs backwards",
+        "put a \\ before a [",
+    ] {
+        assert!(ran.stderr().contains(words), "{words}{}", ran.report());
+    }
+    std::fs::remove_file(env.path("context/.dockerignore")).unwrap();
+    env.write(
+        "context/Kubefile",
+        "FROM scratch\nCOPY --exclude=[z-a] . /\n",
+    );
+    let ran = env.imgctl(["build", "-t", "app", "context"]).fails(USAGE);
+    assert!(ran.stderr().contains("the range z-a"), "{}", ran.report());
+}
+
+#[test]
+fn a_variable_names_no_stage() {
+    let env = TestEnv::new();
+    env.context(
+        "context",
+        "ARG X=st\nFROM scratch AS st\nFROM scratch\nARG X\nCOPY --from=${X} /a /\n",
+        &[],
+    );
+    let ran = env.imgctl(["build", "-t", "app", "context"]).fails(USAGE);
+    for words in [
+        "Kubefile:5:6",
+        "--from takes no variables",
+        "FROM ${X} AS name",
+    ] {
+        assert!(ran.stderr().contains(words), "{words}{}", ran.report());
+    }
+}
+
+#[test]
+fn a_working_directory_replaces_no_file() {
+    let env = TestEnv::new();
+    for (path, words) in [("/a", "at /a"), ("/a/deep/er", "at /a")] {
+        let kubefile = format!("FROM scratch\nCOPY a /\nWORKDIR {path}\n");
+        env.context("context", &kubefile, &[("a", "a")]);
+        let ran = env.imgctl(["build", "-t", "app", "context"]).fails(USAGE);
+        assert!(ran.stderr().contains("Kubefile:3"), "{}", ran.report());
+        assert!(ran.stderr().contains(words), "{}", ran.report());
+    }
+}
+
+#[test]
 fn a_run_step_cannot_reach_out_through_what_the_image_links() {
     if !is_root() {
         return;

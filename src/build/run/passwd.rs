@@ -88,6 +88,21 @@ pub(crate) fn resolve_owner(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<
     })
 }
 
+/// Whose the directories are that `WORKDIR` makes for `USER spec`: an unknown user counts as root,
+/// an unknown group as the user's own (BuildKit). Also says whether both are known.
+pub(crate) fn resolve_maker(spec: &[u8], passwd: &[u8], group: &[u8]) -> ((u32, u32), bool) {
+    if spec.is_empty() {
+        return ((0, 0), true);
+    }
+    match resolve_owner(spec, passwd, group) {
+        Ok(owner) => (owner, true),
+        Err(_) => {
+            let alone = resolve_owner(parts(spec).0, passwd, group);
+            (alone.unwrap_or_default(), false)
+        }
+    }
+}
+
 /// The first name that a passwd file gives to `uid`.
 pub(crate) fn name_of(passwd: &[u8], uid: u32) -> Option<&[u8]> {
     entries(passwd)
@@ -254,6 +269,26 @@ mod tests {
                 expected,
                 "{spec}"
             );
+        }
+    }
+
+    #[test]
+    fn a_working_directory_is_the_users_or_else_roots() {
+        let cases = [
+            ("", (0, 0), true),
+            ("app", (1000, 1001), true),
+            ("app:wheel", (1000, 10), true),
+            ("55", (55, 55), true),
+            ("55:66", (55, 66), true),
+            (":wheel", (0, 10), true),
+            ("nobody", (0, 0), false),
+            ("nobody:wheel", (0, 0), false),
+            ("app:nobody", (1000, 1001), false),
+            ("4294967296", (0, 0), false),
+        ];
+        for (spec, owner, known) in cases {
+            let resolved = resolve_maker(spec.as_bytes(), PASSWD, GROUP);
+            assert_eq!(resolved, (owner, known), "{spec}");
         }
     }
 

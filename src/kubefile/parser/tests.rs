@@ -237,6 +237,13 @@ fn runs() {
     assert!(matches!(mount.kind, MountKind::Cache { .. }));
     let from = run("RUN --mount=from=base,target=/x true");
     assert_eq!(from.mounts[0].from.as_deref(), Some("base"));
+    for text in ["RUN", "RUN --mount=type=tmpfs,target=/t"] {
+        assert_eq!(
+            run(text).command(),
+            RunCommand::Shell(String::new()),
+            "{text}"
+        );
+    }
     assert_eq!(
         run("RUN [\"a\", \"$b\"]").command(),
         RunCommand::Exec(vec!["a".into(), "$b".into()])
@@ -341,7 +348,6 @@ fn triggers() {
         "FROM a",
         "ONBUILD RUN a",
         "MAINTAINER a",
-        "RUN",
         "COYP a b",
         "USER a\nUSER b",
     ] {

@@ -75,7 +75,10 @@ fn each_mistake_has_a_place_and_a_message() {
         ),
         ("FROM a\nARG =1", "2:5 ARG has a value without a name"),
         ("FROM a\nCMD", "2:1 CMD needs an argument"),
-        ("FROM a\nRUN", "2:1 RUN needs a command"),
+        (
+            "FROM a\nCOPY --from=$X b c",
+            "2:6 --from takes no variables",
+        ),
         (
             "FROM a\nRUN --network=hots x",
             "2:15 --network=hots is not known",

@@ -1,0 +1,169 @@
+//! `RUN --mount=type=cache`: which directory of the store a cache is, what it starts with, and who
+//! may use it at the same time. Knows no other mounts, and mounts nothing.
+//!
+//! A cache is not its id alone (BuildKit): what it starts from, owner and mode are part of its
+//! identity. So nobody finds another base's files or another user's directory under the same id,
+//! and a base that changes begins a new cache.
+
+use std::collections::HashMap;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::build::stage::Stage;
+use crate::build::step_cache::Key;
+use crate::error::{Error, IoContext as _, Kind, Result};
+use crate::fs::lock::{Lock, Mode};
+use crate::fs::metadata::Metadata;
+use crate::fs::root::Root;
+use crate::kubefile::ast::{CacheMount, CacheSharing};
+
+/// Mode of a cache that starts empty, unless `mode=` says otherwise (BuildKit).
+const DEFAULT_MODE: u32 = 0o755;
+
+/// The caches of one step, by name; they are in use as long as the value lives.
+#[derive(Debug, Default)]
+pub(crate) struct Caches {
+    open: HashMap<String, (PathBuf, Lock)>,
+}
+
+impl Caches {
+    /// Finds or makes the directory of a cache; `content` makes what a new one holds. Returns what
+    /// is to be mounted, with device and inode.
+    pub(crate) fn open(
+        &mut self,
+        stage: &Stage<'_>,
+        cache: &CacheMount,
+        content: &mut dyn FnMut() -> Result<PathBuf>,
+    ) -> Result<(PathBuf, (u64, u64))> {
+        let name = name(stage, cache)?;
+        let path = match self.open.get(&name) {
+            // Two mounts of one step share what the step holds, or it would wait for itself.
+            Some((path, _)) => path.clone(),
+            None => {
+                let (path, lock) = acquire(stage, cache, &name)?;
+                if !path.try_exists().path("look at", &path)? {
+                    put(cache, &content()?, &path)?;
+                }
+                self.open.insert(name, (path.clone(), lock));
+                path
+            }
+        };
+        match &cache.source {
+            Some(source) if cache.from.is_none() => inside(&path, source, &cache.id),
+            _ => {
+                let path = std::fs::canonicalize(&path).path("find", &path)?;
+                let metadata = std::fs::symlink_metadata(&path).path("look at", &path)?;
+                Ok((path, (metadata.dev(), metadata.ino())))
+            }
+        }
+    }
+}
+
+/// Adds to a key what a cache starts with, and whose it is. A plain one adds nothing.
+pub(crate) fn add_base(stage: &Stage<'_>, cache: &CacheMount, key: &mut Key) -> Result<()> {
+    if let Some(from) = &cache.from {
+        key.add(b"from");
+        stage.add_source(Some(from), cache.source.as_deref(), key)?;
+        key.add(format!("{:?} {:?} {:?}", cache.uid, cache.gid, cache.mode).as_bytes());
+    } else if owner(cache) != (0, 0, DEFAULT_MODE) {
+        key.add(format!("{:?}", owner(cache)).as_bytes());
+    }
+    Ok(())
+}
+
+fn name(stage: &Stage<'_>, cache: &CacheMount) -> Result<String> {
+    let mut key = Key::new("cache mount");
+    key.add(cache.id.as_bytes());
+    add_base(stage, cache, &mut key)?;
+    let mut name = key.finish();
+    name.truncate(32);
+    Ok(name)
+}
+
+/// Owner and mode of a cache that starts empty.
+fn owner(cache: &CacheMount) -> (u32, u32, u32) {
+    (
+        cache.uid.unwrap_or(0),
+        cache.gid.unwrap_or(0),
+        cache.mode.unwrap_or(DEFAULT_MODE),
+    )
+}
+
+/// The directory that this step may use, locked: the cache itself or, of a private one that is in
+/// use, the first further copy that is free.
+fn acquire(stage: &Stage<'_>, cache: &CacheMount, name: &str) -> Result<(PathBuf, Lock)> {
+    let all = stage.shared.store.cache_directory().join("mounts");
+    std::fs::create_dir_all(&all).path("make", &all)?;
+    let first = all.join(name);
+    let lock = first.with_extension("lock");
+    let held = match cache.sharing {
+        CacheSharing::Shared => Lock::acquire(&lock, Mode::Shared, &mut || {})?,
+        CacheSharing::Locked => {
+            let reporter = stage.shared.reporter;
+            let id = &cache.id;
+            Lock::acquire(&lock, Mode::Exclusive, &mut || {
+                reporter.note(&format!("waiting for another build that uses cache {id}"));
+            })?
+        }
+        CacheSharing::Private => {
+            let mut number = 0;
+            loop {
+                let path = match number {
+                    0 => first.clone(),
+                    number => all.join(format!("{name}-{number}")),
+                };
+                let lock = path.with_extension("lock");
+                if let Some(lock) = Lock::try_acquire(&lock, Mode::Exclusive)? {
+                    return Ok((path, lock));
+                }
+                number += 1;
+            }
+        }
+    };
+    Ok((first, held))
+}
+
+/// Gives a new cache its owner, mode and place, in one step: nobody sees half of one.
+fn put(cache: &CacheMount, new: &Path, path: &Path) -> Result<()> {
+    if cache.from.is_some() {
+        dress(new, cache.uid, cache.gid, cache.mode)?;
+    } else {
+        let (uid, gid, mode) = owner(cache);
+        dress(new, Some(uid), Some(gid), Some(mode))?;
+    }
+    match std::fs::rename(new, path) {
+        // Another build that shares it was first.
+        Err(_) if path.exists() => Ok(()),
+        renamed => renamed.path("make the cache", path),
+    }
+}
+
+fn dress(path: &Path, uid: Option<u32>, gid: Option<u32>, mode: Option<u32>) -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(path, uid, gid).path("set the owner of", path)?;
+    }
+    match mode {
+        Some(mode) => std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+            .path("set the mode of", path),
+        None => Ok(()),
+    }
+}
+
+/// A directory inside a cache. Commands may have left links there: they lead nowhere but into the
+/// cache, and the inode holds should somebody exchange the directory before it is mounted.
+fn inside(cache: &Path, source: &str, id: &str) -> Result<(PathBuf, (u64, u64))> {
+    let root = Root::open(cache)?;
+    let source = source.trim_start_matches('/');
+    let directory = root.open_directory(Path::new(source)).map_err(|error| {
+        if error.kind() != Kind::NotFound {
+            return error;
+        }
+        Error::not_found(format!("cache `{id}` has no directory `{source}`"))
+            .hint("a cache without from= starts empty: make the directory in an earlier RUN")
+    })?;
+    let metadata = Metadata::of(&directory).path("look at", cache)?;
+    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let path = std::fs::read_link(&link).path("find", cache)?;
+    Ok((path, (metadata.dev, metadata.ino)))
+}
