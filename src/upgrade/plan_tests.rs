@@ -361,7 +361,7 @@ fn a_way_back_has_its_own_rules() {
 #[test]
 fn options_that_mean_nothing_are_refused() {
     let cluster = kubernetes(1, 1, "v1.33.4");
-    type Change = fn(&mut crate::upgrade::request::Request<'static>);
+    type Change = fn(&mut Request<'static>);
     let cases: [(Change, &str); 7] = [
         (|it| it.targets.clear(), "no image"),
         (|it| it.choices.skip_checks = vec!["luck".into()], "`luck`"),
