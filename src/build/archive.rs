@@ -1,14 +1,14 @@
 //! Archives that ADD extracts, and contexts that arrive as a tar: read once into a scratch file,
 //! so that their entries can be sorted and split like any others.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::sync::Arc;
 
-use crate::build::items::{Content, Item, rewound};
-use crate::error::{IoContext as _, Result};
-use crate::layer::{EntryKind, LayerPath, TarReader, decompress};
+use crate::build::items::{Content, Item};
+use crate::error::{Context as _, Error, IoContext as _, Result};
+use crate::layer::{EntryKind, LayerPath, Names, TarReader, decompress};
 use crate::store::Store;
 
 /// Bytes of a tar header block.
@@ -22,78 +22,91 @@ pub(crate) fn read(store: &Store, mut file: File, name: &str) -> Result<Option<V
     }
     let limits = store.limits();
     let (_, reader) = decompress::decompress_within(file, limits)?;
-    let mut tar = TarReader::new(reader, limits);
+    let mut tar = TarReader::new(reader, limits, Names::Archive);
     let mut spool = store.scratch_file()?;
+    let contents = spool
+        .try_clone()
+        .doing(|| "cannot open a scratch file twice".to_owned())?;
+    let contents = Arc::new(contents);
     let mut offset = 0;
-    let mut items: Vec<Item> = Vec::new();
-    let mut places: HashMap<LayerPath, usize> = HashMap::new();
+    let mut number = 0;
+    let mut extracted = Extracted::default();
     while let Some(entry) = tar.next_entry()? {
         let size = entry.size();
-        let mut hasher = blake3::Hasher::new();
-        let is_file = matches!(entry.kind, EntryKind::File { .. });
-        if is_file {
+        let mut item = Item::bare(entry);
+        if let EntryKind::File { .. } = item.entry.kind {
+            let mut hasher = blake3::Hasher::new();
             let mut both = Tee {
                 file: &mut spool,
                 hasher: &mut hasher,
             };
             io::copy(&mut tar, &mut both)
-                .doing(|| format!("cannot extract {} of {name}", entry.path))?;
-        }
-        let item = Item {
-            content: Content::None,
-            digest: Some(if is_file {
-                *hasher.finalize().as_bytes()
-            } else {
-                [0; 32]
-            }),
-            file: is_file.then_some((offset, size)),
-            xattrs_unread: false,
-            entry,
-        };
-        offset += size;
-        match places.get(&item.entry.path) {
-            // The last of several entries of one name counts, as tar(1) has it.
-            Some(place) => items[*place] = item,
-            None => {
-                places.insert(item.entry.path.clone(), items.len());
-                items.push(item);
-            }
-        }
-    }
-    let spool = rewound(spool)?;
-    for item in &mut items {
-        if let Some((offset, _)) = item.file.take() {
+                .doing(|| format!("cannot extract {} of {name}", item.entry.path))?;
+            item.digest = Some(*hasher.finalize().as_bytes());
+            item.file = Some((u64::MAX, number));
             item.content = Content::Range {
-                file: Arc::clone(&spool),
+                file: Arc::clone(&contents),
                 offset,
             };
         }
+        offset += size;
+        number += 1;
+        extracted
+            .add(item)
+            .context(|| format!("cannot extract {name}"))?;
     }
-    resolve_links(&mut items, &places);
-    Ok(Some(items))
+    Ok(Some(extracted.items.into_iter().flatten().collect()))
 }
 
-/// Hard links become further names of the file they mean, so that sorting cannot put a link
-/// before its target.
-fn resolve_links(items: &mut [Item], places: &HashMap<LayerPath, usize>) {
-    for index in 0..items.len() {
-        let EntryKind::HardLink { target } = &items[index].entry.kind else {
-            continue;
-        };
-        let Some(place) = places.get(target).copied() else {
-            continue;
-        };
-        if matches!(items[place].entry.kind, EntryKind::HardLink { .. }) {
-            continue;
+/// What tar(1) would have extracted so far, in the order of the archive.
+#[derive(Default)]
+struct Extracted {
+    items: Vec<Option<Item>>,
+    places: BTreeMap<LayerPath, usize>,
+}
+
+impl Extracted {
+    /// The last of several entries of one name counts. A hard link becomes a further name of the file
+    /// that its target is now, so that sorting cannot put a link before its target and nothing that
+    /// replaces the target later changes it.
+    fn add(&mut self, mut item: Item) -> Result<()> {
+        if let EntryKind::HardLink { target } = &item.entry.kind
+            && let Some(place) = self.places.get(target)
+            && let Some(found) = &self.items[*place]
+        {
+            if found.entry.is_directory() {
+                return Err(Error::bad_content(format!(
+                    "{} is a hard link to the directory {target}",
+                    item.entry.path
+                )));
+            }
+            let path = item.entry.path;
+            item = found.clone();
+            item.entry.path = path;
         }
-        let file = Some((u64::MAX, place as u64));
-        let target = items[place].clone();
-        if matches!(target.entry.kind, EntryKind::File { .. }) {
-            items[place].file = file;
+        if !item.entry.is_directory() {
+            self.remove_below(&item.entry.path);
         }
-        let path = items[index].entry.path.clone();
-        items[index] = Item { file, ..target };
-        items[index].entry.path = path;
+        match self.places.get(&item.entry.path) {
+            Some(place) => self.items[*place] = Some(item),
+            None => {
+                self.places
+                    .insert(item.entry.path.clone(), self.items.len());
+                self.items.push(Some(item));
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_below(&mut self, path: &LayerPath) {
+        // Names are not empty and have no NUL, so nothing below sorts before this one.
+        while let Some((below, place)) = self.places.range(path.join(&[1])..).next()
+            && below.starts_with(path)
+        {
+            self.items[*place] = None;
+            let below = below.clone();
+            self.places.remove(&below);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::build::stat_cache::FileState;
 use crate::error::{Error, IoContext as _, Result};
 use crate::fs::root::Root;
 use crate::image::Digest;
-use crate::layer::{Entry, EntryKind, LayerPath, Limits, Mtime, TarReader, decompress};
+use crate::layer::{Entry, EntryKind, LayerPath, Limits, Mtime, Names, TarReader, decompress};
 use crate::store::Store;
 
 /// The time of what the step itself makes (implied directories, heredocs): when the layer is
@@ -131,7 +131,8 @@ impl LayerTar {
             .metadata()
             .doing(|| format!("cannot look at layer {}", self.blob))?
             .len();
-        let mut reader = TarReader::new(RangeReader::new(tar, 0, size), Limits::default());
+        let range = RangeReader::new(tar, 0, size);
+        let mut reader = TarReader::new(range, Limits::default(), Names::Layer);
         while let Some(entry) = reader.next_entry()? {
             if entry.path == *path && entry.size() > 0 {
                 let mut spool = self.store.scratch_file()?;

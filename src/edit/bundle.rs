@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Context as _, Error, IoContext as _, Kind, Result};
 use crate::image::{Digest, Platform};
 use crate::layer::decompress::decompress_within;
-use crate::layer::{Limits, TarReader};
+use crate::layer::{Limits, Names, TarReader};
 use crate::progress::{Reporter, Unit};
 use crate::store::{Named, Store};
 use crate::transfer::save::Leaving;
@@ -200,7 +200,7 @@ fn read_description(path: &Path) -> Result<Vec<u8>> {
     }
     let limits = Limits::default();
     let (_, plain) = decompress_within(File::open(path).path("open", path)?, limits)?;
-    let mut tar = TarReader::new(plain, limits);
+    let mut tar = TarReader::new(plain, limits, Names::Plain);
     for _ in 0..LEADING_MEMBERS {
         match tar.next_entry()? {
             Some(entry) if entry.path.as_bytes() == DESCRIPTION.as_bytes() => {

@@ -25,17 +25,32 @@ impl LayerPath {
     /// Reads a name as tars and users write it: leading `/` and `./` fall away, `..` and NUL are
     /// refused (they are the oldest attack on unpackers).
     pub(crate) fn parse(name: &[u8]) -> Result<Self> {
-        let refuse = |why: &str| {
-            Error::bad_content(format!("path `{}` {why}", String::from_utf8_lossy(name)))
-        };
-        if name.contains(&0) {
-            return Err(refuse("contains a NUL byte"));
+        if name
+            .split(|b| *b == b'/')
+            .any(|component| component == b"..")
+        {
+            return Err(refuse(name, "leads outside the image with `..`"));
         }
-        let mut path = Vec::with_capacity(name.len());
+        Self::clean(name).map(|(path, _)| path)
+    }
+
+    /// Reads a name as Go's `path.Clean` does: `..` takes the component before it away, whatever
+    /// that is, and stops at the root. Also says whether the name leads above the root. A NUL is
+    /// refused.
+    pub(crate) fn clean(name: &[u8]) -> Result<(Self, bool)> {
+        if name.contains(&0) {
+            return Err(refuse(name, "contains a NUL byte"));
+        }
+        let mut path: Vec<u8> = Vec::with_capacity(name.len());
+        let mut leaves = false;
         for component in name.split(|b| *b == b'/') {
             match component {
                 b"" | b"." => {}
-                b".." => return Err(refuse("leads outside the image with `..`")),
+                b".." => {
+                    leaves |= path.is_empty();
+                    let end = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
+                    path.truncate(end);
+                }
                 _ => {
                     if !path.is_empty() {
                         path.push(b'/');
@@ -44,7 +59,7 @@ impl LayerPath {
                 }
             }
         }
-        Ok(Self(path))
+        Ok((Self(path), leaves))
     }
 
     /// The bytes, without a leading or trailing slash.
@@ -113,6 +128,10 @@ impl LayerPath {
             _ => LayerKind::Rootfs,
         }
     }
+}
+
+fn refuse(name: &[u8], why: &str) -> Error {
+    Error::bad_content(format!("path `{}` {why}", String::from_utf8_lossy(name)))
 }
 
 /// For people: lossy.
@@ -225,6 +244,22 @@ mod tests {
         for bad in ["..", "a/../b", "/../etc", "a\0b"] {
             assert!(LayerPath::parse(bad.as_bytes()).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn cleaned_paths_stay_inside() {
+        for (text, expected, leaves) in [
+            ("a/../b", "b", false),
+            ("a/b/../../c/./d/", "c/d", false),
+            ("..", "", true),
+            ("/../../etc/passwd", "etc/passwd", true),
+            ("a/../../b", "b", true),
+            ("", "", false),
+        ] {
+            let (path, left) = LayerPath::clean(text.as_bytes()).unwrap();
+            assert_eq!((path.as_bytes(), left), (expected.as_bytes(), leaves));
+        }
+        assert!(LayerPath::clean(b"a\0").is_err());
     }
 
     #[test]

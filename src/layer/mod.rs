@@ -31,7 +31,7 @@ pub(crate) use compress::Compression;
 pub(crate) use entry::{Entry, EntryKind, LayerPath, Mtime};
 pub(crate) use random_access::ContentReader;
 pub(crate) use scan::{Expected, scan};
-pub(crate) use tar_reader::{Limits, TarReader};
+pub(crate) use tar_reader::{Limits, Names, TarReader};
 pub(crate) use toc::{Toc, TocEntry};
 pub(crate) use tree::{Found, Tree};
 pub(crate) use writer::LayerWriter;

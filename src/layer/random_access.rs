@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::error::{Error, IoContext, Result};
 use crate::layer::decompress::{self, Format, SNIFF};
 use crate::layer::toc::RestartPoint;
-use crate::layer::{EntryKind, Limits, TarReader, Toc, TocEntry};
+use crate::layer::{EntryKind, Limits, Names, TarReader, Toc, TocEntry};
 
 #[cfg(test)]
 mod tests;
@@ -76,7 +76,7 @@ impl ContentReader {
     /// Sparse files lie in pieces, so the tar is read until they come.
     fn open_sparse(&mut self, listed: &TocEntry) -> Result<TarReader<&mut OpenTar>> {
         self.tar = None;
-        let mut tar = TarReader::new(self.seek(0)?, Limits::default());
+        let mut tar = TarReader::new(self.seek(0)?, Limits::default(), Names::Layer);
         while let Some(entry) = tar.next_entry()? {
             if entry == listed.entry {
                 return Ok(tar);

@@ -15,7 +15,7 @@ use crate::image::{Algorithm, Digest};
 use crate::layer::blob_reader::{self, Piece};
 use crate::layer::decompress;
 use crate::layer::pipe::{Block, HashThread};
-use crate::layer::{Entry, EntryKind, Limits, TarReader, Toc, TocEntry};
+use crate::layer::{Entry, EntryKind, Limits, Names, TarReader, Toc, TocEntry};
 
 #[cfg(test)]
 mod tests;
@@ -176,7 +176,7 @@ fn consume(
     table: Table,
     on_entry: &mut OnEntry<'_>,
 ) -> Result<(Toc, (Digest, u64))> {
-    let mut tar = TarReader::new(stream, limits);
+    let mut tar = TarReader::new(stream, limits, Names::Layer);
     let mut toc = Toc::default();
     while let Some(entry) = tar.next_entry()? {
         let offset = tar.content_offset();

@@ -6,18 +6,22 @@
 
 use std::io::{self, BufReader, Read};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::layer::pax::{self, Records};
 use crate::layer::sparse::{self, Piece};
 use crate::layer::tar_header::{self as header, BLOCK, Field, TypeFlag};
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime, tar_writer};
 
 mod announced;
+mod names;
+mod own_links;
 mod stream;
 #[cfg(test)]
 mod tests;
 
 use announced::Announced;
+use names::Namer;
+pub(crate) use names::Names;
 use stream::{Stream, refuse, too_large, truncated};
 
 /// Bounds on what a foreign archive may make us do.
@@ -59,15 +63,13 @@ impl Default for Limits {
 const METADATA: u64 = 64 << 20;
 const METADATA_PER_ENTRY: u64 = 512;
 
-/// Bytes of one component of a path: what Linux file systems take (NAME_MAX).
-const MAX_NAME: usize = 255;
-
 /// Reads entries one after another; between two calls of [`TarReader::next_entry`] it is the
 /// reader of the current file's content.
 #[derive(Debug)]
 pub(crate) struct TarReader<R> {
     stream: Stream<R>,
     limits: Limits,
+    names: Namer,
     /// PAX records for all entries that follow.
     global: Records,
     entries: u64,
@@ -100,7 +102,7 @@ struct SparsePlace {
 
 impl<R: Read> TarReader<R> {
     /// Starts at the archive's first byte.
-    pub(crate) fn new(reader: R, limits: Limits) -> Self {
+    pub(crate) fn new(reader: R, limits: Limits, names: Names) -> Self {
         Self {
             stream: Stream {
                 reader: BufReader::with_capacity(64 << 10, reader),
@@ -108,6 +110,7 @@ impl<R: Read> TarReader<R> {
                 size_limit: limits.size,
             },
             limits,
+            names: Namer::new(names, limits),
             global: Records::new(),
             entries: 0,
             metadata: 0,
@@ -123,16 +126,27 @@ impl<R: Read> TarReader<R> {
         if self.ended {
             return Ok(None);
         }
-        self.skip_content()?;
-        let start = self.stream.position;
-        let entry = self
-            .read_entry()
-            .map_err(|error| error.context(format!("cannot read the tar entry at byte {start}")))?;
-        if entry.is_none() {
-            self.ended = true;
-            self.stream.drain()?;
+        loop {
+            self.skip_content()?;
+            let start = self.stream.position;
+            let context = || format!("cannot read the tar entry at byte {start}");
+            match self.read_entry().context(context)? {
+                Some(entry) if entry.path.is_root() && !entry.is_directory() => {
+                    if self.names.kind() == Names::Plain {
+                        return Err(refuse("the entry has no name").context(context()));
+                    }
+                }
+                Some(entry) => {
+                    self.names.add(&entry);
+                    return Ok(Some(entry));
+                }
+                None => {
+                    self.ended = true;
+                    self.stream.drain()?;
+                    return Ok(None);
+                }
+            }
         }
-        Ok(entry)
     }
 
     /// Where in the tar stream the current file's content starts, in bytes; `None` for sparse files.
@@ -150,7 +164,7 @@ impl<R: Read> TarReader<R> {
         let skipped = self
             .stream
             .skip(content.stored)
-            .and_then(|()| self.stream.skip(content.padding));
+            .and_then(|()| self.stream.skip_padding(content.padding));
         skipped.map_err(|error| error.context(format!("cannot read `{}`", content.path)))
     }
 
@@ -275,15 +289,15 @@ impl<R: Read> TarReader<R> {
             )));
         }
         let name = announced.name(block);
-        let path = self.path(&name)?;
+        let path = self.names.entry(&name)?;
         let stored = self.stored_size(block, announced)?;
         let is_old_directory = flag == TypeFlag::OldRegular && name.ends_with(b"/");
         let kind = match flag {
             TypeFlag::HardLink => EntryKind::HardLink {
-                target: self.path(&announced.link(block))?,
+                target: self.names.hard_link_target(&announced.link(block))?,
             },
             TypeFlag::Symlink => EntryKind::Symlink {
-                target: self.symlink_target(announced.link(block))?,
+                target: self.names.symlink_target(announced.link(block))?,
             },
             TypeFlag::CharDevice => {
                 let (major, minor) = device(block)?;
@@ -300,10 +314,8 @@ impl<R: Read> TarReader<R> {
         };
         let mut entry = self.with_metadata(block, announced, path, kind)?;
         self.start_content(block, flag, announced, &mut entry, stored)?;
-        let no_name = entry.path.is_root() && !entry.is_directory();
-        let links_root = matches!(&entry.kind, EntryKind::HardLink { target } if target.is_root());
-        if no_name || links_root {
-            return Err(refuse("the entry has no name, or links to none"));
+        if matches!(&entry.kind, EntryKind::HardLink { target } if target.is_root()) {
+            return Err(refuse("the entry is a link to no name"));
         }
         self.count_metadata(&entry)?;
         Ok(entry)
@@ -340,7 +352,10 @@ impl<R: Read> TarReader<R> {
             // Only these are followed by content; a size elsewhere is without meaning.
             _ if is_file => (stored, padding),
             // Followed by a list of names, which is not for reading.
-            TypeFlag::GnuDumpDirectory => (0, stored.saturating_add(padding)),
+            TypeFlag::GnuDumpDirectory => {
+                self.skip_entry(stored)?;
+                (0, 0)
+            }
             _ => (0, 0),
         };
         if let Some(map) = &map {
@@ -398,36 +413,6 @@ impl<R: Read> TarReader<R> {
             return Err(too_large(self.limits.size));
         }
         Ok(())
-    }
-
-    fn path(&self, name: &[u8]) -> Result<LayerPath> {
-        if name.len() > self.limits.path {
-            return Err(refuse(format!(
-                "a path of {} bytes is longer than the limit of {}",
-                name.len(),
-                self.limits.path
-            )));
-        }
-        let path = LayerPath::parse(name)?;
-        if path.components().count() > self.limits.depth {
-            return Err(refuse(format!(
-                "a path is deeper than the limit of {} directories",
-                self.limits.depth
-            )));
-        }
-        if path.components().any(|name| name.len() > MAX_NAME) {
-            return Err(refuse(format!(
-                "`{path}` has a component of more than {MAX_NAME} bytes"
-            )));
-        }
-        Ok(path)
-    }
-
-    fn symlink_target(&self, target: Vec<u8>) -> Result<Vec<u8>> {
-        if target.is_empty() || target.contains(&0) || target.len() > self.limits.path {
-            return Err(refuse("a symlink's target is empty, too long or has a NUL"));
-        }
-        Ok(target)
     }
 
     /// A record for this entry or, failing that, for all.

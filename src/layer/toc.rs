@@ -92,7 +92,7 @@ impl Toc {
 }
 
 /// Name and version of the form.
-const MAGIC: &[u8] = b"imgctl toc 1\n";
+const MAGIC: &[u8] = b"imgctl toc 2\n";
 const HEADER: usize = MAGIC.len() + 8;
 const CHECKSUM: usize = blake3::OUT_LEN;
 

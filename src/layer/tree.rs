@@ -119,8 +119,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Puts one more layer on top. Fails on a hard link to a file that does not exist and on
-    /// malformed whiteouts; the tree is then of no further use.
+    /// Puts one more layer on top. Fails on what cannot be unpacked either: hard links to files that
+    /// do not exist, malformed whiteouts, character devices 0/0; the tree is then of no further use.
     pub(crate) fn apply(&mut self, toc: impl Into<Arc<Toc>>) -> Result<()> {
         let toc = toc.into();
         let too_many = || Error::bad_content("a layer has more entries than can be counted");
@@ -130,7 +130,14 @@ impl Tree {
         // Markers concern the layers below only, wherever in the tar they stand: they go first.
         let mut is_marker = vec![false; toc.entries.len()];
         let mut opaque = Vec::new();
-        for (listed, is_marker) in toc.entries.iter().zip(&mut is_marker) {
+        // What a hard link means that comes before the marker which deletes its target.
+        let mut outlived: BTreeMap<usize, Inode> = BTreeMap::new();
+        for (index, (listed, is_marker)) in toc.entries.iter().zip(&mut is_marker).enumerate() {
+            if let EntryKind::HardLink { target } = &listed.entry.kind
+                && let Some(found) = self.file_at(target)
+            {
+                outlived.insert(index, found);
+            }
             let marker = whiteout::marker(&listed.entry.path)?;
             *is_marker = marker != Marker::None;
             match marker {
@@ -144,6 +151,10 @@ impl Tree {
                 Marker::None | Marker::Leftover => {}
             }
         }
+        outlived.retain(|index, _| match &toc.entries[*index].entry.kind {
+            EntryKind::HardLink { target } => self.file_at(target).is_none(),
+            _ => false,
+        });
         // An opaque directory is a directory, listed or not.
         for directory in opaque {
             self.make_directories(&directory)?;
@@ -151,8 +162,10 @@ impl Tree {
         let mut parent_of_last = (LayerPath::root(), ROOT);
         for (index, listed) in toc.entries.iter().enumerate() {
             if !is_marker[index] {
+                let outlived = outlived.get(&index).copied();
                 let index = u32::try_from(index).map_err(|_| too_many())?;
-                self.add(&listed.entry, Inode { layer, index }, &mut parent_of_last)?;
+                let own = Inode { layer, index };
+                self.add(&listed.entry, own, outlived, &mut parent_of_last)?;
             }
         }
         Ok(())
@@ -234,6 +247,7 @@ impl Tree {
         &mut self,
         entry: &Entry,
         own: Inode,
+        outlived: Option<Inode>,
         parent_of_last: &mut (LayerPath, u32),
     ) -> Result<()> {
         let (Some(parent_path), Some(name)) = (entry.path.parent(), entry.path.file_name()) else {
@@ -245,10 +259,6 @@ impl Tree {
                 "the image's root is listed as something else than a directory",
             ));
         };
-        let inode = match &entry.kind {
-            EntryKind::HardLink { target } => self.linked(&entry.path, target)?,
-            _ => own,
-        };
         // Entries usually come a directory at a time. Adding one changes what lies in its parent,
         // never the parent, so the node found last is still right.
         if parent_of_last.0 != parent_path {
@@ -256,6 +266,14 @@ impl Tree {
             *parent_of_last = (parent_path, node);
         }
         let parent = parent_of_last.1;
+        // After the directories above: one may take the place of the target.
+        let inode = match &entry.kind {
+            EntryKind::HardLink { target } => self.linked(&entry.path, target, outlived)?,
+            EntryKind::CharDevice { major: 0, minor: 0 } => {
+                return Err(whiteout::device_refused(&entry.path));
+            }
+            _ => own,
+        };
         let is_directory = entry.is_directory();
         if let Some(existing) = self.child(parent, name) {
             let node = &mut self.nodes[existing as usize];
@@ -273,15 +291,27 @@ impl Tree {
         Ok(())
     }
 
+    fn file_at(&self, path: &LayerPath) -> Option<Inode> {
+        let node = &self.nodes[self.find(path)? as usize];
+        (!node.is_directory).then_some(node.inode)
+    }
+
     /// The file that a hard link named `path` shares.
-    fn linked(&self, path: &LayerPath, target: &LayerPath) -> Result<Inode> {
+    fn linked(
+        &self,
+        path: &LayerPath,
+        target: &LayerPath,
+        outlived: Option<Inode>,
+    ) -> Result<Inode> {
+        whiteout::check_link(path, target)?;
         let node = self.find(target).map(|node| &self.nodes[node as usize]);
-        match node {
-            Some(node) if !node.is_directory => Ok(node.inode),
-            Some(_) => Err(Error::bad_content(format!(
+        match (node, outlived) {
+            (Some(node), _) if !node.is_directory => Ok(node.inode),
+            (None, Some(inode)) => Ok(inode),
+            (Some(_), _) => Err(Error::bad_content(format!(
                 "`{path}` is a hard link to the directory `{target}`"
             ))),
-            None => Err(Error::bad_content(format!(
+            (None, None) => Err(Error::bad_content(format!(
                 "`{path}` is a hard link to `{target}`, which does not exist"
             ))),
         }

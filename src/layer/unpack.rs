@@ -15,7 +15,6 @@ mod parents;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,12 +26,13 @@ use crate::error::{Context, Error, IoContext, Result};
 use crate::fs::atomic::remove_at;
 use crate::fs::directory;
 use crate::fs::metadata::{FileKind, Metadata};
-use crate::layer::whiteout::Marker;
+use crate::layer::whiteout::{self, Marker};
 use crate::layer::{Entry, EntryKind, LayerPath};
 
+pub(crate) use attributes::is_left_out;
 use attributes::{Attributes, Target};
 use hidden::Hidden;
-use parents::{Missing, Parents};
+use parents::{Missing, Parents, Reach};
 
 /// Content is copied in pieces of at most this many bytes.
 const BUFFER: usize = 512 * 1024;
@@ -57,17 +57,32 @@ pub(crate) enum Privilege {
     User,
 }
 
-/// Finds the content of hard-link targets that lie in lower layers (overlay form only).
+/// Finds the targets of hard links that lie in lower layers (overlay form only).
 pub(crate) trait LowerFiles {
-    /// Opens the regular file `path` of the lower layers, or `None` if there is none.
-    fn open(&self, path: &LayerPath) -> Result<Option<(Entry, File)>>;
+    /// Where the lower layers have the file `path` (not a directory), or `None` if there is none.
+    fn find(&self, path: &LayerPath) -> Result<Option<LowerFile>>;
+}
+
+/// A file of a lower layer, on the file system of the directory that is unpacked into.
+pub(crate) struct LowerFile {
+    pub(crate) directory: OwnedFd,
+    pub(crate) name: Vec<u8>,
+}
+
+/// Whether an entry counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Applied {
+    Yes,
+    /// An opaque marker for something that its own layer has replaced since: markers concern the
+    /// layers below, so the layer's own entry stays as it is.
+    Ignored,
 }
 
 /// No lower layers: a link to something the layer does not contain is an error.
 pub(crate) struct NoLowerFiles;
 
 impl LowerFiles for NoLowerFiles {
-    fn open(&self, _path: &LayerPath) -> Result<Option<(Entry, File)>> {
+    fn find(&self, _path: &LayerPath) -> Result<Option<LowerFile>> {
         Ok(None)
     }
 }
@@ -77,9 +92,6 @@ pub(crate) struct Unpacker {
     parents: Parents,
     attributes: Attributes,
     hidden: Hidden,
-    /// Lower files copied here because something linked to them, so that further links share
-    /// the copy: a layer cannot multiply a lower file by naming it often.
-    copied: HashMap<LayerPath, LayerPath>,
     buffer: Vec<u8>,
 }
 
@@ -103,7 +115,6 @@ impl Unpacker {
             parents,
             attributes,
             hidden: Hidden::new(form, !is_empty),
-            copied: HashMap::new(),
             buffer: Vec::new(),
         })
     }
@@ -115,16 +126,25 @@ impl Unpacker {
         entry: &Entry,
         content: &mut dyn Read,
         lower: &dyn LowerFiles,
-    ) -> Result<()> {
+    ) -> Result<Applied> {
         self.apply_entry(entry, content, lower)
             .context(|| format!("cannot unpack {}", entry.path))
+    }
+
+    /// Makes `path` a further name of a file that was unpacked before.
+    pub(crate) fn link(&mut self, path: &LayerPath, file: &LowerFile) -> Result<()> {
+        let name = path.file_name().unwrap_or_default();
+        self.enter(path.parent().unwrap_or_default().as_bytes())?;
+        self.link_from(path, name, file)
+            .context(|| format!("cannot link {path}"))?;
+        self.hidden.wrote(path.as_bytes());
+        Ok(())
     }
 
     /// Says that the entries to come are those of the next layer (flat form): their whiteouts may
     /// delete what has been written so far.
     pub(crate) fn next_layer(&mut self) {
         self.hidden.next_layer();
-        self.copied.clear();
     }
 
     /// Sets the times of directories and returns notes about what could not be kept (an ordinary
@@ -134,7 +154,7 @@ impl Unpacker {
             .leave_all()
             .doing(|| "cannot set the times of the unpacked directories".to_owned())?;
         for (path, mode) in self.attributes.postponed_modes() {
-            if let Some(fd) = self.parents.open_existing(&path).unwrap_or(None) {
+            if let Ok(Reach::Directory(fd)) = self.parents.reach(&path) {
                 fs::fchmod(&fd, mode).path("set the mode of", display(&path))?;
             }
         }
@@ -146,21 +166,20 @@ impl Unpacker {
         entry: &Entry,
         content: &mut dyn Read,
         lower: &dyn LowerFiles,
-    ) -> Result<()> {
+    ) -> Result<Applied> {
         let path = entry.path.as_bytes();
-        match hidden::marker(&entry.path)? {
-            Marker::Whiteout(path) => return self.hidden.whiteout(&mut self.parents, &path),
-            Marker::Opaque(directory) => {
-                self.enter(directory.as_bytes())?;
-                // The marker stands for the directory, too.
-                self.hidden.wrote(directory.as_bytes());
-                return self.hidden.opaque(&mut self.parents, directory.as_bytes());
+        match whiteout::marker(&entry.path)? {
+            Marker::Whiteout(path) => {
+                let renewed = self.hidden.whiteout(&mut self.parents, &path)?;
+                return self.renew(renewed);
             }
-            Marker::Leftover => return Ok(()),
+            Marker::Opaque(directory) => return self.opaque(directory.as_bytes()),
+            Marker::Leftover => return Ok(Applied::Ignored),
             Marker::None => {}
         }
         let Some(name) = entry.path.file_name() else {
-            return self.apply_root(entry);
+            self.apply_root(entry)?;
+            return Ok(Applied::Yes);
         };
         let parent = path.get(..path.len() - name.len()).unwrap_or_default();
         self.enter(parent.strip_suffix(b"/").unwrap_or(parent))?;
@@ -170,9 +189,7 @@ impl Unpacker {
             EntryKind::Symlink { target } => self.symlink(entry, name, target)?,
             EntryKind::HardLink { target } => self.hard_link(entry, name, target, lower)?,
             EntryKind::CharDevice { major: 0, minor: 0 } => {
-                return Err(Error::bad_content(
-                    "a character device 0/0 cannot be told from a deleted file",
-                ));
+                return Err(whiteout::device_refused(&entry.path));
             }
             EntryKind::CharDevice { major, minor } => {
                 self.node(entry, name, FileType::CharacterDevice, (*major, *minor))?;
@@ -183,7 +200,33 @@ impl Unpacker {
             EntryKind::Fifo => self.node(entry, name, FileType::Fifo, (0, 0))?,
         }
         self.hidden.wrote(path);
-        Ok(())
+        Ok(Applied::Yes)
+    }
+
+    fn opaque(&mut self, directory: &[u8]) -> Result<Applied> {
+        if self.hidden.is_settled(&mut self.parents, directory)? {
+            return Ok(Applied::Ignored);
+        }
+        // The marker stands for the directory, too.
+        self.enter(directory)?;
+        self.hidden.marked(directory);
+        let renewed = self.hidden.opaque(&mut self.parents, directory)?;
+        self.renew(renewed)
+    }
+
+    /// Flat form: gives directories the look of ones that no layer lists. They were a lower
+    /// layer's, which a marker has deleted after something had been put into them.
+    fn renew(&mut self, directories: Vec<Vec<u8>>) -> Result<Applied> {
+        for path in directories {
+            let entry = Entry::new(LayerPath::parse(&path)?, EntryKind::Directory, 0o755);
+            self.enter(&path)?;
+            let inherited = self.parents.gid();
+            self.attributes.reset(self.parents.top())?;
+            self.attributes
+                .apply(&entry, Target::Open(self.parents.top()), inherited)?;
+            self.parents.describe(&entry);
+        }
+        Ok(Applied::Yes)
     }
 
     /// Goes to the directory `path`, making what is missing and replacing what is no directory.
@@ -195,6 +238,7 @@ impl Unpacker {
         match entered.replaced {
             Some(end) => {
                 let replaced = path.get(..end).unwrap_or(path);
+                self.hidden.replacing(replaced);
                 self.forget(replaced);
                 self.hidden.replaced(&self.parents, replaced)
             }
@@ -220,7 +264,7 @@ impl Unpacker {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let fd = self.place(entry, name, |directory| {
+        let fd = self.place(&entry.path, name, |directory| {
             fs::openat(directory, name, flags, mode)
         })?;
         let file = File::from(fd);
@@ -260,7 +304,8 @@ impl Unpacker {
         let (fd, replaced) = match existed {
             None => (directory::open(parent, name), false),
             Some(Err(Errno::NOTDIR | Errno::LOOP)) => {
-                self.clear(entry, name)?;
+                self.hidden.replacing(entry.path.as_bytes());
+                self.clear(&entry.path, name)?;
                 let fd = fs::mkdirat(self.parents.top(), name, Mode::RWXU)
                     .and_then(|()| directory::open(self.parents.top(), name));
                 (fd, true)
@@ -285,7 +330,7 @@ impl Unpacker {
         if target.is_empty() || target.contains(&0) {
             return Err(Error::bad_content("its target is empty or contains a NUL"));
         }
-        self.place(entry, name, |directory| {
+        self.place(&entry.path, name, |directory| {
             fs::symlinkat(target, directory, name)
         })?;
         let link = Target::Symlink(self.parents.top(), name);
@@ -302,18 +347,18 @@ impl Unpacker {
         if kind != FileType::Fifo && !self.attributes.may_make_devices() {
             self.attributes.note(attributes::DEVICES, &entry.path);
             // What was there is gone for the layer all the same.
-            return self.clear(entry, name);
+            return self.clear(&entry.path, name);
         }
         let device = fs::makedev(major, minor);
-        self.place(entry, name, |directory| {
+        self.place(&entry.path, name, |directory| {
             fs::mknodat(directory, name, kind, Mode::RUSR | Mode::WUSR, device)
         })?;
         let node = Target::Node(self.parents.top(), name);
         self.attributes.apply(entry, node, self.parents.gid())
     }
 
-    /// Links to a file of this tree (never through a symlink; a link to a symlink is a further
-    /// name of the symlink), or copies one from the lower layers.
+    /// Links to a file of this tree or of the lower layers (never through a symlink; a link to a
+    /// symlink is a further name of the symlink).
     fn hard_link(
         &mut self,
         entry: &Entry,
@@ -321,67 +366,73 @@ impl Unpacker {
         target: &LayerPath,
         lower: &dyn LowerFiles,
     ) -> Result<()> {
-        if self.link_to(entry, name, target)? {
-            return Ok(());
-        }
-        if let Some(copy) = self.copied.get(target).cloned()
-            && self.link_to(entry, name, &copy)?
-        {
-            return Ok(());
-        }
-        let Some((original, mut content)) = lower.open(target)? else {
+        whiteout::check_link(&entry.path, target)?;
+        let found = match self.target(target)? {
+            LinkTarget::Here(_) if *target == entry.path => return Ok(()),
+            LinkTarget::Here(found) => Some(found),
+            LinkTarget::Below => lower.find(target)?,
+            LinkTarget::Nowhere => None,
+        };
+        let Some(found) = found else {
             return Err(Error::bad_content(format!(
                 "it is a hard link to {target}, which does not exist"
             )));
         };
-        let copy = Entry {
-            path: entry.path.clone(),
-            ..original
-        };
-        self.file(&copy, name, &mut content)?;
-        self.copied.insert(target.clone(), copy.path);
-        Ok(())
+        self.link_from(&entry.path, name, &found)
     }
 
-    /// Makes the link if its target is in this tree.
-    fn link_to(&mut self, entry: &Entry, name: &[u8], target: &LayerPath) -> Result<bool> {
-        let (Some(parent), Some(target_name)) = (target.parent(), target.file_name()) else {
+    fn link_from(&mut self, path: &LayerPath, name: &[u8], file: &LowerFile) -> Result<()> {
+        self.place(path, name, |directory| {
+            let from = file.name.as_slice();
+            fs::linkat(&file.directory, from, directory, name, AtFlags::empty())
+        })
+    }
+
+    fn target(&self, target: &LayerPath) -> Result<LinkTarget> {
+        let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
             return Err(Error::bad_content("it is a hard link to the image's root"));
         };
-        let found = self
+        let parent = parent.as_bytes();
+        let reached = self
             .parents
-            .open_existing(parent.as_bytes())
+            .reach(parent)
             .doing(|| format!("cannot open the directory of {target}"))?;
-        let Some(from) = found.filter(|_| !self.hidden.is_whiteout(target.as_bytes())) else {
-            return Ok(false);
+        let below = if self.hidden.is_below_opaque(parent) {
+            LinkTarget::Nowhere
+        } else {
+            LinkTarget::Below
         };
-        match Metadata::at(&from, target_name) {
-            Ok(found) if found.kind == FileKind::Directory => {
-                return Err(Error::bad_content(format!(
-                    "it is a hard link to the directory {target}"
-                )));
-            }
-            Ok(_) if *target == entry.path => return Ok(true),
-            Ok(_) => {}
-            Err(Errno::NOENT) => return Ok(false),
-            Err(error) => return Err(error).doing(|| format!("cannot examine {target}")),
+        let directory = match reached {
+            Reach::Directory(directory) => directory,
+            Reach::Absent => return Ok(below),
+            Reach::Blocked => return Ok(LinkTarget::Nowhere),
+        };
+        if self.hidden.is_whiteout(target.as_bytes()) {
+            return Ok(LinkTarget::Nowhere);
         }
-        self.place(entry, name, |directory| {
-            fs::linkat(&from, target_name, directory, name, AtFlags::empty())
-        })?;
-        Ok(true)
+        match Metadata::at(&directory, name) {
+            Ok(found) if found.kind == FileKind::Directory => Err(Error::bad_content(format!(
+                "it is a hard link to the directory {target}"
+            ))),
+            Ok(_) => Ok(LinkTarget::Here(LowerFile {
+                directory,
+                name: name.to_vec(),
+            })),
+            Err(Errno::NOENT) => Ok(below),
+            Err(error) => Err(error).doing(|| format!("cannot examine {target}")),
+        }
     }
 
     /// Creates something that must not exist yet; what stands there is removed first.
     fn place<T>(
         &mut self,
-        entry: &Entry,
+        path: &LayerPath,
         name: &[u8],
         mut create: impl FnMut(std::os::fd::BorrowedFd<'_>) -> rustix::io::Result<T>,
     ) -> Result<T> {
         let created = match create(self.parents.top()) {
             Err(Errno::EXIST) => {
-                self.clear(entry, name)?;
+                self.clear(path, name)?;
                 create(self.parents.top())
             }
             created => created,
@@ -390,10 +441,10 @@ impl Unpacker {
     }
 
     /// Removes what stands at `name`, be it a tree, and what we remember about it.
-    fn clear(&mut self, entry: &Entry, name: &[u8]) -> Result<()> {
+    fn clear(&mut self, path: &LayerPath, name: &[u8]) -> Result<()> {
         remove_at(self.parents.top(), name)
             .doing(|| "cannot remove what was there before".to_owned())?;
-        self.forget(entry.path.as_bytes());
+        self.forget(path.as_bytes());
         Ok(())
     }
 
@@ -401,11 +452,16 @@ impl Unpacker {
     fn forget(&mut self, path: &[u8]) {
         self.hidden.forget(path);
         self.attributes.forget(path);
-        if !self.copied.is_empty() {
-            self.copied
-                .retain(|_, copy| !hidden::is_within(copy.as_bytes(), path));
-        }
     }
+}
+
+/// Where the target of a hard link is.
+enum LinkTarget {
+    Here(LowerFile),
+    /// In the lower layers, if anywhere.
+    Below,
+    /// This layer has hidden it.
+    Nowhere,
 }
 
 /// A path inside the image for messages.

@@ -23,11 +23,23 @@ pub(crate) enum Marker {
     Leftover,
 }
 
-/// Judges `path` by its last component. A bare `.wh.` names nothing and is refused.
+/// Judges `path`. A bare `.wh.` names nothing and is refused, as is what lies below a whiteout:
+/// such a directory could be put into no other layer. What lies in the folders that aufs left
+/// behind means nothing either.
 pub(crate) fn marker(path: &LayerPath) -> Result<Marker> {
     let Some(name) = path.file_name() else {
         return Ok(Marker::None);
     };
+    let mut above = path.components();
+    above.next_back();
+    if let Some(component) = above.find(|component| is_reserved(component)) {
+        if component.starts_with(META_PREFIX) && component != OPAQUE {
+            return Ok(Marker::Leftover);
+        }
+        return Err(Error::bad_content(format!(
+            "`{path}` lies below a whiteout"
+        )));
+    }
     let Some(hidden) = name.strip_prefix(PREFIX) else {
         return Ok(Marker::None);
     };
@@ -44,6 +56,23 @@ pub(crate) fn marker(path: &LayerPath) -> Result<Marker> {
         ))),
         _ => Ok(Marker::Whiteout(parent.join(hidden))),
     }
+}
+
+/// A hard link to something below its own name would replace the directory that its target is in.
+pub(crate) fn check_link(path: &LayerPath, target: &LayerPath) -> Result<()> {
+    if target != path && target.starts_with(path) {
+        return Err(Error::bad_content(format!(
+            "`{path}` is a hard link to `{target}`, which it replaces"
+        )));
+    }
+    Ok(())
+}
+
+/// Why a character device 0/0 is no part of an image: overlayfs takes it for a deleted file.
+pub(crate) fn device_refused(path: &LayerPath) -> Error {
+    Error::bad_content(format!(
+        "`{path}` is a character device 0/0, which cannot be told from a deleted file"
+    ))
 }
 
 /// Whether a file of this name cannot be put into a layer, because every reader would take it for
@@ -78,7 +107,7 @@ mod tests {
             ("a/b", Marker::None),
             ("", Marker::None),
             ("a/x.wh.b", Marker::None),
-            (".wh./a", Marker::None),
+            (".wh..wh.plnk/a/.wh.b", Marker::Leftover),
             ("a/.wh.b", Marker::Whiteout(path("a/b"))),
             (".wh.b", Marker::Whiteout(path("b"))),
             (".wh.b.wh.c", Marker::Whiteout(path("b.wh.c"))),
@@ -91,7 +120,15 @@ mod tests {
         ] {
             assert_eq!(marker(&path(name)).unwrap(), expected, "{name}");
         }
-        for bad in [".wh.", "a/.wh.", "a/.wh..", "a/.wh..."] {
+        for bad in [
+            ".wh.",
+            "a/.wh.",
+            "a/.wh..",
+            "a/.wh...",
+            ".wh./a",
+            "a/.wh.b/c",
+            ".wh..wh..opq/a",
+        ] {
             assert!(marker(&path(bad)).is_err(), "{bad}");
         }
     }

@@ -28,7 +28,7 @@ pub(crate) fn to_directory(
     let task = reporter.start("unpacking", Unit::Bytes, Some(total));
     for layer in &layers {
         layers::stream(store, layer, &*task, &mut |entry, content| {
-            unpacker.apply(entry, content, &NoLowerFiles)
+            unpacker.apply(entry, content, &NoLowerFiles).map(drop)
         })
         .context(|| format!("cannot unpack layer {}", layer.blob.digest))?;
         unpacker.next_layer();

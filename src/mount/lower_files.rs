@@ -1,57 +1,59 @@
 //! Files of the layers below, looked up in their snapshots: what a hard link into a lower layer
 //! means (foreign layers have them; ours never do).
 
-use std::fs::File;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::{Error, IoContext, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::fs::metadata::{FileKind, Metadata};
 use crate::fs::root::Root;
 use crate::fs::xattr;
-use crate::layer::unpack::LowerFiles;
-use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
-use crate::mount::layers::LayerOf;
-use crate::store::Store;
+use crate::layer::LayerPath;
+use crate::layer::unpack::{LowerFile, LowerFiles};
+
+/// For a layer that is unpacked by itself: says whether the layers below would have been needed.
+#[derive(Debug, Default)]
+pub(crate) struct Alone {
+    needed: AtomicBool,
+}
+
+impl Alone {
+    /// Whether the layer asked for a lower file.
+    pub(crate) fn was_not_enough(&self) -> bool {
+        self.needed.load(Ordering::Relaxed)
+    }
+}
+
+impl LowerFiles for Alone {
+    fn find(&self, path: &LayerPath) -> Result<Option<LowerFile>> {
+        self.needed.store(true, Ordering::Relaxed);
+        Err(Error::failed(format!("{path} is in a layer below")))
+    }
+}
 
 /// The snapshots below one layer.
 #[derive(Debug)]
-pub(crate) struct LowerSnapshots<'a> {
-    store: &'a Store,
-    layers: &'a [LayerOf],
-    too_early: AtomicBool,
+pub(crate) struct LowerSnapshots {
+    /// Lowest first.
+    snapshots: Vec<PathBuf>,
 }
 
-impl<'a> LowerSnapshots<'a> {
-    /// `layers` are those below, lowest first; they need not be unpacked yet.
-    pub(crate) fn new(store: &'a Store, layers: &'a [LayerOf]) -> Self {
-        Self {
-            store,
-            layers,
-            too_early: AtomicBool::new(false),
-        }
-    }
-
-    /// Whether a look-up failed because a snapshot was not there yet.
-    pub(crate) fn was_too_early(&self) -> bool {
-        self.too_early.load(Ordering::Relaxed)
+impl LowerSnapshots {
+    /// `snapshots` are the `fs` directories of those below, lowest first.
+    pub(crate) fn new(snapshots: Vec<PathBuf>) -> Self {
+        Self { snapshots }
     }
 }
 
-impl LowerFiles for LowerSnapshots<'_> {
-    fn open(&self, path: &LayerPath) -> Result<Option<(Entry, File)>> {
-        for layer in self.layers.iter().rev() {
-            let Some(fs) = self.store.snapshot(&layer.diff_id) else {
-                self.too_early.store(true, Ordering::Relaxed);
-                return Err(Error::failed(format!(
-                    "the layer below, {}, is not unpacked yet",
-                    layer.diff_id
-                )));
-            };
-            let root = Root::open(&fs)?;
+/// A further name of the file in its snapshot is the same file in every mount of both layers.
+impl LowerFiles for LowerSnapshots {
+    fn find(&self, path: &LayerPath) -> Result<Option<LowerFile>> {
+        for fs in self.snapshots.iter().rev() {
+            let root = Root::open(fs)?;
             match look(&root, path)? {
                 Look::Absent => {}
                 Look::Hidden => return Ok(None),
-                Look::File => return open(&root, path).map(Some),
+                Look::File => return at(&root, path).map(Some),
             }
         }
         Ok(None)
@@ -74,8 +76,14 @@ fn look(root: &Root, path: &LayerPath) -> Result<Look> {
         walked = walked.join(name);
         let is_last = number + 1 == count;
         match root.symlink_metadata(walked.as_path()) {
-            Ok(metadata) if is_last && metadata.kind == FileKind::File => return Ok(Look::File),
             Ok(metadata) if !is_last && metadata.is_directory() => {}
+            Ok(metadata) if is_last && !metadata.is_directory() => {
+                return if is_whiteout(root, &walked, &metadata)? {
+                    Ok(Look::Hidden)
+                } else {
+                    Ok(Look::File)
+                };
+            }
             Ok(_) => return Ok(Look::Hidden),
             Err(error) if error.kind() == Kind::NotFound && !opaque => return Ok(Look::Absent),
             Err(error) if error.kind() == Kind::NotFound => return Ok(Look::Hidden),
@@ -83,6 +91,20 @@ fn look(root: &Root, path: &LayerPath) -> Result<Look> {
         }
     }
     Ok(Look::Hidden)
+}
+
+fn is_whiteout(root: &Root, path: &LayerPath, metadata: &Metadata) -> Result<bool> {
+    match metadata.kind {
+        FileKind::CharDevice => Ok(metadata.device == (0, 0)),
+        FileKind::File if metadata.size == 0 => {
+            let file = root.open_file(path.as_path())?;
+            let marks = [&b"trusted.overlay.whiteout"[..], b"user.overlay.whiteout"];
+            Ok(marks
+                .iter()
+                .any(|mark| matches!(xattr::get(&file, mark), Ok(Some(_)))))
+        }
+        _ => Ok(false),
+    }
 }
 
 fn is_opaque(root: &Root, path: &LayerPath) -> Result<bool> {
@@ -105,66 +127,11 @@ fn is_opaque(root: &Root, path: &LayerPath) -> Result<bool> {
     Ok(false)
 }
 
-/// Opens a regular file of a snapshot, its entry as the image had it.
-pub(crate) fn open(root: &Root, path: &LayerPath) -> Result<(Entry, File)> {
-    let shown = || root.path().join(path.as_path());
-    let file = root.open_file(path.as_path())?;
-    let metadata = Metadata::of(&file).path("examine", shown())?;
-    let mut entry = Entry::new(
-        path.clone(),
-        EntryKind::File {
-            size: metadata.size,
-        },
-        metadata.mode,
-    );
-    entry.uid = metadata.uid;
-    entry.gid = metadata.gid;
-    entry.mtime = Mtime {
-        seconds: metadata.mtime.0,
-        nanoseconds: metadata.mtime.1,
-    };
-    entry.xattrs = xattr::read(&file)
-        .path("examine", shown())?
-        .into_iter()
-        .filter_map(|(name, value)| Some((unescape(name)?, value)))
-        .collect();
-    Ok((entry, file))
-}
-
-/// An attribute's name as the image has it: snapshots escape an image's own `*.overlay.*`;
-/// unescaped ones are overlayfs's.
-pub(crate) fn unescape(name: Vec<u8>) -> Option<Vec<u8>> {
-    for prefix in [&b"trusted.overlay."[..], b"user.overlay."] {
-        if let Some(rest) = name.strip_prefix(prefix) {
-            return rest
-                .starts_with(b"overlay.")
-                .then(|| [&prefix[..prefix.len() - b"overlay.".len()], rest].concat());
-        }
-    }
-    Some(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::unescape;
-
-    #[test]
-    fn an_images_own_overlay_attributes_come_back() {
-        for (stored, expected) in [
-            ("user.x", Some("user.x")),
-            ("trusted.overlay.opaque", None),
-            ("user.overlay.origin", None),
-            (
-                "trusted.overlay.overlay.opaque",
-                Some("trusted.overlay.opaque"),
-            ),
-            (
-                "user.overlay.overlay.overlay.x",
-                Some("user.overlay.overlay.x"),
-            ),
-        ] {
-            let name = unescape(stored.as_bytes().to_vec());
-            assert_eq!(name.as_deref(), expected.map(str::as_bytes), "{stored}");
-        }
-    }
+/// The file `path` of a snapshot.
+pub(crate) fn at(root: &Root, path: &LayerPath) -> Result<LowerFile> {
+    let (parent, name) = (path.parent().unwrap_or_default(), path.file_name());
+    Ok(LowerFile {
+        directory: root.open_directory(parent.as_path())?,
+        name: name.unwrap_or_default().to_vec(),
+    })
 }

@@ -4,12 +4,10 @@
 //! A merged snapshot is a cache like any other, named by the digest of the diff-ids it stands for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
-use std::os::unix::ffi::OsStringExt;
+use std::io;
 use std::path::Path;
 
-use crate::error::{Error, Result};
-use crate::fs::metadata::FileKind;
+use crate::error::{Kind, Result};
 use crate::fs::root::Root;
 use crate::image::{Digest, Hasher};
 use crate::layer::unpack::{NoLowerFiles, Unpacker};
@@ -111,7 +109,7 @@ fn merged(
     parts: &[Snapshot],
     privileges: Privileges,
 ) -> Result<(Snapshot, Digest)> {
-    let name = name_of(layers);
+    let name = name_of(parts);
     let fs = match store.snapshot(&name) {
         Some(fs) => fs,
         None => store.make_snapshot(&name, &mut |directory| {
@@ -127,11 +125,13 @@ fn merged(
 }
 
 /// The prefix keeps it apart from any tar's digest.
-fn name_of(layers: &[LayerOf]) -> Digest {
+fn name_of(parts: &[Snapshot]) -> Digest {
     let mut hasher = Hasher::new();
-    hasher.update(b"imgctl merged snapshot 1\n");
-    for layer in layers {
-        hasher.update(layer.diff_id.to_string().as_bytes());
+    hasher.update(b"imgctl merged snapshot 2\n");
+    for part in parts {
+        // A snapshot's directory has its name.
+        let name = part.fs.parent().and_then(Path::file_name);
+        hasher.update(name.unwrap_or_default().as_encoded_bytes());
         hasher.update(b"\n");
     }
     hasher.finish()
@@ -269,78 +269,74 @@ fn fill(directory: &Path, tocs: &[Toc], parts: &[Snapshot], privileges: Privileg
         .iter()
         .map(|part| Root::open(&part.fs))
         .collect::<Result<Vec<_>>>()?;
-    let mut unpacker = Unpacker::new(
-        open_directory(directory)?,
-        privileges.overlay_form(),
-        privileges.unpacking(),
-    )?;
-    let mut collector = shapes::Collector::default();
-    let mut apply = |entry: &Entry, content: &mut dyn Read| {
-        collector.add(entry);
-        unpacker.apply(entry, content, &NoLowerFiles)
+    let mut merged = Merged {
+        unpacker: Unpacker::new(
+            open_directory(directory)?,
+            privileges.overlay_form(),
+            privileges.unpacking(),
+        )?,
+        collector: shapes::Collector::default(),
     };
     // A whiteout with a new directory in its place hides all below, metadata too.
     for path in &union.replaced {
-        apply(&whiteout_of(path), &mut io::empty())?;
+        merged.apply(&whiteout_of(path))?;
         let plain = Entry::new(path.clone(), EntryKind::Directory, 0o755);
-        apply(&plain, &mut io::empty())?;
+        merged.apply(&plain)?;
     }
     for path in &union.opaque {
         let marker = marker(path, b".wh..opq");
-        apply(&marker, &mut io::empty())?;
+        merged.apply(&marker)?;
     }
-    // The first name under which each hard-linked file is written, by its part and inode.
-    let mut first_names: BTreeMap<(usize, u64), LayerPath> = BTreeMap::new();
     for (path, item) in &union.items {
         let (part, number) = match item {
             Item::Whiteout => {
-                apply(&whiteout_of(path), &mut io::empty())?;
+                merged.apply(&whiteout_of(path))?;
                 continue;
             }
             Item::Entry(part, number) => (*part, *number),
         };
         let entry = &tocs[part].entries[number].entry;
-        if !matches!(
-            entry.kind,
-            EntryKind::File { .. } | EntryKind::HardLink { .. }
-        ) {
-            apply(entry, &mut io::empty())?;
-            continue;
-        }
-        let root = &roots[part];
-        let metadata = root.symlink_metadata(path.as_path())?;
-        let mut copy = entry.clone();
-        if metadata.nlink > 1
-            && let Some(first) = first_names.insert((part, metadata.ino), path.clone())
-        {
-            first_names.insert((part, metadata.ino), first.clone());
-            copy.kind = EntryKind::HardLink { target: first };
-            apply(&copy, &mut io::empty())?;
-            continue;
-        }
-        match metadata.kind {
-            FileKind::File => {
-                let (copy, mut file) = lower_files::open(root, path)?;
-                apply(&copy, &mut file)?;
-            }
-            FileKind::Symlink => {
-                let target = root.read_link(path.as_path())?.into_vec();
-                copy.kind = EntryKind::Symlink { target };
-                apply(&copy, &mut io::empty())?;
-            }
-            _ => {
-                return Err(Error::bad_content(format!(
-                    "cannot merge layers: `{path}` is a hard link to a device"
-                )));
-            }
+        if entry.is_directory() {
+            merged.apply(entry)?;
+        } else {
+            merged.link(entry, &roots[part])?;
         }
     }
-    unpacker.finish()?;
-    let mut shapes = collector.finish();
+    merged.unpacker.finish()?;
+    let mut shapes = merged.collector.finish();
     for (path, shape) in &mut shapes {
         shape.only_markers &= !union.existing.contains(path);
     }
     shapes::write(directory, &shapes)
+}
+
+/// The merged snapshot in the making.
+struct Merged {
+    unpacker: Unpacker,
+    collector: shapes::Collector,
+}
+
+impl Merged {
+    fn apply(&mut self, entry: &Entry) -> Result<()> {
+        self.collector.add(entry);
+        self.unpacker
+            .apply(entry, &mut io::empty(), &NoLowerFiles)
+            .map(drop)
+    }
+
+    /// Takes over a file of a part: the file itself, so that its other names stay names of it.
+    fn link(&mut self, entry: &Entry, part: &Root) -> Result<()> {
+        match part.symlink_metadata(entry.path.as_path()) {
+            Ok(_) => {
+                self.collector.add(entry);
+                let file = lower_files::at(part, &entry.path)?;
+                self.unpacker.link(&entry.path, &file)
+            }
+            // A device, which an ordinary user's part lacks.
+            Err(error) if error.kind() == Kind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 fn whiteout_of(path: &LayerPath) -> Entry {

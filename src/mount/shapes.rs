@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::error::{Error, IoContext, Result};
 use crate::fs::atomic::{self, Durability};
 use crate::layer::whiteout::{self, Marker};
-use crate::layer::{Entry, LayerPath, Toc};
+use crate::layer::{Entry, LayerPath, Toc, TocEntry};
 
 /// What is to be known about one directory of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +97,15 @@ impl Collector {
         }
         if entry.is_directory() {
             self.listed.insert(entry.path.clone());
+        } else if !self.opaque.is_empty() {
+            // What takes a marked directory's place ends the mark.
+            self.opaque.remove(&entry.path);
+            while let Some(below) = self.opaque.range(entry.path.join(&[1])..).next()
+                && below.starts_with(&entry.path)
+            {
+                let below = below.clone();
+                self.opaque.remove(&below);
+            }
         }
         let parent = entry.path.parent();
         if parent != self.last_parent
@@ -142,7 +151,14 @@ fn insert_with_ancestors(set: &mut BTreeSet<LayerPath>, path: LayerPath) {
 /// The shapes of a layer whose table of contents is here.
 pub(crate) fn from_toc(toc: &Toc) -> Shapes {
     let mut collector = Collector::default();
-    for listed in &toc.entries {
+    let is_marker =
+        |listed: &&TocEntry| !matches!(whiteout::marker(&listed.entry.path), Ok(Marker::None));
+    let entries = || toc.entries.iter();
+    // Markers concern the layers below only, wherever in the tar they stand.
+    for listed in entries().filter(is_marker) {
+        collector.add(&listed.entry);
+    }
+    for listed in entries().filter(|listed| !is_marker(listed)) {
         collector.add(&listed.entry);
     }
     collector.finish()

@@ -3,17 +3,17 @@
 //! store, or from wherever they are being downloaded.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Error, IoContext, Result};
-use crate::image::Digest;
-use crate::layer::unpack::Unpacker;
+use crate::image::{Digest, Hasher};
+use crate::layer::unpack::{Applied, LowerFiles, Unpacker};
 use crate::mount::layers::{self, LayerBlobs, LayerOf};
-use crate::mount::lower_files::LowerSnapshots;
+use crate::mount::lower_files::{Alone, LowerSnapshots};
 use crate::mount::privilege::Privileges;
 use crate::mount::stack::Snapshot;
 use crate::mount::{merge, shapes};
@@ -30,7 +30,8 @@ const WORKERS: usize = 2;
 pub(crate) struct Ensured {
     /// Lowest first; no layer twice.
     pub(crate) snapshots: Vec<Snapshot>,
-    /// Names of snapshots that stand for several layers; a mount keeps them from being pruned.
+    /// Names of snapshots that stand for several layers or hold files of lower ones; a mount keeps
+    /// them from being pruned.
     pub(crate) merged: Vec<Digest>,
     /// What could not be kept of the layers' metadata.
     pub(crate) notes: Vec<String>,
@@ -54,9 +55,8 @@ pub(crate) fn ensure_layers(
     privileges: Privileges,
     reporter: &dyn Reporter,
 ) -> Result<Ensured> {
-    let missing: Vec<usize> = (0..layers.len())
-        .filter(|&number| store.snapshot(&layers[number].diff_id).is_none())
-        .collect();
+    let places = Places::new(store, layers);
+    let missing = places.missing();
     let mut notes = Vec::new();
     if !missing.is_empty() {
         let total = missing.iter().map(|&number| layers[number].blob.size).sum();
@@ -65,6 +65,7 @@ pub(crate) fn ensure_layers(
             store,
             blobs: store,
             layers,
+            places: &places,
             privileges,
             task: &*task,
             notes: Mutex::new(BTreeSet::new()),
@@ -73,11 +74,17 @@ pub(crate) fn ensure_layers(
         notes.extend(into_inner(unpacking.notes));
         task.done("unpacked layers");
     }
-    let snapshots = layers
-        .iter()
-        .map(|layer| of_layer(store, layer))
-        .collect::<Result<Vec<_>>>()?;
-    let (snapshots, merged) = merge::reduce(store, layers, snapshots, privileges)?;
+    let mut linked = Vec::new();
+    let mut snapshots = Vec::new();
+    for (number, layer) in layers.iter().enumerate() {
+        let (name, fs) = places.find(number).ok_or_else(|| disappeared(layer))?;
+        snapshots.push(of_layer(store, layer, fs)?);
+        if *name != layer.diff_id {
+            linked.push(name.clone());
+        }
+    }
+    let (snapshots, mut merged) = merge::reduce(store, layers, snapshots, privileges)?;
+    merged.extend(linked);
     Ok(Ensured {
         snapshots,
         merged,
@@ -93,13 +100,13 @@ pub(crate) fn unpack_from(
     blobs: &dyn LayerBlobs,
     workers: usize,
 ) -> Result<Vec<String>> {
-    let missing: Vec<usize> = (0..layers.len())
-        .filter(|&number| store.snapshot(&layers[number].diff_id).is_none())
-        .collect();
+    let places = Places::new(store, layers);
+    let missing = places.missing();
     let unpacking = Unpacking {
         store,
         blobs,
         layers,
+        places: &places,
         privileges: Privileges::current(),
         task: &Silent,
         notes: Mutex::new(BTreeSet::new()),
@@ -108,15 +115,63 @@ pub(crate) fn unpack_from(
     Ok(into_inner(unpacking.notes).into_iter().collect())
 }
 
-/// The snapshot of a layer that has been unpacked.
-fn of_layer(store: &Store, layer: &LayerOf) -> Result<Snapshot> {
-    let fs = store.snapshot(&layer.diff_id).ok_or_else(|| {
-        Error::failed(format!(
-            "the snapshot of layer {} has disappeared",
-            layer.diff_id
-        ))
-        .hint("was the store cleaned up meanwhile? try again")
-    })?;
+/// Where the snapshots of a stack of layers are. A layer's snapshot is named by its diff-id, so that
+/// all images share it, unless the layer has hard links into lower ones: then it holds files of
+/// those and belongs to that stack alone.
+struct Places<'a> {
+    store: &'a Store,
+    layers: &'a [LayerOf],
+    /// For each layer the name of a snapshot that belongs to the stack up to it.
+    in_stack: Vec<Digest>,
+}
+
+impl<'a> Places<'a> {
+    fn new(store: &'a Store, layers: &'a [LayerOf]) -> Self {
+        let mut below: Option<Digest> = None;
+        let name = |layer: &LayerOf| {
+            let mut hasher = Hasher::new();
+            // The prefix keeps it apart from any tar's digest.
+            hasher.update(b"imgctl snapshot in a stack 1\n");
+            if let Some(below) = &below {
+                hasher.update(below.to_string().as_bytes());
+            }
+            hasher.update(b"\n");
+            hasher.update(layer.diff_id.to_string().as_bytes());
+            let name = hasher.finish();
+            below = Some(name.clone());
+            name
+        };
+        Self {
+            store,
+            layers,
+            in_stack: layers.iter().map(name).collect(),
+        }
+    }
+
+    /// Name and `fs` directory of a layer's snapshot, if it is there.
+    fn find(&self, number: usize) -> Option<(&Digest, PathBuf)> {
+        [&self.layers[number].diff_id, &self.in_stack[number]]
+            .into_iter()
+            .find_map(|name| Some((name, self.store.snapshot(name)?)))
+    }
+
+    fn missing(&self) -> Vec<usize> {
+        (0..self.layers.len())
+            .filter(|&number| self.find(number).is_none())
+            .collect()
+    }
+}
+
+fn disappeared(layer: &LayerOf) -> Error {
+    Error::failed(format!(
+        "the snapshot of layer {} has disappeared",
+        layer.diff_id
+    ))
+    .hint("was the store cleaned up meanwhile? try again")
+}
+
+/// The snapshot of a layer that has been unpacked to `fs`.
+fn of_layer(store: &Store, layer: &LayerOf, fs: PathBuf) -> Result<Snapshot> {
     let shapes = match shapes::read(&fs)? {
         Some(shapes) => shapes,
         None => {
@@ -133,6 +188,7 @@ struct Unpacking<'a> {
     store: &'a Store,
     blobs: &'a dyn LayerBlobs,
     layers: &'a [LayerOf],
+    places: &'a Places<'a>,
     privileges: Privileges,
     task: &'a dyn Task,
     notes: Mutex<BTreeSet<String>>,
@@ -141,8 +197,8 @@ struct Unpacking<'a> {
 /// How the unpacking of one layer went.
 enum Outcome {
     Done,
-    /// It has hard links into a lower layer that is not unpacked yet.
-    TooEarly,
+    /// It has hard links into lower layers.
+    NeedsLower,
 }
 
 impl Unpacking<'_> {
@@ -150,7 +206,7 @@ impl Unpacking<'_> {
         missing.sort_by_key(|&number| std::cmp::Reverse(self.layers[number].blob.size));
         let workers = workers.min(missing.len());
         let queue = Mutex::new(VecDeque::from(missing));
-        let too_early = Mutex::new(Vec::new());
+        let not_alone = Mutex::new(Vec::new());
         let failed = AtomicBool::new(false);
         let work = || -> Result<()> {
             while !failed.load(Ordering::Relaxed) {
@@ -159,7 +215,7 @@ impl Unpacking<'_> {
                 };
                 match self.one(number) {
                     Ok(Outcome::Done) => {}
-                    Ok(Outcome::TooEarly) => with(&too_early, |list| list.push(number)),
+                    Ok(Outcome::NeedsLower) => with(&not_alone, |list| list.push(number)),
                     Err(error) => {
                         failed.store(true, Ordering::Relaxed);
                         return Err(error);
@@ -180,20 +236,34 @@ impl Unpacking<'_> {
                 .fold(Ok(()), Result::and)
         })?;
         // From the lowest up, each finds all layers below it.
-        let mut too_early = into_inner(too_early);
-        too_early.sort_unstable();
-        for number in too_early {
-            if matches!(self.one(number)?, Outcome::TooEarly) {
-                return Err(Error::failed("a lower layer's snapshot has disappeared"));
-            }
-        }
-        Ok(())
+        let mut not_alone = into_inner(not_alone);
+        not_alone.sort_unstable();
+        not_alone
+            .into_iter()
+            .try_for_each(|number| self.above_others(number))
     }
 
     fn one(&self, number: usize) -> Result<Outcome> {
+        let alone = Alone::default();
+        match self.unpack(number, &self.layers[number].diff_id, &alone) {
+            Ok(()) => Ok(Outcome::Done),
+            Err(_) if alone.was_not_enough() => Ok(Outcome::NeedsLower),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn above_others(&self, number: usize) -> Result<()> {
+        let below = (0..number).map(|number| match self.places.find(number) {
+            Some((_, fs)) => Ok(fs),
+            None => Err(disappeared(&self.layers[number])),
+        });
+        let lower = LowerSnapshots::new(below.collect::<Result<_>>()?);
+        self.unpack(number, &self.places.in_stack[number], &lower)
+    }
+
+    fn unpack(&self, number: usize, name: &Digest, lower: &dyn LowerFiles) -> Result<()> {
         let layer = &self.layers[number];
-        let lower = LowerSnapshots::new(self.store, &self.layers[..number]);
-        let made = self.store.make_snapshot(&layer.diff_id, &mut |directory| {
+        let made = self.store.make_snapshot(name, &mut |directory| {
             let mut collector = shapes::Collector::default();
             let root = open_directory(directory)?;
             let mut unpacker = Unpacker::new(
@@ -202,18 +272,17 @@ impl Unpacking<'_> {
                 self.privileges.unpacking(),
             )?;
             layers::stream(self.blobs, layer, self.task, &mut |entry, content| {
-                collector.add(entry);
-                unpacker.apply(entry, content, &lower)
+                if unpacker.apply(entry, content, lower)? == Applied::Yes {
+                    collector.add(entry);
+                }
+                Ok(())
             })?;
             let notes = unpacker.finish()?;
             with(&self.notes, |all| all.extend(notes));
             shapes::write(directory, &std::mem::take(&mut collector).finish())
         });
-        match made {
-            Ok(_) => Ok(Outcome::Done),
-            Err(_) if lower.was_too_early() => Ok(Outcome::TooEarly),
-            Err(error) => Err(error.context(format!("cannot unpack layer {}", layer.blob.digest))),
-        }
+        made.map(drop)
+            .map_err(|error| error.context(format!("cannot unpack layer {}", layer.blob.digest)))
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::error::{Context, Error, IoContext, Result};
 use crate::layer::random_access::ContentReader;
 use crate::layer::tree::{Found, Inode};
+use crate::layer::unpack::is_left_out;
 use crate::layer::writer::Layer;
 use crate::layer::{Compression, EntryKind, LayerPath, LayerWriter, Toc, Tree};
 use crate::mount::erofs::tars;
@@ -62,6 +63,8 @@ pub(crate) fn merged_layer<W: Write + Send + 'static>(
     for (path, found) in chosen.filter(|(path, _)| select(path)) {
         let mut entry = found.entry().clone();
         entry.path = path.clone();
+        let kind = entry.kind.clone();
+        entry.xattrs.retain(|name, _| !is_left_out(&kind, name));
         if !entry.is_directory()
             && let Some(first) = first_names.insert(found.inode, path.clone())
         {

@@ -8,7 +8,9 @@ use super::tests::{Fixture, fixture, name, put_image, put_index};
 use super::*;
 use crate::image::Digest;
 use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
-use crate::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Limits, TarReader};
+use crate::layer::{
+    Compression, Entry, EntryKind, LayerPath, LayerWriter, Limits, Names, TarReader,
+};
 use crate::progress::Silent;
 
 const FULL: ScrubOptions = ScrubOptions {
@@ -78,7 +80,7 @@ fn filled() -> (Fixture, Digest) {
             user_xattrs: privilege == Privilege::User,
         };
         let mut unpacker = Unpacker::new(root, form, privilege).unwrap();
-        let mut tar = TarReader::new(&tar[..], Limits::default());
+        let mut tar = TarReader::new(&tar[..], Limits::default(), Names::Layer);
         while let Some(entry) = tar.next_entry().unwrap() {
             unpacker.apply(&entry, &mut tar, &NoLowerFiles).unwrap();
         }

@@ -11,7 +11,7 @@ use crate::error::{Context, Error, Result};
 use crate::image::manifest::MAX_DOCUMENT;
 use crate::image::{Digest, Hasher};
 use crate::layer::decompress::decompress_within;
-use crate::layer::{Entry, EntryKind, LayerPath, TarReader};
+use crate::layer::{Entry, EntryKind, LayerPath, Names, TarReader};
 use crate::progress::Task;
 use crate::store::Store;
 use crate::store::blobs::copy_hashed;
@@ -51,7 +51,7 @@ impl Members {
     ) -> Result<Self> {
         let limits = store.limits();
         let (_, plain) = decompress_within(reader, limits)?;
-        let mut tar = TarReader::new(plain, limits);
+        let mut tar = TarReader::new(plain, limits, Names::Plain);
         let mut members = Self::default();
         let mut seen = HashSet::new();
         while let Some(entry) = tar.next_entry()? {

@@ -339,9 +339,10 @@ impl TreeInMaking {
             self.built_in.push(BuiltIn { image, text });
             return self
                 .unpacker
-                .apply(entry, &mut Cursor::new(bytes), &NoLowerFiles);
+                .apply(entry, &mut Cursor::new(bytes), &NoLowerFiles)
+                .map(drop);
         }
-        self.unpacker.apply(entry, content, &NoLowerFiles)
+        self.unpacker.apply(entry, content, &NoLowerFiles).map(drop)
     }
 
     fn finish(self, partial: &Path, request: &Checkout, answer: &mut CheckedOut) -> Result<()> {

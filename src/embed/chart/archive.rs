@@ -6,7 +6,7 @@ use std::io::Read as _;
 use flate2::read::MultiGzDecoder;
 
 use crate::error::{Context as _, Error, Result};
-use crate::layer::{EntryKind, Limits, TarReader};
+use crate::layer::{EntryKind, Limits, Names, TarReader};
 
 /// Files of one chart, its dependencies included.
 pub(super) const MOST_FILES: usize = 10_000;
@@ -26,7 +26,7 @@ pub(super) fn unpack(bytes: &[u8], left: &mut (usize, usize)) -> Result<BTreeMap
         size: 2 * MOST_BYTES as u64,
         ..Limits::default()
     };
-    let mut reader = TarReader::new(MultiGzDecoder::new(bytes), limits);
+    let mut reader = TarReader::new(MultiGzDecoder::new(bytes), limits, Names::Plain);
     let mut files = BTreeMap::new();
     while let Some(entry) = reader
         .next_entry()

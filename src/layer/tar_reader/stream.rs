@@ -66,6 +66,14 @@ impl<R: Read> Stream<R> {
         }
     }
 
+    /// Skips what fills up an entry's last block. An archive may end there: Go's archive/tar takes
+    /// one that was not closed, whose last content is whole (`umoci insert` writes such).
+    pub(super) fn skip_padding(&mut self, count: u64) -> Result<()> {
+        io::copy(&mut self.take(count), &mut io::sink())
+            .doing(|| "cannot read the archive".to_owned())?;
+        Ok(())
+    }
+
     /// Reads what follows the end of the archive.
     pub(super) fn drain(&mut self) -> Result<()> {
         io::copy(self, &mut io::sink()).doing(|| "cannot read the archive".to_owned())?;

@@ -72,7 +72,11 @@ fn read(tar: &[u8]) -> Result<Vec<(Entry, Vec<u8>)>> {
 }
 
 fn read_with(tar: &[u8], limits: Limits) -> Result<Vec<(Entry, Vec<u8>)>> {
-    let mut reader = TarReader::new(tar, limits);
+    read_names(tar, limits, Names::Plain)
+}
+
+fn read_names(tar: &[u8], limits: Limits, names: Names) -> Result<Vec<(Entry, Vec<u8>)>> {
+    let mut reader = TarReader::new(tar, limits, names);
     let mut entries = Vec::new();
     while let Some(entry) = reader.next_entry()? {
         let mut content = Vec::new();
@@ -382,10 +386,73 @@ fn gnu_tar_is_understood() {
     assert_eq!(read(&tar).unwrap().len(), 4);
 }
 
+/// As Go's archive/tar reads what a writer left that was not closed.
+#[test]
+fn an_archive_may_end_with_its_last_content() {
+    let files = [file("a", "x"), file("b", "content"), file("c", "")].concat();
+    let whole = file("a", "x").len() + BLOCK + "content".len();
+    for (end, count) in [
+        (whole, 2),
+        (whole + 100, 2),
+        (2 * BLOCK, 1),
+        (files.len() - BLOCK, 2),
+        (files.len(), 3),
+    ] {
+        for names in [Names::Plain, Names::Archive, Names::Layer] {
+            let read = read_names(&files[..end], Limits::default(), names).unwrap();
+            assert_eq!(read.len(), count, "{end}");
+        }
+    }
+    for end in [whole - 1, BLOCK, files.len() - 1] {
+        assert!(read(&files[..end]).is_err(), "{end}");
+    }
+}
+
+#[test]
+fn names_are_taken_as_they_unpack() {
+    let link = |name: &str, target: &str| {
+        Raw::new(b'2', name, 0)
+            .with(Field::LINK, target.as_bytes())
+            .block()
+    };
+    let hard = |name: &str, target: &str| {
+        Raw::new(b'1', name, 0)
+            .with(Field::LINK, target.as_bytes())
+            .block()
+    };
+    let tar = archive(&[
+        link("lib", "/usr/lib"),
+        file("lib/x", "content"),
+        file("", "skipped"),
+        link("./", "etc"),
+        file("a/../b", ""),
+        hard("y", "lib/../lib/x"),
+        link("usr/up", "../.."),
+        file("usr/up/etc/z", ""),
+    ]);
+    let expected = ["lib", "usr/lib/x", "b", "y", "usr/up", "etc/z"];
+    for names in [Names::Archive, Names::Layer] {
+        let found = read_names(&tar, Limits::default(), names).unwrap();
+        let paths: Vec<&[u8]> = found.iter().map(|(e, _)| e.path.as_bytes()).collect();
+        assert_eq!(paths, expected.map(str::as_bytes));
+        let target = LayerPath::parse(b"usr/lib/x").unwrap();
+        assert_eq!(found[3].0.kind, EntryKind::HardLink { target });
+    }
+    assert!(read(&tar).is_err());
+    let tar = archive(&[
+        file("../../etc/passwd", ""),
+        hard("../x", "../../etc/passwd"),
+    ]);
+    let found = read_names(&tar, Limits::default(), Names::Layer).unwrap();
+    assert_eq!(found[0].0.path.as_bytes(), b"etc/passwd");
+    assert_eq!(found[1].0.path.as_bytes(), b"x");
+    assert!(read_names(&tar, Limits::default(), Names::Archive).is_err());
+}
+
 #[test]
 fn the_rest_of_the_stream_is_read() {
     let tar = [archive(&[file("a", "x")]), vec![7; 100_000]].concat();
-    let mut reader = TarReader::new(io::Cursor::new(&tar), Limits::default());
+    let mut reader = TarReader::new(io::Cursor::new(&tar), Limits::default(), Names::Layer);
     while reader.next_entry().unwrap().is_some() {}
     assert!(reader.next_entry().unwrap().is_none());
     assert_eq!(reader.into_inner().position(), tar.len() as u64);

@@ -11,7 +11,7 @@ use rustix::io::{self, Errno};
 
 use crate::error::{Error, IoContext, Result};
 use crate::fs::xattr;
-use crate::layer::{Entry, LayerPath};
+use crate::layer::{Entry, EntryKind, LayerPath};
 
 use super::{Form, Privilege};
 
@@ -270,8 +270,7 @@ impl Attributes {
 
     fn set_xattrs(&mut self, entry: &Entry, target: Target<'_>) -> Result<()> {
         for (name, value) in &entry.xattrs {
-            // The label is the host policy's business.
-            if name == b"security.selinux" {
+            if is_left_out(&entry.kind, name) {
                 continue;
             }
             let escaped = self.escape(name);
@@ -308,6 +307,13 @@ impl Attributes {
         let rest = name.strip_prefix(prefix)?;
         Some([prefix, b"overlay.", rest].concat())
     }
+}
+
+/// Whether an attribute of an image's file shows nowhere: labels are the host policy's business, and
+/// `user.*` is for regular files and directories (xattr(7)).
+pub(crate) fn is_left_out(kind: &EntryKind, name: &[u8]) -> bool {
+    let takes_user = matches!(kind, EntryKind::File { .. } | EntryKind::Directory);
+    name == b"security.selinux" || name.starts_with(b"user.") && !takes_user
 }
 
 /// The xattr name space that overlayfs reads in trees of this form.

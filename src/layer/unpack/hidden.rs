@@ -2,7 +2,7 @@
 //! overlayfs reads or by deleting. A marker never touches what its own layer brings, whichever
 //! comes first in the archive.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
@@ -14,26 +14,10 @@ use crate::fs::directory;
 use crate::fs::metadata::{FileKind, Metadata};
 use crate::fs::xattr;
 use crate::layer::LayerPath;
-use crate::layer::whiteout::{self, Marker};
 
 use super::attributes::overlay_prefix;
 use super::parents::{Missing, Parents};
 use super::{Form, display};
-
-/// What an entry's name says about lower layers. Things below a whiteout are refused, those in
-/// the folders that aufs left behind are of no meaning either.
-pub(super) fn marker(path: &LayerPath) -> Result<Marker> {
-    let mut above = path.components();
-    above.next_back();
-    if let Some(component) = above.find(|component| whiteout::is_reserved(component)) {
-        let component = LayerPath::root().join(component);
-        if whiteout::marker(&component)? == Marker::Leftover {
-            return Ok(Marker::Leftover);
-        }
-        return Err(Error::bad_content("it lies below a whiteout"));
-    }
-    whiteout::marker(path)
-}
 
 /// Whether `path` is `directory` or lies below it.
 pub(super) fn is_within(path: &[u8], directory: &[u8]) -> bool {
@@ -52,8 +36,11 @@ pub(super) struct Hidden {
     opaque: BTreeSet<Vec<u8>>,
     /// Flat form: whether there is anything below the current layer.
     has_lower: bool,
-    /// Flat form, if there is something below: what the current layer has written.
-    written: BTreeSet<Vec<u8>>,
+    /// Flat form, if there is something below: what the current layer has written, and whether it
+    /// lists it (else an opaque marker implies it).
+    written: BTreeMap<Vec<u8>, bool>,
+    /// Directories in the place of something else that the current layer had put there.
+    fresh: BTreeSet<Vec<u8>>,
 }
 
 impl Hidden {
@@ -64,7 +51,8 @@ impl Hidden {
             whiteouts: BTreeSet::new(),
             opaque: BTreeSet::new(),
             has_lower,
-            written: BTreeSet::new(),
+            written: BTreeMap::new(),
+            fresh: BTreeSet::new(),
         }
     }
 
@@ -72,12 +60,54 @@ impl Hidden {
     pub(super) fn next_layer(&mut self) {
         self.has_lower = true;
         self.written.clear();
+        self.fresh.clear();
     }
 
     /// Remembers that the layer brought `path`.
     pub(super) fn wrote(&mut self, path: &[u8]) {
         if self.has_lower && self.form == Form::Flat {
-            self.written.insert(path.to_vec());
+            self.written.insert(path.to_vec(), true);
+        }
+    }
+
+    /// Remembers that the layer has an opaque marker in `path`.
+    pub(super) fn marked(&mut self, path: &[u8]) {
+        if self.has_lower && self.form == Form::Flat {
+            self.written.entry(path.to_vec()).or_insert(false);
+        }
+    }
+
+    /// A directory is about to take the place of what is at `path`.
+    pub(super) fn replacing(&mut self, path: &[u8]) {
+        if self.is_own(path) {
+            self.fresh.insert(path.to_vec());
+        }
+    }
+
+    /// Whether what is at `path` and is no directory was put there by the current layer.
+    fn is_own(&self, path: &[u8]) -> bool {
+        match self.form {
+            Form::Flat => !self.has_lower || self.written.contains_key(path),
+            Form::Overlay { .. } => !self.whiteouts.contains(path),
+        }
+    }
+
+    /// Whether nothing of lower layers shows in the directory `path` since the current one has, or
+    /// had, something else there or above.
+    pub(super) fn is_settled(&self, parents: &mut Parents, path: &[u8]) -> Result<bool> {
+        if has_at_or_above(&self.fresh, path) {
+            return Ok(true);
+        }
+        let entered = parents
+            .enter(path, Missing::Leave)
+            .path("open the directory", display(path))?;
+        let Some(next) = parents.next_below(path).filter(|_| !entered.found) else {
+            return Ok(false);
+        };
+        match Metadata::at(parents.top(), next) {
+            Ok(_) => Ok(self.is_own(&parents.path_of(next))),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error).path("examine", display(path)),
         }
     }
 
@@ -105,13 +135,23 @@ impl Hidden {
         self.set_opaque(parents.at(path.len()), path)
     }
 
-    /// Hides what lower layers have at `path`.
-    pub(super) fn whiteout(&mut self, parents: &mut Parents, path: &LayerPath) -> Result<()> {
+    /// Hides what lower layers have at `path`. Returns the directories that stay because the
+    /// current layer has something in them, but no longer are those of lower layers (flat form).
+    pub(super) fn whiteout(
+        &mut self,
+        parents: &mut Parents,
+        path: &LayerPath,
+    ) -> Result<Vec<Vec<u8>>> {
         let path = path.as_bytes();
-        let (parent, name) = split(path);
         if self.form == Form::Flat {
             return self.delete(parents, path);
         }
+        self.whiteout_in_overlay(parents, path)?;
+        Ok(Vec::new())
+    }
+
+    fn whiteout_in_overlay(&mut self, parents: &mut Parents, path: &[u8]) -> Result<()> {
+        let (parent, name) = split(path);
         // Nothing to hide there, and overlayfs would list the whiteout's name.
         if self.is_below_opaque(parent) || !self.enter_parent(parents, parent)? {
             return Ok(());
@@ -124,18 +164,26 @@ impl Hidden {
             // Something of this layer, which already hides what lies below; or a directory, whose
             // own content stays.
             Err(Errno::EXIST) => match Metadata::at(parents.top(), name) {
-                Ok(found) if found.is_directory() => self.opaque(parents, path),
+                Ok(found) if found.is_directory() => self.opaque_in_overlay(parents, path),
                 _ => Ok(()),
             },
             Err(error) => Err(error).doing(|| "cannot create the whiteout".to_owned()),
         }
     }
 
-    /// Hides all that lower layers have in the directory `path`, which exists.
-    pub(super) fn opaque(&mut self, parents: &mut Parents, path: &[u8]) -> Result<()> {
+    /// Hides all that lower layers have in the directory `path`, which exists. Returns what
+    /// [`Hidden::whiteout`] does.
+    pub(super) fn opaque(&mut self, parents: &mut Parents, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         if self.form == Form::Flat {
-            return self.delete_below(parents, path);
+            let mut kept = self.delete_below(parents, path)?;
+            kept.retain(|kept| kept != path);
+            return Ok(kept);
         }
+        self.opaque_in_overlay(parents, path)?;
+        Ok(Vec::new())
+    }
+
+    fn opaque_in_overlay(&mut self, parents: &mut Parents, path: &[u8]) -> Result<()> {
         parents
             .enter(path, Missing::Create)
             .path("open the directory", display(path))?;
@@ -214,31 +262,35 @@ impl Hidden {
         [overlay_prefix(self.form).unwrap_or_default(), name].concat()
     }
 
-    fn is_below_opaque(&self, path: &[u8]) -> bool {
-        !self.opaque.is_empty() && self.opaque.iter().any(|other| is_within(path, other))
+    /// Overlay form: whether nothing of lower layers shows in the directory `path`.
+    pub(super) fn is_below_opaque(&self, path: &[u8]) -> bool {
+        has_at_or_above(&self.opaque, path)
     }
 
     /// Flat form: deletes what lower layers have at `path`.
-    fn delete(&self, parents: &mut Parents, path: &[u8]) -> Result<()> {
+    fn delete(&self, parents: &mut Parents, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         let (parent, name) = split(path);
         if !self.has_lower {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let entered = parents
             .enter(parent, Missing::Leave)
             .path("open the directory", display(parent))?;
         if !entered.found {
-            return Ok(());
+            return Ok(Vec::new());
         }
         if self.brought(path) {
             return self.delete_below(parents, path);
         }
         parents.changed();
-        remove_at(parents.top(), name).path("remove", display(path))
+        remove_at(parents.top(), name).path("remove", display(path))?;
+        Ok(Vec::new())
     }
 
-    /// Flat form: deletes what lower layers have below the directory `path`, if it is one.
-    fn delete_below(&self, parents: &mut Parents, path: &[u8]) -> Result<()> {
+    /// Flat form: deletes what lower layers have below the directory `path`, if it is one. Returns
+    /// the directories that stay and that the current layer does not list, `path` among them.
+    fn delete_below(&self, parents: &mut Parents, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let mut kept = Vec::new();
         let mut pending = vec![path.to_vec()];
         while let Some(path) = pending.pop().filter(|_| self.has_lower) {
             let entered = parents
@@ -262,30 +314,53 @@ impl Hidden {
                     pending.push(child);
                 }
             }
+            if self.written.get(&path) != Some(&true) {
+                kept.push(path);
+            }
         }
-        Ok(())
+        Ok(kept)
     }
 
     /// Whether the current layer has written `path` or something below it.
     fn brought(&self, path: &[u8]) -> bool {
-        self.written.contains(path) || below(&self.written, path).next().is_some()
+        let start = start_below(path);
+        let from = (Bound::Excluded(start.clone()), Bound::Unbounded);
+        let next = self.written.range::<Vec<u8>, _>(from).next();
+        self.written.contains_key(path) || next.is_some_and(|(other, _)| other.starts_with(&start))
     }
 }
 
-/// The members of `set` that lie below `path`.
-fn below<'a>(set: &'a BTreeSet<Vec<u8>>, path: &[u8]) -> impl Iterator<Item = &'a Vec<u8>> {
+/// What the names of all that lies below `path` start with.
+fn start_below(path: &[u8]) -> Vec<u8> {
     let mut start = path.to_vec();
     if !path.is_empty() {
         start.push(b'/');
     }
-    let from = (Bound::Excluded(start.clone()), Bound::Unbounded);
-    set.range::<Vec<u8>, _>(from)
-        .take_while(move |other| other.starts_with(&start))
+    start
+}
+
+/// Whether `set` has `path` or a directory that it lies in.
+fn has_at_or_above(set: &BTreeSet<Vec<u8>>, path: &[u8]) -> bool {
+    if set.is_empty() {
+        return false;
+    }
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    let above = slashes.map(|(at, _)| &path[..at]);
+    std::iter::once(&path[..0])
+        .chain(above)
+        .chain([path])
+        .any(|path| set.contains(path))
 }
 
 /// Takes the members of `set` that lie below `path` out of it.
 fn take_below(set: &mut BTreeSet<Vec<u8>>, path: &[u8]) -> Vec<Vec<u8>> {
-    let taken: Vec<Vec<u8>> = below(set, path).cloned().collect();
+    let start = start_below(path);
+    let from = (Bound::Excluded(start.clone()), Bound::Unbounded);
+    let taken: Vec<Vec<u8>> = set
+        .range::<Vec<u8>, _>(from)
+        .take_while(|other| other.starts_with(&start))
+        .cloned()
+        .collect();
     for path in &taken {
         set.remove(path);
     }

@@ -26,6 +26,14 @@ pub(super) enum Missing {
     Leave,
 }
 
+/// What [`Parents::reach`] finds.
+pub(super) enum Reach {
+    Directory(OwnedFd),
+    Absent,
+    /// Something on the way is no directory.
+    Blocked,
+}
+
 /// The outcome of [`Parents::enter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entered {
@@ -107,6 +115,14 @@ impl Parents {
         components(path, self.path.len()).next()
     }
 
+    /// The path of `name` where we are.
+    pub(super) fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        if self.path.is_empty() {
+            return name.to_vec();
+        }
+        [&self.path, &b"/"[..], name].concat()
+    }
+
     /// Says that the directory we are in is being changed.
     pub(super) fn changed(&mut self) {
         self.level_mut().changed = true;
@@ -176,8 +192,8 @@ impl Parents {
         })
     }
 
-    /// Opens the directory `path` without going there; `None` if there is none.
-    pub(super) fn open_existing(&self, path: &[u8]) -> io::Result<Option<OwnedFd>> {
+    /// Opens the directory `path` without going there.
+    pub(super) fn reach(&self, path: &[u8]) -> io::Result<Reach> {
         let (keep, done) = self.shared(path);
         let start = match keep.checked_sub(1).and_then(|index| self.below.get(index)) {
             Some(level) => level.fd.as_fd(),
@@ -186,11 +202,12 @@ impl Parents {
         let mut current = start.try_clone_to_owned().map_err(|_| Errno::MFILE)?;
         for name in components(path, done) {
             current = match directory::open(&current, name) {
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+                Err(Errno::NOENT) => return Ok(Reach::Absent),
+                Err(Errno::NOTDIR | Errno::LOOP) => return Ok(Reach::Blocked),
                 opened => opened?,
             };
         }
-        Ok(Some(current))
+        Ok(Reach::Directory(current))
     }
 
     /// Leaves all directories, the root included: all times are set.

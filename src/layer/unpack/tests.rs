@@ -419,46 +419,80 @@ fn content_must_be_as_long_as_announced() {
     assert!(std::fs::read(directory.path().join("a")).unwrap() == large);
 }
 
-/// One lower file called `low`.
-struct OneLowerFile(tempfile::TempDir);
+/// Whatever is in a directory.
+struct LowerDirectory(tempfile::TempDir);
 
-impl LowerFiles for OneLowerFile {
-    fn open(&self, path: &LayerPath) -> Result<Option<(Entry, File)>> {
-        if path.as_bytes() != b"low" {
+impl LowerFiles for LowerDirectory {
+    fn find(&self, path: &LayerPath) -> Result<Option<LowerFile>> {
+        if std::fs::symlink_metadata(self.0.path().join(path.as_path())).is_err() {
             return Ok(None);
         }
-        let file = File::open(self.0.path().join("low")).unwrap();
-        Ok(Some((entry("f low content").0, file)))
+        Ok(Some(LowerFile {
+            directory: open(self.0.path()),
+            name: path.as_bytes().to_vec(),
+        }))
     }
 }
 
 #[test]
-fn links_to_lower_files_copy_them_once() {
-    let lower = OneLowerFile(tempfile::tempdir().unwrap());
+fn links_to_lower_files_are_further_names_of_them() {
+    let lower = LowerDirectory(tempfile::tempdir().unwrap());
     std::fs::write(lower.0.path().join("low"), "content").unwrap();
+    std::os::unix::fs::symlink("low", lower.0.path().join("link")).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let mut unpacker = Unpacker::new(open(directory.path()), overlay(), privilege()).unwrap();
     for line in [
         "h a low",
-        "f .wh.low",
-        "h b low",
         "f a new",
-        "f b new",
+        "h b low",
         "h c low",
-        "h d low",
+        "h d link",
+        "f .wh.low",
     ] {
         let (entry, content) = entry(line);
         unpacker.apply(&entry, &mut &content[..], &lower).unwrap();
     }
     unpacker.finish().unwrap();
-    let expected = ["f a new", "f b new", "f c content", "f d content", "W low"];
+    let expected = ["f a new", "f b content", "f c content", "l d low", "W low"];
     assert_eq!(list(directory.path()), expected);
-    let inode = |name| {
-        std::fs::metadata(directory.path().join(name))
-            .unwrap()
-            .ino()
-    };
-    assert_eq!(inode("c"), inode("d"));
+    let inode = |path: &Path| std::fs::symlink_metadata(path).unwrap().ino();
+    let low = inode(&lower.0.path().join("low"));
+    let names = ["b", "c"].map(|name| inode(&directory.path().join(name)));
+    assert_eq!(names, [low, low]);
+    let links = [&lower, &LowerDirectory(directory)]
+        .map(|directory| directory.0.path().to_owned())
+        .iter()
+        .zip(["link", "d"])
+        .map(|(directory, name)| inode(&directory.join(name)))
+        .collect::<Vec<_>>();
+    assert_eq!(links[0], links[1]);
+}
+
+#[test]
+fn links_to_what_the_layer_has_hidden_are_refused() {
+    for layer in [
+        &["f .wh.low", "h a low"][..],
+        &["f d/.wh..wh..opq", "h a d/low"],
+        &["f d 1", "h a d/low"],
+        &["f .wh.d", "d d", "h a d/low"],
+    ] {
+        let lower = LowerDirectory(tempfile::tempdir().unwrap());
+        std::fs::create_dir(lower.0.path().join("d")).unwrap();
+        for name in ["low", "d/low"] {
+            std::fs::write(lower.0.path().join(name), "content").unwrap();
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let mut unpacker = Unpacker::new(open(directory.path()), overlay(), privilege()).unwrap();
+        let outcome = layer.iter().try_for_each(|line| {
+            let (entry, content) = entry(line);
+            unpacker.apply(&entry, &mut &content[..], &lower).map(drop)
+        });
+        assert_eq!(outcome.unwrap_err().kind(), Kind::BadContent, "{layer:?}");
+        let directory = tempfile::tempdir().unwrap();
+        let below = &["f low content", "d d", "f d/low content"][..];
+        let flat = try_unpack(directory.path(), Form::Flat, &[below, layer]);
+        assert_eq!(flat.unwrap_err().kind(), Kind::BadContent, "{layer:?}");
+    }
 }
 
 #[test]

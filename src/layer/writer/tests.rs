@@ -9,7 +9,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::layer::{Limits, Mtime, TarReader, decompress};
+use crate::layer::{Limits, Mtime, Names, TarReader, decompress};
 
 const ALL: [Compression; 3] = [
     Compression::None,
@@ -55,7 +55,7 @@ pub(crate) fn write_layer(
 }
 
 pub(crate) fn read_all(tar: &[u8]) -> Files {
-    let mut reader = TarReader::new(tar, Limits::default());
+    let mut reader = TarReader::new(tar, Limits::default(), Names::Layer);
     let mut files = Vec::new();
     while let Some(entry) = reader.next_entry().unwrap() {
         let mut content = Vec::new();

@@ -9,6 +9,7 @@ use std::io::Write;
 
 use crate::error::{Error, IoContext, Result};
 use crate::layer::tree::{self, Found, Tree};
+use crate::layer::unpack::is_left_out;
 use crate::layer::{EntryKind, LayerPath};
 use crate::mount::erofs::format::{
     self, BLOCK, Data, INODE_SLOT, Inode, MAX_DEVICES, Name, SUPERBLOCK_OFFSET, TYPE_BLOCK,
@@ -38,8 +39,18 @@ struct Node<'a> {
     offset: u64,
 }
 
+/// Writes the content of a regular file.
+pub(super) type Copy<'a> = dyn FnMut(&Found<'_>, &mut dyn Write) -> Result<()> + 'a;
+
 /// Writes the image of `tree` to `out`; `devices` are the tars of the tree's layers, by number.
-pub(super) fn write(tree: &Tree, devices: &[Device], out: &mut dyn Write) -> Result<()> {
+/// Files that are not in whole blocks of their tar (sparse ones, the last one of a tar that ends
+/// without padding) are copied into the image by `copy`.
+pub(super) fn write(
+    tree: &Tree,
+    devices: &[Device],
+    copy: &mut Copy<'_>,
+    out: &mut dyn Write,
+) -> Result<()> {
     if devices.len() > MAX_DEVICES {
         return Err(Error::failed(format!(
             "cannot index {} layers: {MAX_DEVICES} are possible",
@@ -47,7 +58,7 @@ pub(super) fn write(tree: &Tree, devices: &[Device], out: &mut dyn Write) -> Res
         )));
     }
     let mut nodes = collect(tree)?;
-    let blocks = place(&mut nodes, devices.len())?;
+    let blocks = place(&mut nodes, devices)?;
     let mut out = Placed { out, position: 0 };
     out.pad_to(SUPERBLOCK_OFFSET)?;
     let root = u16::try_from(nodes[0].number()).map_err(|_| too_large())?;
@@ -64,7 +75,11 @@ pub(super) fn write(tree: &Tree, devices: &[Device], out: &mut dyn Write) -> Res
     for node in &nodes {
         if let Data::Here { block } = node.data {
             out.pad_to(u64::from(block) * BLOCK)?;
-            out.put(&content(node, &nodes))?;
+            if let EntryKind::File { .. } = node.found.entry().kind {
+                copy(&node.found, &mut out)?;
+            } else {
+                out.put(&content(node, &nodes))?;
+            }
         }
     }
     out.pad_to(u64::from(blocks) * BLOCK)
@@ -139,7 +154,7 @@ fn encode_attributes(path: &LayerPath, found: &Found<'_>) -> Result<Vec<u8>> {
     }
     let escaped: Vec<(Vec<u8>, &[u8])> = xattrs
         .iter()
-        .filter(|(name, _)| name.as_slice() != b"security.selinux")
+        .filter(|(name, _)| !is_left_out(&found.entry().kind, name))
         .map(|(name, value)| (escape(name), value.as_slice()))
         .collect();
     let attributes = escaped
@@ -158,10 +173,10 @@ fn escape(name: &[u8]) -> Vec<u8> {
     name.to_vec()
 }
 
-/// Gives every inode its place, and every directory and symlink blocks after the last inode.
+/// Gives every inode its place, and what lies in the image blocks after the last inode.
 /// Returns the image's length in blocks.
-fn place(nodes: &mut [Node<'_>], devices: usize) -> Result<u32> {
-    let mut offset = format::first_inode(devices);
+fn place(nodes: &mut [Node<'_>], devices: &[Device]) -> Result<u32> {
+    let mut offset = format::first_inode(devices.len());
     for node in nodes.iter_mut() {
         let entry = node.found.entry();
         (node.size, node.data) = match &entry.kind {
@@ -170,7 +185,7 @@ fn place(nodes: &mut [Node<'_>], devices: usize) -> Result<u32> {
                 (format::directory_length(names), Data::Here { block: 0 })
             }
             EntryKind::Symlink { target } => (target.len() as u64, Data::Here { block: 0 }),
-            EntryKind::File { size } => (*size, file_data(&node.found, *size)?),
+            EntryKind::File { size } => (*size, file_data(&node.found, *size, devices)),
             EntryKind::CharDevice { major, minor } | EntryKind::BlockDevice { major, minor } => (
                 0,
                 Data::Node {
@@ -194,22 +209,24 @@ fn place(nodes: &mut [Node<'_>], devices: usize) -> Result<u32> {
     u32::try_from(next).map_err(|_| too_large())
 }
 
-fn file_data(found: &Found<'_>, size: u64) -> Result<Data> {
+fn file_data(found: &Found<'_>, size: u64, devices: &[Device]) -> Data {
     if size == 0 {
-        return Ok(Data::None);
+        return Data::None;
     }
     let offset = found.entry.offset;
-    let layer = found.layer.and_then(|layer| u16::try_from(layer + 1).ok());
-    match layer {
-        // A content cannot start before its header.
-        Some(device) if offset >= BLOCK && offset.is_multiple_of(BLOCK) => Ok(Data::Device {
+    let layer = found.layer.unwrap_or(devices.len());
+    // A content cannot start before its header, and the kernel reads whole blocks.
+    let is_in_blocks = offset >= BLOCK
+        && offset.is_multiple_of(BLOCK)
+        && devices
+            .get(layer)
+            .is_some_and(|device| align(offset + size, BLOCK) <= device.size);
+    match u16::try_from(layer + 1) {
+        Ok(device) if is_in_blocks => Data::Device {
             device,
             block: offset / BLOCK,
-        }),
-        _ => Err(Error::failed(format!(
-            "`{}` is not in one piece in its layer",
-            found.entry().path
-        ))),
+        },
+        _ => Data::Here { block: 0 },
     }
 }
 
@@ -278,6 +295,18 @@ fn encode(node: &Node<'_>, number: usize) -> Result<Vec<u8>> {
 struct Placed<'a> {
     out: &'a mut dyn Write,
     position: u64,
+}
+
+impl Write for Placed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.position += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
 }
 
 impl Placed<'_> {

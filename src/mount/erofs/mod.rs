@@ -19,7 +19,8 @@ use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
 use crate::error::{Error, IoContext, Kind, Result};
-use crate::layer::tree::Tree;
+use crate::layer::tree::{Found, Tree};
+use crate::layer::{ContentReader, Toc};
 use crate::mount::fs_context::FsContext;
 use crate::mount::layers::{self, LayerOf};
 use crate::progress::{Reporter, Unit};
@@ -37,6 +38,7 @@ const TMPFS: i64 = 0x0102_1994;
 #[derive(Debug)]
 pub(crate) struct Index {
     tree: Tree,
+    tocs: Vec<Arc<Toc>>,
     devices: Vec<(Device, PathBuf)>,
 }
 
@@ -63,6 +65,7 @@ pub(crate) fn ensure(store: &Store, image: &Image, reporter: &dyn Reporter) -> R
     let total = layers.iter().map(|layer| layer.blob.size).sum();
     let task = reporter.start("indexing layers", Unit::Bytes, Some(total));
     let mut devices = Vec::new();
+    let mut tocs = Vec::new();
     let mut tree = Tree::new();
     for layer in &layers {
         tars::ensure(store, layer, &*task)?;
@@ -73,10 +76,16 @@ pub(crate) fn ensure(store: &Store, image: &Image, reporter: &dyn Reporter) -> R
         };
         let path = store.blob_path(&layer.diff_id);
         devices.push((device, std::path::absolute(&path).path("find", &path)?));
-        tree.apply(Arc::new(store.toc(&layer.blob.digest, &layer.diff_id)?))?;
+        let toc = Arc::new(store.toc(&layer.blob.digest, &layer.diff_id)?);
+        tree.apply(Arc::clone(&toc))?;
+        tocs.push(toc);
     }
     task.done("indexed layers");
-    Ok(Index { tree, devices })
+    Ok(Index {
+        tree,
+        tocs,
+        devices,
+    })
 }
 
 impl Index {
@@ -116,12 +125,25 @@ impl Index {
             .map(|(device, _)| device.clone())
             .collect();
         let mut writer = BufWriter::with_capacity(1 << 20, &file);
-        image::write(&self.tree, &devices, &mut writer)?;
+        let mut copy = |found: &Found<'_>, out: &mut dyn Write| self.copy(found, out);
+        image::write(&self.tree, &devices, &mut copy, &mut writer)?;
         writer
             .flush()
             .doing(|| "cannot write the index".to_owned())?;
         drop(writer);
         Ok(file)
+    }
+
+    fn copy(&self, found: &Found<'_>, out: &mut dyn Write) -> Result<()> {
+        let layer = found.layer.unwrap_or(self.devices.len());
+        let (Some((_, path)), Some(toc)) = (self.devices.get(layer), self.tocs.get(layer)) else {
+            return Err(Error::failed("a file belongs to no layer"));
+        };
+        let mut reader = ContentReader::new(File::open(path).path("open", path)?, Arc::clone(toc))?;
+        let mut content = reader.open(found.entry)?;
+        std::io::copy(&mut content, out)
+            .doing(|| format!("cannot index `{}`", found.entry().path))?;
+        Ok(())
     }
 }
 

@@ -52,6 +52,7 @@ impl Layer {
 fn mounted(directory: &Path, layers: Vec<Layer>) -> PathBuf {
     let mut tree = Tree::new();
     let mut devices = Vec::new();
+    let mut tocs = Vec::new();
     for (number, layer) in layers.into_iter().enumerate() {
         let path = directory.join(format!("layer{number}"));
         fs::write(&path, &layer.bytes).unwrap();
@@ -60,11 +61,19 @@ fn mounted(directory: &Path, layers: Vec<Layer>) -> PathBuf {
             size: layer.bytes.len() as u64,
         };
         devices.push((device, path));
-        tree.apply(layer.toc).unwrap();
+        let toc = Arc::new(layer.toc);
+        tree.apply(Arc::clone(&toc)).unwrap();
+        tocs.push(toc);
     }
     let merged = directory.join("merged");
     fs::create_dir(&merged).unwrap();
-    Index { tree, devices }.attach(directory, &merged).unwrap();
+    Index {
+        tree,
+        tocs,
+        devices,
+    }
+    .attach(directory, &merged)
+    .unwrap();
     merged
 }
 

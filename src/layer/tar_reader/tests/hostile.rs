@@ -28,7 +28,7 @@ fn what_is_malformed_or_ambiguous_is_refused() {
         (
             "hard link to nothing",
             archive(&[link(b'1', "")]),
-            "links to none",
+            "link to no name",
         ),
         (
             "symlink to nothing",
@@ -77,8 +77,8 @@ fn what_is_malformed_or_ambiguous_is_refused() {
             "ends in the middle of `/a`",
         ),
         (
-            "padding cut off",
-            file("a", "x")[..600].to_vec(),
+            "padding of PAX cut off",
+            pax(&[("path", "a")])[..BLOCK + 100].to_vec(),
             "truncated",
         ),
         (
@@ -414,7 +414,7 @@ fn noise_never_panics() {
                 size: 1 << 20,
                 ..Limits::default()
             };
-            let mut reader = TarReader::new(&tar[..], limits);
+            let mut reader = TarReader::new(&tar[..], limits, Names::Layer);
             let mut buffer = vec![0; 4096];
             while let Ok(Some(_)) = reader.next_entry() {
                 let _ = reader.read(&mut buffer);
@@ -430,7 +430,7 @@ fn attributes_cannot_fill_the_memory() {
     ]
     .concat();
     let tar = hostile.repeat(140);
-    let mut reader = TarReader::new(&tar[..], Limits::default());
+    let mut reader = TarReader::new(&tar[..], Limits::default(), Names::Layer);
     let outcome = (0..140).try_for_each(|_| reader.next_entry().map(drop));
     assert!(
         outcome
