@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 /// One file, directory, link or special file.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Entry {
-    /// `d f l c b p s`, as `ls` and `find` call them.
+    /// `d f l c b p s`, as `ls` and `find` call them, or `?` for what is only listed.
     pub(crate) kind: char,
     /// Permission bits with setuid, setgid and sticky.
     pub(crate) mode: u32,
@@ -57,7 +57,14 @@ pub(crate) fn list(root: &Path) -> Tree {
             .unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
         for entry in entries {
             let path = entry.unwrap().path();
-            let metadata = path.symlink_metadata().unwrap();
+            let metadata = match path.symlink_metadata() {
+                Ok(metadata) => metadata,
+                Err(error) => {
+                    let name = show(path.strip_prefix(root).unwrap().as_os_str().as_bytes());
+                    tree.insert(name, ghost(&error));
+                    continue;
+                }
+            };
             if metadata.is_dir() {
                 pending.push(path.clone());
             }
@@ -80,6 +87,21 @@ pub(crate) fn list(root: &Path) -> Tree {
     }
     drop_groups_of_one(&mut tree);
     tree
+}
+
+/// A name that is listed but not there: overlayfs shows whiteouts so that lie where they should not.
+fn ghost(error: &std::io::Error) -> Entry {
+    Entry {
+        kind: '?',
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        size: 0,
+        mtime: 0,
+        content: error.to_string(),
+        xattrs: Vec::new(),
+        same_as: None,
+    }
 }
 
 fn drop_groups_of_one(tree: &mut Tree) {
