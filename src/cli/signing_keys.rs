@@ -71,7 +71,7 @@ fn ask(context: &Context, question: &str) -> Result<Secret> {
     }
 }
 
-/// An image in a registry, with or without `docker://` in front. A short name might mean several,
+/// An image in a registry, with or without `docker://` in front; no tag is `:latest`. A short name might mean several,
 /// of which the wrong one would be signed.
 pub(crate) fn remote_image(text: &str) -> Result<Reference> {
     let reference = Reference::parse(text.strip_prefix("docker://").unwrap_or(text))?;
@@ -83,7 +83,7 @@ pub(crate) fn remote_image(text: &str) -> Result<Reference> {
             )),
         );
     }
-    Ok(reference)
+    Ok(reference.with_default_tag())
 }
 
 /// The private key in `path`.

@@ -204,7 +204,7 @@ impl Resolver<'_> {
         if let Some(digest) = reference.digest().or(locked) {
             return self.by_digest(digest, &Origin::Registry(repository.clone()));
         }
-        let tag = Target::Tag(reference.tag().unwrap_or("latest").to_owned());
+        let tag = Target::of(reference);
         // HEAD is cheap, and Docker Hub does not count it.
         if let Ok(Some(descriptor)) = repository.head(&tag)
             && let Some(known) = self.in_store(&descriptor.digest)?

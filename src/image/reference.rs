@@ -13,7 +13,8 @@ use crate::image::Digest;
 pub(crate) const LOCAL_REGISTRY: &str = "localhost";
 /// The registry that docker means by a short name.
 pub(crate) const DOCKER_HUB: &str = "docker.io";
-const DEFAULT_TAG: &str = "latest";
+/// The tag that is meant where a name has neither tag nor digest.
+pub(crate) const DEFAULT_TAG: &str = "latest";
 /// Total length limit of a repository name (distribution/reference).
 const MAX_NAME: usize = 255;
 const MAX_TAG: usize = 128;
@@ -154,16 +155,21 @@ impl Reference {
         all
     }
 
-    /// The full name that docker means by this one: a short name is one of Docker Hub's.
-    pub(crate) fn on_docker_hub(self) -> Self {
-        let on_hub = |name: &Self| name.registry() == Some(DOCKER_HUB);
-        match self.registry {
-            Some(_) => self,
-            None => self.candidates().into_iter().find(on_hub).unwrap_or(self),
+    /// The name with the registry that docker means: a short name is one of Docker Hub's. No tag is
+    /// added.
+    pub(crate) fn on_docker_hub(mut self) -> Self {
+        if self.registry.is_none() {
+            self.registry = Some(DOCKER_HUB.to_owned());
+            if !self.repository.contains('/') {
+                self.repository.insert_str(0, "library/");
+            }
         }
+        self
     }
 
-    fn with_default_tag(mut self) -> Self {
+    /// The same name with `:latest` where it has neither tag nor digest: what a registry is asked
+    /// for.
+    pub(crate) fn with_default_tag(mut self) -> Self {
         if self.tag.is_none() && self.digest.is_none() {
             self.tag = Some(DEFAULT_TAG.to_owned());
         }

@@ -168,11 +168,7 @@ fn elsewhere(reference: &Reference, host: &str) -> Result<Reference> {
 }
 
 fn head(client: &Client, reference: &Reference) -> Result<Option<Descriptor>> {
-    let wanted = match (reference.digest(), reference.tag()) {
-        (Some(digest), _) => Asked::Digest(digest.clone()),
-        (None, tag) => Asked::Tag(tag.unwrap_or("latest").to_owned()),
-    };
-    client.repository(reference)?.head(&wanted)
+    client.repository(reference)?.head(&Asked::of(reference))
 }
 
 fn ask(client: &Client, reference: &Reference) -> Result<Option<Target>> {

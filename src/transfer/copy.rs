@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::error::{Context, Error, Result};
 use crate::image::{Digest, Reference};
 use crate::progress::{Reporter, Silent};
-use crate::registry::Client;
 use crate::registry::layout::Layout;
+use crate::registry::{Client, Target as RegistryTarget};
 use crate::store::{Named, ScratchDirectory, Store};
 use crate::transfer::engine::{self, Copied, CopyOptions};
 use crate::transfer::layout_sink::LayoutSink;
@@ -18,7 +18,7 @@ use crate::transfer::names;
 use crate::transfer::output::{Content, OuterCompression, Tar, Target};
 use crate::transfer::plan::Plan;
 use crate::transfer::registry_sink::RegistrySink;
-use crate::transfer::registry_source::{RegistrySource, target};
+use crate::transfer::registry_source::RegistrySource;
 use crate::transfer::save::{ArchiveFormat, Output, SaveOptions, save};
 use crate::transfer::sink::ImageSink;
 use crate::transfer::source::ImageSource;
@@ -126,8 +126,11 @@ impl<'a> Copier<'a> {
             }
             Location::RegistryDirectory { path, name } => {
                 let layout = Layout::open(path, false)?;
-                let target = target(&name.clone().qualified())?;
-                Box::new(TreeSource::new(&layout, &tree_repository(name), target))
+                Box::new(TreeSource::new(
+                    &layout,
+                    &tree_repository(name),
+                    RegistryTarget::of(name),
+                ))
             }
         })
     }
@@ -267,7 +270,7 @@ fn pack(layout: &Path, path: &Path) -> Result<()> {
     target.finish()
 }
 
-fn add(target: &mut Target<'_>, layout: &Path, name: &str) -> Result<()> {
+fn add(target: &mut Target, layout: &Path, name: &str) -> Result<()> {
     use crate::error::IoContext as _;
     let path = layout.join(name);
     let file = std::fs::File::open(&path).path("open", &path)?;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::{Context, Error, Result};
 use crate::image::{Descriptor, Digest, Reference, media_type};
 use crate::progress::Reporter;
-use crate::registry::Client;
+use crate::registry::{Client, Target};
 use crate::store::{Named, Store};
 use crate::transfer::copy::Copier;
 use crate::transfer::engine::{self, CopyOptions, Moved};
@@ -17,7 +17,6 @@ use crate::transfer::plan::{Plan, Platforms, Selection};
 use crate::transfer::push_source::PushSource;
 use crate::transfer::recompress_image::{self, Change, Changed};
 use crate::transfer::registry_sink::RegistrySink;
-use crate::transfer::registry_source::target;
 use crate::transfer::sink::ImageSink;
 use crate::transfer::source::ImageSource;
 
@@ -132,7 +131,7 @@ impl Job<'_> {
         let sink = RegistrySink::new(self.client, reference)?;
         // One request tells that there is nothing to do. A registry has all of what it has a
         // manifest of.
-        let there = sink.repository().head(&target(reference)?)?;
+        let there = sink.repository().head(&Target::of(reference))?;
         if there.is_some_and(|there| there.digest == self.root.digest) {
             return Ok(PushReport {
                 root: self.root.clone(),

@@ -4,7 +4,6 @@ use crate::error::{Error, Result};
 use crate::image::{Descriptor, Reference};
 use crate::registry::client::Pushed;
 use crate::registry::{Client, Repository, Target};
-use crate::transfer::registry_source::target;
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::ImageSource;
 
@@ -17,7 +16,7 @@ pub(crate) struct RegistrySink {
 }
 
 impl RegistrySink {
-    /// The image that is going to be called `reference`, which has a registry, and a tag or digest.
+    /// The image that is going to be called `reference`, which has a registry.
     pub(crate) fn new(client: &Client, reference: &Reference) -> Result<Self> {
         let registry = reference
             .registry()
@@ -25,7 +24,7 @@ impl RegistrySink {
         Ok(Self {
             repository: client.repository(reference)?,
             registry: registry.to_owned(),
-            target: target(reference)?,
+            target: Target::of(reference),
             reference: reference.clone(),
         })
     }

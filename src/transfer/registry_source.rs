@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::image::{Descriptor, Digest, Reference};
 use crate::registry::{Client, Repository, Target};
 use crate::transfer::source::{ImageSource, SourceDocument};
@@ -15,7 +15,7 @@ pub(crate) struct RegistrySource {
 }
 
 impl RegistrySource {
-    /// The image that `reference` (with a registry, and a tag or digest) means. Asks nothing yet.
+    /// The image that `reference` (with a registry) means. Asks nothing yet.
     pub(crate) fn new(client: &Client, reference: &Reference) -> Result<Self> {
         Ok(Self {
             client: client.clone(),
@@ -26,18 +26,10 @@ impl RegistrySource {
 
     /// Whether the registry has it.
     pub(crate) fn exists(&self) -> Result<bool> {
-        Ok(self.repository.head(&target(&self.reference)?)?.is_some())
-    }
-}
-
-/// What a reference asks a repository for: its digest, which is more exact, before its tag.
-pub(crate) fn target(reference: &Reference) -> Result<Target> {
-    match (reference.digest(), reference.tag()) {
-        (Some(digest), _) => Ok(Target::Digest(digest.clone())),
-        (None, Some(tag)) => Ok(Target::Tag(tag.to_owned())),
-        (None, None) => Err(Error::usage(format!(
-            "{reference} has neither a tag nor a digest"
-        ))),
+        Ok(self
+            .repository
+            .head(&Target::of(&self.reference))?
+            .is_some())
     }
 }
 
@@ -47,7 +39,7 @@ impl ImageSource for RegistrySource {
     }
 
     fn root(&self) -> Result<SourceDocument> {
-        let document = self.repository.document(&target(&self.reference)?)?;
+        let document = self.repository.document(&Target::of(&self.reference))?;
         Ok(SourceDocument {
             bytes: document.bytes,
             descriptor: document.descriptor,

@@ -47,7 +47,7 @@ pub(crate) fn sign(
     key: &PrivateKey,
     options: &SignOptions,
 ) -> Result<Vec<Signed>> {
-    let root = repository.document(&target(reference))?.descriptor;
+    let root = repository.document(&Target::of(reference))?.descriptor;
     let images = match options.recursive {
         true => fetch::with_children(repository, &root)?,
         false => vec![root],
@@ -60,14 +60,6 @@ pub(crate) fn sign(
                 .context(|| format!("cannot sign {name}@{}", image.digest))
         })
         .collect()
-}
-
-/// What a name with a tag or a digest asks for; the digest counts.
-pub(crate) fn target(reference: &Reference) -> Target {
-    match (reference.digest(), reference.tag()) {
-        (Some(digest), _) => Target::Digest(digest.clone()),
-        (None, tag) => Target::Tag(tag.unwrap_or("latest").to_owned()),
-    }
 }
 
 fn sign_one(

@@ -6,13 +6,12 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Kind, Result};
 use crate::image::{Digest, Reference};
-use crate::registry::Repository;
+use crate::registry::{Repository, Target};
 use crate::trust::bundle;
 use crate::trust::fetch::{self, Content};
 use crate::trust::keys::PublicKey;
 use crate::trust::payload::{Claim, expanded};
 use crate::trust::policy::open_sigstore;
-use crate::trust::sign::target;
 
 /// What a signature must say to count.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +52,10 @@ pub(crate) fn verify(
     keys: &[PublicKey],
     options: &VerifyOptions,
 ) -> Result<Verified> {
-    let digest = repository.document(&target(reference))?.descriptor.digest;
+    let digest = repository
+        .document(&Target::of(reference))?
+        .descriptor
+        .digest;
     let mut verified = Verified {
         digest,
         claims: Vec::new(),

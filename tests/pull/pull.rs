@@ -308,3 +308,96 @@ fn content_that_is_not_what_its_digest_says_stays_outside() {
         env.imgctl(["scrub"]).ok();
     }
 }
+
+#[test]
+fn a_name_without_a_tag_means_latest_wherever_a_registry_is_asked() {
+    let bench = Bench::new();
+    let env = &bench.env;
+    bench.fill("team/app:latest", &FILES, &[]);
+    bench.fill("team/app:v1", &[("a", "other")], &[]);
+    let (latest, other) = (bench.digest("team/app:latest"), bench.digest("team/app:v1"));
+    let bare = bench.name("team/app");
+    let remote = format!("docker://{bare}");
+    let digest_in_store = |name: &str| {
+        let listed = env.imgctl(["images", "--json", name]).ok().json();
+        listed[0]["digest"].as_str().unwrap().to_owned()
+    };
+    // Pulled under the full name, with and without a transport.
+    for written in [&bare, &remote] {
+        let pulled = env.imgctl(["pull", "--json", written]).ok().json();
+        assert_eq!(pulled[0]["name"], format!("{bare}:latest"), "{written}");
+        assert_eq!(pulled[0]["digest"], *latest, "{written}");
+        env.imgctl(["rmi", &format!("{bare}:latest")]).ok();
+    }
+    // Digests stay digests.
+    let by_digest = format!("{bare}@{other}");
+    let pulled = env.imgctl(["pull", "--json", &by_digest]).ok().json();
+    assert_eq!(pulled[0]["digest"], *other);
+    env.imgctl(["rmi", "--all", "--force"]).ok();
+    // Copied: a bare name that only the registry has, and to a bare name.
+    let copied = env
+        .imgctl(["copy", &bare, &format!("{remote}/copy")])
+        .ok()
+        .stdout();
+    assert_eq!(copied, latest);
+    assert_eq!(bench.digest("team/app/copy:latest"), latest);
+    // Shown.
+    for verb in [
+        &["inspect", "-t", "manifest"][..],
+        &["manifest", "inspect"][..],
+    ] {
+        let shown = env.imgctl(verb.iter().chain(&[&*remote])).ok().json();
+        assert_eq!(shown["layers"].as_array().unwrap().len(), FILES.len());
+    }
+    env.imgctl(["manifest", "create", "list", &bare]).ok();
+    let list = env.imgctl(["manifest", "inspect", "list"]).ok().json();
+    assert_eq!(list["manifests"][0]["digest"], *latest);
+    // Built on.
+    let kubefile = format!("FROM {bare}\nCOPY own /own\n");
+    let context = env.context("on-top", &kubefile, &[("own", "x")]);
+    env.build("built", &context);
+    let tree = env.export("built", "built-tree");
+    assert_eq!(fs::read_to_string(tree.join("c")).unwrap(), "third");
+    assert_eq!(digest_in_store(&format!("{bare}:latest")), latest);
+    // Pushed.
+    let to = bench.name("team/pushed");
+    env.imgctl(["push", "built", &to]).ok();
+    assert_eq!(bench.digest("team/pushed:latest"), digest_in_store("built"));
+    // Mirrored.
+    let mirror = env.path("mirror");
+    let mut save = env.command(["registry", "save", "--images", &bare, "--registry-dir"]);
+    Ran::new({
+        save.arg(&mirror);
+        save
+    })
+    .ok();
+    let listed = env
+        .imgctl(["registry", "ls", mirror.to_str().unwrap()])
+        .ok();
+    assert!(
+        listed.stdout().contains(&latest[7..19]),
+        "{}",
+        listed.stdout()
+    );
+    // Signed and verified: the tag that is asked for is the tag that must be signed.
+    let key = env.path("key");
+    let mut generate = env.command(["key", "generate", "--output-key-prefix"]);
+    generate.arg(&key).env("COSIGN_PASSWORD", "");
+    Ran::new(generate).ok();
+    let mut sign = env.command(["sign", "--key", "key.key", &bare]);
+    Ran::new({
+        sign.env("COSIGN_PASSWORD", "");
+        sign
+    })
+    .ok();
+    let verified = env
+        .imgctl(["verify", "--json", "--key", "key.pub", &bare])
+        .ok()
+        .json();
+    assert_eq!(verified[0]["digest"], *latest, "{verified}");
+    // Removed.
+    env.imgctl(["registry", "rm", &bare]).ok();
+    let gone = env.imgctl(["pull", &bare]).fails(3);
+    assert!(gone.stderr().contains("latest"), "{}", gone.stderr());
+    assert_eq!(bench.digest("team/app:v1"), other);
+}

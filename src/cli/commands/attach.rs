@@ -9,9 +9,9 @@ use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::signing_keys::remote_image;
 use crate::error::{Error, IoContext as _, Result};
+use crate::registry::Target;
 use crate::trust::payload::expanded;
 use crate::trust::referrer::{self, Attachment};
-use crate::trust::sign::target;
 use crate::trust::{provenance, sbom};
 
 /// A document is never longer than this, in bytes.
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &AttachArgs, context: &Context) -> Result<()> {
         })?,
     };
     let repository = args.registry.client(context)?.repository(&reference)?;
-    let subject = repository.document(&target(&reference))?.descriptor;
+    let subject = repository.document(&Target::of(&reference))?.descriptor;
     let attachment = Attachment {
         artifact_type: media_type,
         media_type,

@@ -31,6 +31,7 @@ use ::http::Method;
 use reqwest::Url;
 
 use crate::error::{Error, Kind, Result};
+use crate::image::reference::DEFAULT_TAG;
 use crate::image::{Descriptor, Digest, Reference};
 use crate::registry::client::blob_reader::BlobReader;
 use crate::registry::client::blob_stream::{BlobStream, Source};
@@ -97,6 +98,17 @@ struct Inner {
 pub(crate) enum Target {
     Tag(String),
     Digest(Digest),
+}
+
+impl Target {
+    /// What a name asks its repository for: its digest, which is more exact, before its tag;
+    /// `latest` where it has neither.
+    pub(crate) fn of(reference: &Reference) -> Self {
+        match (reference.digest(), reference.tag()) {
+            (Some(digest), _) => Self::Digest(digest.clone()),
+            (None, tag) => Self::Tag(tag.unwrap_or(DEFAULT_TAG).to_owned()),
+        }
+    }
 }
 
 /// A manifest or index exactly as the registry keeps it.

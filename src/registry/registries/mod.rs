@@ -218,9 +218,11 @@ impl Registries {
     }
 
     /// The full names a short name may mean, in order: an alias, else each of
-    /// `unqualified-search-registries` (else docker.io). A full name comes back alone. Nobody is
-    /// asked: where `short-name-mode` is `enforcing`, several registries are an error.
+    /// `unqualified-search-registries` (else docker.io). A full name comes back alone. Each has a
+    /// tag or a digest: `:latest` where `reference` has neither. Nobody is asked: where
+    /// `short-name-mode` is `enforcing`, several registries are an error.
     pub(crate) fn candidates(&self, reference: &Reference) -> Result<Vec<Reference>> {
+        let reference = &reference.clone().with_default_tag();
         if reference.registry().is_some() {
             return Ok(vec![reference.clone()]);
         }

@@ -193,8 +193,8 @@ fn later_files_replace_what_earlier_ones_say_of_the_same_prefix() {
     assert_eq!(reads(&registries, "registry.com/a"), ["registry.com/a!"]);
     assert_eq!(reads(&registries, "docker.io/x").len(), 2);
     assert_eq!(registries.credential_helpers(), ["pass"]);
-    assert_eq!(candidates(&registries, "a"), ["y.io/a"]);
-    assert_eq!(candidates(&registries, "b"), ["docker.io/library/b"]);
+    assert_eq!(candidates(&registries, "a"), ["y.io/a:latest"]);
+    assert_eq!(candidates(&registries, "b"), ["docker.io/library/b:latest"]);
 }
 
 fn candidates(registries: &Registries, name: &str) -> Vec<String> {
@@ -213,7 +213,8 @@ fn short_names_are_looked_up_by_alias_then_in_each_registry() {
         ("quay.io/a:1", &["quay.io/a:1"][..]),
         ("box:2", &["quay.io/x/box:2"]),
         (&format!("box@{digest}"), &[&pinned]),
-        ("team/box", &["r.io/t"]),
+        ("team/box", &["r.io/t:latest"]),
+        ("quay.io/a", &["quay.io/a:latest"]),
         (
             "other:1",
             &[
@@ -225,9 +226,9 @@ fn short_names_are_looked_up_by_alias_then_in_each_registry() {
         (
             "u/other",
             &[
-                "a.io/u/other",
-                "docker.io/u/other",
-                "localhost:5000/u/other",
+                "a.io/u/other:latest",
+                "docker.io/u/other:latest",
+                "localhost:5000/u/other:latest",
             ],
         ),
     ] {
@@ -250,11 +251,14 @@ fn enforced_short_names_are_not_guessed() {
     assert!(error.to_string().contains("a.io, b.io"), "{error}");
     assert!(error.hints()[0].contains("a.io/x:1"));
     let one = several.replace(", 'b.io'", "");
-    assert_eq!(candidates(&registries(&one, &[]).unwrap(), "x"), ["a.io/x"]);
+    assert_eq!(
+        candidates(&registries(&one, &[]).unwrap(), "x:1"),
+        ["a.io/x:1"]
+    );
     for mode in ["permissive", "disabled", ""] {
         let conf = several.replace("enforcing", mode);
-        let both = candidates(&registries(&conf, &[]).unwrap(), "x");
-        assert_eq!(both, ["a.io/x", "b.io/x"], "{mode}");
+        let both = candidates(&registries(&conf, &[]).unwrap(), "x:1");
+        assert_eq!(both, ["a.io/x:1", "b.io/x:1"], "{mode}");
     }
 }
 
@@ -264,8 +268,8 @@ fn version_1_is_read_as_containers_reads_it() {
                 [registries.insecure]\nregistries = ['b.io', 'c.io']\n\
                 [registries.block]\nregistries = ['c.io']\n";
     let version_1 = registries(conf, &["[aliases]\nx = 'q.io/x'"]).unwrap();
-    assert_eq!(candidates(&version_1, "y"), ["a.io/y"]);
-    assert_eq!(candidates(&version_1, "x"), ["q.io/x"]);
+    assert_eq!(candidates(&version_1, "y:1"), ["a.io/y:1"]);
+    assert_eq!(candidates(&version_1, "x:1"), ["q.io/x:1"]);
     assert_eq!(reads(&version_1, "b.io/y"), ["b.io/y!"]);
     assert!(version_1.route(&reference("c.io/y")).is_err());
     assert!(registries("", &[conf]).is_err());

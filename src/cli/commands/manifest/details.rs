@@ -94,7 +94,11 @@ pub(super) fn members(
     let store = context.store()?;
     let missing = match Location::parse(OsStr::new(name))? {
         Location::Registry(reference) => {
-            return in_registry(&registry.client(context)?, &reference.qualified(), choice);
+            return in_registry(
+                &registry.client(context)?,
+                &reference.on_docker_hub(),
+                choice,
+            );
         }
         Location::Name(name) => match store.resolve(&name) {
             Ok(named) => return in_store(store, &named, choice),
@@ -107,9 +111,11 @@ pub(super) fn members(
         }
     };
     match Reference::parse(name) {
-        Ok(reference) if reference.registry().is_some() => {
-            in_registry(&registry.client(context)?, &reference.qualified(), choice)
-        }
+        Ok(reference) if reference.registry().is_some() => in_registry(
+            &registry.client(context)?,
+            &reference.on_docker_hub(),
+            choice,
+        ),
         _ => Err(missing),
     }
 }

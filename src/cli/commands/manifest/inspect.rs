@@ -42,7 +42,7 @@ pub(super) fn run(args: &InspectArgs, context: &Context) -> Result<()> {
 fn read(args: &InspectArgs, context: &Context) -> Result<Vec<u8>> {
     let remote = |reference: &Reference| {
         let client = args.registry.client(context)?;
-        let source = RegistrySource::new(&client, &reference.qualified())?;
+        let source = RegistrySource::new(&client, &reference.clone().on_docker_hub())?;
         Ok(source.root()?.bytes)
     };
     match Location::parse(OsStr::new(&args.name))? {

@@ -22,7 +22,7 @@ Examples:
   imgctl registry rm --tag-only registry.example.com/team/app:latest"
 )]
 pub(crate) struct RmArgs {
-    /// Names of images, with their registry and a tag or digest
+    /// Names of images with their registry; without tag and digest, :latest
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 
@@ -45,17 +45,15 @@ pub(crate) fn run(args: &RmArgs, context: &Context) -> Result<()> {
     let mut views = Vec::new();
     for name in &names {
         let repository = client.repository(name)?;
-        let target = match (name.digest(), name.tag()) {
-            (Some(digest), _) => Target::Digest(digest.clone()),
-            (None, Some(tag)) if args.tag_only => Target::Tag(tag.to_owned()),
-            (None, tag) => {
-                let tag = Target::Tag(tag.unwrap_or_default().to_owned());
-                let found = repository.head(&tag)?.ok_or_else(|| {
+        let target = match Target::of(name) {
+            Target::Tag(tag) if !args.tag_only => {
+                let found = repository.head(&Target::Tag(tag))?.ok_or_else(|| {
                     Error::not_found(format!("{name} is not in its registry"))
                         .hint(format!("`imgctl tags {}` lists what is", name.name()))
                 })?;
                 Target::Digest(found.digest)
             }
+            target => target,
         };
         repository
             .delete(&target)
@@ -85,7 +83,7 @@ fn show(
     }
 }
 
-/// What is removed is said in full: nothing is looked for elsewhere.
+/// The registry must be named: nothing is looked for elsewhere.
 fn full_name(text: &str) -> Result<Reference> {
     let name = Reference::parse(text.trim_start_matches("docker://"))?;
     if name.registry().is_none() {
@@ -93,11 +91,5 @@ fn full_name(text: &str) -> Result<Reference> {
             "{name} does not say which registry it is in"
         )));
     }
-    if name.tag().is_none() && name.digest().is_none() {
-        return Err(
-            Error::usage(format!("{name} has neither a tag nor a digest"))
-                .hint("name one image: REGISTRY/REPOSITORY:TAG"),
-        );
-    }
-    Ok(name)
+    Ok(name.with_default_tag())
 }
