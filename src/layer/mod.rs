@@ -5,10 +5,12 @@
 
 mod blob_reader;
 mod block;
+pub(crate) mod block_writer;
 pub(crate) mod compare;
 pub(crate) mod compress;
 pub(crate) mod decompress;
 pub(crate) mod entry;
+mod frame_share;
 mod pax;
 mod pipe;
 mod pipeline;
@@ -27,6 +29,7 @@ pub(crate) mod whiteout;
 pub(crate) mod writer;
 mod zstd_frames;
 
+pub(crate) use block_writer::BlockWriter;
 pub(crate) use compress::Compression;
 pub(crate) use entry::{Entry, EntryKind, LayerPath, Mtime};
 pub(crate) use random_access::ContentReader;

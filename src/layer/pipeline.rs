@@ -37,6 +37,7 @@ pub(super) struct Output<W> {
 #[derive(Debug)]
 pub(super) struct Pipeline<W> {
     pool: Pool,
+    /// `None` where nothing is hashed.
     diff_id: Option<HashThread>,
     jobs: Option<Sender<Job>>,
     in_order: Option<Sender<Receiver<Result<Packed>>>>,
@@ -55,6 +56,19 @@ struct Job {
 impl<W: Write + Send + 'static> Pipeline<W> {
     /// Starts the threads.
     pub(super) fn start(sink: W, compression: Compression, threads: usize) -> Result<Self> {
+        Self::begin(sink, compression, threads, true)
+    }
+
+    /// Starts the threads for something of which nobody wants the digests.
+    pub(super) fn start_unhashed(
+        sink: W,
+        compression: Compression,
+        threads: usize,
+    ) -> Result<Self> {
+        Self::begin(sink, compression, threads, false)
+    }
+
+    fn begin(sink: W, compression: Compression, threads: usize, hashed: bool) -> Result<Self> {
         let threads = match compression {
             Compression::None => 0,
             // The context of such a level takes tens of megabytes.
@@ -68,7 +82,10 @@ impl<W: Write + Send + 'static> Pipeline<W> {
         let (used, spares) = unbounded();
         let mut pipeline = Self {
             pool: Pool::new(blocks, block::block_size(compression)),
-            diff_id: Some(HashThread::start(Algorithm::Sha256)?),
+            diff_id: match hashed {
+                true => Some(HashThread::start(Algorithm::Sha256)?),
+                false => None,
+            },
             jobs: Some(jobs),
             in_order: Some(in_order),
             workers: Vec::new(),
@@ -86,7 +103,7 @@ impl<W: Write + Send + 'static> Pipeline<W> {
                 }
             })?);
         }
-        let output = OutputThread::new(sink, compression, used);
+        let output = OutputThread::new(sink, compression, used, hashed);
         let failed = Arc::clone(&pipeline.failed);
         pipeline.output = Some(pipe::spawn("layer-out", move || {
             let outcome = output.run(&results);
@@ -139,7 +156,7 @@ impl<W> Pipeline<W> {
     /// Waits for everything to be written.
     pub(super) fn finish(mut self) -> Result<Output<W>> {
         let (written, diff) = self.end()?;
-        let (diff_id, diff_size) = diff;
+        let (diff_id, diff_size) = diff.ok_or_else(|| Error::failed("nothing was hashed"))?;
         Ok(Output {
             sink: written.sink,
             digest: written.digest.unwrap_or_else(|| diff_id.clone()),
@@ -150,17 +167,22 @@ impl<W> Pipeline<W> {
         })
     }
 
+    /// The same where nothing was hashed.
+    pub(super) fn finish_unhashed(mut self) -> Result<W> {
+        Ok(self.end()?.0.sink)
+    }
+
     /// Ends all threads, the output's first: its error is the one that matters.
-    fn end(&mut self) -> Result<(Written<W>, (Digest, u64))> {
+    fn end(&mut self) -> Result<Ended<W>> {
         self.jobs = None;
         self.in_order = None;
         let output = self.output.take().map(pipe::join);
         let workers: Vec<Result<()>> = self.workers.drain(..).map(pipe::join).collect();
         let ended = || Error::failed("the layer has failed before");
-        let diff = self.diff_id.take().ok_or_else(ended)?.finish();
+        let diff = self.diff_id.take().map(HashThread::finish);
         let written = output.ok_or_else(ended)???;
         workers.into_iter().collect::<Result<()>>()?;
-        Ok((written, diff?))
+        Ok((written, diff.transpose()?))
     }
 }
 
@@ -169,6 +191,9 @@ impl<W> Drop for Pipeline<W> {
         let _ = self.end();
     }
 }
+
+/// What was written, and the digest and bytes of what came in if that was hashed.
+type Ended<W> = (Written<W>, Option<(Digest, u64)>);
 
 /// What the output thread leaves.
 #[derive(Debug)]
@@ -197,8 +222,8 @@ const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 const DEFLATE_END: [u8; 2] = [3, 0];
 
 impl<W: Write> OutputThread<W> {
-    fn new(sink: W, compression: Compression, used: Sender<Vec<u8>>) -> Self {
-        let hasher = (compression != Compression::None).then(Hasher::new);
+    fn new(sink: W, compression: Compression, used: Sender<Vec<u8>>, hashed: bool) -> Self {
+        let hasher = (hashed && compression != Compression::None).then(Hasher::new);
         Self {
             sink: HashedSink {
                 sink,

@@ -1,13 +1,14 @@
 //! The layer pipeline: entries and contents in, compressed blob, both digests and the table of
 //! contents out, each byte read once, hashed at most twice and compressed once.
 //!
-//! This half frames the tar into blocks on the caller's thread; `pipeline.rs` does the rest.
+//! This half frames the tar on the caller's thread; `block_writer.rs` cuts it into blocks and
+//! `pipeline.rs` does the rest.
 
 use std::io::{ErrorKind, Read, Write};
 
 use crate::error::{Error, IoContext, Result};
 use crate::image::Digest;
-use crate::layer::pipe::Buffer;
+use crate::layer::block_writer::BlockWriter;
 use crate::layer::pipeline::Pipeline;
 use crate::layer::{Compression, Entry, EntryKind, LayerPath, Toc, TocEntry, tar_writer};
 
@@ -32,10 +33,7 @@ pub(crate) struct Layer {
 /// bytes do not depend on their number.
 #[derive(Debug)]
 pub(crate) struct LayerWriter<W> {
-    pipeline: Pipeline<W>,
-    /// The block being filled and how far it is.
-    block: Option<Buffer>,
-    filled: usize,
+    blocks: BlockWriter<W>,
     /// Bytes of tar so far.
     position: u64,
     header: Vec<u8>,
@@ -46,9 +44,7 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
     /// Starts the pipeline with `threads` compressing threads (at least one).
     pub(crate) fn start(sink: W, compression: Compression, threads: usize) -> Result<Self> {
         Ok(Self {
-            pipeline: Pipeline::start(sink, compression, threads)?,
-            block: None,
-            filled: 0,
+            blocks: BlockWriter::new(Pipeline::start(sink, compression, threads)?),
             position: 0,
             header: Vec::new(),
             toc: Toc::default(),
@@ -83,8 +79,7 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
     /// keeps running.
     pub(crate) fn finish(mut self) -> Result<(W, Layer)> {
         self.append(&tar_writer::END)?;
-        self.push_block()?;
-        let output = self.pipeline.finish()?;
+        let output = self.blocks.finish_hashed()?;
         let mut toc = self.toc;
         toc.restarts = output.restarts;
         let layer = Layer {
@@ -103,7 +98,7 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
         let mut left = size;
         while left > 0 {
             let most = usize::try_from(left).unwrap_or(usize::MAX);
-            let room = self.room()?;
+            let room = self.blocks.room()?;
             let most = most.min(room.len());
             let count = match content.read(&mut room[..most]) {
                 Ok(0) => return Err(changed(path, size, "is shorter now")),
@@ -113,7 +108,8 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
             };
             hasher.update(&room[..count]);
             left -= count as u64;
-            self.advance(count)?;
+            self.position += count as u64;
+            self.blocks.advance(count)?;
         }
         let more = content.take(1).read_to_end(&mut Vec::new());
         match more.doing(|| format!("cannot read `{path}`"))? {
@@ -122,44 +118,9 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
         }
     }
 
-    fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
-        while !bytes.is_empty() {
-            let room = self.room()?;
-            let count = bytes.len().min(room.len());
-            let (now, later) = bytes.split_at(count);
-            room[..count].copy_from_slice(now);
-            bytes = later;
-            self.advance(count)?;
-        }
-        Ok(())
-    }
-
-    /// What is still free of the current block, never nothing.
-    fn room(&mut self) -> Result<&mut [u8]> {
-        let block = match self.block.take() {
-            Some(block) => block,
-            None => self.pipeline.buffer()?,
-        };
-        Ok(&mut self.block.insert(block).bytes_mut()[self.filled..])
-    }
-
-    /// Counts `count` bytes put into [`LayerWriter::room`]; a full block is sent on.
-    fn advance(&mut self, count: usize) -> Result<()> {
-        self.filled += count;
-        self.position += count as u64;
-        let is_full = |block: &mut Buffer| self.filled == block.bytes_mut().len();
-        if self.block.as_mut().is_some_and(is_full) {
-            self.push_block()?;
-        }
-        Ok(())
-    }
-
-    fn push_block(&mut self) -> Result<()> {
-        let filled = std::mem::take(&mut self.filled);
-        match self.block.take() {
-            Some(block) => self.pipeline.push(&block.freeze(filled)),
-            None => Ok(()),
-        }
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.position += bytes.len() as u64;
+        self.blocks.append(bytes)
     }
 }
 

@@ -5,16 +5,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use flate2::write::GzEncoder;
-
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::fs::atomic::remove_tree;
 use crate::layer::tar_writer::{self, append_header, padding};
-use crate::layer::{Entry, EntryKind, LayerPath};
+use crate::layer::{BlockWriter, Compression, Entry, EntryKind, LayerPath};
 
-/// Level of the outer compression; what is inside is mostly compressed already.
-const GZIP_LEVEL: u32 = 6;
-const ZSTD_LEVEL: i32 = 3;
+/// Levels of the outer compression; what is inside is mostly compressed already.
+const GZIP: Compression = Compression::Gzip { level: 6 };
+const ZSTD: Compression = Compression::Zstd { level: 3 };
 
 /// Compression of the whole archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,12 +41,12 @@ impl Content<'_> {
 }
 
 /// Takes the members of an archive one after another.
-pub(super) enum Target<'a> {
-    Tar(Box<Tar<'a>>),
+pub(super) enum Target {
+    Tar(Box<Tar>),
     Directory(Directory),
 }
 
-impl Target<'_> {
+impl Target {
     /// Adds a directory.
     pub(super) fn directory(&mut self, path: &str) -> Result<()> {
         match self {
@@ -75,24 +73,24 @@ impl Target<'_> {
 }
 
 /// A tar being written.
-pub(super) struct Tar<'a> {
-    sink: Sink<'a>,
+pub(super) struct Tar {
+    sink: Sink,
     /// The file under its temporary name, and its name to be.
     rename: Option<(Temporary, PathBuf)>,
 }
 
 /// A file takes content without passing it through our memory; everything else is written to.
-enum Sink<'a> {
+enum Sink {
     File(File),
-    Stream(Box<dyn Write + Send + 'a>),
-    Gzip(GzEncoder<Box<dyn Write + Send + 'a>>),
-    Zstd(zstd::stream::write::Encoder<'static, Box<dyn Write + Send + 'a>>),
+    Stream(Box<dyn Write + Send>),
+    /// Blocks are compressed side by side; those of blobs that are compressed already are stored.
+    Compressed(Box<BlockWriter<Box<dyn Write + Send>>>),
 }
 
-impl<'a> Tar<'a> {
+impl Tar {
     /// Writes into a stream.
     pub(super) fn to_stream(
-        stream: Box<dyn Write + Send + 'a>,
+        stream: Box<dyn Write + Send>,
         compression: OuterCompression,
     ) -> Result<Self> {
         Ok(Self {
@@ -166,30 +164,25 @@ impl<'a> Tar<'a> {
     }
 }
 
-impl<'a> Sink<'a> {
-    fn new(stream: Box<dyn Write + Send + 'a>, compression: OuterCompression) -> Result<Self> {
+impl Sink {
+    fn new(stream: Box<dyn Write + Send>, compression: OuterCompression) -> Result<Self> {
         Ok(match compression {
             OuterCompression::None => Self::Stream(stream),
-            OuterCompression::Gzip => {
-                Self::Gzip(GzEncoder::new(stream, flate2::Compression::new(GZIP_LEVEL)))
-            }
-            OuterCompression::Zstd => Self::Zstd(
-                zstd::stream::write::Encoder::new(stream, ZSTD_LEVEL)
-                    .doing(|| "cannot set up zstd".to_owned())?,
-            ),
+            OuterCompression::Gzip => Self::compressed(stream, GZIP)?,
+            OuterCompression::Zstd => Self::compressed(stream, ZSTD)?,
         })
     }
 
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.writer().write_all(bytes)
+    fn compressed(stream: Box<dyn Write + Send>, compression: Compression) -> Result<Self> {
+        let blocks = BlockWriter::compressing(stream, compression)?;
+        Ok(Self::Compressed(Box::new(blocks)))
     }
 
-    fn writer(&mut self) -> &mut dyn Write {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Self::File(file) => file,
-            Self::Stream(stream) => stream,
-            Self::Gzip(encoder) => encoder,
-            Self::Zstd(encoder) => encoder,
+            Self::File(file) => file.write_all(bytes),
+            Self::Stream(stream) => stream.write_all(bytes),
+            Self::Compressed(blocks) => blocks.write_all(bytes),
         }
     }
 
@@ -201,7 +194,8 @@ impl<'a> Sink<'a> {
                 // Between two files the standard library lets the kernel copy (or share).
                 let copied = match self {
                     Self::File(target) => io::copy(&mut limited, target)?,
-                    other => io::copy(&mut limited, &mut other.writer())?,
+                    Self::Stream(target) => io::copy(&mut limited, target)?,
+                    Self::Compressed(blocks) => blocks.read_from(&mut limited)?,
                 };
                 if copied == size {
                     return Ok(());
@@ -215,8 +209,7 @@ impl<'a> Sink<'a> {
         match self {
             Self::File(_) => Ok(()),
             Self::Stream(mut stream) => stream.flush(),
-            Self::Gzip(encoder) => encoder.finish()?.flush(),
-            Self::Zstd(encoder) => encoder.finish()?.flush(),
+            Self::Compressed(blocks) => blocks.finish()?.flush(),
         }
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct Leaving {
 pub(crate) enum Output<'a> {
     /// Replaced when everything has been written.
     Path(&'a Path),
-    Stream(Box<dyn Write + Send + 'a>),
+    Stream(Box<dyn Write + Send>),
 }
 
 /// Saves images; several of them may be names of the same one.
@@ -150,7 +150,7 @@ struct Item {
 }
 
 impl Saver<'_> {
-    fn oci(&self, images: &[Named], target: &mut Target<'_>) -> Result<()> {
+    fn oci(&self, images: &[Named], target: &mut Target) -> Result<()> {
         let mut entries: Vec<Descriptor> = Vec::new();
         let mut blobs: BTreeMap<Digest, u64> = BTreeMap::new();
         for named in images {
@@ -202,7 +202,7 @@ impl Saver<'_> {
         Ok(())
     }
 
-    fn docker_archive(&self, images: &[Named], target: &mut Target<'_>) -> Result<()> {
+    fn docker_archive(&self, images: &[Named], target: &mut Target) -> Result<()> {
         let mut items: BTreeMap<Digest, Item> = BTreeMap::new();
         let mut repositories: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
         let mut layers: BTreeMap<Digest, Descriptor> = BTreeMap::new();
@@ -247,12 +247,7 @@ impl Saver<'_> {
 
     /// Writes a layer as the plain tar that docker wants. A tar needs its members' sizes first,
     /// so a compressed layer is decompressed into a scratch file.
-    fn plain_layer(
-        &self,
-        layer: &Descriptor,
-        diff_id: &Digest,
-        target: &mut Target<'_>,
-    ) -> Result<()> {
+    fn plain_layer(&self, layer: &Descriptor, diff_id: &Digest, target: &mut Target) -> Result<()> {
         let path = format!("{}.tar", diff_id.hex());
         if layer.digest == *diff_id {
             return self.blob(diff_id, layer.size, &path, target);
@@ -274,7 +269,7 @@ impl Saver<'_> {
         Ok(())
     }
 
-    fn docker_directory(&self, images: &[Named], target: &mut Target<'_>) -> Result<()> {
+    fn docker_directory(&self, images: &[Named], target: &mut Target) -> Result<()> {
         let [named] = images else {
             return Err(Error::usage("a docker directory holds one image")
                 .hint("save the images one by one, or choose another format"));
@@ -298,7 +293,7 @@ impl Saver<'_> {
         Ok(())
     }
 
-    fn blob(&self, digest: &Digest, size: u64, path: &str, target: &mut Target<'_>) -> Result<()> {
+    fn blob(&self, digest: &Digest, size: u64, path: &str, target: &mut Target) -> Result<()> {
         let file: File = self.store.open_blob(digest)?;
         target.file(path, Content::File(&file, size))?;
         self.task.advance(size);

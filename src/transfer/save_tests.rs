@@ -1,11 +1,14 @@
 //! Tests of saving: what is saved loads as the same image, always with the same bytes.
 
+use std::io::Write;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use super::test_archives::*;
 use super::*;
 use crate::error::Kind;
 use crate::image::{Digest, Platform, media_type};
+use crate::layer::{BlockWriter, Compression};
 use crate::progress::Silent;
 use crate::store::{Named, Store};
 
@@ -32,16 +35,24 @@ fn saved(store: &Store, names: &[&str], options: &SaveOptions) -> Vec<u8> {
         .iter()
         .map(|name| store.resolve(name).unwrap())
         .collect();
-    let mut bytes = Vec::new();
-    save(
-        store,
-        &named,
-        options,
-        Output::Stream(Box::new(&mut bytes)),
-        &Silent,
-    )
-    .unwrap();
-    bytes
+    let bytes = Shared::default();
+    let output = Output::Stream(Box::new(bytes.clone()));
+    save(store, &named, options, output, &Silent).unwrap();
+    std::mem::take(&mut *bytes.0.lock().unwrap())
+}
+
+/// A stream of which we see what was written.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 fn format(format: ArchiveFormat) -> SaveOptions {
@@ -78,6 +89,25 @@ fn oci_archives_load_as_the_same_images() {
             target.store.blob_digests().unwrap(),
             source.store.blob_digests().unwrap()
         );
+    }
+}
+
+#[test]
+fn archives_are_compressed_by_the_compressor_of_layers() {
+    let source = filled();
+    let all = ["localhost/lone:1", "reg.io/multi:1"];
+    let plain = saved(&source.store, &all, &SaveOptions::default());
+    for (outer, compression) in [
+        (OuterCompression::Gzip, Compression::Gzip { level: 6 }),
+        (OuterCompression::Zstd, Compression::Zstd { level: 3 }),
+    ] {
+        let mut writer = BlockWriter::compressing(Vec::new(), compression).unwrap();
+        writer.write_all(&plain).unwrap();
+        let options = SaveOptions {
+            compression: outer,
+            ..SaveOptions::default()
+        };
+        assert!(saved(&source.store, &all, &options) == writer.finish().unwrap());
     }
 }
 

@@ -1,0 +1,207 @@
+//! Fills the blocks of a pipeline: bytes in, a compressed stream out. What is no layer (an archive
+//! as a whole) is compressed by this alone; a layer's writer frames its tar on top of it.
+
+use std::io::{self, Read, Write};
+
+use crate::error::Result;
+use crate::layer::Compression;
+use crate::layer::pipe::Buffer;
+use crate::layer::pipeline::{Output, Pipeline};
+
+/// Cuts what it is given into blocks, which are compressed side by side. The bytes that come out
+/// depend on those that went in alone: not on how they were cut into calls, nor on the threads.
+#[derive(Debug)]
+pub(crate) struct BlockWriter<W> {
+    pipeline: Pipeline<W>,
+    /// The block being filled and how far it is.
+    block: Option<Buffer>,
+    filled: usize,
+}
+
+impl<W: Write + Send + 'static> BlockWriter<W> {
+    /// Compresses into `sink` with as many threads as the machine has. Nothing is hashed.
+    pub(crate) fn compressing(sink: W, compression: Compression) -> Result<Self> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Self::new(Pipeline::start_unhashed(
+            sink,
+            compression,
+            threads,
+        )?))
+    }
+
+    pub(super) fn new(pipeline: Pipeline<W>) -> Self {
+        Self {
+            pipeline,
+            block: None,
+            filled: 0,
+        }
+    }
+
+    /// Copies `reader` to its end; returns how many bytes it gave.
+    pub(crate) fn read_from(&mut self, reader: &mut dyn Read) -> io::Result<u64> {
+        let mut copied = 0;
+        loop {
+            match reader.read(self.room()?) {
+                Ok(0) => return Ok(copied),
+                Ok(count) => {
+                    copied += count as u64;
+                    self.advance(count)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Compresses the rest, waits for all of it to be written and gives the sink back. On error (or
+    /// drop) nothing keeps running.
+    pub(crate) fn finish(self) -> Result<W> {
+        self.flushed()?.finish_unhashed()
+    }
+
+    pub(super) fn finish_hashed(self) -> Result<Output<W>> {
+        self.flushed()?.finish()
+    }
+
+    fn flushed(mut self) -> Result<Pipeline<W>> {
+        self.push_block()?;
+        Ok(self.pipeline)
+    }
+
+    pub(super) fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let room = self.room()?;
+            let count = bytes.len().min(room.len());
+            let (now, later) = bytes.split_at(count);
+            room[..count].copy_from_slice(now);
+            bytes = later;
+            self.advance(count)?;
+        }
+        Ok(())
+    }
+
+    /// What is still free of the current block, never nothing.
+    pub(super) fn room(&mut self) -> Result<&mut [u8]> {
+        let block = match self.block.take() {
+            Some(block) => block,
+            None => self.pipeline.buffer()?,
+        };
+        Ok(&mut self.block.insert(block).bytes_mut()[self.filled..])
+    }
+
+    /// Counts `count` bytes put into [`BlockWriter::room`]; a full block is sent on.
+    pub(super) fn advance(&mut self, count: usize) -> Result<()> {
+        self.filled += count;
+        let is_full = |block: &mut Buffer| self.filled == block.bytes_mut().len();
+        if self.block.as_mut().is_some_and(is_full) {
+            self.push_block()?;
+        }
+        Ok(())
+    }
+
+    fn push_block(&mut self) -> Result<()> {
+        let filled = std::mem::take(&mut self.filled);
+        match self.block.take() {
+            Some(_) if filled == 0 => Ok(()),
+            Some(block) => self.pipeline.push(&block.freeze(filled)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<W: Write + Send + 'static> Write for BlockWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.append(bytes)?;
+        Ok(bytes.len())
+    }
+
+    /// Does nothing: where blocks end shows in the output.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer::decompress::{Format, decompress};
+
+    /// Text, then what does not shrink, as an archive of compressed layers is.
+    fn content() -> Vec<u8> {
+        let mut bytes = b"all work and no play ".repeat(120_000);
+        let mut noise = vec![0; 5 << 20];
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        bytes.extend(noise);
+        bytes
+    }
+
+    #[test]
+    fn the_stream_depends_on_the_content_alone_and_what_is_compressed_is_stored() {
+        let content = content();
+        for (compression, format) in [
+            (Compression::Gzip { level: 6 }, Format::Gzip),
+            (Compression::default(), Format::Zstd),
+        ] {
+            let mut outputs = Vec::new();
+            for (threads, cut) in [(1, 1 << 20), (2, 7777), (3, content.len())] {
+                let pipeline = Pipeline::start_unhashed(Vec::new(), compression, threads).unwrap();
+                let mut writer = BlockWriter::new(pipeline);
+                for part in content.chunks(cut) {
+                    writer.write_all(part).unwrap();
+                }
+                outputs.push(writer.finish().unwrap());
+            }
+            let mut writer = BlockWriter::compressing(Vec::new(), compression).unwrap();
+            let copied = writer.read_from(&mut &content[..]).unwrap();
+            assert_eq!(copied, content.len() as u64);
+            outputs.push(writer.finish().unwrap());
+            assert!(outputs.iter().all(|output| *output == outputs[0]));
+            let (found, mut reader) = decompress(&outputs[0][..]).unwrap();
+            assert_eq!(found, format);
+            let mut back = Vec::new();
+            reader.read_to_end(&mut back).unwrap();
+            assert!(back == content);
+            // The noise as it is, and hardly anything of the text.
+            let noise = 5 << 20;
+            assert!((noise..noise + (100 << 10)).contains(&outputs[0].len()));
+        }
+    }
+
+    #[test]
+    fn gzip_is_one_member_and_nothing_is_nothing() {
+        let content = content();
+        let gzip = Compression::Gzip { level: 6 };
+        let mut writer = BlockWriter::compressing(Vec::new(), gzip).unwrap();
+        writer.write_all(&content).unwrap();
+        let bytes = writer.finish().unwrap();
+        // A decoder that stops after the first member has all of it.
+        let mut member = flate2::bufread::GzDecoder::new(&bytes[..]);
+        let mut back = Vec::new();
+        member.read_to_end(&mut back).unwrap();
+        assert!(back == content && member.into_inner().is_empty());
+        let empty = BlockWriter::compressing(Vec::new(), gzip).unwrap();
+        let mut back = Vec::new();
+        flate2::bufread::GzDecoder::new(&empty.finish().unwrap()[..])
+            .read_to_end(&mut back)
+            .unwrap();
+        assert!(back.is_empty());
+    }
+
+    #[test]
+    fn a_sink_that_fails_ends_it_with_its_own_error() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut writer = BlockWriter::compressing(Full, Compression::Gzip { level: 1 }).unwrap();
+        let content = content();
+        let written = (0..50).try_for_each(|_| writer.append(&content));
+        let outcome = written.and_then(|()| writer.finish().map(drop));
+        assert!(outcome.is_err());
+    }
+}
