@@ -1,8 +1,8 @@
 //! The reading side of a scan: takes a blob apart into pieces of uncompressed tar, in order.
 //!
-//! Independent zstd frames (such as we write) are decompressed by several threads; everything
-//! else by the reading thread itself, so that hashing and consuming run beside it. Must not know
-//! what is in the tar.
+//! Independent zstd frames (such as we write) are decompressed by several threads while there is
+//! memory for them; everything else by the reading thread itself, so that hashing and consuming run
+//! beside it. What one layer takes does not depend on its size. Must not know what is in the tar.
 
 use std::io::{self, BufRead, Read};
 use std::sync::atomic::Ordering;
@@ -13,6 +13,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use crate::error::{Error, IoContext, Result};
 use crate::image::{Algorithm, Digest};
 use crate::layer::decompress::{self, Format};
+use crate::layer::frame_share::FrameShare;
 use crate::layer::pipe::{Block, Buffer, HashThread, Pool};
 use crate::layer::scan::Shared;
 use crate::layer::toc::RestartPoint;
@@ -22,14 +23,11 @@ use crate::layer::zstd_frames::{self, Front};
 pub(super) const PIECES: usize = 4;
 
 /// Bytes read or decompressed at a time, and how many such buffers there are.
-const CHUNK: usize = 1 << 20;
+const CHUNK: usize = 256 << 10;
 const CHUNKS: usize = PIECES + 3;
 
 /// Content of the largest frames that are decompressed in parallel: what we write ourselves.
 const FRAME: usize = 4 << 20;
-
-/// Threads that decompress frames. More hardly help: hashing is the limit then.
-const MAX_THREADS: usize = 4;
 
 /// Restart points nearer to each other than this are not worth their place.
 const RESTART_DISTANCE: u64 = 1 << 20;
@@ -64,11 +62,13 @@ pub(super) struct BlobRead {
 }
 
 /// Reads `blob` to its end and sends its pieces. `algorithms` are those of blob and tar; a
-/// blob without one is not hashed. `None` if the consumer wants no more.
+/// blob without one is not hashed. Restart points are looked for if they are `wanted`. `None` if
+/// the consumer wants no more.
 pub(super) fn run(
     blob: impl Read + Send,
     size: Option<u64>,
     algorithms: (Option<Algorithm>, Algorithm),
+    wanted: bool,
     shared: &Shared,
     pieces: &Sender<Piece>,
 ) -> Result<Option<BlobRead>> {
@@ -82,7 +82,7 @@ pub(super) fn run(
         position: 0,
         hash: None,
     };
-    let outcome = take_apart(&mut source, algorithms, pieces);
+    let outcome = take_apart(&mut source, algorithms, wanted, pieces);
     if shared.stop.load(Ordering::Acquire) {
         return Ok(None);
     }
@@ -101,6 +101,7 @@ pub(super) fn run(
 fn take_apart<R: Read + Send>(
     source: &mut Source<'_, R>,
     algorithms: (Option<Algorithm>, Algorithm),
+    wanted: bool,
     pieces: &Sender<Piece>,
 ) -> io::Result<Vec<RestartPoint>> {
     let format = Format::sniff(source.fill_buf()?);
@@ -118,10 +119,15 @@ fn take_apart<R: Read + Send>(
                 }
             }
         }
-        Format::Zstd => restarts = zstd_frames(source, pieces)?,
-        Format::Gzip | Format::Bzip2 | Format::Xz => {
-            let mut decoder = decompress::decoder(format, &mut *source)?;
-            stream(&mut decoder, pieces)?;
+        Format::Zstd | Format::Gzip | Format::Bzip2 | Format::Xz => {
+            let share = match format {
+                Format::Zstd => FrameShare::take(wanted),
+                _ => None,
+            };
+            match share {
+                Some(share) => restarts = zstd_frames(source, &share, pieces)?,
+                None => stream(&mut decompress::decoder(format, &mut *source)?, pieces)?,
+            }
         }
     }
     // What follows the compressed data belongs to the blob, too.
@@ -174,12 +180,13 @@ struct Job {
 /// stream.
 fn zstd_frames<R: Read + Send>(
     source: &mut Source<'_, R>,
+    share: &FrameShare,
     pieces: &Sender<Piece>,
 ) -> io::Result<Vec<RestartPoint>> {
     thread::scope(|scope| {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        let threads = threads.min(MAX_THREADS);
-        let mut pool = Pool::new(threads + PIECES, FRAME);
+        let threads = threads.min(share.frames());
+        let mut pool = Pool::new(share.frames(), FRAME);
         let (jobs, queue) = bounded(threads);
         let (used, spares) = unbounded();
         for _ in 0..threads {

@@ -96,7 +96,8 @@ fn run(
             .name("layer-read".to_owned())
             .spawn_scoped(scope, move || {
                 let algorithms = (blob_algorithm, tar_algorithm);
-                blob_reader::run(blob, expected.size, algorithms, shared, &sender)
+                let wanted = table == Table::Make;
+                blob_reader::run(blob, expected.size, algorithms, wanted, shared, &sender)
             })
             .doing(|| "cannot start a thread".to_owned())?;
         let rest = pieces.clone();
@@ -270,6 +271,8 @@ impl Read for TarStream<'_> {
                 }
             }
             self.position = 0;
+            // Given back before the next is waited for.
+            self.block = None;
             self.block = self.next_block()?;
             if self.block.is_none() {
                 return Ok(0);

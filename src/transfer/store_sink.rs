@@ -17,8 +17,8 @@ use crate::transfer::source::{ImageSource, counted};
 use crate::transfer::workers::lock;
 
 /// Layers downloaded and unpacked side by side: each keeps several threads busy once its bytes
-/// are there, but they come from far away.
-const UNPACKING: usize = 4;
+/// are there, but they come from far away. Each takes about 10 MiB of memory.
+const UNPACKING: usize = 3;
 
 /// A name, or several, of the store.
 pub(crate) struct StoreSink {

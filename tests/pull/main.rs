@@ -12,6 +12,7 @@
 mod common;
 mod copy;
 mod from;
+mod memory;
 mod proxy;
 mod pull;
 mod resume;

@@ -1,27 +1,32 @@
-//! A blob as a `Read`: a task of the runtime runs ahead of the reading thread by some chunks.
+//! A blob as a `Read`: a task of the runtime runs ahead of the reading thread by some bytes.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::error::{Error, Result};
 use crate::registry::client::blob_stream::BlobStream;
 use crate::registry::client::hosts::Shared;
 
-/// Chunks (of at most some 400 KiB) between the connection and the reader.
-const CHUNKS: usize = 16;
+/// Bytes between the connection and the reader.
+const AHEAD: u32 = 1 << 20;
 
 /// Gives the bytes of a [`BlobStream`]; an error stays an error.
 pub(super) struct BlobReader {
-    chunks: mpsc::Receiver<Result<Bytes>>,
+    chunks: mpsc::UnboundedReceiver<Ahead>,
     current: Bytes,
+    /// The place of `current` among the bytes ahead.
+    held: Option<OwnedSemaphorePermit>,
     left: u64,
     ahead: tokio::task::AbortHandle,
     /// Keeps the runtime running.
     _shared: Arc<Shared>,
 }
+
+/// A chunk with its place among the bytes ahead, or why there are no more.
+type Ahead = Result<(Bytes, OwnedSemaphorePermit)>;
 
 impl Drop for BlobReader {
     /// A reader that stops early does not wait for a registry that is silent.
@@ -33,15 +38,24 @@ impl Drop for BlobReader {
 impl BlobReader {
     /// Reads `left` bytes from `stream`, which has been started.
     pub(super) fn new(mut stream: BlobStream, left: u64, shared: Arc<Shared>) -> Result<Self> {
-        let (sender, chunks) = mpsc::channel(CHUNKS);
+        let (sender, chunks) = mpsc::unbounded_channel();
+        let places = Arc::new(Semaphore::new(AHEAD as usize));
         let ahead = shared.runtime()?.spawn(async move {
             loop {
-                let Some(next) = stream.next().await.transpose() else {
-                    return;
+                let next = match stream.next().await {
+                    Ok(None) => return,
+                    Ok(Some(bytes)) => {
+                        let length = u32::try_from(bytes.len()).unwrap_or(AHEAD).min(AHEAD);
+                        let Ok(place) = Arc::clone(&places).acquire_many_owned(length).await else {
+                            return;
+                        };
+                        Ok((bytes, place))
+                    }
+                    Err(error) => Err(error),
                 };
                 let failed = next.is_err();
                 // Nobody listens any more when the reader is gone.
-                if sender.send(next).await.is_err() || failed {
+                if sender.send(next).is_err() || failed {
                     return;
                 }
             }
@@ -49,6 +63,7 @@ impl BlobReader {
         Ok(Self {
             chunks,
             current: Bytes::new(),
+            held: None,
             left,
             ahead: ahead.abort_handle(),
             _shared: shared,
@@ -65,8 +80,12 @@ impl Read for BlobReader {
             if self.left == 0 {
                 return Ok(0);
             }
+            self.held = None;
             match self.chunks.blocking_recv() {
-                Some(chunk) => self.current = chunk?,
+                Some(next) => {
+                    let (chunk, place) = next?;
+                    (self.current, self.held) = (chunk, Some(place));
+                }
                 None => return Err(Error::failed("the download was given up").into()),
             }
         }

@@ -13,7 +13,7 @@ use crate::registry::client::blob_stream::{PROGRESS, Source, content_range};
 use crate::registry::client::failure::Failure;
 
 /// Bytes of one piece.
-pub(super) const PIECE: u64 = 8 << 20;
+pub(super) const PIECE: u64 = 2 << 20;
 /// Pieces of one client that are in memory or on their way.
 pub(super) const PIECES: usize = 8;
 /// Chunks of a piece as they are given out, in bytes.
