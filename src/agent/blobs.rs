@@ -12,7 +12,7 @@ use crate::error::{Error, IoContext, Kind, Result};
 use crate::image::{Algorithm, Descriptor, Digest, Hasher};
 use crate::registry::client::Target;
 use crate::registry::layout::Facts;
-use crate::registry::server::backend::{Arriving, Backend, BlobFile, Intake, Served};
+use crate::registry::server::backend::{Arriving, Backend, BlobFile, Deletion, Intake, Served};
 use crate::store::Store;
 use crate::store::partial::Partial;
 use crate::transfer::store_backend::StoreBackend;
@@ -142,15 +142,15 @@ impl Intake for HostBlobs {
             .put_manifest(repository, tags, digest, bytes, facts)
     }
 
-    fn delete_tag(&self, repository: &str, tag: &str) -> Result<bool> {
+    fn delete_tag(&self, repository: &str, tag: &str) -> Result<Deletion> {
         self.images.delete_tag(repository, tag)
     }
 
-    fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<bool> {
+    fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<Deletion> {
         self.images.delete_manifest(repository, digest)
     }
 
-    fn delete_blob(&self, repository: &str, digest: &Digest) -> Result<bool> {
+    fn delete_blob(&self, repository: &str, digest: &Digest) -> Result<Deletion> {
         self.images.delete_blob(repository, digest)
     }
 

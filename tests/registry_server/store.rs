@@ -270,3 +270,124 @@ fn a_push_says_what_is_missing_or_wrong() {
     assert_eq!(server.ask("GET", path).is(200).body, b"text");
     server.stop();
 }
+
+/// The files of the store's blobs.
+fn blobs(env: &TestEnv) -> usize {
+    let blobs = env.path("root/store/blobs/sha256");
+    std::fs::read_dir(blobs).unwrap().count()
+}
+
+#[test]
+fn what_is_deleted_is_gone() {
+    let env = TestEnv::new();
+    let server = Server::of_store(&env, &["--writable", "--delete"]);
+    let manifest = server.push_image("app", "v1", b"no layer that anybody unpacks");
+    let digest = digest_of(&manifest);
+    let (config, layer) = (
+        manifest["config"]["digest"].as_str().unwrap(),
+        manifest["layers"][0]["digest"].as_str().unwrap(),
+    );
+    // A second image shares the config.
+    let other = server.push_image("app", "v2", b"another layer");
+    let path = |what: &str| format!("/v2/app/{what}");
+    let (manifest_path, layer_path) = (
+        path(&format!("manifests/{digest}")),
+        path(&format!("blobs/{layer}")),
+    );
+    // What an image needs stays, and that is said.
+    for blob in [config, layer] {
+        let refused = server.ask("DELETE", path(&format!("blobs/{blob}")));
+        let refused = refused.fails(405, "UNSUPPORTED");
+        let said = refused.json().to_string();
+        assert!(said.contains("localhost/app:v"), "{said}");
+        server.ask("HEAD", path(&format!("blobs/{blob}"))).is(200);
+    }
+    // A client has begun to pull it.
+    server.ask("GET", &manifest_path).is(200);
+    server.ask("DELETE", &manifest_path).is(202);
+    server
+        .ask("GET", &manifest_path)
+        .fails(404, "MANIFEST_UNKNOWN");
+    server
+        .ask("GET", path("manifests/v1"))
+        .fails(404, "MANIFEST_UNKNOWN");
+    server
+        .ask("GET", format!("/v2/localhost/app/manifests/{digest}"))
+        .is(404);
+    server.ask("GET", &layer_path).fails(404, "BLOB_UNKNOWN");
+    server.ask("DELETE", &layer_path).fails(404, "BLOB_UNKNOWN");
+    server
+        .ask("DELETE", &manifest_path)
+        .fails(404, "MANIFEST_UNKNOWN");
+    // The other image is whole, and nothing else is on the disk.
+    let other_path = path(&format!("manifests/{}", digest_of(&other)));
+    server.ask("GET", &other_path).is(200);
+    server.ask("GET", path(&format!("blobs/{config}"))).is(200);
+    assert_eq!(blobs(&env), 3);
+    // A blob that no image needs is removed by itself.
+    let stray = server.push_blob("app", b"stray");
+    assert_eq!(blobs(&env), 4);
+    server
+        .ask("DELETE", path(&format!("blobs/{stray}")))
+        .is(202);
+    server
+        .ask("GET", path(&format!("blobs/{stray}")))
+        .fails(404, "BLOB_UNKNOWN");
+    assert_eq!(blobs(&env), 3);
+    // What was pushed and deleted can be pushed again.
+    let again = server.push_image("app", "v1", b"no layer that anybody unpacks");
+    assert_eq!(again, manifest);
+    server.ask("GET", &layer_path).is(200);
+    // After its tag, a manifest that a client may be pulling goes by its digest.
+    server.ask("GET", &manifest_path).is(200);
+    server.ask("DELETE", path("manifests/v1")).is(202);
+    server.ask("GET", &manifest_path).is(200);
+    server.ask("DELETE", &manifest_path).is(202);
+    server.ask("GET", &manifest_path).is(404);
+    server.ask("DELETE", &other_path).is(202);
+    assert_eq!(blobs(&env), 0);
+    // One that nobody has asked for goes with its last tag.
+    server.push_image("app", "v3", b"unseen");
+    server.ask("DELETE", path("manifests/v3")).is(202);
+    assert_eq!(blobs(&env), 0);
+    server.stop();
+    env.imgctl(["scrub"]).ok();
+}
+
+#[test]
+fn skopeo_deletes_images_of_the_store_and_members_stay_with_their_index() {
+    let env = TestEnv::new();
+    let layout = layout(&env);
+    let server = Server::of_store(&env, &["--writable", "--delete"]);
+    let address = server.address.clone();
+    skopeo_push(&env, &layout, &address, "team/app:v1");
+    let index = raw(&env, &address, "team/app:v1");
+    let parsed: Value = serde_json::from_str(&index).unwrap();
+    let member = parsed["manifests"][0]["digest"].as_str().unwrap();
+    let member_path = format!("/v2/team/app/manifests/{member}");
+    let refused = server.ask("DELETE", &member_path).fails(405, "UNSUPPORTED");
+    let said = refused.json().to_string();
+    assert!(said.contains("delete the index"), "{said}");
+    server.ask("GET", &member_path).is(200);
+    let name = format!("docker://{address}/team/app:v1");
+    peer(&env, "skopeo", &["delete", "--tls-verify=false", &name]);
+    let digest = sha256(index.as_bytes());
+    for path in [
+        "/v2/team/app/manifests/v1".to_owned(),
+        format!("/v2/team/app/manifests/{digest}"),
+        member_path,
+    ] {
+        server.ask("GET", path).is(404);
+    }
+    assert_eq!(blobs(&env), 0);
+    server.stop();
+    // Where deletion is not enabled, it is not claimed.
+    let server = Server::of_store(&env, &["--writable"]);
+    server.push_image("app", "v1", b"layer");
+    for path in ["manifests/v1".to_owned(), format!("blobs/{digest}")] {
+        server
+            .ask("DELETE", format!("/v2/app/{path}"))
+            .fails(405, "UNSUPPORTED");
+    }
+    server.stop();
+}

@@ -70,6 +70,27 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 }
 
+/// What has become of something that was to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Deletion {
+    /// The repository does not have it any more.
+    Gone,
+    /// It never had it.
+    Missing,
+    /// It stays: something else in the repository needs it, which this says.
+    Needed(String),
+}
+
+impl Deletion {
+    /// Of something that is removed whenever it is there.
+    pub(crate) fn of(was_there: bool) -> Self {
+        match was_there {
+            true => Self::Gone,
+            false => Self::Missing,
+        }
+    }
+}
+
 /// The writing half of a backend. What has been acknowledged survives a crash.
 pub(crate) trait Intake {
     /// Begins an upload; `algorithm` is that of the digest to come, if it is known.
@@ -96,14 +117,14 @@ pub(crate) trait Intake {
         facts: &Facts,
     ) -> Result<()>;
 
-    /// Removes a tag. Says whether it was there.
-    fn delete_tag(&self, repository: &str, tag: &str) -> Result<bool>;
+    /// Removes a tag.
+    fn delete_tag(&self, repository: &str, tag: &str) -> Result<Deletion>;
 
-    /// Removes a manifest and the tags that mean it. Says whether it was there.
-    fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<bool>;
+    /// Removes a manifest and the tags that mean it.
+    fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<Deletion>;
 
-    /// Takes a blob from a repository. Says whether it was there.
-    fn delete_blob(&self, repository: &str, digest: &Digest) -> Result<bool>;
+    /// Takes a blob from a repository.
+    fn delete_blob(&self, repository: &str, digest: &Digest) -> Result<Deletion>;
 
     /// Bytes that can still be taken in; `None` when that is not known.
     fn free_space(&self) -> Option<u64>;

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::image::{Algorithm, Digest};
 use crate::registry::client::Target;
 use crate::registry::layout::{Facts, Layout, Upload};
-use crate::registry::server::backend::{Arriving, Backend, BlobFile, Intake, Served};
+use crate::registry::server::backend::{Arriving, Backend, BlobFile, Deletion, Intake, Served};
 
 /// Bytes of manifests kept in memory, and the largest that is kept.
 const CACHE: usize = 8 << 20;
@@ -174,16 +174,20 @@ impl Intake for LayoutBackend {
             .put_manifest(repository, tags, digest, bytes, facts)
     }
 
-    fn delete_tag(&self, repository: &str, tag: &str) -> Result<bool> {
-        self.layout.delete_tag(repository, tag)
+    fn delete_tag(&self, repository: &str, tag: &str) -> Result<Deletion> {
+        self.layout.delete_tag(repository, tag).map(Deletion::of)
     }
 
-    fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<bool> {
-        self.layout.delete_manifest(repository, digest)
+    fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<Deletion> {
+        self.layout
+            .delete_manifest(repository, digest)
+            .map(Deletion::of)
     }
 
-    fn delete_blob(&self, repository: &str, digest: &Digest) -> Result<bool> {
-        self.layout.delete_layer(repository, digest)
+    fn delete_blob(&self, repository: &str, digest: &Digest) -> Result<Deletion> {
+        self.layout
+            .delete_layer(repository, digest)
+            .map(Deletion::of)
     }
 
     fn free_space(&self) -> Option<u64> {

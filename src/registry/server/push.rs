@@ -10,7 +10,7 @@ use crate::image::{Digest, Hasher};
 use crate::registry::client::Target;
 use crate::registry::layout::{Facts, MAX_MANIFEST, names};
 use crate::registry::server::Shared;
-use crate::registry::server::backend::Backend;
+use crate::registry::server::backend::{Backend, Deletion};
 use crate::registry::server::pull::CONTENT_DIGEST;
 use crate::registry::server::reply::{Refusal, Reply, empty, set};
 use crate::registry::server::routes::{Query, digest, parameter};
@@ -191,7 +191,7 @@ pub(super) async fn delete(
         Deleted::Manifest(_) => ("MANIFEST_UNKNOWN", "the repository has no such manifest"),
         Deleted::Blob(_) => ("BLOB_UNKNOWN", "the repository has no such blob"),
     };
-    let was_there = shared
+    let outcome = shared
         .write(move |backend| {
             let intake = backend.intake().ok_or_else(not_writable)?;
             Ok(match &what {
@@ -203,9 +203,10 @@ pub(super) async fn delete(
             }?)
         })
         .await?;
-    match was_there {
-        true => Ok(empty(StatusCode::ACCEPTED)),
-        false => Err(Refusal::missing(unknown.0, unknown.1)),
+    match outcome {
+        Deletion::Gone => Ok(empty(StatusCode::ACCEPTED)),
+        Deletion::Missing => Err(Refusal::missing(unknown.0, unknown.1)),
+        Deletion::Needed(why) => Err(Refusal::unsupported(why)),
     }
 }
 

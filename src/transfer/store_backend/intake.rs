@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, IoContext, Result};
 use crate::image::{Algorithm, Descriptor, Digest, Hasher, Reference};
 use crate::registry::layout::Facts;
-use crate::registry::server::backend::{Arriving, Intake};
+use crate::registry::server::backend::{Arriving, Deletion, Intake};
 use crate::store::blobs::Ingest;
 use crate::store::{Named, Store};
+use crate::transfer::store_backend::view::Content;
 use crate::transfer::store_backend::{StoreBackend, lock};
 
 /// Blobs that no manifest has come for are given up after so long.
@@ -47,16 +48,37 @@ impl Arrivals {
         lock(&self.0).retain(|_, arrived| arrived.used.elapsed() < KEPT);
     }
 
+    /// Gives up what was pushed there of `digests`.
+    pub(super) fn release(&self, repository: &str, digests: &HashSet<Digest>) -> Result<()> {
+        let mut all = lock(&self.0);
+        let Some(arrived) = all.get_mut(repository) else {
+            return Ok(());
+        };
+        arrived.blobs.retain(|digest| !digests.contains(digest));
+        // A lease only grows: a new one takes over what stays.
+        let store = arrived.store.separate();
+        for digest in &arrived.blobs {
+            if let Some(size) = store.blob_size(digest)? {
+                store.claim_blob(digest, size)?;
+            }
+        }
+        arrived.store = store;
+        Ok(())
+    }
+
     /// The store through which blobs of a repository come in.
     fn store(&self, repository: &str, store: &Store) -> Store {
         self.update(repository, store, |arrived| arrived.store.clone())
     }
 
     /// A blob is here, held by `store`.
-    fn add(&self, repository: &str, store: &Store, digest: &Digest) {
-        self.update(repository, store, |arrived| {
+    fn add(&self, repository: &str, store: &Store, digest: &Digest, size: u64) -> Result<()> {
+        let current = self.update(repository, store, |arrived| {
             arrived.blobs.insert(digest.clone());
+            arrived.store.clone()
         });
+        // Another one where something was released since `store` was handed out.
+        current.claim_blob(digest, size).map(drop)
     }
 
     fn update<T>(
@@ -127,7 +149,7 @@ impl Intake for StoreBackend {
         let store = self.arrivals.store(repository, &self.store);
         let is_here = store.claim_blob(digest, size)?;
         if is_here {
-            self.arrivals.add(repository, &store, digest);
+            self.arrivals.add(repository, &store, digest, size)?;
         }
         Ok(is_here)
     }
@@ -171,36 +193,79 @@ impl Intake for StoreBackend {
         Ok(())
     }
 
-    fn delete_tag(&self, repository: &str, tag: &str) -> Result<bool> {
+    fn delete_tag(&self, repository: &str, tag: &str) -> Result<Deletion> {
         let view = self.view()?;
         let named = view.repository(repository).and_then(|found| found.tag(tag));
-        match named {
-            Some(named) => self.store.untag(std::slice::from_ref(named)).map(|_| true),
-            None => Ok(false),
-        }
-    }
-
-    fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<bool> {
-        let view = self.view()?;
-        let names = match view.repository(repository) {
-            Some(found) => found.names_of(digest),
-            None => Vec::new(),
+        let Some(named) = named.cloned() else {
+            return Ok(Deletion::Missing);
         };
-        if names.is_empty() {
-            return Ok(false);
-        }
-        self.store.untag(&names).map(|_| true)
+        drop(view);
+        let parts = Content::of(&self.store, &named.descriptor.digest)?.parts();
+        let names = [named];
+        self.store.untag(&names)?;
+        // Who knows the digest may be pulling it; what nobody has asked for goes now.
+        self.let_go(&HashSet::new(), &parts, &repositories(repository, &names))?;
+        Ok(Deletion::Gone)
     }
 
-    fn delete_blob(&self, _repository: &str, _digest: &Digest) -> Result<bool> {
-        // Blobs go with the images that need them.
-        Ok(false)
+    fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<Deletion> {
+        let view = self.view()?;
+        let mut names = Vec::new();
+        if let Some(found) = view.repository(repository) {
+            names = found.names_of(digest);
+            let lists = |content: &Content| content.manifests.contains_key(digest);
+            if let Some(index) = found.needs(&self.store, digest, &lists)? {
+                return Ok(Deletion::Needed(format!(
+                    "the index {index} lists this manifest: delete the index"
+                )));
+            }
+        }
+        if names.is_empty() && self.media_type(repository, digest)?.is_none() {
+            return Ok(Deletion::Missing);
+        }
+        let content = Content::of(&self.store, digest)?;
+        let (mut documents, mut parts) = (content.documents(), content.parts());
+        documents.insert(digest.clone());
+        parts.insert(digest.clone());
+        // With its lease.
+        drop((content, view));
+        if !names.is_empty() {
+            self.store.untag(&names)?;
+        }
+        self.let_go(&documents, &parts, &repositories(repository, &names))?;
+        Ok(Deletion::Gone)
+    }
+
+    fn delete_blob(&self, repository: &str, digest: &Digest) -> Result<Deletion> {
+        if !self.has_blob(repository, digest)? {
+            return Ok(Deletion::Missing);
+        }
+        let view = self.view()?;
+        if let Some(found) = view.repository(repository) {
+            let has = |content: &Content| content.blobs.contains(digest);
+            if let Some(image) = found.needs(&self.store, digest, &has)? {
+                return Ok(Deletion::Needed(format!(
+                    "the image {image} needs this blob, which goes with the image"
+                )));
+            }
+        }
+        drop(view);
+        let gone = HashSet::from([digest.clone()]);
+        self.let_go(&gone, &gone, &repositories(repository, &[]))?;
+        Ok(Deletion::Gone)
     }
 
     fn free_space(&self) -> Option<u64> {
         let facts = rustix::fs::statvfs(self.store.layout()).ok()?;
         Some(facts.f_bavail.saturating_mul(facts.f_frsize))
     }
+}
+
+/// The repository that was named and all others that these names are in.
+fn repositories(named: &str, names: &[Named]) -> HashSet<String> {
+    let names = names.iter().filter_map(|named| named.reference.as_ref());
+    let all = names.flat_map(|name| [name.name(), name.repository().to_owned()]);
+    all.chain([named.to_owned()]).collect()
 }
 
 /// Hard to guess, so that nobody goes on with another's upload by chance.
@@ -249,8 +314,8 @@ impl Arriving for Upload {
             let mut file = self.store.open_blob(&found)?;
             self.store.import_blob(&mut file, digest, size)?;
         }
-        self.arrivals.add(&self.repository, &self.store, digest);
-        Ok(())
+        self.arrivals
+            .add(&self.repository, &self.store, digest, size)
     }
 
     fn cancel(&mut self) -> Result<()> {

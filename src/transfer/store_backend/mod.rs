@@ -9,7 +9,7 @@ mod intake;
 mod tests;
 mod view;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -85,6 +85,14 @@ impl Seen {
         self.forget();
     }
 
+    /// Ends what keeps manifests and blobs that have been deleted.
+    fn let_go(&mut self, deleted: &HashSet<Digest>) {
+        self.kept.retain(|_, kept| {
+            kept.retain(|(repository, _)| !repository.offers(deleted));
+            !kept.is_empty()
+        });
+    }
+
     fn forget(&mut self) {
         self.kept.retain(|_, kept| {
             kept.retain(|(_, since)| since.elapsed() < KEPT);
@@ -134,6 +142,23 @@ impl StoreBackend {
             all.extend(young.map(|(repository, _)| Arc::clone(repository)));
         }
         Ok(all)
+    }
+
+    /// Stops serving what has been deleted, and removes of the `parts` of it what nothing else
+    /// needs.
+    fn let_go(
+        &self,
+        deleted: &HashSet<Digest>,
+        parts: &HashSet<Digest>,
+        repositories: &HashSet<String>,
+    ) -> Result<()> {
+        self.view()?;
+        lock(&self.view).let_go(deleted);
+        for repository in repositories {
+            self.arrivals.release(repository, parts)?;
+        }
+        let parts: Vec<Digest> = parts.iter().cloned().collect();
+        self.store.discard(&parts)
     }
 
     /// The media type of a manifest of that repository.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Kind, Result};
 use crate::image::reference::{DOCKER_HUB, LOCAL_REGISTRY};
-use crate::image::{Descriptor, Digest, Reference, media_type};
+use crate::image::{Digest, Reference, media_type};
 use crate::registry::layout::{Facts, MAX_MANIFEST, names};
 use crate::store::{Lease, Named, Store};
 use crate::transfer::store_backend::lock;
@@ -160,6 +160,39 @@ impl Repository {
         self.names.iter().filter(is_it).cloned().collect()
     }
 
+    /// The name of another image here of whose content `wanted` is true.
+    pub(super) fn needs(
+        &self,
+        store: &Store,
+        digest: &Digest,
+        wanted: &dyn Fn(&Content) -> bool,
+    ) -> Result<Option<String>> {
+        for named in &self.names {
+            if named.descriptor.digest != *digest
+                && wanted(&Content::of(store, &named.descriptor.digest)?)
+            {
+                let name = named.reference.as_ref().map(ToString::to_string);
+                return Ok(Some(
+                    name.unwrap_or_else(|| named.descriptor.digest.to_string()),
+                ));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether one of these manifests or blobs could have been pulled from it.
+    pub(super) fn offers(&self, digests: &HashSet<Digest>) -> bool {
+        let content = lock(&self.content);
+        self.names
+            .iter()
+            .any(|named| digests.contains(&named.descriptor.digest))
+            || content.as_ref().is_some_and(|content| {
+                digests.iter().any(|digest| {
+                    content.manifests.contains_key(digest) || content.blobs.contains(digest)
+                })
+            })
+    }
+
     /// Up to `limit` tags after `after`.
     pub(super) fn tags(&self, after: Option<&str>, limit: usize) -> Vec<String> {
         let is_later = |tag: &&String| after.is_none_or(|after| tag.as_str() > after);
@@ -178,7 +211,7 @@ impl Repository {
         if let Some(content) = &*content {
             return Ok(Arc::clone(content));
         }
-        let roots = self.names.iter().map(|named| &named.descriptor);
+        let roots = self.names.iter().map(|named| &named.descriptor.digest);
         let fresh = Arc::new(Content::read(store, roots)?);
         *content = Some(Arc::clone(&fresh));
         Ok(fresh)
@@ -186,7 +219,23 @@ impl Repository {
 }
 
 impl Content {
-    fn read<'a>(store: &Store, roots: impl Iterator<Item = &'a Descriptor>) -> Result<Self> {
+    /// What belongs to one manifest or index.
+    pub(super) fn of(store: &Store, root: &Digest) -> Result<Self> {
+        Self::read(store, std::iter::once(root))
+    }
+
+    /// Its manifests alone.
+    pub(super) fn documents(&self) -> HashSet<Digest> {
+        self.manifests.keys().cloned().collect()
+    }
+
+    /// Manifests and blobs.
+    pub(super) fn parts(&self) -> HashSet<Digest> {
+        let manifests = self.manifests.keys();
+        manifests.chain(&self.blobs).cloned().collect()
+    }
+
+    fn read<'a>(store: &Store, roots: impl Iterator<Item = &'a Digest>) -> Result<Self> {
         let lease = match store.lease() {
             Err(error) if error.kind() == Kind::Denied => None,
             lease => Some(lease?),
@@ -197,7 +246,7 @@ impl Content {
             referrers: HashMap::new(),
             lease,
         };
-        let mut pending: Vec<Digest> = roots.map(|root| root.digest.clone()).collect();
+        let mut pending: Vec<Digest> = roots.cloned().collect();
         while let Some(digest) = pending.pop() {
             if content.manifests.contains_key(&digest) {
                 continue;
