@@ -255,6 +255,66 @@ fn the_form_that_sealos_uses_is_taken() {
     rustix::process::kill_process(number, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
-    assert!(output.stderr.is_empty(), "{:?}", output.stderr);
+    // `--port` opens it to everyone, which is said, and nothing else is.
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.starts_with("note: no login is required: "),
+        "{stderr}"
+    );
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert!(!pid.exists());
+}
+
+/// Starts `registry serve` in a network of its own, where its usual port is free, and ends it when
+/// it listens; gives what it said until then on stdout and stderr.
+fn served_alone(env: &TestEnv, flags: &[&str]) -> (String, String) {
+    let user = if crate::common::is_root() {
+        "-n"
+    } else {
+        "-rn"
+    };
+    let registry = env.path("r");
+    let script = "ip link set lo up; exec \"$@\"";
+    let mut child = Command::new("unshare")
+        .args([user, "--", "sh", "-c", script, "sh"])
+        .args([IMGCTL, "registry", "serve", registry.to_str().unwrap()])
+        .args(flags)
+        .env_remove("IMGCTL_REGISTRY_TOKEN")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+    child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    (line.trim_end().to_owned(), stderr)
+}
+
+#[test]
+fn without_a_login_only_this_machine_is_served_unless_told_otherwise() {
+    let env = TestEnv::new();
+    let (said, notes) = served_alone(&env, &[]);
+    assert_eq!(said, "listening on http://127.0.0.1:5000");
+    assert_eq!(notes, "");
+    let (said, notes) = served_alone(&env, &["--addr", ":5000", "--delete"]);
+    assert!(
+        said.ends_with("]:5000") || said.ends_with("0.0.0.0:5000"),
+        "{said}"
+    );
+    assert!(notes.contains("no login is required"), "{notes}");
+    assert!(notes.contains("push to it and delete in it"), "{notes}");
+    let (_, notes) = served_alone(&env, &["--port", "5000", "--read-only"]);
+    assert!(notes.contains("can pull from it ("), "{notes}");
+    // With a login it is for everyone who has one.
+    let token = env.write("token", "secret");
+    let flags = ["--token-file", token.to_str().unwrap()];
+    let (said, notes) = served_alone(&env, &flags);
+    assert!(
+        !said.contains("127.0.0.1") && said.ends_with(":5000"),
+        "{said}"
+    );
+    assert_eq!(notes, "");
 }

@@ -26,6 +26,8 @@ use crate::ui::table::one_line;
 
 /// Variable with the token, where a file is not wanted.
 const TOKEN: &str = "IMGCTL_REGISTRY_TOKEN";
+/// Where a registry listens unless it is told.
+const DEFAULT_PORT: u16 = 5000;
 /// Longest token file, in bytes.
 const MAX_TOKEN: u64 = 4096;
 
@@ -35,8 +37,9 @@ const MAX_TOKEN: u64 = 4096;
     override_usage = "imgctl registry serve [OPTIONS] <DIR>
        imgctl registry serve [OPTIONS] --store",
     after_help = "Prints the address when clients can connect, writes one line a request to stderr, and ends on
-SIGTERM or SIGINT after the requests in progress. Without --htpasswd and --token-file everybody may
-read and write. The token may also be given in the variable IMGCTL_REGISTRY_TOKEN.
+SIGTERM or SIGINT after the requests in progress. Without --htpasswd and --token-file everyone who
+reaches it can pull and push, so it listens on 127.0.0.1:5000 unless --addr or --port is given. The
+token may also be given in the variable IMGCTL_REGISTRY_TOKEN.
 
 With --store, localhost/etcd:v1 is served as etcd:v1 and localhost/etcd:v1, quay.io/a/b:v1 as a/b:v1
 and quay.io/a/b:v1. Where names differ in the registry only, the short one means that of localhost,
@@ -62,14 +65,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, requires = "store", conflicts_with = "read_only")]
     writable: bool,
 
-    /// Address to listen on; port 0 takes any that is free
-    #[arg(
-        long,
-        value_name = "[HOST]:PORT",
-        default_value = ":5000",
-        conflicts_with = "port"
-    )]
-    addr: String,
+    /// Address to listen on; port 0 takes any that is free [default: :5000 with a login, else
+    /// 127.0.0.1:5000]
+    #[arg(long, value_name = "[HOST]:PORT", conflicts_with = "port")]
+    addr: Option<String>,
 
     /// Same, on every address of this machine
     #[arg(short, long)]
@@ -183,6 +182,9 @@ fn serve(backend: impl Backend, args: &ServeArgs, context: &Context) -> Result<(
     let options = options(args, context)?;
     let server = Server::bind(&options, Arc::new(backend))?;
     let _pid = args.pid_file.as_deref().map(PidFile::write).transpose()?;
+    if let Some(note) = exposure(server.address(), &options, args.proxy.is_some()) {
+        context.ui.note(&note);
+    }
     announce(&server, &options, context)?;
     server.run(signalled())
 }
@@ -211,9 +213,12 @@ fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
     let is_logged = !args.disable_logging && !context.settings.quiet;
     let format = args.log_format;
     Ok(ServeOptions {
-        addresses: match args.port {
-            Some(port) => any_address(port),
-            None => addresses(&args.addr)?,
+        addresses: match (&args.addr, args.port) {
+            (Some(text), _) => addresses(text)?,
+            (None, Some(port)) => any_address(port),
+            // What everyone may change is not offered to the network unless that was asked for.
+            (None, None) if is_open => addresses(&format!("localhost:{DEFAULT_PORT}"))?,
+            (None, None) => any_address(DEFAULT_PORT),
         },
         tls: args.tls_cert.clone().zip(args.tls_key.clone()),
         htpasswd: args.htpasswd.clone(),
@@ -330,6 +335,23 @@ fn announce(server: &Server, options: &ServeOptions, context: &Context) -> Resul
     context
         .ui
         .line(&format!("listening on {scheme}://{address}"))
+}
+
+/// What everyone on the network can do with a registry that asks for no login; `None` where it asks
+/// for one, or only this machine reaches it.
+fn exposure(address: SocketAddr, options: &ServeOptions, is_cache: bool) -> Option<String> {
+    let asks = options.token.is_some() || options.htpasswd.is_some();
+    if asks || address.ip().is_loopback() {
+        return None;
+    }
+    let can = match (options.read_only || is_cache, options.deletion) {
+        (true, _) => "pull from it",
+        (false, false) => "pull from it and push to it",
+        (false, true) => "pull from it, push to it and delete in it",
+    };
+    Some(format!(
+        "no login is required: everyone who can reach {address} can {can} (--htpasswd FILE or --token-file FILE requires one)"
+    ))
 }
 
 struct PidFile<'a>(&'a Path);
