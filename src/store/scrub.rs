@@ -1,7 +1,9 @@
 //! Verification of the whole store: every blob against its digest, every name down to its layers,
-//! layers against their diff-ids, and snapshots against what their layers say.
+//! layers against their diff-ids, and snapshots against what their layers say. Only these can be
+//! damaged; tables of contents are made again when they are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -26,7 +28,7 @@ pub(crate) struct ScrubOptions {
     pub(crate) diff_ids: bool,
     /// Read every file of every snapshot.
     pub(crate) deep: bool,
-    /// Move damaged blobs, snapshots and tables away, so that they can be made or loaded again.
+    /// Move damaged blobs and snapshots away, so that they can be made or loaded again.
     pub(crate) repair: bool,
 }
 
@@ -70,7 +72,7 @@ impl Store {
         if options.diff_ids {
             self.scrub_diff_ids(&layers, reporter, &mut report)?;
         }
-        self.scrub_tables(options, &mut report)?;
+        self.remake_tables(&layers)?;
         self.scrub_snapshots(options, &layers, reporter, &mut report)?;
         Ok(report)
     }
@@ -216,14 +218,27 @@ impl Store {
         Ok(())
     }
 
-    fn scrub_tables(&self, options: &ScrubOptions, report: &mut ScrubReport) -> Result<()> {
+    /// Tables of contents are not synced, so a power cut may tear them. That is no damage: they are
+    /// made again from their layers, or removed where the layer is not here.
+    fn remake_tables(&self, layers: &Layers) -> Result<()> {
         for path in list(&self.path("toc"))? {
             let Some(diff_id) = diff_id_of(&path) else {
                 continue;
             };
-            if let Err(error) = self.stored_toc(&diff_id) {
-                let subject = format!("table of contents of layer {diff_id}");
-                self.found(options, report, subject, error.to_string(), &path)?;
+            let Err(error) = self.stored_toc(&diff_id) else {
+                continue;
+            };
+            tracing::debug!("the table of contents of layer {diff_id} is made again: {error}");
+            let blob = layers.get(&diff_id);
+            // What is wrong with the layer itself has been reported.
+            if blob.is_some_and(|blob| self.toc(blob, &diff_id).is_ok())
+                && self.stored_toc(&diff_id).is_ok()
+            {
+                continue;
+            }
+            match std::fs::remove_file(&path) {
+                Err(error) if is_out_of_reach(&error) => {}
+                removed => removed.path("remove", &path)?,
             }
         }
         Ok(())
@@ -300,6 +315,16 @@ impl Store {
         });
         Ok(())
     }
+}
+
+/// Gone already, or in a store that we may only read: then nothing is to be done.
+fn is_out_of_reach(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 /// The diff-id whose hex is a file's name; snapshots in the making and others have none.
