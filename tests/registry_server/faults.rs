@@ -1,7 +1,9 @@
 //! Clients that go away, servers that are killed, many at once.
 
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -99,40 +101,67 @@ fn servers_killed_at_random_never_leave_a_name_without_its_content() {
     for round in 0..rounds {
         let server = Server::start(&env.path("r"), &[]);
         let address = server.address.clone();
+        let (acknowledged, taken) = mpsc::channel();
         let pushing = std::thread::spawn(move || {
             for number in 0.. {
                 let content = vec![round as u8; 1000 * (number % 300 + 1)];
-                if push(&address, number, &content).is_none() {
+                let tag = format!("r{round}-{number}");
+                if push(&address, &tag, &content, &acknowledged).is_none() {
                     return;
                 }
             }
         });
-        std::thread::sleep(Duration::from_millis(37 + round * 29 % 150));
+        // However slow the machine is, one image at least is there; the request after the last one
+        // counted is under way when the signal comes.
+        let requests = REQUESTS_OF_A_PUSH + round * 7 % 23;
+        let mut tags: Vec<String> = (0..requests)
+            .filter_map(|_| {
+                let said = taken.recv_timeout(Duration::from_secs(300));
+                said.expect("the server does not take the next request")
+            })
+            .collect();
         server.signal(Signal::KILL);
         server.wait();
         pushing.join().unwrap();
+        tags.extend(taken.try_iter().flatten());
         scrub(&env);
+        let listed = env.imgctl(["registry", "ls", env.path("r").to_str().unwrap()]);
+        let listed = listed.ok().stdout();
+        let mut known: HashSet<&str> = HashSet::new();
+        known.extend(listed.split([' ', ':', '\n']));
+        for tag in &tags {
+            assert!(
+                known.contains(&**tag),
+                "{tag} was taken and is gone: {listed}"
+            );
+        }
     }
-    let listed = env.imgctl(["registry", "ls", env.path("r").to_str().unwrap()]);
-    assert!(
-        listed.ok().stdout().contains("killed"),
-        "nothing was pushed"
-    );
 }
 
-/// Pushes an image; `None` when the server is gone.
-fn push(address: &str, number: usize, content: &[u8]) -> Option<()> {
+/// Two blobs and a manifest.
+const REQUESTS_OF_A_PUSH: usize = 3;
+
+/// Pushes an image; `None` when the server is gone. Each request that the server has taken is told,
+/// the last one with the tag.
+fn push(
+    address: &str,
+    tag: &str,
+    content: &[u8],
+    acknowledged: &mpsc::Sender<Option<String>>,
+) -> Option<()> {
     let mut parts = Vec::new();
     for content in [b"{}", content] {
         let digest = sha256(content);
         let path = format!("/v2/killed/blobs/uploads/?digest={digest}");
         try_send(address, &Request::new("POST", path), content)?;
+        acknowledged.send(None).ok()?;
         parts.push(digest);
     }
     let manifest = crate::server::image(&parts[0], &parts[1], content.len()).to_string();
-    let path = format!("/v2/killed/manifests/t{number}");
+    let path = format!("/v2/killed/manifests/{tag}");
     let request = Request::new("PUT", path).header("Content-Type", crate::server::MANIFEST);
-    try_send(address, &request, manifest.as_bytes())
+    try_send(address, &request, manifest.as_bytes())?;
+    acknowledged.send(Some(tag.to_owned())).ok()
 }
 
 fn try_send(address: &str, request: &Request, body: &[u8]) -> Option<()> {
