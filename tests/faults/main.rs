@@ -23,5 +23,6 @@ mod crash;
 mod images;
 mod layers;
 mod names;
+mod power;
 mod space;
 mod support;
