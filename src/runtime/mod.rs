@@ -17,7 +17,7 @@ pub(crate) mod registry;
 pub(crate) mod script;
 pub(crate) mod upgrade;
 pub(crate) mod version;
-mod wait;
+pub(crate) mod wait;
 
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;

@@ -6,6 +6,8 @@ use crate::error::{Error, Result};
 use crate::runtime::action::Site;
 
 const PAUSE: Duration = Duration::from_secs(2);
+/// How a line begins that says what a step waits for.
+pub(crate) const WAITING: &str = "waiting: ";
 /// An action ends before its time is up, so that its last words are heard.
 const MARGIN: Duration = Duration::from_secs(10);
 
@@ -15,6 +17,17 @@ pub(crate) fn until_well(
     patience: Duration,
     hint: &str,
     complaint: &dyn Fn() -> Result<Option<String>>,
+) -> Result<()> {
+    until_well_or(site, patience, hint, complaint, &|| None)
+}
+
+/// The same, but ends early when `hopeless` says that waiting is of no use. It is asked as often.
+pub(crate) fn until_well_or(
+    site: &Site<'_>,
+    patience: Duration,
+    hint: &str,
+    complaint: &dyn Fn() -> Result<Option<String>>,
+    hopeless: &dyn Fn() -> Option<Error>,
 ) -> Result<()> {
     let limit = site.timeout.map_or(patience, |timeout| {
         (timeout - MARGIN.min(timeout / 10)).min(patience)
@@ -27,6 +40,9 @@ pub(crate) fn until_well(
             Ok(Some(found)) => found,
             Err(error) => error.to_string(),
         };
+        if let Some(error) = hopeless() {
+            return Err(error.context(found).hint(hint));
+        }
         if Instant::now() + PAUSE >= end {
             return Err(Error::failed(format!(
                 "{}: after {} s still: {found}",
@@ -36,7 +52,7 @@ pub(crate) fn until_well(
             .hint(hint));
         }
         if found != told {
-            site.say(&format!("waiting: {found}"));
+            site.say(&format!("{WAITING}{found}"));
             told = found;
         }
         std::thread::sleep(PAUSE);

@@ -280,8 +280,8 @@ fn perform(
         watch: std::sync::Arc::clone(watch),
     };
     let output = |line: OutputLine| {
-        watch.hears();
         let text = run.redactor.redact(&line.text);
+        watch.hears(&text);
         if log.line(&text) {
             run.listener.event(&Event::Output {
                 host: host.clone(),

@@ -15,6 +15,7 @@ use crate::cluster::host::Host;
 use crate::error::Result;
 use crate::image::{Descriptor, Digest};
 use crate::runtime::action::Crew;
+use crate::runtime::wait::WAITING;
 
 /// All that runs.
 #[derive(Default)]
@@ -26,13 +27,25 @@ pub(crate) struct Running {
 pub(crate) struct StepWatch {
     pub(crate) step: String,
     pub(crate) host: String,
-    /// When it last said something, and the silence that was mentioned last.
-    heard: Mutex<(Instant, Duration)>,
+    heard: Mutex<Heard>,
     commands: Mutex<Vec<Command>>,
     cancelled: AtomicBool,
     recalled: AtomicBool,
     unknown: Mutex<Option<String>>,
 }
+
+/// What a step has said.
+struct Heard {
+    at: Instant,
+    last: String,
+    /// Since when it says that it waits for something, whatever that is.
+    waits: Option<Instant>,
+    /// How long it had been silent, or had waited, when that was mentioned last.
+    mentioned: Duration,
+}
+
+/// A step that says what it waits for is mentioned after so long.
+const WAITS: Duration = Duration::from_secs(15);
 
 /// One command that runs on a host.
 #[derive(Clone)]
@@ -49,7 +62,12 @@ impl Running {
         let watch = Arc::new(StepWatch {
             step: step.to_owned(),
             host: host.to_owned(),
-            heard: Mutex::new((Instant::now(), Duration::ZERO)),
+            heard: Mutex::new(Heard {
+                at: Instant::now(),
+                last: String::new(),
+                waits: None,
+                mentioned: Duration::ZERO,
+            }),
             commands: Mutex::default(),
             cancelled: AtomicBool::new(false),
             recalled: AtomicBool::new(false),
@@ -71,22 +89,53 @@ impl Running {
 
 impl StepWatch {
     /// It said something.
-    pub(crate) fn hears(&self) {
-        *lock(&self.heard) = (Instant::now(), Duration::ZERO);
+    pub(crate) fn hears(&self, text: &str) {
+        let mut heard = lock(&self.heard);
+        heard.at = Instant::now();
+        match text.strip_prefix(WAITING) {
+            Some(what) => {
+                what.clone_into(&mut heard.last);
+                if heard.waits.is_none() {
+                    heard.waits = Some(heard.at);
+                    heard.mentioned = Duration::ZERO;
+                }
+            }
+            None => {
+                text.clone_into(&mut heard.last);
+                heard.waits = None;
+                heard.mentioned = Duration::ZERO;
+            }
+        }
     }
 
-    /// The silence, when it is time to mention it: after `first`, then each time it has doubled.
-    pub(crate) fn silence(&self, first: Duration) -> Option<Duration> {
+    /// What is to be mentioned of it: that it waits, and for what; that it has said nothing for
+    /// `first`. Each again when the time has doubled.
+    pub(crate) fn mention(&self, first: Duration) -> Option<String> {
         let mut heard = lock(&self.heard);
-        let silent = heard.0.elapsed();
-        let due = if heard.1.is_zero() {
-            first
-        } else {
-            heard.1 * 2
+        let (since, first) = match heard.waits {
+            Some(since) => (since, WAITS.min(first)),
+            None => (heard.at, first),
         };
-        (silent >= due).then(|| {
-            heard.1 = silent;
-            silent
+        let lasts = since.elapsed();
+        let due = match heard.mentioned.is_zero() {
+            true => first,
+            false => heard.mentioned * 2,
+        };
+        if lasts < due {
+            return None;
+        }
+        heard.mentioned = lasts;
+        let seconds = lasts.as_secs();
+        let last = heard.last.lines().next().unwrap_or_default();
+        Some(match heard.waits {
+            Some(_) => format!("step {} has waited for {seconds} s: {last}", self.step),
+            None if last.is_empty() => {
+                format!("step {} has said nothing for {seconds} s", self.step)
+            }
+            None => format!(
+                "step {} has said nothing for {seconds} s; its last line: {last}",
+                self.step
+            ),
         })
     }
 
@@ -259,4 +308,35 @@ fn end_is_unknown(outcome: &Outcome) -> Option<&str> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_waits_is_mentioned_with_what_it_waits_for() {
+        let running = Running::default();
+        let watch = running.began("control-plane/h/gate-node", "h");
+        let long = Duration::from_secs(3600);
+        assert_eq!(watch.mention(long), None);
+        let silent = watch.mention(Duration::ZERO).unwrap();
+        assert!(silent.ends_with("has said nothing for 0 s"), "{silent}");
+        watch.hears("pulled");
+        let silent = watch.mention(Duration::ZERO).unwrap();
+        assert!(silent.ends_with("; its last line: pulled"), "{silent}");
+        // What it waits for changes; it waits all the same.
+        watch.hears("waiting: Node a is not Ready");
+        let since = lock(&watch.heard).waits;
+        watch.hears("waiting: Pod p is not Ready");
+        assert_eq!(lock(&watch.heard).waits, since);
+        let waits = watch.mention(Duration::ZERO).unwrap();
+        assert!(
+            waits.ends_with("gate-node has waited for 0 s: Pod p is not Ready"),
+            "{waits}"
+        );
+        assert_eq!(watch.mention(long), None);
+        watch.hears("done");
+        assert!(lock(&watch.heard).waits.is_none());
+    }
 }

@@ -16,14 +16,10 @@ pub(crate) fn tick(run: &Run<'_>, ended: &AtomicBool) {
         while !ended.load(Ordering::SeqCst) {
             std::thread::park_timeout(INTERVAL);
             for watch in run.running.steps() {
-                if let Some(silence) = watch.silence(run.options.silence) {
+                if let Some(message) = watch.mention(run.options.silence) {
                     run.listener.event(&Event::Note {
                         host: Some(watch.host.clone()),
-                        message: format!(
-                            "step {} has said nothing for {} s",
-                            watch.step,
-                            silence.as_secs()
-                        ),
+                        message,
                     });
                 }
             }

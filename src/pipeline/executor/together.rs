@@ -175,7 +175,7 @@ fn round(
         announce: &announce,
     };
     let progress = |host: &str, bytes: u64| {
-        watch.hears();
+        watch.hears("");
         let Some(step) = steps.get(host) else { return };
         let mut moved = moved.lock().unwrap_or_else(PoisonError::into_inner);
         let sum = moved.entry(host.to_owned()).or_default();

@@ -132,7 +132,7 @@ fn upgrade(step: &Move<'_>, target: &Target) -> Action {
 }
 
 /// A folder of patches that the cluster's configuration names.
-fn patches(step: &Move<'_>) -> String {
+pub(super) fn patches(step: &Move<'_>) -> String {
     let documents = step.to.documents.iter();
     let folder = documents
         .filter(|document| document["kind"] == "InitConfiguration")

@@ -32,10 +32,29 @@ impl Manifest {
             .ok_or_else(|| Error::bad_content(format!("the manifest {} names no image", self.name)))
     }
 
+    /// The command of its first container.
+    pub(super) fn command(&self) -> impl Iterator<Item = &str> {
+        let words = self.document["spec"]["containers"][0]["command"].as_array();
+        words.into_iter().flatten().filter_map(Value::as_str)
+    }
+
+    /// Files of the host that its first container sees: where they are, and where it sees them.
+    pub(super) fn mounts(&self) -> impl Iterator<Item = (&str, &str)> {
+        let spec = &self.document["spec"];
+        let mounts = spec["containers"][0]["volumeMounts"].as_array();
+        mounts.into_iter().flatten().filter_map(move |mount| {
+            let volumes = spec["volumes"].as_array()?;
+            let volume = volumes.iter().find(|one| one["name"] == mount["name"])?;
+            Some((
+                volume["hostPath"]["path"].as_str()?,
+                mount["mountPath"].as_str()?,
+            ))
+        })
+    }
+
     /// The value of `--flag=` of its first container.
     pub(super) fn flag(&self, flag: &str) -> Option<&str> {
-        let words = self.document["spec"]["containers"][0]["command"].as_array()?;
-        words.iter().filter_map(Value::as_str).find_map(|word| {
+        self.command().find_map(|word| {
             word.strip_prefix("--")?
                 .strip_prefix(flag)?
                 .strip_prefix('=')

@@ -8,11 +8,12 @@ use crate::error::Result;
 use crate::runtime::action::{Action, Site};
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::upgrade::apply::{images, text};
+use crate::runtime::kubeadm::upgrade::crash_loop::CrashLoop;
 use crate::runtime::kubeadm::upgrade::etcd_manifest::tag;
 use crate::runtime::kubeadm::upgrade::{Target, members, node};
 use crate::runtime::kubectl::Kubectl;
 use crate::runtime::node_state::{self, is_true, is_version};
-use crate::runtime::wait::until_well;
+use crate::runtime::wait::until_well_or;
 
 const PATIENCE: Duration = Duration::from_secs(420);
 const LIMIT: Duration = Duration::from_secs(440);
@@ -75,7 +76,10 @@ fn gate(
 ) -> Action {
     let target = target.clone();
     Action::new(name, says, "", move |site| {
-        until_well(site, PATIENCE, hint, &|| complaint(site, &target))
+        let crashes = CrashLoop::default();
+        until_well_or(site, PATIENCE, hint, &|| complaint(site, &target), &|| {
+            crashes.find(site)
+        })
     })
     .within(LIMIT)
 }

@@ -6,6 +6,7 @@
 mod apply;
 mod backup;
 mod cluster_objects;
+mod crash_loop;
 mod daemon_set;
 mod etcd_manifest;
 mod finish;
@@ -18,6 +19,7 @@ mod node;
 mod pull;
 mod restore;
 mod restore_tool;
+mod server_try;
 mod snapshot;
 mod snapshot_restore;
 #[cfg(test)]

@@ -11,7 +11,8 @@ use crate::runtime::kubeadm::host_state::HostState;
 use crate::runtime::kubeadm::images::same_socket;
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::settings::etc;
-use crate::runtime::kubeadm::upgrade::{Target, backup, kubelet_try};
+use crate::runtime::kubeadm::upgrade::apply::patches;
+use crate::runtime::kubeadm::upgrade::{Target, backup, kubelet_try, server_try};
 use crate::runtime::kubectl::Kubectl;
 use crate::runtime::upgrade::Move;
 use crate::template::yaml;
@@ -24,20 +25,30 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
     let sandbox = step.to.rootfs().and_then(|image| image.label(&[SANDBOX]));
     let sandbox = sandbox.map(str::to_owned);
     let runtime = backup::wanted_runtime(step).map(str::to_owned);
+    // The way back takes manifests from the backup.
+    let patches = (target.is_control_plane() && !step.back).then(|| patches(step));
     let says = format!(
-        "try the new kubelet with the present settings; crictl pull what is not there of `{}/bin/kubeadm config images list` for {}{}",
+        "try the new kubelet with the present settings; crictl pull what is not there of `{}/bin/kubeadm config images list` for {}{}{}",
         target.tree,
         target.version.text,
         sandbox
             .as_ref()
             .map(|image| format!(", and {image}"))
-            .unwrap_or_default()
+            .unwrap_or_default(),
+        match patches {
+            Some(_) => "; try the new control plane with the flags that kubeadm gives it",
+            None => "",
+        }
     );
     let target = target.clone();
     let action = Action::new("pull", says, "", move |site| {
         check(site, &target, runtime.as_deref())?;
         kubelet_try::check(site, &target)?;
-        pull(site, &target, sandbox.as_deref())
+        let (configuration, socket) = pull(site, &target, sandbox.as_deref())?;
+        match &patches {
+            Some(patches) => server_try::check(site, &target, &configuration, &socket, patches),
+            None => Ok(()),
+        }
     });
     Ok(vec![action.within(LONG)])
 }
@@ -82,9 +93,11 @@ fn configuration(site: &Site<'_>, target: &Target) -> Result<String> {
     Ok(text)
 }
 
-fn pull(site: &Site<'_>, target: &Target, sandbox: Option<&str>) -> Result<()> {
+/// Gives the cluster's configuration with the new version, and the container runtime's socket.
+fn pull(site: &Site<'_>, target: &Target, sandbox: Option<&str>) -> Result<(String, String)> {
     let file = etc(site.scene, "kubeadm-upgrade-images.yaml");
-    place::write(site.agent, &file, 0o600, &configuration(site, target)?)?;
+    let configuration = configuration(site, target)?;
+    place::write(site.agent, &file, 0o600, &configuration)?;
     let state = HostState::observe(site)?;
     let shim = variable(site.scene, site.host, "SEALOS_SYS_IMAGE_ENDPOINT")
         .is_some_and(|endpoint| !same_socket(&unix(endpoint), &state.cri_socket));
@@ -99,8 +112,8 @@ fn pull(site: &Site<'_>, target: &Target, sandbox: Option<&str>) -> Result<()> {
             ..Line::new(line(target, &file, &state.cri_socket, &registry, sandbox))
         },
         "",
-    )
-    .map(|_| ())
+    )?;
+    Ok((configuration, state.cri_socket))
 }
 
 /// Behind a helper that rewrites names (image-cri-shim) images have the registry's names; kubeadm,

@@ -162,6 +162,54 @@ fn a_kubelet_that_does_not_take_the_present_settings_is_told_before() {
 }
 
 #[test]
+fn a_flag_that_the_new_api_server_does_not_know_is_told_before_anything_stops() {
+    let directory = tempfile::tempdir().unwrap();
+    let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
+    let bed = Bed::up(directory.path(), &kubeadm);
+    let step = step(&bed.old, &bed.new, &bed.new.hosts[0], NEW);
+    let flag = bed.hosts.of(FIRST).log.join("bad-flag");
+    std::fs::write(&flag, "").unwrap();
+    let pull = kubeadm.pull(&step).unwrap();
+    let error = bed.hosts.run(&bed.new, step.host, "bad", &pull);
+    let told = format!("{:?}", error.unwrap_err().chain());
+    for words in ["unknown flag: --unknown-flag", "nothing was stopped"] {
+        assert!(told.contains(words), "{told}");
+    }
+    std::fs::remove_file(flag).unwrap();
+    bed.run(&bed.new, step.host, "good", &pull);
+    let first = bed.hosts.of(FIRST);
+    assert_eq!(first.calls("systemctl stop"), 0);
+    let tried =
+        "ctr -n k8s.io run --rm registry.k8s.io/kube-scheduler:v1.35.2 imgctl-try-kube-scheduler-";
+    assert_eq!(first.calls(tried), 2);
+    assert_eq!(first.calls("tasks kill"), 6, "nothing that was tried stays");
+    // What is put back comes from the backup: nothing is made of the configuration.
+    let back = step_back(&bed.new, &bed.old, &bed.old.hosts[0]);
+    bed.run(&bed.old, back.host, "back", &kubeadm.pull(&back).unwrap());
+    assert_eq!(first.calls("ctr -n k8s.io run"), 6);
+}
+
+#[test]
+fn a_gate_does_not_wait_for_what_ends_again_and_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
+    let bed = Bed::up(directory.path(), &kubeadm);
+    let host = bed.new.hosts.iter().find(|one| one.ip() == WORKER).unwrap();
+    let step = step(&bed.old, &bed.new, host, NEW);
+    std::fs::write(bed.hosts.of(WORKER).log.join("crashes"), "0").unwrap();
+    let gate = kubeadm.gate(&step).unwrap();
+    let error = bed.hosts.run(&bed.new, host, "gate", &gate).unwrap_err();
+    let told = error.chain().join("; ");
+    for words in [
+        "the kubelet of Node worker-1 is v1.34.1 and not v1.35.2",
+        "kubelet ends again and again (3 times since the gate began)",
+        "failed to run: as asked for",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
+}
+
+#[test]
 fn hosts_move_and_go_back() {
     let directory = tempfile::tempdir().unwrap();
     let kubeadm = Kubeadm::new(&NoFiles, Validity::sealos());
