@@ -130,13 +130,19 @@ pub(crate) fn plan_of(
         .chain([&from])
         .map(|target| (target.name.clone(), target.digests()))
         .collect();
-    let mut observation = observe_now(
-        &known.from,
-        known.api.as_ref(),
-        wish.containers,
-        images,
-        means,
-    );
+    let look = |images| {
+        let api = known.api.as_ref();
+        observe_now(&known.from, api, wish.containers, images, means)
+    };
+    let images: BTreeMap<_, _> = images;
+    let mut observation = look(images.clone());
+    if wish.direction == Direction::Forward
+        && !work.args.dry_run
+        && let Some(Ok(api)) = &known.api
+        && observe::settle::settle(&observation, &**api, &|what| work.context.ui.note(what))
+    {
+        observation = look(images);
+    }
     // This controller held it when it was killed: whoever else is here is kept out by the state
     // directory's lock.
     if let Some(api) = &mut observation.api

@@ -11,7 +11,7 @@ pub(crate) mod kubeadm;
 pub(crate) mod kubectl;
 pub(crate) mod leftovers;
 pub(crate) mod load_balancer;
-mod node_state;
+pub(crate) mod node_state;
 mod put;
 pub(crate) mod registry;
 pub(crate) mod script;

@@ -202,6 +202,9 @@ pub(crate) struct PodSeen {
     pub(crate) mirror: bool,
     /// It has ended.
     pub(crate) finished: bool,
+    /// It runs and does not serve.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) unready: bool,
     /// It was to be gone by now, and what may hold it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stuck: Option<String>,
@@ -209,6 +212,11 @@ pub(crate) struct PodSeen {
     pub(crate) local_volumes: Vec<String>,
     /// Container name to image.
     pub(crate) images: BTreeMap<String, String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// A Deployment, StatefulSet or DaemonSet.

@@ -4,7 +4,7 @@ use crate::pipeline::executor::decision::{Decision, decide};
 use crate::pipeline::journal::Past;
 use crate::pipeline::step::{Phase, Plan, Step};
 use crate::upgrade::document::PauseAfter;
-use crate::upgrade::pipeline::{BATCH, CANARY, CONTROL_PLANE};
+use crate::upgrade::pipeline::{BALANCERS, BATCH, CANARY, CONTROL_PLANE};
 
 /// Cuts `plan` behind the part that `after` names, as long as that part is not done; `past` is what
 /// earlier runs did. Returns whether something was cut.
@@ -16,7 +16,7 @@ pub(crate) fn cut(plan: &mut Plan, after: PauseAfter, past: Option<&Past>) -> bo
         phase.name == name || phase.name.starts_with(&format!("{name}-"))
     };
     let touches = |phase: &Phase| {
-        ["control-plane", CANARY, BATCH, "snapshot"]
+        [BALANCERS, "control-plane", CANARY, BATCH, "snapshot"]
             .iter()
             .any(|name| begins(phase, name))
     };
@@ -59,10 +59,11 @@ mod tests {
     use super::*;
     use crate::pipeline::step::{Lane, Order};
 
-    const FORTH: [&str; 9] = [
+    const FORTH: [&str; 10] = [
         "stage",
         "backup",
         "keep-backup",
+        "balancers",
         "control-plane",
         "finish",
         "canary",

@@ -23,6 +23,7 @@ use crate::upgrade::{host_steps, keepsakes};
 
 /// The phases of an upgrade by what may follow them, for `--pause-after`.
 pub(crate) const CONTROL_PLANE: &str = "finish";
+pub(crate) const BALANCERS: &str = "balancers";
 pub(crate) const CANARY: &str = "canary";
 pub(crate) const BATCH: &str = "workers";
 
@@ -337,7 +338,7 @@ fn balancers(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> 
     if course.document.control_planes.is_empty() || scene.control_planes().count() < 2 {
         return Ok(());
     }
-    let mut phase = Phase::new("balancers", Order::Parallel);
+    let mut phase = Phase::new(BALANCERS, Order::Parallel);
     for host in course.hosts(scene) {
         if course.place(host) == Place::Worker {
             let (step, _) = course.step(0, host, Place::Worker, trees)?;

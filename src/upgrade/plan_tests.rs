@@ -263,6 +263,8 @@ fn ill_workers_use_up_the_budget_and_go_last() {
     request.choices.max_unavailable = "1".into();
     let plan = document(&cluster, &request);
     assert_eq!(errors(&plan)[0].check, "unavailable-budget");
+    let what = &errors(&plan)[0].what;
+    assert!(what.contains("10.1.0.1 (Node "), "{what}");
     request.choices.skip_checks = vec!["unavailable-budget".into()];
     assert!(errors(&document(&cluster, &request)).is_empty());
 }

@@ -282,6 +282,12 @@ fn pod(object: &Value) -> PodSeen {
             text(object, "/status/phase").as_str(),
             "Succeeded" | "Failed"
         ),
+        unready: items(object, "/status/conditions")
+            .any(|one| one["type"] == "Ready" && one["status"] == "False")
+            && !matches!(
+                text(object, "/status/phase").as_str(),
+                "Succeeded" | "Failed"
+            ),
         stuck: stuck(object, Timestamp::now()),
         local_volumes: items(object, "/spec/volumes")
             .filter(|volume| volume.get("emptyDir").is_some())

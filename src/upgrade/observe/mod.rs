@@ -8,6 +8,7 @@ mod etcd;
 mod host;
 mod mapping;
 mod settings;
+pub(crate) mod settle;
 #[cfg(test)]
 mod tests;
 

@@ -102,6 +102,37 @@ pub(super) fn cordons(look: &Look<'_>) -> Vec<Finding> {
     found
 }
 
+/// Workers that do not do their part, with why as far as it is known.
+fn out_of_service(look: &Look<'_>) -> Vec<String> {
+    let observation = look.observation;
+    let workers = observation
+        .hosts
+        .iter()
+        .filter(|host| !host.is_control_plane() && !observation.is_healthy(host));
+    workers
+        .map(|host| {
+            let Some(node) = observation.node_of(host) else {
+                let why = host.unreachable.as_deref().unwrap_or("it has no Node");
+                return format!("{}: {why}", host.id);
+            };
+            let pods = look.api().map_or(&[][..], |api| &api.pods);
+            let unready: Vec<String> = pods
+                .iter()
+                .filter(|pod| pod.node == node.name && pod.unready)
+                .map(|pod| format!("{}/{}", pod.namespace, pod.name))
+                .collect();
+            let pods = match unready.is_empty() {
+                true => String::new(),
+                false => format!(", Pods that are not ready there: {}", few(&unready)),
+            };
+            format!(
+                "{} (Node {} is not ready: {}{pods})",
+                host.id, node.name, node.message
+            )
+        })
+        .collect()
+}
+
 pub(super) fn budget(look: &Look<'_>) -> Vec<Finding> {
     let Ok(size) = size(look.observation, look.request) else {
         return Vec::new();
@@ -110,8 +141,10 @@ pub(super) fn budget(look: &Look<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     if moves && size.is_spent() {
         let what = format!(
-            "{} workers are out of service already; --max-unavailable allows {}",
-            size.spent, size.budget
+            "{} workers are out of service already; --max-unavailable allows {}: {}",
+            size.spent,
+            size.budget,
+            out_of_service(look).join("; ")
         );
         found.push(
             error("unavailable-budget", what)

@@ -1,0 +1,130 @@
+//! Nodes that only just came: whoever has made or moved a cluster seconds ago waits for them a little.
+//!
+//! A Node that has not been Ready for longer is how the cluster is, and for the checks to judge.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::kube::api::Api;
+use crate::runtime::node_state::is_true;
+use crate::upgrade::observation::Observation;
+
+/// How long they are waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_secs(2);
+/// Who became unready longer ago, in seconds, is not on the way.
+const RECENT: i64 = 180;
+
+/// Waits until workers whose Nodes have become unready, or have come, a moment ago are Ready, for a
+/// minute at most. `true` when somebody was waited for: then the cluster is to be looked at again.
+pub(crate) fn settle(observation: &Observation, api: &dyn Api, tell: &dyn Fn(&str)) -> bool {
+    let workers: BTreeSet<&str> = observation
+        .hosts
+        .iter()
+        .filter(|host| !host.is_control_plane() && host.unreachable.is_none())
+        .filter(|host| !observation.is_healthy(host))
+        .filter_map(|host| host.node.as_deref())
+        .collect();
+    if workers.is_empty() {
+        return false;
+    }
+    let end = Instant::now() + PATIENCE;
+    let mut waits = false;
+    loop {
+        let Ok(nodes) = api.list("/api/v1/nodes") else {
+            return waits;
+        };
+        let now = Timestamp::now().as_second();
+        let coming: Vec<String> = nodes
+            .iter()
+            .filter_map(|node| Some((node["metadata"]["name"].as_str()?, node)))
+            .filter(|(name, node)| workers.contains(name) && !is_true(node, "Ready"))
+            // Once waited for, it is waited for to the end.
+            .filter(|(_, node)| waits || since(node).is_some_and(|since| now - since <= RECENT))
+            .map(|(name, node)| match message(node) {
+                Some(message) => format!("{name} ({message})"),
+                None => name.to_owned(),
+            })
+            .collect();
+        if coming.is_empty() || Instant::now() + PAUSE >= end {
+            return waits;
+        }
+        if !waits {
+            tell(&format!(
+                "waiting up to {} s for Nodes that are not Ready yet: {}",
+                PATIENCE.as_secs(),
+                crate::upgrade::plan::few(&coming)
+            ));
+            waits = true;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn ready(node: &Value) -> Option<&Value> {
+    let conditions = node["status"]["conditions"].as_array()?;
+    conditions.iter().find(|one| one["type"] == "Ready")
+}
+
+fn message(node: &Value) -> Option<&str> {
+    ready(node)?["message"].as_str()
+}
+
+/// When it became unready, or came.
+fn since(node: &Value) -> Option<i64> {
+    let changed = ready(node).and_then(|ready| ready["lastTransitionTime"].as_str());
+    let time = changed.or_else(|| node["metadata"]["creationTimestamp"].as_str())?;
+    Some(time.parse::<Timestamp>().ok()?.as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::kube::stand_in::StandIn;
+    use crate::upgrade::test_clusters::kubernetes;
+
+    fn node(name: &str, ready: &str, seconds_ago: i64) -> Value {
+        let changed = Timestamp::from_second(Timestamp::now().as_second() - seconds_ago).unwrap();
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+            "status": {"conditions": [{
+                "type": "Ready", "status": ready, "reason": "KubeletNotReady",
+                "message": "cni plugin not initialized", "lastTransitionTime": changed.to_string(),
+            }]},
+        })
+    }
+
+    /// What was told, and whether anybody was waited for; who is waited for comes up then.
+    fn settled(ready: &str, seconds_ago: i64) -> (bool, String) {
+        let mut cluster = kubernetes(1, 2, "v1.33.4");
+        let name = cluster.hosts[1].node.clone().unwrap();
+        cluster.api.as_mut().unwrap().nodes[1].ready = false;
+        let api = StandIn::new();
+        api.add(node(&name, ready, seconds_ago));
+        let told = RefCell::new(String::new());
+        let waited = settle(&cluster, &api, &|what| {
+            told.borrow_mut().push_str(what);
+            assert!(api.change(&format!("/api/v1/nodes/{name}"), |node| {
+                node["status"]["conditions"][0]["status"] = json!("True");
+            }));
+        });
+        (waited, told.into_inner())
+    }
+
+    #[test]
+    fn a_node_that_only_just_came_is_waited_for_and_one_that_is_ill_is_not() {
+        let (waited, told) = settled("False", 5);
+        assert!(waited);
+        assert!(told.contains("(cni plugin not initialized)"), "{told}");
+        // It is Ready by the time that it is looked at.
+        assert_eq!(settled("True", 5), (false, String::new()));
+        assert_eq!(settled("False", 600), (false, String::new()));
+    }
+}
