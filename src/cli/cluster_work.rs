@@ -82,6 +82,15 @@ pub(crate) struct WorkArgs {
 }
 
 impl WorkArgs {
+    /// For another run: what was said of steps was said of those of this one.
+    pub(crate) fn of_another_run(&self) -> Self {
+        Self {
+            assume_done: Vec::new(),
+            redo: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// For verbs that only look.
     pub(crate) fn look() -> Self {
         Self {

@@ -37,6 +37,7 @@ mod upgrade_choices;
 mod upgrade_close;
 mod upgrade_copy;
 mod upgrade_lag;
+mod upgrade_on_failure;
 mod upgrade_replace;
 mod upgrade_sides;
 mod upgrade_snapshot;

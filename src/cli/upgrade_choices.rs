@@ -5,7 +5,9 @@ use clap::{Args, ValueEnum};
 use crate::cli::duration;
 use crate::error::{Error, Result};
 use crate::runtime::upgrade::Renewal;
-use crate::upgrade::document::{Choices, HopMode, KubeletSwap, OnTimeout, PauseAfter, Strategy};
+use crate::upgrade::document::{
+    Choices, HopMode, KubeletSwap, OnFailure, OnTimeout, PauseAfter, Strategy,
+};
 
 /// How hosts are moved, on the way there and on the way back. All are optional, so that it can be
 /// told what was said and what was not.
@@ -89,6 +91,10 @@ pub(crate) struct ChoiceArgs {
     #[arg(long, value_enum)]
     certificate_renewal: Option<RenewalArg>,
 
+    /// What becomes of a host that fails: it stays as it is, or goes back to its former version [default: stop]
+    #[arg(long, value_enum)]
+    on_failure: Option<OnFailureArg>,
+
     #[command(flatten)]
     moving: MovingArgs,
 }
@@ -127,6 +133,10 @@ choice!(
     OnTimeoutArg => OnTimeout { Abort, Wait, Delete }
 );
 choice!(
+    /// `--on-failure`.
+    OnFailureArg => OnFailure { Stop, Rollback }
+);
+choice!(
     /// `--hop`.
     HopArg => HopMode { Auto, Single }
 );
@@ -143,7 +153,45 @@ choice!(
     RenewalArg => Renewal { Auto, True, False }
 );
 
+/// Checks that a host which has just failed does not pass.
+const OF_A_FAILED_HOST: [&str; 7] = [
+    "etcd",
+    "leftovers",
+    "mixed-versions",
+    "node-not-ready",
+    "static-manifests",
+    "unavailable-budget",
+    "unhealthy-workloads",
+];
+
 impl MovingArgs {
+    /// For a host that failed in an upgrade with these choices: it goes back as it went.
+    pub(crate) fn of_failed(choices: &Choices) -> Self {
+        let mut skip_check = choices.skip_checks.clone();
+        skip_check.extend(OF_A_FAILED_HOST.map(str::to_owned));
+        Self {
+            batch: None,
+            max_unavailable: Some(choices.max_unavailable.clone()),
+            kubelet_swap: Some(match choices.kubelet_swap {
+                KubeletSwap::Drain => KubeletSwapArg::Drain,
+                KubeletSwap::InPlace => KubeletSwapArg::InPlace,
+            }),
+            drain_timeout: Some(format!("{}s", choices.drain_timeout_seconds)),
+            drain_on_timeout: Some(match choices.drain_on_timeout {
+                OnTimeout::Abort => OnTimeoutArg::Abort,
+                OnTimeout::Wait => OnTimeoutArg::Wait,
+                OnTimeout::Delete => OnTimeoutArg::Delete,
+            }),
+            delete_emptydir_data: choices.delete_emptydir_data,
+            force_unmanaged: choices.force_unmanaged,
+            skip_check,
+            max_restarts: None,
+            no_restart: false,
+            max_failed: None,
+            bake: None,
+        }
+    }
+
     /// The choices of somebody who says nothing else.
     pub(crate) fn choices(&self) -> Result<Choices> {
         let usual = Choices::default();
@@ -235,6 +283,7 @@ impl ChoiceArgs {
             hop,
             pause_after: self.pause_after.map(Into::into),
             certificate_renewal: self.certificate_renewal.unwrap_or_default().into(),
+            on_failure: self.on_failure.unwrap_or_default().into(),
             spares: self.spares.clone(),
             ..self.moving.choices()?
         })
@@ -256,6 +305,7 @@ impl ChoiceArgs {
                 self.canary.iter().any(|host| host == "none"),
             ),
             ("--hop", "hop", self.hop.is_some()),
+            ("--on-failure", "onFailure", self.on_failure.is_some()),
             (
                 "--certificate-renewal",
                 "certificateRenewal",
@@ -350,6 +400,7 @@ mod tests {
             ("--skip-check swap", "--skip-check"),
             ("--pause-after stage", "--pause-after"),
             ("--bake 0", "--bake"),
+            ("--on-failure stop", "--on-failure"),
         ] {
             let error = args(line).check_none().unwrap_err().to_string();
             assert!(error.starts_with(name), "{line}: {error}");
@@ -361,6 +412,8 @@ mod tests {
             ("--batch 3 --canary none", vec![]),
             ("--batch 2 --bake 1m", vec!["--batch", "--bake"]),
             ("--canary 10.0.0.1", vec!["--canary"]),
+            ("--on-failure stop", vec![]),
+            ("--on-failure rollback", vec!["--on-failure"]),
         ] {
             assert_eq!(args(line).against(&decided, 1).unwrap(), differ, "{line}");
         }

@@ -122,6 +122,24 @@ pub(crate) enum PauseAfter {
     Batch,
 }
 
+/// `--on-failure`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OnFailure {
+    /// The host stays as it failed.
+    #[default]
+    Stop,
+    /// It goes back to what it was.
+    Rollback,
+}
+
+impl OnFailure {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    fn is_stop(&self) -> bool {
+        *self == Self::Stop
+    }
+}
+
 /// What the operator chose.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -152,6 +170,9 @@ pub(crate) struct Choices {
     /// that older versions made keep their digest.
     #[serde(default, skip_serializing_if = "is_none")]
     pub(crate) max_failed: usize,
+    /// What becomes of a host that fails; not written where it stays, as above.
+    #[serde(default, skip_serializing_if = "OnFailure::is_stop")]
+    pub(crate) on_failure: OnFailure,
     /// Hosts that take over in the replace strategy.
     pub(crate) spares: Vec<String>,
 }
@@ -181,6 +202,7 @@ impl Default for Choices {
             max_restarts: None,
             bake_seconds: 0,
             max_failed: 0,
+            on_failure: OnFailure::default(),
             spares: Vec::new(),
         }
     }

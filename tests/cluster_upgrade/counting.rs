@@ -8,8 +8,8 @@ use crate::support::run;
 
 /// Every script appends to /var/log/counted what it did. `upgrade` and `rollback` fail when the host is
 /// not at the version that they start from, so a second run of one fails; but a host that was given its
-/// files and not upgraded yet may go back, which counts as `idle`. /run/ill makes the gate fail,
-/// /run/slow makes scripts slow, /run/begun says that one has begun.
+/// files and not upgraded yet may go back, which counts as `idle`. /run/ill makes the gate fail, /run/ill-VERSION
+/// that of one version, /run/slow makes scripts slow, /run/begun says that one has begun.
 const SCRIPT: &str = r#"set -eu
 word=$1 member=/var/lib/member
 echo "begin $word" >>/run/begun
@@ -25,7 +25,7 @@ case $word in
   upgrade) step ;;
   rollback) if [ "$(cat $member)" = "${IMGCTL_TO_VERSION#v}" ]; then word=idle; else step; fi ;;
   before) [ -e $member ] ;;
-  health) [ ! -e /run/ill ] || fail "ill on request"; [ "$(cat $member)" = "$counted" ] || fail "$(cat $member) runs" ;;
+  health) [ ! -e /run/ill ] || fail "ill on request"; [ ! -e /run/ill-$counted ] || fail "ill with $counted"; [ "$(cat $member)" = "$counted" ] || fail "$(cat $member) runs" ;;
   backup) wait_a_bit; cat $member >"$IMGCTL_BACKUP/snapshot.db" ;;
   restore)
     case $IMGCTL_PHASE in

@@ -19,6 +19,7 @@ fn it_stops_where_it_must_and_goes_on() {
     let bed = cluster();
     pauses(&bed);
     ill_canary(&bed);
+    taken_back(&bed);
     two_operators(&bed);
     abort(&bed);
     journals(&bed);
@@ -59,6 +60,34 @@ fn pauses(bed: &Bed) {
     bed.imgctl(["upgrade", "resume", "--yes"]).ok();
     assert_eq!(versions(bed), ["1.1.0"; 3]);
     back(bed);
+}
+
+/// The host that fails goes back by itself, and the upgrade stops there; later it goes on.
+fn taken_back(bed: &Bed) {
+    bed.says(2, "touch /run/ill-1.1.0");
+    let to = [
+        "counting:1.1.0",
+        "--canary",
+        &bed.ip(2),
+        "--on-failure",
+        "rollback",
+    ];
+    let failed = upgrade(bed, &to).fails(9);
+    refused(&failed, "ill with 1.1.0");
+    let back = format!("{} is back at v1.0.0", bed.ip(2));
+    assert!(failed.stderr().contains(&back), "{}", failed.report());
+    assert_eq!(versions(bed), ["1.1.0", "1.0.0", "1.0.0"]);
+    assert_eq!(trees(bed), ["1.1.0", "1.0.0", "1.0.0"]);
+    // It is decided when the upgrade begins, and holds when it goes on.
+    let failed = bed.imgctl(["upgrade", "resume", "--yes"]).fails(9);
+    assert!(failed.stderr().contains(&back), "{}", failed.report());
+    assert_eq!(versions(bed), ["1.1.0", "1.0.0", "1.0.0"]);
+    bed.says(2, "rm /run/ill-1.1.0");
+    bed.imgctl(["upgrade", "resume", "--yes"]).ok();
+    assert_eq!(versions(bed), ["1.1.0"; 3]);
+    all_counted(bed);
+    bed.imgctl(["rollback", "--yes"]).ok();
+    all_counted(bed);
 }
 
 /// The canary fails its gate: no other worker is touched; it goes back alone, or is repaired.

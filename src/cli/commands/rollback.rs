@@ -15,6 +15,7 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_choices::{BackPauseArg, MovingArgs};
 use crate::cli::upgrade_close::{abandon, closing, end};
+use crate::cli::upgrade_on_failure::Reaching;
 use crate::cli::upgrade_sides::{Side, Start, rootfs_of, sides_to};
 use crate::cli::upgrade_snapshot::{self, After};
 use crate::cli::upgrade_work::{Carrying, Known, Went, Wish, carry, know, plan_of};
@@ -82,6 +83,27 @@ pub(crate) struct RollbackArgs {
     registry: RegistryArgs,
 }
 
+impl RollbackArgs {
+    /// One host, of an upgrade that has failed on it.
+    pub(crate) fn of_host(host: &str, choices: &Choices, reaching: &Reaching<'_>) -> Self {
+        Self {
+            cluster: ClusterArg {
+                cluster: reaching.cluster.to_owned(),
+            },
+            scope: Some(format!("node={host}")),
+            id: None,
+            plan: false,
+            from_snapshot: None,
+            i_understand_data_loss: false,
+            pause_after: None,
+            moving: MovingArgs::of_failed(choices),
+            ssh: reaching.ssh.clone(),
+            work: reaching.work.of_another_run(),
+            registry: reaching.registry.clone(),
+        }
+    }
+}
+
 /// Which hosts.
 #[derive(Clone, Debug, PartialEq)]
 enum Scope {
@@ -126,6 +148,15 @@ impl Scope {
 
 /// Goes back.
 pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
+    go_back(args, false, context)
+}
+
+/// The same for somebody who has agreed to it already.
+pub(crate) fn run_agreed(args: &RollbackArgs, context: &Context) -> Result<()> {
+    go_back(args, true, context)
+}
+
+fn go_back(args: &RollbackArgs, is_agreed: bool, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
     upgrade_copy::check_home(name, context)?;
     let scope = Scope::parse(args.scope.as_deref().unwrap_or("cluster"))?;
@@ -217,7 +248,7 @@ pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
             return check_blockers(&document);
         }
         check_blockers(&document)?;
-        if !context.ui.confirm("Go back?")? {
+        if !is_agreed && !context.ui.confirm("Go back?")? {
             return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
         }
         book.keep(&document, Some(&there.id), args.from_snapshot.as_deref())?;

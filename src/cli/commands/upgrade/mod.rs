@@ -15,6 +15,7 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_choices::{ChoiceArgs, PauseArg};
 use crate::cli::upgrade_close::{closing, end, verb};
+use crate::cli::upgrade_on_failure::{self, Reaching};
 use crate::cli::upgrade_replace::{self, Replacing};
 use crate::cli::upgrade_sides::{Side, Sides, Start, sides};
 use crate::cli::upgrade_work::{
@@ -197,8 +198,15 @@ fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
         ssh: &args.ssh,
         registry: &args.registry,
     };
-    let is_done = begin(&work, &beginning)?;
+    let went = begin(&work, &beginning);
     drop(work);
+    let reaching = Reaching {
+        cluster: name,
+        ssh: &args.ssh,
+        work: &args.work,
+        registry: &args.registry,
+    };
+    let is_done = upgrade_on_failure::take_back(went, &reaching, context)?;
     let pairs = upgrade_replace::pairs(&beginning.choices)?;
     if !is_done || pairs.is_empty() {
         return Ok(());

@@ -10,6 +10,7 @@ use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_close::{abandon, closing, end, verb};
+use crate::cli::upgrade_on_failure::{self, Reaching};
 use crate::cli::upgrade_replace::{self, Replacing};
 use crate::cli::upgrade_sides::{Side, Sides, Start, is_recorded, sides_to};
 use crate::cli::upgrade_snapshot::{self, After};
@@ -44,8 +45,15 @@ pub(super) fn go_on(going: &Going<'_>, context: &Context) -> Result<()> {
 /// Goes on, and lets spares take over when the rest is done.
 pub(super) fn go_on_in(work: Work<'_>, open: &Document, going: &Going<'_>) -> Result<()> {
     let context = work.context;
-    let is_done = resume_in(&work, open, going)?;
+    let went = resume_in(&work, open, going);
     drop(work);
+    let reaching = Reaching {
+        cluster: going.cluster,
+        ssh: going.ssh,
+        work: going.work,
+        registry: going.registry,
+    };
+    let is_done = upgrade_on_failure::take_back(went, &reaching, context)?;
     let pairs = upgrade_replace::pairs(&open.choices)?;
     if !is_done || pairs.is_empty() {
         return Ok(());
