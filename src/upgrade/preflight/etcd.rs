@@ -196,3 +196,40 @@ pub(super) fn newer_etcd<'a>(look: &Look<'a>) -> Option<&'a str> {
     }
     newest
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::upgrade::observation::{EtcdSeen, MemberSeen};
+    use crate::upgrade::request::Request;
+    use crate::upgrade::test_clusters::{document, kubernetes, request};
+
+    /// Kubernetes 1.34.1 brings etcd 3.6.4-0, 1.34.2 brings 3.6.5-0: the image tells which.
+    #[test]
+    fn findings_name_the_etcd_that_the_image_brings() {
+        let mut cluster = kubernetes(1, 0, "v1.33.1");
+        cluster.etcd = Some(EtcdSeen {
+            members: vec![MemberSeen {
+                name: "a".into(),
+                version: Some("3.5.21".into()),
+                ..MemberSeen::default()
+            }],
+            alarms: Vec::new(),
+        });
+        let mut request = request("v1.33.1", &["v1.34.2"]);
+        let told = |request: &Request<'_>| {
+            let found = document(&cluster, request).findings;
+            let told = found.iter().find(|one| one.check == "etcd-version");
+            told.unwrap().what.clone()
+        };
+        assert!(told(&request).ends_with("before etcd 3.6"));
+        for image in request.targets[0].images.values_mut() {
+            let list = r#"{"registry.k8s.io/etcd:3.6.5-0":"sha256:0"}"#;
+            image.labels.insert("io.imgctl.images".into(), list.into());
+        }
+        assert!(
+            told(&request).ends_with("before 3.6.5"),
+            "{}",
+            told(&request)
+        );
+    }
+}
