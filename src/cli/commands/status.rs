@@ -15,7 +15,7 @@ use crate::cluster::scene::Scene;
 use crate::error::{Error, Kind, Result};
 use crate::inplace::drift::{self, Report};
 use crate::kube::client;
-use crate::pipeline::nodes::NETWORK_HINT;
+use crate::pipeline::nodes::{NETWORK_HINT, NodeStatus};
 use crate::pipeline::status::{self, Status};
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::{Crew, choice};
@@ -182,7 +182,7 @@ fn show(status: &Status, context: &Context) -> Result<()> {
         let mut problems = status.hosts.iter().flat_map(|host| &host.problems);
         problems.any(|told| told == problem)
     };
-    let problems = status.nodes.iter().filter_map(|node| node.problem());
+    let problems = status.nodes.iter().filter_map(NodeStatus::problem);
     for problem in problems.filter(|problem| !told(problem)) {
         context.ui.line(&problem)?;
     }
