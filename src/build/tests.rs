@@ -297,7 +297,7 @@ fn errors_name_the_place_and_the_way_out() {
     assert!(error.contains("ignore rule excludes it"), "{error}");
     let error = bench.error("FROM scratch AS a\nCOPY --from=b /x /\nFROM scratch AS b\n");
     assert!(error.contains("a later stage"), "{error}");
-    std::os::unix::fs::symlink("nowhere", bench.context().join("scripts/dangling")).unwrap();
+    symlink("nowhere", bench.context().join("scripts/dangling")).unwrap();
     let error = bench.error("FROM scratch\nCOPY scripts/* /\n");
     assert!(error.contains("is it a dangling symlink?"), "{error}");
     for below in ["/f/", "/f/x"] {

@@ -31,10 +31,10 @@ pub(super) async fn watch(servers: Arc<Servers>, options: Arc<Options>) {
             stays
         });
         for address in addresses {
-            if !looked_at.contains_key(&address) {
+            looked_at.entry(address).or_insert_with_key(|address| {
                 let look = look(Arc::clone(&servers), Arc::clone(&options), address.clone());
-                looked_at.insert(address, tasks.spawn(look));
-            }
+                tasks.spawn(look)
+            });
         }
         while tasks.try_join_next().is_some() {}
         tell(&options, servers.settle(), &mut told);

@@ -193,7 +193,7 @@ mod tests {
     use serde_json::json;
 
     /// A DaemonSet of generation 2 that wants `desired` Pods.
-    fn object(desired: usize, strategy: Value) -> Value {
+    fn object(desired: usize, strategy: &Value) -> Value {
         json!({
             "metadata": {"name": "kube-proxy", "annotations": {GENERATION: "2"}},
             "spec": {"updateStrategy": strategy},
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn nodes_that_are_away_neither_count_nor_block() {
         let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}});
-        let three = object(3, rolling.clone());
+        let three = object(3, &rolling);
         let nodes = ["a|True", "b|True", "c|Unknown"];
         let next = |pods: &[&str]| match ask(&three, &nodes, pods) {
             Rolls::Stuck { pod, why } => {
@@ -266,11 +266,11 @@ mod tests {
             json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}),
             json!({"type": "OnDelete"}),
         ] {
-            let waits = ask(&object(4, strategy.clone()), &nodes, &pods);
+            let waits = ask(&object(4, &strategy), &nodes, &pods);
             assert!(matches!(waits, Rolls::Waits(_)), "{strategy}: {waits:?}");
         }
         let quarter = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}});
-        let stuck = ask(&object(4, quarter), &nodes, &pods);
+        let stuck = ask(&object(4, &quarter), &nodes, &pods);
         assert!(matches!(stuck, Rolls::Stuck { .. }), "{stuck:?}");
     }
 }
