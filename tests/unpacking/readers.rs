@@ -28,9 +28,9 @@ fn name_of(layout: &Path) -> &str {
     layout.file_name().unwrap().to_str().unwrap()
 }
 
-fn outcome(ran: Ran, root: impl FnOnce(&Ran) -> PathBuf) -> Unpacked {
+fn outcome(ran: &Ran, root: impl FnOnce(&Ran) -> PathBuf) -> Unpacked {
     if ran.success() {
-        Ok(tree::list(&root(&ran)))
+        Ok(tree::list(&root(ran)))
     } else {
         Err(ran.stderr())
     }
@@ -48,17 +48,17 @@ pub(crate) fn imgctl(env: &TestEnv, what: &str, layout: &Path) -> Unpacked {
     let mut ways: Vec<(&str, Unpacked)> = Vec::new();
     for backend in ["checkout", "overlay", "erofs"] {
         let ran = env.imgctl(["mount", "--read-only", "--backend", backend, image]);
-        ways.push((backend, outcome(ran, |ran| PathBuf::from(ran.stdout()))));
+        ways.push((backend, outcome(&ran, |ran| PathBuf::from(ran.stdout()))));
     }
     let path = env.path("exported");
     let _ = std::fs::remove_dir_all(&path);
     let arguments = ["export", image, "-o", path.to_str().unwrap()];
-    ways.push(("export", outcome(env.imgctl(arguments), |_| path.clone())));
+    ways.push(("export", outcome(&env.imgctl(arguments), |_| path.clone())));
     let tar = env.path("exported.tar");
     let ran = env.imgctl(["export", image, "-o", tar.to_str().unwrap()]);
     ways.push((
         "export to a tar",
-        outcome(ran, |_| {
+        outcome(&ran, |_| {
             let path = env.path("extracted");
             let _ = std::fs::remove_dir_all(&path);
             std::fs::create_dir(&path).unwrap();
@@ -95,7 +95,7 @@ pub(crate) fn umoci(env: &TestEnv, layout: &Path) -> Unpacked {
     unpack
         .arg(format!("{}:{TAG}", layout.display()))
         .arg(&bundle);
-    outcome(Ran::new(unpack), |_| bundle.join("rootfs"))
+    outcome(&Ran::new(unpack), |_| bundle.join("rootfs"))
 }
 
 /// buildah with overlayfs and a storage of its own.
@@ -126,7 +126,7 @@ pub(crate) fn buildah(env: &TestEnv, layout: &Path) -> Unpacked {
     let container = buildah(&["from", "--quiet", "--pull-never", &image]).ok();
     let name = container.stdout();
     let mounted = buildah(&["mount", name.lines().last().unwrap().trim()]);
-    outcome(mounted, |ran| PathBuf::from(ran.stdout()))
+    outcome(&mounted, |ran| PathBuf::from(ran.stdout()))
 }
 
 /// A containerd of our own: its root, state and socket lie in the test's directory.
@@ -192,6 +192,6 @@ impl Containerd {
         std::fs::create_dir(&target).unwrap();
         let image = format!("{name}:{TAG}");
         let ran = self.ctr(["images", "mount", &image, target.to_str().unwrap()]);
-        outcome(ran, |_| target)
+        outcome(&ran, |_| target)
     }
 }

@@ -332,7 +332,7 @@ fn a_layer_that_is_cut_inside_a_content_is_refused() {
         }
     }
     // Whole by itself, but not what the image says.
-    let image = layout(&env.path("replaced"), &[whole.clone()]);
+    let image = layout(&env.path("replaced"), std::slice::from_ref(&whole));
     let name = tree::hex(&<sha2::Sha256 as sha2::Digest>::digest(&whole));
     fs::write(image.join("blobs/sha256").join(name), &whole[..end]).unwrap();
     assert!(readers::imgctl(&env, "replaced", &image).is_err());
