@@ -261,7 +261,7 @@ impl Hosts {
         key: &str,
         actions: &[Action],
     ) -> Result<()> {
-        let show = |line: OutputLine| println!("{key}: {}", line.text);
+        let show = |_: OutputLine| {};
         self.run_with(scene, host, key, actions, &show)
     }
 
