@@ -42,7 +42,8 @@ fn build(env: &TestEnv, arguments: &[&str], kubefile: &str) -> Ran {
 }
 
 fn cat(env: &TestEnv, path: &str) -> String {
-    env.imgctl(["cat", &format!("app:{path}")]).ok().stdout()
+    let ran = env.imgctl(["cat", &format!("app:{path}")]).ok();
+    String::from_utf8(ran.bytes().to_vec()).unwrap()
 }
 
 #[test]
