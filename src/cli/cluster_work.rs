@@ -27,7 +27,7 @@ use crate::cluster::state::{Held, State};
 use crate::error::{Error, Kind, Result};
 use crate::image::Platform;
 use crate::pipeline::change::Planned;
-use crate::pipeline::event::{Both, Deaf, Event, Listener, Outcome};
+use crate::pipeline::event::{Both, Deaf, Listener};
 use crate::pipeline::executor::{Options, Summary, Surroundings, execute};
 use crate::pipeline::files::SyncedFiles;
 use crate::pipeline::guest::Replacement;
@@ -570,34 +570,4 @@ pub(crate) fn change_of(
         controller: controller(),
         wait: Wait::default(),
     }
-}
-
-/// Says how it went, where events have not said it already.
-pub(crate) fn report(summary: &Summary, cluster: &str, context: &Context) -> Result<()> {
-    if context.ui.is_json() {
-        if summary.journal.is_empty() {
-            JsonEvents::default().event(&Event::End {
-                outcome: Outcome::Done,
-                done: 0,
-                skipped: 0,
-                failed: 0,
-                duration_ms: 0,
-                journal: String::new(),
-            });
-        }
-        return Ok(());
-    }
-    if summary.done == 0 {
-        return context.ui.line(&format!(
-            "cluster {cluster}: nothing to do, every host has what it is to have"
-        ));
-    }
-    context.ui.line(&format!(
-        "cluster {cluster}: {} steps done{}",
-        summary.done,
-        match summary.skipped {
-            0 => String::new(),
-            skipped => format!(", {skipped} done before"),
-        }
-    ))
 }

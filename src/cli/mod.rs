@@ -45,6 +45,7 @@ mod upgrade_status;
 mod upgrade_view;
 mod upgrade_work;
 mod wait_options;
+mod work_report;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::cli::cluster_work::{controller, report};
+use crate::cli::cluster_work::controller;
 use crate::cli::context::Context;
 use crate::cli::upgrade_status;
 use crate::cli::upgrade_work::{Went, now};
+use crate::cli::work_report::report;
 use crate::cluster::scene::Scene;
 use crate::error::Result;
 use crate::pipeline::means::Means;

@@ -3,12 +3,13 @@
 //! A spare joins before the host that it replaces leaves, one pair after the other, so that neither
 //! quorum nor capacity is ever less than it was.
 
-use crate::cli::cluster_work::{Work, WorkArgs, change_of, report};
+use crate::cli::cluster_work::{Work, WorkArgs, change_of};
 use crate::cli::commands::run::add_new_hosts;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::wait_options;
+use crate::cli::work_report::report;
 use crate::cluster::clusterfile::{Clusterfile, Ssh};
 use crate::cluster::desired::HostFlags;
 use crate::cluster::host::MASTER;

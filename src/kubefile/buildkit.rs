@@ -303,6 +303,7 @@ fn kind(kind: &InstructionKind) -> Value {
 
 fn command(form: &CommandForm) -> Value {
     match form {
+        CommandForm::Shell(text) if text.is_empty() => json!({"words": [], "shell": true}),
         CommandForm::Shell(text) => json!({"words": [text], "shell": true}),
         CommandForm::Exec(words) => json!({"words": words, "shell": false}),
     }

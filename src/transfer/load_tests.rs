@@ -388,7 +388,9 @@ fn hostile_oci_archives_are_refused() {
 #[test]
 fn a_truncated_archive_is_refused_wherever_it_ends() {
     let archive = tar(&docker(&["a:1"], &[layer("x"), layer("y")]));
-    for end in (0..archive.len() - 1024).step_by(487) {
+    // What follows the last member's content is padding: an archive may lack it.
+    let content = 1 + archive.iter().rposition(|byte| *byte != 0).unwrap();
+    for end in (0..content).step_by(487) {
         let fixture = fixture();
         let loaded = load_bytes(&fixture.store, &archive[..end]);
         assert!(loaded.is_err(), "{end} bytes were enough");

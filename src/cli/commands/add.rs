@@ -3,12 +3,13 @@
 use clap::Args;
 
 use crate::cli::cluster_options::{ClusterArg, HostsArgs};
-use crate::cli::cluster_work::{Work, WorkArgs, change_of, report};
+use crate::cli::cluster_work::{Work, WorkArgs, change_of};
 use crate::cli::commands::run::add_new_hosts;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::wait_options::WaitArgs;
+use crate::cli::work_report::report;
 use crate::cluster::clusterfile::Ssh;
 use crate::error::{Error, Result};
 use crate::pipeline::change;

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::cluster_options::{DesiredArgs, ValuesArgs};
-use crate::cli::cluster_work::{Work, WorkArgs, change_of, replacement, report};
+use crate::cli::cluster_work::{Work, WorkArgs, change_of, replacement};
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::wait_options::WaitArgs;
+use crate::cli::work_report::report;
 use crate::error::Result;
 use crate::pipeline::change;
 

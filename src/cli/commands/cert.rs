@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::cluster_work::{Work, WorkArgs, report};
+use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::context::Context;
 use crate::cli::ssh_options::SshArgs;
+use crate::cli::work_report::report;
 use crate::cluster::image::ClusterImage;
 use crate::error::{Error, IoContext, Result};
 use crate::pipeline::renew;

@@ -3,10 +3,11 @@
 use clap::Args;
 
 use crate::cli::cluster_options::ClusterArg;
-use crate::cli::cluster_work::{Work, WorkArgs, change_of, report};
+use crate::cli::cluster_work::{Work, WorkArgs, change_of};
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
+use crate::cli::work_report::report;
 use crate::cluster::clusterfile::ClusterDocument;
 use crate::error::{Error, Result};
 use crate::host::address::{self, SSH_PORT};

@@ -6,12 +6,13 @@ use std::path::Path;
 use clap::Args;
 
 use crate::cli::cluster_options::{self, ClusterArg, DesiredArgs, HostsArgs};
-use crate::cli::cluster_work::{Work, WorkArgs, change_of, replacement, report};
+use crate::cli::cluster_work::{Work, WorkArgs, change_of, replacement};
 use crate::cli::commands::upgrade;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::wait_options::WaitArgs;
+use crate::cli::work_report::report;
 use crate::cluster::clusterfile::{Clusterfile, Ssh};
 use crate::cluster::desired::HostFlags;
 use crate::cluster::image::ImageKind;

@@ -3,9 +3,10 @@
 use clap::Args;
 
 use crate::cli::cluster_options::ClusterArg;
-use crate::cli::cluster_work::{Work, WorkArgs, report};
+use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::context::Context;
 use crate::cli::ssh_options::SshArgs;
+use crate::cli::work_report::report;
 use crate::error::{Error, Result};
 use crate::pipeline::uninstall;
 
