@@ -71,7 +71,7 @@ fn servers(scene: &Scene, out: Option<&Host>) -> String {
 pub(crate) fn actions(scene: &Scene, _host: &Host, papers: Papers) -> Vec<Action> {
     let (unit, binary, servers_file) = (unit(scene), binary(scene), servers_file(scene));
     let command = format!(
-        "{binary} agent lb --listen {ADDRESS}:{API_PORT} --servers {servers_file} --ca {} --name {NAME} \
+        "{binary} agent lb --socket --servers {servers_file} --ca {} --name {NAME} \
          --certificate {} --key {} --state {}",
         papers.authority,
         papers.certificate,
@@ -84,8 +84,13 @@ pub(crate) fn actions(scene: &Scene, _host: &Host, papers: Papers) -> Vec<Action
          Wants=network-online.target\n\
          After=network-online.target\n\
          Before=kubelet.service k3s.service\n\
+         Requires={unit}.socket\n\
+         After={unit}.socket\n\
          \n\
          [Service]\n\
+         StandardInput=socket\n\
+         StandardOutput=journal\n\
+         StandardError=journal\n\
          ExecStart={command}\n\
          Restart=always\n\
          RestartSec=2\n\
@@ -94,6 +99,19 @@ pub(crate) fn actions(scene: &Scene, _host: &Host, papers: Papers) -> Vec<Action
          \n\
          [Install]\n\
          WantedBy=multi-user.target\n",
+        name = scene.name,
+    );
+    // systemd holds the socket: who connects while the balancer is replaced waits, and is not refused.
+    let socket = format!(
+        "[Unit]\n\
+         Description=Socket of the API load balancer of the cluster {name}\n\
+         \n\
+         [Socket]\n\
+         ListenStream={ADDRESS}:{API_PORT}\n\
+         Backlog=4096\n\
+         \n\
+         [Install]\n\
+         WantedBy=sockets.target\n",
         name = scene.name,
     );
     vec![
@@ -108,6 +126,14 @@ pub(crate) fn actions(scene: &Scene, _host: &Host, papers: Papers) -> Vec<Action
         // A copy of its own: the agent's binary goes when a newer one comes.
         Action::command("lb-binary", crate::runtime::own_binary(&binary)),
         Action::file(
+            "lb-socket",
+            FileToWrite {
+                path: format!("/etc/systemd/system/{unit}.socket"),
+                mode: 0o644,
+                content: socket.into_bytes(),
+            },
+        ),
+        Action::file(
             "lb-unit",
             FileToWrite {
                 path: format!("/etc/systemd/system/{unit}.service"),
@@ -118,7 +144,7 @@ pub(crate) fn actions(scene: &Scene, _host: &Host, papers: Papers) -> Vec<Action
         Action::command(
             "lb-start",
             Line {
-                line: start(&unit, &binary, &command),
+                line: start(&unit, &binary, &command, &state_file(scene)),
                 again: true,
                 ..Line::default()
             },
@@ -126,26 +152,31 @@ pub(crate) fn actions(scene: &Scene, _host: &Host, papers: Papers) -> Vec<Action
     ]
 }
 
-/// Starts the unit, again if another program or command line runs, and waits until it listens itself:
-/// a port that somebody else holds is no proof.
-fn start(unit: &str, binary: &str, command: &str) -> String {
+/// Starts the unit, again if another program or command line runs, and waits until it says that it
+/// serves: a port that is open is no proof. The balancer of an earlier imgctl holds the port itself.
+fn start(unit: &str, binary: &str, command: &str, state: &str) -> String {
     format!(
-        "systemctl daemon-reload && systemctl enable --quiet {unit} || exit\n\
-         pid=$(systemctl show -p MainPID --value {unit})\n\
+        "systemctl daemon-reload && systemctl enable --quiet {unit}.socket {unit}.service || exit\n\
+         if ! systemctl is-active --quiet {unit}.socket; then\n\
+         systemctl stop {unit}.service\n\
+         systemctl start {unit}.socket || {{\n\
+         journalctl --no-pager -q -n 20 -u {unit}.socket >&2\n\
+         echo 'the API load balancer cannot listen on {ADDRESS}:{API_PORT}; see ss -ltnp' >&2; exit 1; }}\n\
+         fi\n\
+         pid=$(systemctl show -p MainPID --value {unit}.service)\n\
          if [ \"${{pid:-0}}\" != 0 ] && cmp -s \"/proc/$pid/exe\" {binary} && \
          [ \"$(tr '\\0' ' ' <\"/proc/$pid/cmdline\")\" = '{command} ' ]; then\n\
-         systemctl start {unit} || exit\n\
+         systemctl start {unit}.service || exit\n\
          else\n\
-         systemctl restart {unit} || exit\n\
+         systemctl restart {unit}.service || exit\n\
          fi\n\
-         for i in $(seq 40); do\n\
-         if systemctl is-active --quiet {unit} && (exec 3<>/dev/tcp/{ADDRESS}/{API_PORT}) 2>/dev/null; then\n\
-         sleep 0.25; systemctl is-active --quiet {unit} && exit 0\n\
-         fi\n\
+         for i in $(seq 80); do\n\
+         pid=$(systemctl show -p MainPID --value {unit}.service)\n\
+         if [ \"${{pid:-0}}\" != 0 ] && [ \"$(head -n 1 {state} 2>/dev/null)\" = \"pid $pid\" ]; then exit 0; fi\n\
          sleep 0.25\n\
          done\n\
-         journalctl --no-pager -q -n 20 -u {unit} >&2\n\
-         echo 'the API load balancer does not listen on {ADDRESS}:{API_PORT} after 10 s; see journalctl -u {unit}' >&2\n\
+         journalctl --no-pager -q -n 20 -u {unit}.service >&2\n\
+         echo 'the API load balancer does not serve {ADDRESS}:{API_PORT} after 20 s; see journalctl -u {unit}' >&2\n\
          exit 1"
     )
 }
@@ -253,9 +284,10 @@ pub(crate) fn removal(scene: &Scene, _host: &Host) -> Vec<Action> {
         "lb-remove",
         Line {
             line: format!(
-                "if [ -e /etc/systemd/system/{unit}.service ]; then \
-                 systemctl disable --quiet --now {unit}; \
-                 rm -f /etc/systemd/system/{unit}.service; systemctl daemon-reload; fi"
+                "for one in {unit}.socket {unit}.service; do \
+                 if [ -e /etc/systemd/system/$one ]; then \
+                 systemctl disable --quiet --now $one; \
+                 rm -f /etc/systemd/system/$one; systemctl daemon-reload; fi; done"
             ),
             again: true,
             ..Line::default()

@@ -16,6 +16,9 @@ use super::servers::{Server, Servers};
 const BUFFER: usize = 32 * 1024;
 /// For so long nothing moves on a connection that nobody waits on.
 const QUIET: Duration = Duration::from_millis(400);
+/// Flights of a TLS handshake: in the fourth the server may send tickets after a request has reached
+/// it, which look like an answer.
+const HANDSHAKE: u64 = 4;
 
 /// Joins the client to the first server that takes the connection.
 pub(super) async fn forward(
@@ -92,7 +95,9 @@ async fn carry(client: TcpStream, mut upstream: TcpStream, server: &Arc<Server>)
             }
             let moves = traffic.moves.load(Ordering::Relaxed);
             // Who has asked waits for an answer, which comes or does not.
-            let is_quiet = moves == seen && !traffic.asked.load(Ordering::Relaxed);
+            let is_quiet = moves == seen
+                && !traffic.asked.load(Ordering::Relaxed)
+                && traffic.flights.load(Ordering::Relaxed) > HANDSHAKE;
             if is_quiet || Instant::now() >= end {
                 return;
             }
@@ -113,6 +118,8 @@ async fn until(leave: &mut watch::Receiver<Option<Duration>>, wanted: bool) {
 #[derive(Default)]
 struct Traffic {
     moves: AtomicU64,
+    /// How often one end has spoken after the other.
+    flights: AtomicU64,
     /// The client spoke last.
     asked: AtomicBool,
 }
@@ -120,7 +127,9 @@ struct Traffic {
 impl Traffic {
     fn moved(&self, by_client: bool) {
         self.moves.fetch_add(1, Ordering::Relaxed);
-        self.asked.store(by_client, Ordering::Relaxed);
+        if self.asked.swap(by_client, Ordering::Relaxed) != by_client {
+            self.flights.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 

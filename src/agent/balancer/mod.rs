@@ -12,7 +12,7 @@ mod watch;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -23,6 +23,7 @@ use servers::Servers;
 /// What to balance.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
+    /// Where to listen, unless there is a socket already.
     pub(crate) listen: SocketAddr,
     /// `address:port` lines.
     pub(crate) servers: PathBuf,
@@ -43,15 +44,20 @@ pub(crate) struct Options {
 /// More connections than this wait for another to end.
 const MOST_CONNECTIONS: usize = 16_384;
 
-/// Runs until `stop` resolves. Open connections are cut then.
-pub(crate) async fn serve(options: Options, stop: impl Future<Output = ()>) -> Result<()> {
-    let listener = TcpListener::bind(options.listen).await.map_err(|error| {
-        let hint = match error.kind() {
-            std::io::ErrorKind::AddrInUse => "something else listens there: `ss -ltnp`",
-            _ => "give an address of this host with --listen",
-        };
-        Error::io(format!("cannot listen on {}", options.listen), error).hint(hint)
-    })?;
+/// How long open connections have to come to a quiet moment when the balancer stops.
+const STOP_GRACE: Duration = Duration::from_secs(3);
+
+/// Runs until `stop` resolves; then open connections end. Listens on `given`, if there is one: who
+/// connects while one balancer follows another waits in its queue.
+pub(crate) async fn serve(
+    options: Options,
+    given: Option<std::net::TcpListener>,
+    stop: impl Future<Output = ()>,
+) -> Result<()> {
+    let listener = match given {
+        Some(given) => adopt(given)?,
+        None => listen(options.listen).await?,
+    };
     let servers = Arc::new(Servers::load(&options.servers)?);
     let timeout = options.timeout;
     let watch = tokio::spawn(watch::watch(Arc::clone(&servers), Arc::new(options)));
@@ -80,8 +86,37 @@ pub(crate) async fn serve(options: Options, stop: impl Future<Output = ()>) -> R
             }
         });
     }
+    drop(listener);
     watch.abort();
+    let _ = watch.await;
+    servers.retire(STOP_GRACE);
+    let end = Instant::now() + STOP_GRACE;
+    while servers.open() > 0 && Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     Ok(())
+}
+
+fn adopt(given: std::net::TcpListener) -> Result<TcpListener> {
+    let taken = given
+        .local_addr()
+        .and_then(|_| given.set_nonblocking(true))
+        .and_then(|()| TcpListener::from_std(given));
+    taken.map_err(|error| {
+        Error::io("cannot listen on the socket that was given", error).hint(
+            "standard input has to be a listening TCP socket, as StandardInput=socket makes it",
+        )
+    })
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::AddrInUse => "something else listens there: `ss -ltnp`",
+            _ => "give an address of this host with --listen",
+        };
+        Error::io(format!("cannot listen on {address}"), error).hint(hint)
+    })
 }
 
 #[cfg(test)]

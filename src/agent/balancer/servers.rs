@@ -200,6 +200,21 @@ impl Servers {
         }
     }
 
+    /// Ends all connections.
+    pub(super) fn retire(&self, grace: Duration) {
+        for entry in &self.entries().0 {
+            entry.server.set_leave(Some(grace));
+        }
+    }
+
+    /// How many connections there are.
+    pub(super) fn open(&self) -> usize {
+        let held = self.entries();
+        let open = held.0.iter();
+        open.map(|entry| entry.server.open.load(Ordering::Relaxed))
+            .sum()
+    }
+
     /// Ends connections where a better server is to be had, and describes how all are: a line each.
     pub(super) fn settle(&self) -> String {
         let now = Instant::now();

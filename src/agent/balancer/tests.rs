@@ -134,14 +134,18 @@ impl ApiServer {
     }
 }
 
-/// A word that is answered late.
+/// A word that is answered late; one that is answered at once, and then once more, late.
 const SLOW: &[u8] = b"slow";
-const LATE: Duration = Duration::from_millis(1500);
+const TICKET: &[u8] = b"ticket";
+const LATE: Duration = Duration::from_secs(3);
 
 async fn speak(mut stream: TcpStream, name: &str) {
     let mut word = [0_u8; 64];
     while let Ok(length @ 1..) = stream.read(&mut word).await {
-        if &word[..length] == SLOW {
+        if &word[..length] == TICKET && stream.write_all(TICKET).await.is_err() {
+            return;
+        }
+        if [SLOW, TICKET].contains(&&word[..length]) {
             tokio::time::sleep(LATE).await;
         }
         if stream.write_all(name.as_bytes()).await.is_err() {
@@ -165,6 +169,16 @@ async fn word(stream: &mut TcpStream, word: &[u8]) -> String {
     }
     let length = stream.read(&mut answer).await.unwrap_or(0);
     String::from_utf8_lossy(&answer[..length]).into_owned()
+}
+
+/// A connection that is past what may be a handshake, and who answers it.
+async fn talk(address: SocketAddr) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut name = String::new();
+    for _ in 0..3 {
+        name = word(&mut stream, b"?").await;
+    }
+    (stream, name)
 }
 
 async fn ask(address: SocketAddr) -> String {
@@ -249,7 +263,7 @@ impl Bed {
     }
 
     async fn balance(&self, options: Options) {
-        tokio::spawn(serve(options, std::future::pending()));
+        tokio::spawn(serve(options, None, std::future::pending()));
         let end = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(self.listen).await.is_err() {
             assert!(Instant::now() < end, "it does not listen");
@@ -280,8 +294,8 @@ fn connections_go_to_servers_that_are_up_and_a_changed_list_is_noticed() {
         for _ in 0..4 {
             assert_eq!(ask(bed.listen).await, "one");
         }
-        let mut open = TcpStream::connect(bed.listen).await.unwrap();
-        assert_eq!(word(&mut open, b"?").await, "one");
+        let (mut open, name) = talk(bed.listen).await;
+        assert_eq!(name, "one");
         bed.list(&format!("{}\n", bed.two.address));
         is_answered_by(bed.listen, "two").await;
         // Who was removed is not listened to any longer.
@@ -299,8 +313,8 @@ fn an_unready_server_gets_no_connection_and_those_that_are_open_end() {
         let bed = Bed::start().await;
         bed.list(&bed.both());
         bed.balance(bed.options()).await;
-        let mut open = TcpStream::connect(bed.listen).await.unwrap();
-        let (bad, good) = match word(&mut open, b"?").await.as_str() {
+        let (mut open, name) = talk(bed.listen).await;
+        let (bad, good) = match name.as_str() {
             "one" => (&bed.one, "two"),
             _ => (&bed.two, "one"),
         };
@@ -359,11 +373,14 @@ fn a_server_that_is_taken_out_is_left_alone_without_cutting_an_answer_and_comes_
         let bed = Bed::start().await;
         bed.list(&format!("{}\n", bed.one.address));
         bed.balance(bed.options()).await;
-        let mut idle = TcpStream::connect(bed.listen).await.unwrap();
-        assert_eq!(word(&mut idle, b"?").await, "one");
-        let mut waits = TcpStream::connect(bed.listen).await.unwrap();
+        let (mut idle, _) = talk(bed.listen).await;
+        let (mut waits, _) = talk(bed.listen).await;
         waits.write_all(SLOW).await.unwrap();
-        until_state(&bed.path("state"), &format!("{} ready 2", bed.one.address)).await;
+        // As TLS 1.3 does it: tickets come when the request is on its way already.
+        let mut young = TcpStream::connect(bed.listen).await.unwrap();
+        assert_eq!(word(&mut young, b"?").await, "one");
+        assert_eq!(word(&mut young, TICKET).await, "ticket");
+        until_state(&bed.path("state"), &format!("{} ready 3", bed.one.address)).await;
         bed.list(&format!(
             "{}\n#out {} 600\n",
             bed.two.address, bed.one.address
@@ -376,6 +393,8 @@ fn a_server_that_is_taken_out_is_left_alone_without_cutting_an_answer_and_comes_
         let mut answer = [0_u8; 3];
         waits.read_exact(&mut answer).await.unwrap();
         assert_eq!(&answer, b"one", "the answer was cut");
+        young.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"one", "the answer behind the ticket was cut");
         until_state(&bed.path("state"), &format!("{} out 0", bed.one.address)).await;
         is_answered_by(bed.listen, "two").await;
         let first = std::fs::read_to_string(bed.path("state")).unwrap();
@@ -445,11 +464,71 @@ fn a_busy_port_and_an_empty_list_are_named() {
         let address = busy.local_addr().unwrap();
         let mut options = bed.options();
         options.listen = address;
-        let error = serve(options, std::future::pending()).await.unwrap_err();
+        let error = serve(options, None, std::future::pending())
+            .await
+            .unwrap_err();
         assert!(error.message().contains(&address.to_string()), "{error:?}");
-        let error = serve(bed.options(), std::future::pending())
+        let error = serve(bed.options(), None, std::future::pending())
             .await
             .unwrap_err();
         assert!(error.message().contains("names no server"), "{error:?}");
     });
+}
+
+#[test]
+fn one_balancer_follows_another_and_nobody_is_refused() {
+    on_threads(async {
+        let bed = Bed::start().await;
+        bed.list(&bed.both());
+        let socket = StdListener::bind(bed.listen).unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let given = socket.try_clone().unwrap();
+        let first = tokio::spawn(serve(bed.options(), Some(given), async {
+            let _ = stopped.await;
+        }));
+        let (mut open, name) = talk(bed.listen).await;
+        assert!(!name.is_empty());
+        let (mut waits, _) = talk(bed.listen).await;
+        waits.write_all(SLOW).await.unwrap();
+        until_open(&bed, 2).await;
+        stop.send(()).unwrap();
+        assert_eq!(open.read(&mut [0]).await.unwrap_or(0), 0, "it goes on");
+        let mut answer = [0_u8; 3];
+        waits.read_exact(&mut answer).await.unwrap();
+        first.await.unwrap().unwrap();
+        // Nobody serves, and nobody is refused.
+        let mut early = TcpStream::connect(bed.listen).await.unwrap();
+        early.write_all(b"?").await.unwrap();
+        let given = Some(socket.try_clone().unwrap());
+        tokio::spawn(serve(bed.options(), given, std::future::pending()));
+        early.read_exact(&mut answer).await.unwrap();
+        // What is no socket is named.
+        let file = std::fs::File::open(bed.path("servers")).unwrap();
+        let none = StdListener::from(std::os::fd::OwnedFd::from(file));
+        let error = serve(bed.options(), Some(none), std::future::pending())
+            .await
+            .unwrap_err();
+        assert!(
+            error.message().contains("socket that was given"),
+            "{error:?}"
+        );
+    });
+}
+
+/// Until so many connections are counted.
+async fn until_open(bed: &Bed, wanted: usize) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let text = std::fs::read_to_string(bed.path("state")).unwrap_or_default();
+        let words = text
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split(' ').nth(2));
+        let open: usize = words.filter_map(|word| word.parse::<usize>().ok()).sum();
+        if open == wanted {
+            return;
+        }
+        assert!(Instant::now() < end, "{text}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

@@ -1,6 +1,7 @@
 //! `imgctl agent`: what runs on hosts.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,8 +41,12 @@ Examples:
 )]
 struct BalancerArgs {
     /// Address to listen on
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: SocketAddr,
+    #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "socket")]
+    listen: Option<SocketAddr>,
+
+    /// Listen on the socket that is standard input, as systemd's StandardInput=socket makes it
+    #[arg(long, conflicts_with = "listen")]
+    socket: bool,
 
     /// File of control planes: one ADDRESS:PORT per line
     #[arg(long, value_name = "FILE")]
@@ -88,7 +93,7 @@ pub(crate) fn run(args: &AgentArgs, context: &Context) -> Result<()> {
 
 fn balance(args: &BalancerArgs) -> Result<()> {
     let options = balancer::Options {
-        listen: args.listen,
+        listen: args.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
         servers: args.servers.clone(),
         authority: args.ca.clone(),
         name: args.name.clone(),
@@ -102,5 +107,14 @@ fn balance(args: &BalancerArgs) -> Result<()> {
         .enable_all()
         .build()
         .doing(|| "cannot start the balancer".to_owned())?;
-    runtime.block_on(balancer::serve(options, signalled()))
+    let given = match args.socket {
+        false => None,
+        true => {
+            let given = std::io::stdin().as_fd().try_clone_to_owned();
+            Some(TcpListener::from(given.doing(|| {
+                "cannot take the socket that is standard input".to_owned()
+            })?))
+        }
+    };
+    runtime.block_on(balancer::serve(options, given, signalled()))
 }
