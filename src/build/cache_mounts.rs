@@ -150,8 +150,8 @@ fn dress(path: &Path, uid: Option<u32>, gid: Option<u32>, mode: Option<u32>) -> 
     }
 }
 
-/// A directory inside a cache. Commands may have left links there: they lead nowhere but into the
-/// cache, and the inode holds should somebody exchange the directory before it is mounted.
+/// A directory inside a cache. Commands may have left links there, which resolve inside the cache only;
+/// the inode number detects a directory that is exchanged before it is mounted.
 fn inside(cache: &Path, source: &str, id: &str) -> Result<(PathBuf, (u64, u64))> {
     let root = Root::open(cache)?;
     let source = source.trim_start_matches('/');

@@ -323,7 +323,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Shows or executes what was planned. `None`: it was a dry run.
+    /// Shows or executes the plan. Returns `None` for a dry run.
     pub(crate) fn carry_out_plan(
         &self,
         planned: &Planned,

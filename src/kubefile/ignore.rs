@@ -155,7 +155,7 @@ impl IgnoreRules {
 enum RuleError {
     Bang,
     Pattern,
-    /// The range as written, and turned round.
+    /// The range as written, and in ascending order.
     Range(String, String),
 }
 

@@ -249,7 +249,7 @@ fn installs_network(text: &str) -> bool {
     })
 }
 
-/// `nodes` are those that count and are not Ready.
+/// `nodes` holds the relevant Nodes that are not Ready.
 fn found(nodes: &[NodeStatus], has_network: bool, always: bool) -> Found {
     if nodes.is_empty() {
         return Found::Ready;

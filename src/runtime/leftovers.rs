@@ -4,7 +4,7 @@
 use crate::runtime::Action;
 use crate::runtime::action::Line;
 
-/// Removes it, where there is any. Comes last: until then containers may run.
+/// Removes what Pods left, if anything. It runs last, when no container runs any more.
 pub(crate) fn pods() -> Action {
     let mut action = Action::command(
         "pod-leftovers",

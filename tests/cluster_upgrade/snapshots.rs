@@ -1,4 +1,4 @@
-//! Back to a snapshot: what becomes of the record; and what plans, ends and histories say of hosts that
+//! Restoring a snapshot corrects the record; plans, summaries and histories name the hosts that
 //! are left out.
 
 use crate::common::is_root;

@@ -40,7 +40,7 @@ struct Heard {
     last: String,
     /// Since when it says that it waits for something, whatever that is.
     waits: Option<Instant>,
-    /// How long it had been silent, or had waited, when that was mentioned last.
+    /// How long the step had been silent or waiting at the last message about it.
     mentioned: Duration,
 }
 

@@ -16,7 +16,7 @@ use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest};
 use crate::runtime::kubectl::quoted;
 use crate::template::yaml;
 
-/// kubeadm as it is about to write the manifests, into a directory of its own.
+/// Lets kubeadm render the manifests that it would install, in a separate directory.
 const RENDER: &str = r#"
 scratch=$(mktemp -d); trap 'rm -rf "$scratch"' EXIT
 if [ -z "$patches" ] && [ -d "$tree/patches" ]; then patches=$tree/patches; fi
