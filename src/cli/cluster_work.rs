@@ -291,11 +291,12 @@ impl<'a> Work<'a> {
         let mut decided = decide(&user)?;
         let exists = self.current.as_ref().is_some_and(Clusterfile::exists);
         if let Some(ssh) = self.ssh.as_ref().filter(|_| decided.is_new && exists) {
-            // Its hosts have one already.
-            let password = registry_password::of_hosts(scene, ssh, self.context)?;
-            let name = registry_access::PASSWORD_VARIABLE.to_owned();
-            user.insert(name, password.expose().to_owned());
-            decided.access = decide(&user)?.access;
+            // Hosts that have a registry have its password.
+            if let Some(password) = registry_password::of_hosts(scene, ssh, self.context)? {
+                let name = registry_access::PASSWORD_VARIABLE.to_owned();
+                user.insert(name, password.expose().to_owned());
+                decided.access = decide(&user)?.access;
+            }
         }
         scene.registry = Some(decided.access);
         Ok(decided.is_new)

@@ -14,9 +14,19 @@ use crate::secret::Secret;
 /// No larger file is read.
 const LARGEST: u64 = 64 << 10;
 
-/// The password by which the hosts of `scene` use its registry. An error where no host tells it: a
-/// new one would lock out the hosts that are there.
-pub(crate) fn of_hosts(scene: &Scene, ssh: &SshArgs, context: &Context) -> Result<Secret> {
+/// What a host says about the registry's password.
+enum Told {
+    Password(Secret),
+    /// It has the registry's users and not their password.
+    Hidden,
+    /// It has no registry that asks for one.
+    Unused,
+}
+
+/// The password by which the hosts of `scene` use its registry; `None` where none of them has a
+/// registry that asks for one. An error where they have one and no host tells its password, or a
+/// host that may have it does not answer: a new password would lock out the hosts that are there.
+pub(crate) fn of_hosts(scene: &Scene, ssh: &SshArgs, context: &Context) -> Result<Option<Secret>> {
     let (_, settings) = ssh.resolve(context)?;
     let agents = Agents::new(settings, context)?;
     let (masters, others): (Vec<_>, Vec<_>) =
@@ -25,10 +35,16 @@ pub(crate) fn of_hosts(scene: &Scene, ssh: &SshArgs, context: &Context) -> Resul
     for host in masters.into_iter().chain(others) {
         let told = agents.agent(host).and_then(|agent| of_host(scene, &*agent));
         match told {
-            Ok(Some(password)) => return Ok(password),
-            Ok(None) => problems.push(format!("{}: it has no file that tells it", host.id())),
+            Ok(Told::Password(password)) => return Ok(Some(password)),
+            Ok(Told::Hidden) => {
+                problems.push(format!("{}: it has no file that tells it", host.id()));
+            }
+            Ok(Told::Unused) => {}
             Err(error) => problems.push(format!("{}: {error}", host.id())),
         }
+    }
+    if problems.is_empty() {
+        return Ok(None);
     }
     let what = format!(
         "the password of the registry of cluster {} is not known on this machine, and no host tells it:\n  {}",
@@ -43,12 +59,13 @@ pub(crate) fn of_hosts(scene: &Scene, ssh: &SshArgs, context: &Context) -> Resul
 }
 
 /// What one host knows: what its tree was rendered with, else the copy of our own state.
-fn of_host(scene: &Scene, agent: &dyn Agent) -> Result<Option<Secret>> {
-    let rendered = format!("{}/{}", scene.paths.rootfs(), registry_access::FILE);
+fn of_host(scene: &Scene, agent: &dyn Agent) -> Result<Told> {
+    let rootfs = scene.paths.rootfs();
+    let rendered = format!("{rootfs}/{}", registry_access::FILE);
     if let Some(text) = agent.read_file(&rendered, LARGEST)?
         && let Some(password) = registry_access::password_of(&String::from_utf8_lossy(&text))?
     {
-        return Ok(Some(password));
+        return Ok(Told::Password(password));
     }
     let copy = format!(
         "{}/state/{}",
@@ -57,5 +74,12 @@ fn of_host(scene: &Scene, agent: &dyn Agent) -> Result<Option<Secret>> {
     );
     let text = agent.read_file(&copy, LARGEST)?.unwrap_or_default();
     let text = String::from_utf8_lossy(&text).trim().to_owned();
-    Ok(Some(text).filter(|text| !text.is_empty()).map(Secret::new))
+    if !text.is_empty() {
+        return Ok(Told::Password(Secret::new(text)));
+    }
+    let users = format!("{rootfs}/{}", registry_access::HTPASSWD);
+    Ok(match agent.read_file(&users, LARGEST)? {
+        Some(_) => Told::Hidden,
+        None => Told::Unused,
+    })
 }
