@@ -1,5 +1,5 @@
-//! `cargo bench`: what a build costs in this process, without peers: the first one, one that finds
-//! nothing changed, one after a file has changed. `scripts/bench` compares with other tools.
+//! `cargo bench`: the cost of a build in this process: the first build, a build with no changes,
+//! and a build after one file has changed. `scripts/bench` compares with other tools.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,10 +12,10 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Files in the context, and bytes in each.
+/// Number of files in the context, and bytes in each.
 const FILES: usize = 4000;
 const SIZE: usize = 16 << 10;
-/// Runs of each job; the median is shown.
+/// Runs of each job; the benchmark shows the median.
 const RUNS: usize = 7;
 
 fn main() {
@@ -42,7 +42,7 @@ fn make_context(context: &Path) {
     for number in 0..FILES {
         let folder = context.join(format!("rootfs/{}", number % 100));
         fs::create_dir_all(&folder).unwrap();
-        // Half words, half noise: compresses like programs do.
+        // Half words, half noise: compresses about as well as a program.
         let content: Vec<u8> = (0..SIZE)
             .map(|at| {
                 state = state

@@ -1,8 +1,8 @@
-//! The one error type: what failed, on what, why, and what to do next.
+//! The crate's only error type: what failed, on what, why, and what to do next.
 //!
 //! Every fallible function of the crate returns [`Result`]. An [`Error`] has a [`Kind`] (which
-//! decides the exit code), a message that says what we were doing and to what, hints, and the
-//! error underneath. It must not know how errors are shown: `cli/` prints the chain.
+//! decides the exit code), a message that names the failed operation and its object, hints, and the
+//! underlying error. Must not depend on how errors are displayed: `cli/` prints the chain.
 
 use std::fmt;
 use std::io;
@@ -11,30 +11,30 @@ use std::path::{Path, PathBuf};
 /// A `Result` whose error is [`Error`].
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What sort of failure this is; each kind is one documented exit code (docs/cli.md).
+/// Category of a failure; each kind maps to one documented exit code (docs/cli.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Something on this machine failed: I/O, a syscall, a child process.
     Failed,
-    /// The command line, a Kubefile or another input of the user's own is wrong.
+    /// The command line, a Kubefile or other user input is wrong.
     Usage,
     /// A named thing (image, file, mount) does not exist.
     NotFound,
-    /// Content that came from elsewhere is malformed, hostile, or not what its digest says.
+    /// External content is malformed, hostile, or does not match its digest.
     BadContent,
     /// The operating system or a policy does not allow it.
     Denied,
-    /// Something else holds it: a lock, a mount in use, an image with several names.
+    /// The object is in use: a lock, a mount in use, an image with several names.
     Busy,
-    /// A registry or another machine could not be reached or refused.
+    /// A registry or another machine was unreachable or refused the request.
     Network,
     /// The file system is full or a quota is exhausted.
     NoSpace,
     /// A `RUN` step or another user command exited non-zero.
     CommandFailed,
-    /// A check found something wrong (`scrub`, `build --check`).
+    /// A check found a problem (`scrub`, `build --check`).
     CheckFailed,
-    /// Somebody asked us to stop (SIGINT, SIGTERM) before all was done.
+    /// The process was asked to stop (SIGINT, SIGTERM) before it finished.
     Interrupted,
 }
 
@@ -51,7 +51,7 @@ struct Inner {
 }
 
 impl Error {
-    /// An error without a source.
+    /// Returns an error without a source.
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self {
             inner: Box::new(Inner {
@@ -63,27 +63,27 @@ impl Error {
         }
     }
 
-    /// A failure of this machine ([`Kind::Failed`]).
+    /// Returns an error for a failure of this machine ([`Kind::Failed`]).
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::new(Kind::Failed, message)
     }
 
-    /// A mistake in the user's own input ([`Kind::Usage`]).
+    /// Returns an error for wrong user input ([`Kind::Usage`]).
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Usage, message)
     }
 
-    /// A thing that does not exist ([`Kind::NotFound`]).
+    /// Returns an error for something that does not exist ([`Kind::NotFound`]).
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(Kind::NotFound, message)
     }
 
-    /// Foreign content that must be refused ([`Kind::BadContent`]).
+    /// Returns an error for external content that must be refused ([`Kind::BadContent`]).
     pub(crate) fn bad_content(message: impl Into<String>) -> Self {
         Self::new(Kind::BadContent, message)
     }
 
-    /// An I/O error with what was being done; the kind follows from the error number.
+    /// Returns an I/O error with the operation that failed; the kind follows from the error number.
     pub(crate) fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> Self {
         let source = source.into();
         let mut error = Self::new(kind_of_io(&source), doing);
@@ -94,7 +94,7 @@ impl Error {
         error
     }
 
-    /// Adds the error underneath.
+    /// Sets the underlying error.
     pub(crate) fn caused_by(
         mut self,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -103,13 +103,13 @@ impl Error {
         self
     }
 
-    /// Adds a sentence that says what the user can do next.
+    /// Adds a sentence that tells the user what to do next.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.inner.hints.push(hint.into());
         self
     }
 
-    /// Puts an outer message around this error, keeping its kind. Hints stay reachable.
+    /// Wraps this error in an outer message and keeps its kind. Hints remain accessible.
     pub(crate) fn context(self, message: impl Into<String>) -> Self {
         Self {
             inner: Box::new(Inner {
@@ -121,24 +121,24 @@ impl Error {
         }
     }
 
-    /// The same failure under another message; kind, hints and source stay.
+    /// Replaces the message; the kind, hints and source are kept.
     pub(crate) fn retold(mut self, message: impl Into<String>) -> Self {
         self.inner.message = message.into();
         self
     }
 
-    /// What sort of failure this is.
+    /// Returns the category of the failure.
     pub(crate) fn kind(&self) -> Kind {
         self.inner.kind
     }
 
-    /// The message without its sources.
+    /// Returns the message without its sources.
     pub(crate) fn message(&self) -> &str {
         &self.inner.message
     }
 
-    /// The hints of this error and of every [`Error`] underneath, innermost first: what is nearest
-    /// to the cause knows best what helps.
+    /// Returns the hints of this error and of every underlying [`Error`], innermost first: the
+    /// error closest to the cause has the most useful hint.
     pub(crate) fn hints(&self) -> Vec<&str> {
         let below = self.sources().filter_map(|error| error.downcast_ref());
         let mut errors: Vec<&Error> = std::iter::once(self).chain(below).collect();
@@ -147,7 +147,7 @@ impl Error {
         hints.map(String::as_str).collect()
     }
 
-    /// The messages of this error and everything underneath, outermost first.
+    /// Returns the messages of this error and all underlying errors, outermost first.
     pub(crate) fn chain(&self) -> Vec<String> {
         let mut messages = vec![self.inner.message.clone()];
         for error in self.sources() {
@@ -162,15 +162,15 @@ impl Error {
         messages
     }
 
-    /// Everything underneath, outermost first. An `io::Error` that only carries one of ours stands
-    /// aside for it: it would repeat all that is below, and hide what its hints are.
+    /// Returns all underlying errors, outermost first. An `io::Error` that only wraps an [`Error`]
+    /// is replaced by it; otherwise it would repeat the messages below it and hide their hints.
     fn sources(&self) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
         let first = std::error::Error::source(self).map(ours_inside);
         std::iter::successors(first, |error| error.source().map(ours_inside))
     }
 }
 
-/// The whole chain on one line: `doing a: doing b: No such file or directory`.
+/// Prints the whole chain on one line: `doing a: doing b: No such file or directory`.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.chain().join(": "))
@@ -192,7 +192,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// So that our errors can pass through `std::io` traits and be found again by [`Error::io`].
+/// Allows an [`Error`] to pass through `std::io` traits and be recovered by [`Error::io`].
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         io::Error::other(error)
@@ -226,7 +226,7 @@ fn kind_of_io(error: &io::Error) -> Kind {
     }
 }
 
-/// Adds what was being done, and to what, to any error that can become an `io::Error`.
+/// Adds the failed operation and its object to any error that converts to an `io::Error`.
 pub(crate) trait IoContext<T> {
     /// `doing` is a phrase such as `cannot write layer`.
     fn doing(self, doing: impl FnOnce() -> String) -> Result<T>;
@@ -250,9 +250,9 @@ impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
     }
 }
 
-/// Puts an outer message around our own errors.
+/// Adds an outer message to an [`Error`].
 pub(crate) trait Context<T> {
-    /// `message` says what the larger undertaking was.
+    /// `message` describes the enclosing operation.
     fn context(self, message: impl FnOnce() -> String) -> Result<T>;
 }
 

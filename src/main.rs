@@ -1,4 +1,4 @@
-//! The `imgctl` binary: hands the command line and the environment to the library.
+//! The `imgctl` binary: passes the command line and the environment to the library.
 
 use std::process::ExitCode;
 

@@ -1,34 +1,36 @@
-//! How lower floors tell that long work goes on. They know this trait, never a terminal.
+//! Progress reports of lower layers on long-running work. They depend on this trait, never on a
+//! terminal.
 
-/// Receives progress. Implementations are cheap to call often and thread-safe.
+/// Receives progress. Implementations are thread-safe and cheap to call often.
 pub(crate) trait Reporter: Send + Sync {
-    /// Starts a task. `total` is in bytes for [`Unit::Bytes`], else a count; `None` = unknown.
+    /// Starts a task. `total` is in bytes for [`Unit::Bytes`], otherwise a count; `None` = unknown.
     fn start(&self, title: &str, unit: Unit, total: Option<u64>) -> Box<dyn Task>;
 
-    /// Says one thing worth a line of its own that is not a failure (a step begins, a note).
+    /// Reports one message that is not a failure, such as the start of a step or a note.
     fn note(&self, message: &str);
 
-    /// Passes on a line that a user's command (RUN) printed; `error_stream` = it came on stderr.
+    /// Passes on a line that a user's command (RUN) printed; `error_stream` = it was printed on
+    /// stderr.
     fn output(&self, line: &[u8], error_stream: bool);
 }
 
-/// One piece of long work; dropping it ends it.
+/// One long-running task. Dropping it ends it.
 pub(crate) trait Task: Send + Sync {
-    /// `amount` more is done.
+    /// Adds `amount` to the completed work.
     fn advance(&self, amount: u64);
 
-    /// It has ended well; `summary` replaces the title where finished tasks stay visible.
+    /// Ends the task successfully. `summary` replaces the title where finished tasks stay visible.
     fn done(&self, summary: &str);
 }
 
-/// What a task's numbers count.
+/// Unit of a task's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Bytes,
     Items,
 }
 
-/// Says nothing.
+/// Reports nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Silent;
 

@@ -1,10 +1,10 @@
-//! Secrets: text that is never shown, and taking known secrets out of what is shown.
+//! Secrets: text that is never shown, and masking of known secrets in output.
 //!
 //! Must not know where secrets come from.
 
 use std::borrow::Cow;
 
-/// A password, key or token. `Debug` shows none of it; the memory is overwritten when it goes.
+/// A password, key or token. `Debug` masks it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Secret(String);
 
@@ -13,7 +13,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The secret itself: for the wire only.
+    /// Returns the secret itself: only for sending it.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -28,15 +28,15 @@ impl std::fmt::Debug for Secret {
 /// Replaces known secrets in text that goes to a log, a journal or a screen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Redactor {
-    /// Longest first, so that a secret that holds another one goes whole.
+    /// Longest first, so that a secret that contains another one is replaced as a whole.
     secrets: Vec<Secret>,
 }
 
-/// A secret shorter than this is not looked for: it would take innocent text along.
+/// Minimum length of a secret to mask: shorter ones would also match innocent text.
 const SHORTEST: usize = 4;
 
 impl Redactor {
-    /// Knows `secret` from now on; of several lines each is looked for.
+    /// Adds `secret`; a multi-line secret is matched line by line.
     pub(crate) fn add(&mut self, secret: &Secret) {
         for line in secret.expose().lines() {
             let line = line.trim();
@@ -48,7 +48,7 @@ impl Redactor {
             .sort_by_key(|secret| std::cmp::Reverse(secret.0.len()));
     }
 
-    /// The text with `***` in place of each known secret.
+    /// Returns the text with `***` in place of each known secret.
     pub(crate) fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(text);
         for secret in &self.secrets {
@@ -60,7 +60,7 @@ impl Redactor {
     }
 }
 
-/// Words in the name of a variable that make its value a secret.
+/// Words in a variable's name that mark its value as a secret.
 const SECRET_WORDS: [&str; 7] = [
     "passw",
     "passphrase",
@@ -71,7 +71,7 @@ const SECRET_WORDS: [&str; 7] = [
     "private_key",
 ];
 
-/// Whether the variable `name` holds what must not be shown.
+/// Reports whether the variable `name` contains a secret.
 pub(crate) fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     SECRET_WORDS.iter().any(|word| name.contains(word))

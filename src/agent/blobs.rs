@@ -1,8 +1,8 @@
-//! What a host serves and takes: every blob of its store, whatever the repository.
+//! The registry backend of a host: serves and accepts every blob of its store, in any repository.
 //!
-//! A blob comes in at an address that is made of its digest and size, so that a push goes on where
-//! an earlier one ended, be it of another process. Ordinary clients push and pull images as they do
-//! with any registry over the store. Must not know HTTP.
+//! A blob is uploaded to an address derived from its digest and size, so that a push resumes where
+//! an earlier one ended, even one by another process. Ordinary clients push and pull images as with
+//! any registry backed by the store. Must not depend on HTTP.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::store::Store;
 use crate::store::partial::Partial;
 use crate::transfer::store_backend::StoreBackend;
 
-/// A store whose blobs are served and taken by digest alone.
+/// A store whose blobs are served and accepted by digest alone.
 pub(super) struct HostBlobs {
     store: Store,
     images: StoreBackend,
@@ -32,7 +32,7 @@ impl HostBlobs {
     }
 }
 
-/// What the upload of a blob is called.
+/// Returns the upload ID of a blob.
 pub(super) fn upload_id(blob: &Descriptor) -> String {
     let digest = &blob.digest;
     format!(
@@ -110,7 +110,7 @@ impl Intake for HostBlobs {
         self.images.start_upload(repository, algorithm)
     }
 
-    /// `None` also when the blob is here already.
+    /// Also returns `None` if the blob is already in the store.
     fn resume_upload(&self, _repository: &str, id: &str) -> Result<Option<Box<dyn Arriving>>> {
         let Some((digest, size)) = parse_id(id) else {
             return Ok(None);
@@ -159,7 +159,7 @@ impl Intake for HostBlobs {
     }
 }
 
-/// A blob on its way in; what has come stays when it is dropped.
+/// An incoming blob; the received part is kept when the upload is dropped.
 struct Upload {
     store: Store,
     id: String,
@@ -218,7 +218,7 @@ impl Arriving for Upload {
         )))
     }
 
-    /// Lets go of it; the next attempt goes on here.
+    /// Closes the upload; the next attempt resumes it.
     fn cancel(&mut self) -> Result<()> {
         self.partial = None;
         Ok(())

@@ -1,4 +1,4 @@
-//! What this machine is and has, as the kernel and a few files say.
+//! Facts about this machine, as reported by the kernel and a few files.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,12 +8,12 @@ use rustix::fs::Access;
 use crate::agent::network;
 use crate::agent::protocol::Facts;
 
-/// Where programs are looked for: what root has on any distribution, and where sealos images put
-/// theirs.
+/// Search path for programs: the usual path of root on any distribution, and the directory where
+/// sealos images install theirs.
 pub(super) const PROGRAMS: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin:/snap/bin";
 const RUNTIMES: [&str; 4] = ["containerd", "dockerd", "crio", "k3s"];
-/// What a cluster's directory holds one of.
+/// Names that identify a cluster's data directory, which holds at least one of them.
 const OURS: [&str; 5] = [
     "rootfs",
     "registry",
@@ -22,7 +22,7 @@ const OURS: [&str; 5] = [
     "registry-layers",
 ];
 
-/// Asks all of it. What cannot be found out stays empty. `skew_ms` is the asker's to fill.
+/// Gathers all facts. Values that cannot be determined stay empty. The caller fills in `skew_ms`.
 pub(super) fn gather(data_root: &str) -> Facts {
     let uname = rustix::system::uname();
     let data_root = Path::new(data_root);
@@ -56,7 +56,7 @@ pub(super) fn gather(data_root: &str) -> Facts {
     }
 }
 
-/// OCI's word for what `uname -m` says; its own where there is none.
+/// Returns the OCI architecture for a machine name from `uname -m`, or that name if OCI has none.
 pub(super) fn architecture(machine: &str) -> &str {
     match machine {
         "x86_64" | "amd64" => "amd64",
@@ -76,7 +76,7 @@ pub(super) fn now() -> i64 {
     })
 }
 
-/// The path, or what is there of it.
+/// Returns the path, or its closest existing ancestor.
 fn existing(path: &Path) -> PathBuf {
     path.ancestors()
         .find(|path| path.exists())

@@ -1,5 +1,6 @@
-//! Fetches blobs that another host offers: in parallel, checked, gone on with after cuts and at the
-//! next of its addresses. What cannot be had from there is said, not an error: somebody else has it.
+//! Fetches blobs that another host offers: in parallel, with verification, resuming after
+//! interruptions and trying the host's addresses in turn. Blobs that the host cannot deliver are
+//! returned, not an error: another host has them.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -22,17 +23,18 @@ use crate::error::{Error, Kind, Result};
 use crate::image::{Descriptor, Digest};
 use crate::store::Store;
 
-/// Blobs at once.
+/// Number of blobs to fetch concurrently.
 const WORKERS: usize = 4;
-/// For a connection to be made.
+/// Timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The longest silence of the other host.
+/// Maximum time without data from the other host.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How often one blob is tried: an address that has failed is not tried first again.
+/// Number of attempts per blob, unless the offer has more addresses. After a failed attempt, the
+/// next address comes first.
 const TRIES: usize = 3;
 
-/// Fetches `blobs` into the store; returns those that could not be had. An error is of this machine.
-/// Blocks; `runtime` does the waiting.
+/// Fetches `blobs` into the store and returns those that the peer could not deliver. An error
+/// always concerns the local machine. Blocks; asynchronous work runs on `runtime`.
 pub(super) fn fetch(
     store: &Store,
     runtime: &Handle,
@@ -80,12 +82,12 @@ pub(super) fn fetch(
 struct Peer<'a> {
     offer: &'a Offer,
     runtime: &'a Handle,
-    /// Which of its addresses answered last.
+    /// Index of the peer's address that answered last.
     preferred: AtomicUsize,
 }
 
 impl Peer<'_> {
-    /// Whether the blob is here now.
+    /// Fetches one blob; returns whether it is in the store now.
     fn bring(
         &self,
         store: &Store,
@@ -124,7 +126,7 @@ impl Peer<'_> {
         Ok(false)
     }
 
-    /// Asks for the blob from an offset on, at the address that answered last.
+    /// Requests the blob from an offset, at the address that answered last.
     async fn get(&self, blob: &Descriptor, offset: u64) -> Result<Incoming> {
         let addresses = &self.offer.addresses;
         let at = self.preferred.load(Ordering::Relaxed) % addresses.len().max(1);
@@ -171,7 +173,7 @@ impl Peer<'_> {
     }
 }
 
-/// The bytes of a body as a blocking reader.
+/// Adapts the bytes of a body to a blocking reader.
 struct Arriving<'a> {
     runtime: &'a Handle,
     body: Incoming,

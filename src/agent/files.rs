@@ -1,4 +1,4 @@
-//! Single files of this machine: written whole or not at all, read up to a limit.
+//! Single files of this machine: written atomically, read up to a limit.
 
 use std::fs::{DirBuilder, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -9,14 +9,15 @@ use crate::agent::protocol::{FileToWrite, ReadPart, WritePart};
 use crate::error::{Error, IoContext, Result};
 use crate::fs::atomic::{self, Durability};
 
-/// Long files are backups: what lies beside them is nobody else's business either.
+/// Mode of directories created for files written in parts. These files are backups, and the files
+/// beside them are private, too.
 const PRIVATE_MODE: u32 = 0o700;
-/// The longest part, in bytes.
+/// Maximum length of a part, in bytes.
 const LONGEST_PART: u64 = 16 << 20;
-/// Makes directories so, whatever they are for.
+/// Mode of directories created for all other files.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// `text` as a path that means the same wherever we stand.
+/// Returns `text` as a path that does not depend on the working directory.
 pub(super) fn absolute(text: &str) -> Result<PathBuf> {
     let path = Path::new(text);
     let is_plain = !path
@@ -30,8 +31,8 @@ pub(super) fn absolute(text: &str) -> Result<PathBuf> {
     }
 }
 
-/// Writes a file with its parents; `true` when content or mode were others. A symlink in its place
-/// is replaced.
+/// Writes a file and creates its parent directories. Returns `true` if content or mode differed. A
+/// symlink at the path is replaced.
 pub(super) fn write(file: &FileToWrite) -> Result<bool> {
     let path = absolute(&file.path)?;
     let mode = file.mode & 0o7777;
@@ -59,10 +60,11 @@ fn is_so(path: &Path, content: &[u8], mode: u32) -> bool {
         && std::fs::read(path).is_ok_and(|old| old == content)
 }
 
-/// Reads a file of at most `limit` bytes; a longer one is an error. `None` when there is none.
+/// Reads a file of at most `limit` bytes; a longer one is an error. Returns `None` if it is
+/// missing.
 pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     let path = absolute(path)?;
-    // Non-blocking: a FIFO would hold us until somebody writes to it.
+    // Non-blocking: opening a FIFO would block until another process writes to it.
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
     let opened = File::options()
         .read(true)
@@ -118,8 +120,8 @@ pub(super) fn read_part(part: &ReadPart) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a part of a file beside its place. The first part begins it anew; the last one puts it
-/// there.
+/// Writes a part of a file to a temporary file beside it. The first part starts it over; the last
+/// part renames it into place.
 pub(super) fn write_part(part: &WritePart) -> Result<()> {
     let path = absolute(&part.path)?;
     let mut name = path.as_os_str().to_owned();
@@ -260,7 +262,7 @@ mod tests {
         assert!(write_part(&part(3, b"x", false)).is_err());
         write_part(&part(0, b"abc", false)).unwrap();
         write_part(&part(3, b"def", false)).unwrap();
-        // One that is sent twice counts once.
+        // A part that is sent twice counts once.
         write_part(&part(3, b"def", false)).unwrap();
         assert!(!path.exists());
         write_part(&part(6, b"g", true)).unwrap();

@@ -1,5 +1,5 @@
-//! Our block in /etc/hosts: the lines between two marks that name the cluster. What others wrote
-//! stays byte for byte, including a missing last line break.
+//! The cluster's block in /etc/hosts: the lines between two marks. All other content stays
+//! unchanged byte for byte, including a missing final line break.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -12,18 +12,18 @@ use crate::error::{Error, IoContext, Kind, Result};
 use crate::fs::atomic::{self, Durability};
 use crate::fs::lock::{Lock, Mode};
 
-/// The file that every resolver looks into.
+/// The file that every resolver reads.
 pub(super) const HOSTS_FILE: &str = "/etc/hosts";
-/// A larger one is not ours to handle, in bytes.
+/// Maximum size of the file, in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Puts the block into the file at `path`, or takes it out when it has no entries.
+/// Writes the block to the file at `path`, or removes it if it has no entries.
 pub(super) fn set(path: &Path, block: &HostsBlock) -> Result<HostsSet> {
     check(block)?;
-    // A link is written through: the name is the system's, the file may lie elsewhere.
+    // Follows a symlink: the name is the system's, but the file may be elsewhere.
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let directory = path.parent().unwrap_or(Path::new("/"));
-    // One file for all clusters, and no place for a lock file.
+    // Locks the directory: all clusters share the file, and there is no place for a lock file.
     let _lock = Lock::of_directory(directory, Mode::Exclusive)?;
     let old = match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -51,7 +51,7 @@ pub(super) fn set(path: &Path, block: &HostsBlock) -> Result<HostsSet> {
     Ok(HostsSet { changed, notes })
 }
 
-/// Replaces the file's content; mode and owner stay. A file that is mounted on its own (as in
+/// Replaces the file's content; mode and owner stay. A file that is itself a mount point (as in
 /// containers) cannot be replaced and is written in place.
 fn replace(path: &Path, new: &[u8], old: Option<&std::fs::Metadata>) -> Result<()> {
     let mode = old.map_or(0o644, |old| old.mode() & 0o7777);
@@ -76,7 +76,7 @@ fn replace(path: &Path, new: &[u8], old: Option<&std::fs::Metadata>) -> Result<(
     Ok(())
 }
 
-/// Nothing of an entry may become another line or a comment.
+/// Rejects entries that could start another line or a comment.
 fn check(block: &HostsBlock) -> Result<()> {
     let is_word = |text: &str| {
         !text.is_empty()
@@ -101,7 +101,7 @@ fn end(cluster: &str) -> String {
     format!("# imgctl end {cluster}")
 }
 
-/// Lines with their ends.
+/// Splits the text into lines, including their line breaks.
 fn lines(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|byte| *byte == b'\n').collect()
 }
@@ -110,7 +110,7 @@ fn is_line(line: &[u8], expected: &str) -> bool {
     line.trim_ascii() == expected.as_bytes()
 }
 
-/// `old` with the block in place of the one that it has, or at its end.
+/// Returns `old` with its existing block replaced, or with the block appended.
 fn rewrite(old: &[u8], block: &HostsBlock) -> Vec<u8> {
     let (begin, end) = (begin(&block.cluster), end(&block.cluster));
     let fresh = match block.entries.is_empty() {
@@ -133,7 +133,7 @@ fn rewrite(old: &[u8], block: &HostsBlock) -> Vec<u8> {
         }
         let rest = all.get(at..).unwrap_or_default();
         let last = rest.iter().position(|line| is_line(line, &end));
-        // Somebody took the second mark away: only the first is surely ours.
+        // The end mark has been removed: only the begin mark certainly belongs to the block.
         let length = last.map_or(1, |last| last + 1);
         let ended = rest
             .get(length - 1)
@@ -144,7 +144,7 @@ fn rewrite(old: &[u8], block: &HostsBlock) -> Vec<u8> {
                 new.pop();
             }
         } else if !ended {
-            // The line before had no break until we came.
+            // The preceding line had no line break before the block was added.
             new.pop();
         }
         is_placed = true;
@@ -163,7 +163,8 @@ fn rewrite(old: &[u8], block: &HostsBlock) -> Vec<u8> {
     new
 }
 
-/// Lines outside of all our blocks that give one of our names another address.
+/// Returns the lines outside of all imgctl blocks that map one of the block's names to another
+/// address.
 fn contradictions(text: &[u8], block: &HostsBlock) -> Vec<String> {
     let mut ours: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (address, name) in &block.entries {
@@ -226,14 +227,14 @@ mod tests {
             (&format!("x\n{ONE}y\n"), &one, format!("x\n{ONE}y\n")),
             (&format!("x\n{ONE}y\n"), &two, format!("x\n{two_text}y\n")),
             (&format!("x\n{ONE}y"), &two, format!("x\n{two_text}y")),
-            // Two blocks become one; one without an end loses its mark.
+            // Two blocks become one; a block without an end loses its mark.
             (
                 &format!("{ONE}y\n{ONE}z\n"),
                 &two,
                 format!("{two_text}y\nz\n"),
             ),
             ("x\n# imgctl begin c\n1 y\n", &one, format!("x\n{ONE}1 y\n")),
-            // Another cluster's stays.
+            // Another cluster's block stays.
             (
                 "# imgctl begin d\n1 y\n# imgctl end d\n",
                 &one,

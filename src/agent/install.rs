@@ -1,7 +1,8 @@
-//! Which program runs as the agent on a host, and the lines of shell that start it or put it there.
+//! Selects the program that runs as the agent on a host, and builds the shell commands that start
+//! or install it.
 //!
-//! A program is kept under its digest, so that it is sent once for each version and architecture.
-//! Must not know connections.
+//! A program is stored under its digest, so that each version and architecture is sent once. Must
+//! not depend on connections.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -15,13 +16,13 @@ use crate::agent::wire;
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::image::Hasher;
 
-/// Where programs are kept on a host.
+/// Directory for agent programs on a host.
 pub(crate) const DIRECTORY: &str = "/var/lib/imgctl/agent";
-/// Before the digest in a program's name.
+/// Prefix of a program's name, followed by its digest.
 const NAME: &str = "imgctl-agent-";
-/// Programs that stay on a host: the current one, and the one before.
+/// Number of programs to keep on a host: the current one and the previous one.
 const KEPT: usize = 2;
-/// What `uname -m` may say, by `e_machine` of ELF.
+/// Machine names reported by `uname -m`, by the `e_machine` field of ELF.
 const MACHINES: [(u16, &[&str]); 7] = [
     (62, &["x86_64", "amd64"]),
     (183, &["aarch64", "arm64"]),
@@ -32,25 +33,25 @@ const MACHINES: [(u16, &[&str]); 7] = [
     (258, &["loongarch64"]),
 ];
 
-/// The programs that we have.
+/// The available agent programs.
 pub(crate) struct Binaries {
-    /// This one.
+    /// The running program.
     own: PathBuf,
-    /// One that is to be used wherever it can run.
+    /// A program to prefer on every host that it can run on.
     given: Option<PathBuf>,
     /// Holds `imgctl-linux-<architecture>`.
     directory: Option<PathBuf>,
-    /// What was found out about files.
+    /// Cached results of examining files.
     known: Mutex<HashMap<PathBuf, Arc<Binary>>>,
 }
 
-/// One program.
+/// An agent program.
 #[derive(Debug)]
 pub(super) struct Binary {
     pub(super) path: PathBuf,
     pub(super) size: u64,
     hex: String,
-    /// What it runs on; empty: it is a script, which runs anywhere.
+    /// Machines that the program runs on. Empty for a script, which runs anywhere.
     machines: &'static [&'static str],
 }
 
@@ -95,13 +96,13 @@ impl Binary {
         self.machines.is_empty() || self.machines.contains(&machine)
     }
 
-    /// Where it lies on a host.
+    /// Returns the program's path on a host.
     fn place(&self, directory: &str) -> String {
         format!("{directory}/{NAME}{}", self.hex)
     }
 }
 
-/// What a program of ELF runs on.
+/// Returns the machines that an ELF program runs on.
 fn machines(head: &[u8]) -> Option<&'static [&'static str]> {
     let is_elf = head.starts_with(b"\x7fELF");
     let little_endian = head.get(5) == Some(&1);
@@ -115,8 +116,8 @@ fn machines(head: &[u8]) -> Option<&'static [&'static str]> {
 }
 
 impl Binaries {
-    /// `own` is the program we are, `given` one to use wherever it can run, `directory` has others
-    /// as `imgctl-linux-<architecture>`.
+    /// `own` is the running program, `given` is preferred wherever it can run, and `directory`
+    /// holds others as `imgctl-linux-<architecture>`.
     pub(crate) fn new(own: PathBuf, given: Option<PathBuf>, directory: Option<PathBuf>) -> Self {
         Self {
             own,
@@ -127,7 +128,7 @@ impl Binaries {
     }
 
     fn read(&self, path: &Path) -> Result<Arc<Binary>> {
-        // Others wait: it is the same file that they want to know about.
+        // Other threads wait, because they need the same file.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(binary) = known.get(path) {
             return Ok(Arc::clone(binary));
@@ -137,7 +138,7 @@ impl Binaries {
         Ok(binary)
     }
 
-    /// The program for hosts where `uname -m` says `machine`.
+    /// Returns the program for hosts where `uname -m` prints `machine`.
     fn find(&self, machine: &str) -> Result<Option<Arc<Binary>>> {
         let mut paths = Vec::from_iter(self.given.clone());
         if let Some(directory) = &self.directory {
@@ -158,7 +159,7 @@ impl Binaries {
         Ok(None)
     }
 
-    /// The program for a host that says so of itself.
+    /// Returns the program for a host that reports `system` and `machine`.
     pub(super) fn for_host(&self, system: &str, machine: &str) -> Result<Arc<Binary>> {
         if system != "Linux" {
             return Err(Error::failed(format!("it runs {system}, not Linux")));
@@ -175,8 +176,8 @@ impl Binaries {
         })
     }
 
-    /// The program for the machine that we run on: by its path, if it is still there, else as the
-    /// kernel keeps it for us.
+    /// Returns the program for the local machine: by its path if it still exists, otherwise as the
+    /// kernel holds it.
     fn local(&self) -> PathBuf {
         if let Some(given) = &self.given {
             return given.clone();
@@ -188,13 +189,14 @@ impl Binaries {
         }
     }
 
-    /// Starts the agent on the machine that we run on.
+    /// Returns the command that starts the agent on the local machine.
     pub(super) fn local_line(&self, root: Option<&str>) -> String {
         let path = self.local();
         format!("exec {}{}", quote(&path.to_string_lossy()), arguments(root))
     }
 
-    /// Starts the agent on a host that has it; else says what the host is.
+    /// Returns the command that starts the agent on a host that has it, and otherwise prints the
+    /// host's system and machine.
     pub(super) fn line(&self, directory: &str, root: Option<&str>) -> Result<String> {
         let mut cases = String::new();
         for (_, machines) in &MACHINES[..2] {
@@ -221,13 +223,14 @@ impl Binaries {
         ))
     }
 
-    /// Starts a program that has just been put there.
+    /// Returns the command that starts a program that has just been uploaded.
     pub(super) fn started_line(binary: &Binary, directory: &str, root: Option<&str>) -> String {
         let place = quote(&binary.place(directory));
         format!("exec {place}{}", arguments(root))
     }
 
-    /// Takes a program from stdin, checks it, puts it in its place, and sweeps old ones.
+    /// Returns the command that reads a program from stdin, verifies it, moves it into place and
+    /// removes old ones.
     pub(super) fn upload_line(binary: &Binary, directory: &str) -> String {
         let (directory, place) = (quote(directory), quote(&binary.place(directory)));
         let (size, hex) = (binary.size, &binary.hex);
@@ -246,13 +249,13 @@ impl Binaries {
     }
 }
 
-/// What the program is told.
+/// Returns the program's command-line arguments.
 fn arguments(root: Option<&str>) -> String {
     let root = root.map(|root| format!(" --root {}", quote(root)));
     format!("{} agent --stdio", root.unwrap_or_default())
 }
 
-/// One word of POSIX shell.
+/// Quotes the text as one word of POSIX shell.
 fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

@@ -1,4 +1,4 @@
-//! What a host's kernel says of its network: addresses and listening ports.
+//! A host's network as its kernel reports it: addresses and listening ports.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 
-/// Addresses of interfaces that are up, by which other machines may reach this one, in the order
-/// of the kernel.
+/// Returns the addresses of active interfaces at which other machines may reach this one, in the
+/// kernel's order.
 pub(super) fn addresses() -> Vec<String> {
     let Ok(interfaces) = getifaddrs() else {
         return Vec::new();
@@ -38,7 +38,7 @@ fn is_global(address: &IpAddr) -> bool {
     }
 }
 
-/// TCP ports that something listens on, on whatever address.
+/// Returns the TCP ports with a listener on any address.
 pub(super) fn listening() -> Vec<u16> {
     let mut ports = BTreeSet::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -48,7 +48,7 @@ pub(super) fn listening() -> Vec<u16> {
     ports.into_iter().collect()
 }
 
-/// The port of a line of /proc/net/tcp whose state is LISTEN (0A).
+/// Returns the port of a line of /proc/net/tcp whose state is LISTEN (0A).
 fn listening_port(line: &str) -> Option<u16> {
     let mut words = line.split_whitespace();
     let local = words.nth(1)?;

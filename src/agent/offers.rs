@@ -1,5 +1,5 @@
-//! Serves this host's blobs to other hosts: read-only, over TCP, for those who know a token that
-//! was made for this one time.
+//! Serves this host's blobs to other hosts: read-only, over TCP, to clients that present the token
+//! of the offer.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,23 +15,24 @@ use crate::registry::server::{Limits, ServeOptions, Server};
 use crate::secret::Secret;
 use crate::store::Store;
 
-/// Other hosts that fetch at once, with the connections that each of them makes.
+/// Maximum number of concurrent connections from all fetching hosts.
 const CONNECTIONS: usize = 256;
-/// Random bytes of a token.
+/// Number of random bytes in a token.
 const TOKEN: usize = 32;
 
-/// What is served now, if anything.
+/// The current offer, if any.
 #[derive(Default)]
 pub(super) struct Offers(Mutex<Option<Offered>>);
 
 struct Offered {
     offer: protocol::Offer,
-    /// Dropped, it ends the serving.
+    /// Stops serving when dropped.
     _stop: oneshot::Sender<()>,
 }
 
 impl Offers {
-    /// Begins to serve; asked again, says the same again. To be called on the runtime.
+    /// Starts serving. If already serving, returns the existing offer. Must be called on the
+    /// runtime.
     pub(super) fn begin(&self, store: &Store) -> Result<protocol::Offer> {
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(current) = &*current {
@@ -39,7 +40,7 @@ impl Offers {
         }
         let token = token()?;
         let options = ServeOptions {
-            // The first takes IPv4 too; where there is no IPv6, the second is left.
+            // The first address also accepts IPv4; without IPv6, the second one is used.
             addresses: vec![
                 SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
                 SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
@@ -78,7 +79,7 @@ impl Offers {
         Ok(offer)
     }
 
-    /// Ends the serving.
+    /// Stops serving.
     pub(super) fn end(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }

@@ -1,7 +1,7 @@
-//! What controller and agent say to each other: JSON over HTTP/2, `POST /imgctl/v1/<name>`.
+//! The protocol between controller and agent: JSON over HTTP/2, `POST /imgctl/v1/<name>`.
 //!
-//! The agent that runs on a host is always of the controller's own version (it is uploaded by its
-//! digest), so these types may change freely.
+//! The agent on a host always has the controller's version (it is uploaded by its digest), so these
+//! types may change freely.
 
 use std::collections::BTreeMap;
 
@@ -10,79 +10,81 @@ use serde::{Deserialize, Serialize};
 use crate::image::{Descriptor, Digest};
 use crate::render::Inputs;
 
-/// What a host is and has.
+/// Facts about a host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Facts {
     pub(crate) hostname: String,
-    /// OCI's word: `amd64`, `arm64`.
+    /// OCI architecture: `amd64`, `arm64`.
     pub(crate) architecture: String,
     /// `PRETTY_NAME` of os-release.
     pub(crate) system: String,
     pub(crate) kernel: String,
     pub(crate) cpus: u32,
     pub(crate) memory_bytes: u64,
-    /// Global addresses of its interfaces.
+    /// Global addresses of the host's interfaces.
     pub(crate) addresses: Vec<String>,
-    /// Its clock, milliseconds since 1970; and for the skew, see `Agent::facts`.
+    /// The host's clock, in milliseconds since 1970. For the skew, see `Agent::facts`.
     pub(crate) time_ms: i64,
-    /// Its clock minus ours in milliseconds, as far as the round trip lets us tell.
+    /// The host's clock minus the controller's, in milliseconds, as precisely as the round trip
+    /// allows.
     pub(crate) skew_ms: i64,
-    /// Free bytes where the data root is, and whether it can be written.
+    /// Free bytes on the file system of the data root, and whether it is writable.
     pub(crate) free_bytes: u64,
     pub(crate) writable: bool,
-    /// Whether systemd is its first process.
+    /// Whether systemd runs the host.
     pub(crate) systemd: bool,
-    /// Where bash is, if there is one.
+    /// Path of bash, if it is installed.
     pub(crate) bash: Option<String>,
     pub(crate) cgroup_v2: bool,
-    /// `/proc/sys/kernel/random/boot_id` and machine-id: two addresses of one machine are found by them.
+    /// `/proc/sys/kernel/random/boot_id` and machine-id: used to detect two addresses of one
+    /// machine.
     pub(crate) boot_id: String,
     pub(crate) machine_id: String,
-    /// Programs of container runtimes that are on its PATH: `containerd`, `dockerd`, `crio`, `k3s`.
+    /// Container runtimes found on the host's search path: `containerd`, `dockerd`, `crio`, `k3s`.
     pub(crate) runtimes: Vec<String>,
-    /// TCP ports that something listens on.
+    /// TCP ports with a listener.
     pub(crate) listening: Vec<u16>,
-    /// Names of clusters that have a data directory here.
+    /// Names of clusters that have a data directory on the host.
     pub(crate) clusters: Vec<String>,
 }
 
-/// Which blobs, tree and registry layers are asked about.
+/// Asks which of these blobs, trees and registry layers the host has.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct InventoryQuestion {
     /// `<data>/<cluster>`.
     pub(crate) root: String,
     pub(crate) blobs: Vec<Digest>,
-    /// Registry layers that should have been applied to `<root>/registry`.
+    /// Registry layers that are expected to be applied to `<root>/registry`.
     pub(crate) registry_layers: Vec<Digest>,
     /// Names of trees below `<root>`: `rootfs`, `applications/x/workdir`.
     pub(crate) trees: Vec<String>,
 }
 
-/// The answer.
+/// Answer to [`InventoryQuestion`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Inventory {
-    /// Those of the blobs that the store holds whole.
+    /// The requested blobs that the store holds completely.
     pub(crate) blobs: Vec<Digest>,
-    /// Those registry layers that are applied.
+    /// The requested registry layers that are applied.
     pub(crate) registry_layers: Vec<Digest>,
-    /// For each tree that is there, the `id` of the [`Checkout`] that made it.
+    /// For each tree, the ID of the current one: the `id` of the [`Checkout`] that made it.
     pub(crate) trees: BTreeMap<String, String>,
-    /// For each tree, all that were made and are there, the current one among them.
+    /// For each tree, the ids of all complete trees on the host, including the current one.
     #[serde(default)]
     pub(crate) made: BTreeMap<String, Vec<String>>,
-    /// For each current tree, the diff-ids of the layers that it was made from, where the host's
-    /// store still knows them.
+    /// For each current tree, the diff IDs of the layers that it was made from, if the host's store
+    /// still records them.
     #[serde(default)]
     pub(crate) layers: BTreeMap<String, Vec<Digest>>,
 }
 
-/// Where another host serves its blobs.
+/// Address at which another host serves its blobs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Offer {
     /// Addresses to try, in order.
     pub(crate) addresses: Vec<String>,
     pub(crate) port: u16,
-    /// Good for this offer only.
+    /// Valid for this offer only.
     pub(crate) token: String,
 }
 
@@ -91,33 +93,33 @@ pub(crate) struct Offer {
 pub(crate) struct CheckoutLayer {
     pub(crate) descriptor: Descriptor,
     pub(crate) diff_id: Digest,
-    /// It holds `registry/` alone (the descriptor's layer kind says so).
+    /// Whether the layer holds only `registry/` (according to the descriptor's layer kind).
     pub(crate) registry: bool,
-    /// Which of [`Inputs::images`] it belongs to.
+    /// Index of its image in [`Inputs::images`].
     pub(crate) image: usize,
 }
 
-/// Layers to one tree.
+/// Request to turn layers into a tree.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Checkout {
     /// `<data>/<cluster>`.
     pub(crate) root: String,
-    /// `rootfs` or `applications/<name>/workdir`, below `root`: becomes a link to `<tree>.<id>`.
+    /// `rootfs` or `applications/<name>/workdir`, below `root`. Becomes a link to `<tree>.<id>`.
     pub(crate) tree: String,
-    /// Names the content: a digest over layers and inputs, made by sync/.
+    /// Identifies the content: a digest over layers and inputs, computed by sync/.
     pub(crate) id: String,
     pub(crate) layers: Vec<CheckoutLayer>,
-    /// Apply what lies under `registry/` to `<root>/registry`; else leave it out.
+    /// Whether to apply the content of `registry/` to `<root>/registry`; otherwise it is skipped.
     pub(crate) registry: bool,
     pub(crate) inputs: Inputs,
-    /// How many former trees to keep beside the current one.
+    /// Number of former trees to keep beside the current one.
     pub(crate) keep: u32,
-    /// Only make the tree: what is current stays, until [`SwitchTree`].
+    /// Only makes the tree; the current one stays until [`SwitchTree`].
     #[serde(default)]
     pub(crate) stage: bool,
 }
 
-/// Make a tree that lies there the current one; it may be it already.
+/// Request to make an existing tree the current one, which it may already be.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SwitchTree {
     /// As in [`Checkout`].
@@ -126,16 +128,16 @@ pub(crate) struct SwitchTree {
     pub(crate) id: String,
 }
 
-/// A part of a file, for those that are too long for one answer.
+/// Request for a part of a file, for files that are too long for one answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ReadPart {
     pub(crate) path: String,
     pub(crate) offset: u64,
-    /// At most so many bytes; fewer only at the file's end.
+    /// Maximum number of bytes to read; fewer are returned only at the end of the file.
     pub(crate) length: u64,
 }
 
-/// A part of a file that is being written: it is in its place when the last part is.
+/// A part of a file to write; the file is moved into place with the last part.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct WritePart {
     pub(crate) path: String,
@@ -146,12 +148,12 @@ pub(crate) struct WritePart {
     pub(crate) is_last: bool,
 }
 
-/// What came of it.
+/// Result of a checkout.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct CheckedOut {
     /// Whether anything was written.
     pub(crate) changed: bool,
-    /// Files made from templates and changed by Config documents, relative to the tree.
+    /// Files rendered from templates or changed by Config documents, relative to the tree.
     pub(crate) rendered: Vec<String>,
     pub(crate) notes: Vec<String>,
 }
@@ -159,9 +161,9 @@ pub(crate) struct CheckedOut {
 /// A command to run on a host.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Run {
-    /// Where logs and outcomes of keys are kept: `<root>/runs`.
+    /// Directory for the logs and outcomes of all keys: `<root>/runs`.
     pub(crate) directory: String,
-    /// Names this one execution; file-name safe.
+    /// Identifies this execution; safe as a file name.
     pub(crate) key: String,
     /// A line for `bash -e -c`.
     pub(crate) line: String,
@@ -170,12 +172,12 @@ pub(crate) struct Run {
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) input: Option<String>,
     pub(crate) timeout_seconds: Option<u64>,
-    /// Forget what an earlier run of the key left and run it anew.
+    /// Discards the results of an earlier run of the key, and runs it again.
     pub(crate) again: bool,
 }
 
 impl std::fmt::Debug for Run {
-    // Environment and input hold secrets.
+    // Environment and input may contain secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Run")
             .field("key", &self.key)
@@ -184,7 +186,7 @@ impl std::fmt::Debug for Run {
     }
 }
 
-/// A line a command wrote (cut at 64 KiB; not UTF-8 is replaced).
+/// A line of output (cut at 64 KiB; bytes that are not UTF-8 are replaced).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OutputLine {
     pub(crate) text: String,
@@ -194,15 +196,15 @@ pub(crate) struct OutputLine {
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// Exit code; `None` when a signal, a timeout or a reboot ended it.
+    /// Exit code, or `None` if a signal, a timeout or a reboot ended the command.
     pub(crate) code: Option<i32>,
-    /// In words when it was no exit code: `killed by signal 9`, `timed out after 600 s`,
-    /// `the host was rebooted while it ran`.
+    /// Description if there is no exit code: `the host was rebooted while it ran`, `killed by
+    /// signal 9`, `timed out after 600 s`.
     pub(crate) reason: Option<String>,
     pub(crate) duration_ms: u64,
-    /// It had run before and was not run again.
+    /// Whether the command had run before and was not run again.
     pub(crate) recalled: bool,
-    /// Where the whole output is on the host.
+    /// Path of the log on the host.
     pub(crate) log: String,
 }
 
@@ -226,11 +228,11 @@ impl std::fmt::Debug for FileToWrite {
     }
 }
 
-/// Our lines in the hosts file.
+/// The cluster's lines in the hosts file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct HostsBlock {
-    /// Names the block: one per cluster.
+    /// Identifies the block: one per cluster.
     pub(crate) cluster: String,
-    /// Address and name, in order.
+    /// Pairs of address and name, in order.
     pub(crate) entries: Vec<(String, String)>,
 }

@@ -1,5 +1,5 @@
-//! Takes files and trees of this machine away: never through a link, never across a mount point,
-//! never what the system itself lives on. What stays is named with the reason.
+//! Removes files and trees of this machine: never through a symlink, never across a mount point,
+//! and never what the system itself needs. What remains is reported with the reason.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,7 +9,7 @@ use crate::agent::files;
 use crate::error::{IoContext, Result};
 use crate::fs::atomic;
 
-/// Directories that are never removed as a whole, beside those right below the root.
+/// Directories that are never removed as a whole, in addition to those directly below the root.
 const KEPT: [&str; 16] = [
     "/etc/systemd",
     "/etc/systemd/system",
@@ -29,7 +29,7 @@ const KEPT: [&str; 16] = [
     "/var/tmp",
 ];
 
-/// Removes each; says what is left and why. What is not there is fine.
+/// Removes each path; returns what remains and why. A missing path is not an error.
 pub(super) fn remove(paths: &[String]) -> Result<Vec<String>> {
     let mut left = Vec::new();
     for path in paths {
@@ -53,8 +53,8 @@ pub(super) fn remove(paths: &[String]) -> Result<Vec<String>> {
     Ok(left)
 }
 
-/// Where the name lies in truth: its parents may be links, it itself is taken as it is. `None` when
-/// it is not there.
+/// Resolves symlinks in the parents of the path, but not in its last component. Returns `None` if
+/// the path does not exist.
 fn place(path: &str) -> Result<Option<PathBuf>> {
     let path = files::absolute(path)?;
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -84,7 +84,7 @@ fn is_kept(place: &Path) -> bool {
     depth <= 1 || (is_directory && (depth == 2 || KEPT.iter().any(|kept| place == Path::new(kept))))
 }
 
-/// Removes a tree but for the mount points in it and the directories that lead to them.
+/// Removes a tree except for its mount points and the directories that lead to them.
 fn remove_around(path: &Path, points: &[&Path], left: &mut Vec<String>) {
     if points.contains(&path) {
         left.push(format!("{}: something is mounted on it", path.display()));
@@ -108,7 +108,7 @@ fn remove_around(path: &Path, points: &[&Path], left: &mut Vec<String>) {
     }
 }
 
-/// Where something is mounted, as this process sees it.
+/// Returns the mount points that this process sees.
 fn mount_points() -> Result<Vec<PathBuf>> {
     let table = "/proc/self/mountinfo";
     let bytes = std::fs::read(table).path("read", table)?;
@@ -119,7 +119,7 @@ fn mount_points() -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// The kernel writes blanks and backslashes as three octal digits.
+/// Decodes the octal escapes that the kernel writes for blanks and backslashes.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_system_is_kept_and_odd_paths_are_refused() {
-        // Only asked: a mistake here must not cost the machine.
+        // Only checks the decision: a bug must not destroy the machine that runs the test.
         for path in ["/", "/usr", "/etc", "/var/lib", "/usr/local/bin"] {
             assert!(is_kept(&place(path).unwrap().unwrap()), "{path}");
         }

@@ -1,4 +1,4 @@
-//! A stream of bytes from the controller to a TCP port as a host sees it, through its agent.
+//! A byte stream from the controller to a TCP port as a host sees it, through the host's agent.
 
 use std::io;
 use std::pin::Pin;
@@ -7,17 +7,17 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
-/// Bytes that wait in each direction on the controller's side.
+/// Number of bytes buffered in each direction on the controller's side.
 pub(super) const WAITING: usize = 64 << 10;
 
-/// The controller's end. It may be used on any tokio runtime. [`AsyncWrite::poll_shutdown`] tells
-/// the other end that no more comes; dropped, the connection on the host ends.
+/// The controller's end, usable on any tokio runtime. [`AsyncWrite::poll_shutdown`] signals the end
+/// of the data to the other end; dropping the tunnel ends the connection on the host.
 pub(crate) struct Tunnel {
     stream: DuplexStream,
     failure: Failure,
 }
 
-/// Why the stream ended before its end.
+/// Why the stream ended prematurely.
 #[derive(Clone, Default)]
 pub(super) struct Failure(Arc<Mutex<Option<String>>>);
 
@@ -34,7 +34,7 @@ impl Failure {
 }
 
 impl Tunnel {
-    /// `failure` must be told before the other end of `stream` is dropped.
+    /// `failure` must be set before the other end of `stream` is dropped.
     pub(super) fn new(stream: DuplexStream, failure: Failure) -> Self {
         Self { stream, failure }
     }

@@ -1,7 +1,7 @@
-//! How calls travel: the line that begins a conversation, paths, events and errors.
+//! Encoding of calls: the greeting line, paths, events and errors.
 //!
-//! A call is `POST /imgctl/v1/<name>` with a JSON body; its answer is lines of JSON, each an
-//! [`Event`], the last one `Done` or `Failed`. Must not know what calls do.
+//! A call is `POST /imgctl/v1/<name>` with a JSON body. Its answer is lines of JSON, each an
+//! [`Event`]; the last one is `Done` or `Failed`. Must not depend on what calls do.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -13,47 +13,47 @@ use crate::agent::protocol::{
 use crate::error::{Error, Kind};
 use crate::image::{Descriptor, Digest};
 
-/// Below it lie the calls.
+/// Path prefix of calls.
 pub(super) const PREFIX: &str = "/imgctl/v1/";
-/// The repository in which blobs are asked for; which one it is makes no difference.
+/// Repository used in blob requests; its name makes no difference.
 pub(super) const REPOSITORY: &str = "imgctl";
-/// The call whose request and answer are the two directions of a stream; where it leads to is in a
-/// header, as an IP address, a space and a port.
+/// The call whose request and answer are the two directions of a stream. A header gives the
+/// destination as an IP address, a space and a port.
 pub(super) const TUNNEL: &str = "tunnel";
 pub(super) const TUNNEL_TO: &str = "imgctl-to";
-/// The largest call, in bytes.
+/// Maximum size of a call, in bytes.
 pub(super) const MAX_CALL: usize = 64 << 20;
-/// The longest line of an answer, in bytes: a file that is read comes in one.
+/// Maximum length of a line in an answer, in bytes: a whole file is returned in one line.
 pub(super) const MAX_LINE: usize = 128 << 20;
 
-/// Begins the line that the agent says first.
+/// First word of the agent's greeting line.
 const GREETING: &str = "imgctl-agent";
-/// Begins the line that a host says which lacks the agent.
+/// First word of the line that a host without the agent prints.
 pub(super) const NEEDED: &str = "imgctl-agent-needed";
-/// Counts changes of the protocol beside the version of the program.
+/// Version of the protocol, in addition to the version of the program.
 const PROTOCOL: u32 = 2;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What the agent says first. It begins with a line break: whatever a shell's start-up files said
-/// before may have ended without one.
+/// Returns the agent's greeting. It begins with a line break, because the output of the shell's
+/// start-up files may have ended without one.
 pub(super) fn greeting() -> String {
     format!("\n{GREETING} {PROTOCOL} {VERSION}\n")
 }
 
-/// What a line before the conversation means.
+/// Meaning of a line received before the connection starts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// The agent is there.
+    /// The agent is ready.
     Ready,
-    /// An agent is there that speaks otherwise.
+    /// The agent has another version or protocol.
     Other(String),
-    /// There is no agent for this kernel and machine, as `uname -s` and `uname -m` say.
+    /// The host has no agent for its kernel and machine, as `uname -s` and `uname -m` report them.
     Needed(String, String),
-    /// Something that is not for us.
+    /// Unrelated output.
     Noise,
 }
 
-/// Reads one line.
+/// Classifies one line.
 pub(super) fn said(line: &str) -> Said {
     let mut words = line.split_whitespace();
     let (first, second, third) = (words.next(), words.next(), words.next());
@@ -71,7 +71,7 @@ pub(super) fn said(line: &str) -> Said {
     }
 }
 
-/// What we speak, as [`Said::Other`] says it.
+/// Returns our own version, in the format of [`Said::Other`].
 pub(super) fn ours() -> String {
     format!("{VERSION} (protocol {PROTOCOL})")
 }
@@ -80,16 +80,16 @@ pub(super) fn ours() -> String {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Event<T> {
-    /// The call has been understood; its work begins.
+    /// The call has been parsed and its work begins.
     Begun,
-    /// So many bytes more.
+    /// Number of additional bytes done.
     Progress(u64),
     Line(OutputLine),
     Done(T),
     Failed(Failure),
 }
 
-/// An [`Error`] on its way.
+/// An [`Error`] in transferable form.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Failure {
     kind: String,
@@ -170,14 +170,14 @@ calls! {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FactsQuestion {
-    /// Where clusters keep their files on the host.
+    /// Directory where clusters keep their files on the host.
     pub(super) data_root: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FactsAnswer {
     pub(super) facts: Facts,
-    /// Microseconds that it took to find out; `Facts::time_ms` is from the end of it.
+    /// Microseconds spent gathering the facts; `Facts::time_ms` is taken at the end.
     pub(super) spent: u64,
 }
 
@@ -213,7 +213,7 @@ pub(super) struct Remove {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HostsSet {
     pub(super) changed: bool,
-    /// Lines of others that stand against ours.
+    /// Existing lines that contradict the block.
     pub(super) notes: Vec<String>,
 }
 

@@ -11,11 +11,11 @@ use crate::error::{Context as _, Error, IoContext as _, Result};
 use crate::layer::{EntryKind, LayerPath, Names, TarReader, decompress};
 use crate::store::Store;
 
-/// Bytes of a tar header block.
+/// Size of a tar header block, in bytes.
 const BLOCK: usize = 512;
 
-/// The items of `file` if its content is a tar, compressed or not; `None` if it is something else
-/// (then `file` stands at its beginning again).
+/// Returns the items of `file` if its content is a tar, compressed or not; `None` if it is anything
+/// else (`file` is then rewound to its beginning).
 pub(crate) fn read(store: &Store, mut file: File, name: &str) -> Result<Option<Vec<Item>>> {
     if !is_archive(&mut file, name)? {
         return Ok(None);
@@ -58,7 +58,7 @@ pub(crate) fn read(store: &Store, mut file: File, name: &str) -> Result<Option<V
     Ok(Some(extracted.items.into_iter().flatten().collect()))
 }
 
-/// What tar(1) would have extracted so far, in the order of the archive.
+/// What tar(1) would have extracted so far, in archive order.
 #[derive(Default)]
 struct Extracted {
     items: Vec<Option<Item>>,
@@ -66,9 +66,9 @@ struct Extracted {
 }
 
 impl Extracted {
-    /// The last of several entries of one name counts. A hard link becomes a further name of the file
-    /// that its target is now, so that sorting cannot put a link before its target and nothing that
-    /// replaces the target later changes it.
+    /// Of several entries with the same name, the last one counts. A hard link becomes another name
+    /// of the file that its target is now, so that sorting cannot put a link before its target, and
+    /// a later replacement of the target does not change it.
     fn add(&mut self, mut item: Item) -> Result<()> {
         if let EntryKind::HardLink { target } = &item.entry.kind
             && let Some(place) = self.places.get(target)
@@ -99,7 +99,7 @@ impl Extracted {
     }
 
     fn remove_below(&mut self, path: &LayerPath) {
-        // Names are not empty and have no NUL, so nothing below sorts before this one.
+        // Names are never empty and contain no NUL, so nothing below sorts before this path.
         while let Some((below, place)) = self.places.range(path.join(&[1])..).next()
             && below.starts_with(path)
         {
@@ -134,7 +134,7 @@ fn is_archive(file: &mut File, name: &str) -> Result<bool> {
         let copy = file
             .try_clone()
             .doing(|| format!("cannot open {name} twice"))?;
-        // What cannot be decompressed is a file like any other.
+        // Content that cannot be decompressed is treated as a regular file.
         if let Ok((_, reader)) = decompress::decompress(copy) {
             let _ = reader.take(BLOCK as u64).read_to_end(&mut block);
         }
@@ -144,7 +144,8 @@ fn is_archive(file: &mut File, name: &str) -> Result<bool> {
     Ok(is_tar_header(&block))
 }
 
-/// A block with a right checksum (POSIX pax, ustar header); an empty tar is one of zeros.
+/// Whether the block has a valid checksum (POSIX pax, ustar header). An empty tar consists of zero
+/// blocks.
 fn is_tar_header(block: &[u8]) -> bool {
     let Some(field) = block.get(148..156).filter(|_| block.len() == BLOCK) else {
         return false;

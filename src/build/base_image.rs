@@ -1,6 +1,6 @@
-//! The images that a build starts from or copies from: out of the store, and before that, if need
-//! be and allowed, out of a registry. Each is looked for once per build, so that all of its stages
-//! see the same one.
+//! The images that a build starts from or copies from: taken from the store, or pulled from a
+//! registry first if necessary and allowed. Each is looked up once per build, so that all stages
+//! see the same image.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,17 +14,17 @@ use crate::store::{Image, Store};
 use crate::transfer::plan::{Platforms, Selection};
 use crate::transfer::pull::{Policy, PullOptions, pull};
 
-/// Where images come from that are not here.
+/// Source of images that are not in the store.
 #[derive(Clone, Default)]
 pub(crate) struct BaseImages {
-    /// `None` = the store is all there is.
+    /// `None` = the store is the only source.
     pub(crate) client: Option<Client>,
     pub(crate) policy: Policy,
     found: Arc<Mutex<HashMap<Wanted, Slot>>>,
 }
 
 type Wanted = (String, Platform);
-/// Held by the stage that looks, until it has found.
+/// Locked by the stage that looks the image up until it has found it.
 type Slot = Arc<Mutex<Option<Descriptor>>>;
 
 impl fmt::Debug for BaseImages {
@@ -34,7 +34,7 @@ impl fmt::Debug for BaseImages {
 }
 
 impl BaseImages {
-    /// With a registry client, asked as `policy` says.
+    /// Uses a registry client, according to `policy`.
     pub(crate) fn new(client: Client, policy: Policy) -> Self {
         Self {
             client: Some(client),
@@ -43,7 +43,7 @@ impl BaseImages {
         }
     }
 
-    /// The image called `name` for `platform`.
+    /// Returns the image `name` for `platform`.
     pub(crate) fn get(
         &self,
         store: &Store,
@@ -56,7 +56,7 @@ impl BaseImages {
             let slot = found.entry((name.to_owned(), platform.clone()));
             Arc::clone(slot.or_default())
         };
-        // A second stage that wants it waits until the first has it.
+        // A second stage that needs the image waits until the first has it.
         let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(descriptor) = &*known {
             return named(store, name, descriptor, platform);
@@ -95,14 +95,14 @@ impl BaseImages {
         let options = PullOptions {
             selection: Selection {
                 platforms: Platforms::Only(vec![platform.clone()]),
-                // Another platform's build adds to the same index.
+                // A build for another platform adds to the same index.
                 keep_index: true,
             },
             policy: self.policy,
             ..PullOptions::default()
         };
         let pulled = pull(store, client, &reference, &options, reporter).map_err(|error| {
-            // Often a misspelt name of an image that is here.
+            // The name may be a misspelled name of a stored image.
             let near = here().err().map(|error| error.hints().join("; "));
             match near.filter(|near| !near.is_empty()) {
                 Some(near) => error.hint(near),

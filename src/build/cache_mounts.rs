@@ -1,9 +1,10 @@
-//! `RUN --mount=type=cache`: which directory of the store a cache is, what it starts with, and who
-//! may use it at the same time. Knows no other mounts, and mounts nothing.
+//! `RUN --mount=type=cache`: which directory of the store holds a cache, what the cache starts
+//! with, and which steps may use it concurrently. Does not know about other mounts, and mounts
+//! nothing.
 //!
-//! A cache is not its id alone (BuildKit): what it starts from, owner and mode are part of its
-//! identity. So nobody finds another base's files or another user's directory under the same id,
-//! and a base that changes begins a new cache.
+//! A cache is identified by more than its ID (as in BuildKit): its initial content, owner and mode
+//! count as well. A step therefore never sees the files of another base or the directory of another
+//! user under the same ID, and a changed base starts a new cache.
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd as _;
@@ -21,15 +22,15 @@ use crate::kubefile::ast::{CacheMount, CacheSharing};
 /// Mode of a cache that starts empty, unless `mode=` says otherwise (BuildKit).
 const DEFAULT_MODE: u32 = 0o755;
 
-/// The caches of one step, by name; they are in use as long as the value lives.
+/// The caches of one step, by name. They stay locked for the lifetime of this value.
 #[derive(Debug, Default)]
 pub(crate) struct Caches {
     open: HashMap<String, (PathBuf, Lock)>,
 }
 
 impl Caches {
-    /// Finds or makes the directory of a cache; `content` makes what a new one holds. Returns what
-    /// is to be mounted, with device and inode.
+    /// Finds or creates the directory of a cache; `content` provides the content of a new one.
+    /// Returns the path to mount, with its device and inode.
     pub(crate) fn open(
         &mut self,
         stage: &Stage<'_>,
@@ -38,7 +39,8 @@ impl Caches {
     ) -> Result<(PathBuf, (u64, u64))> {
         let name = name(stage, cache)?;
         let path = match self.open.get(&name) {
-            // Two mounts of one step share what the step holds, or it would wait for itself.
+            // Two mounts in one step share the lock that the step holds; otherwise it would wait
+            // for itself.
             Some((path, _)) => path.clone(),
             None => {
                 let (path, lock) = acquire(stage, cache, &name)?;
@@ -60,7 +62,7 @@ impl Caches {
     }
 }
 
-/// Adds to a key what a cache starts with, and whose it is. A plain one adds nothing.
+/// Adds the initial content and the owner of a cache to a key. A cache with defaults adds nothing.
 pub(crate) fn add_base(stage: &Stage<'_>, cache: &CacheMount, key: &mut Key) -> Result<()> {
     if let Some(from) = &cache.from {
         key.add(b"from");
@@ -81,7 +83,7 @@ fn name(stage: &Stage<'_>, cache: &CacheMount) -> Result<String> {
     Ok(name)
 }
 
-/// Owner and mode of a cache that starts empty.
+/// Returns owner and mode of a cache that starts empty.
 fn owner(cache: &CacheMount) -> (u32, u32, u32) {
     (
         cache.uid.unwrap_or(0),
@@ -90,8 +92,8 @@ fn owner(cache: &CacheMount) -> (u32, u32, u32) {
     )
 }
 
-/// The directory that this step may use, locked: the cache itself or, of a private one that is in
-/// use, the first further copy that is free.
+/// Returns the directory for this step, locked: the cache itself or, if a private cache is in use,
+/// the first additional copy that is free.
 fn acquire(stage: &Stage<'_>, cache: &CacheMount, name: &str) -> Result<(PathBuf, Lock)> {
     let all = stage.shared.store.cache_directory().join("mounts");
     std::fs::create_dir_all(&all).path("make", &all)?;
@@ -124,7 +126,8 @@ fn acquire(stage: &Stage<'_>, cache: &CacheMount, name: &str) -> Result<(PathBuf
     Ok((first, held))
 }
 
-/// Gives a new cache its owner, mode and place, in one step: nobody sees half of one.
+/// Sets owner and mode of a new cache and renames it into place, so that it never appears
+/// half-made.
 fn put(cache: &CacheMount, new: &Path, path: &Path) -> Result<()> {
     if cache.from.is_some() {
         dress(new, cache.uid, cache.gid, cache.mode)?;
@@ -133,7 +136,7 @@ fn put(cache: &CacheMount, new: &Path, path: &Path) -> Result<()> {
         dress(new, Some(uid), Some(gid), Some(mode))?;
     }
     match std::fs::rename(new, path) {
-        // Another build that shares it was first.
+        // Another build that shares the cache was faster.
         Err(_) if path.exists() => Ok(()),
         renamed => renamed.path("make the cache", path),
     }
@@ -150,8 +153,8 @@ fn dress(path: &Path, uid: Option<u32>, gid: Option<u32>, mode: Option<u32>) -> 
     }
 }
 
-/// A directory inside a cache. Commands may have left links there, which resolve inside the cache only;
-/// the inode number detects a directory that is exchanged before it is mounted.
+/// Returns a directory inside a cache. Symlinks left there by commands resolve inside the cache
+/// only; the inode number detects a directory that is replaced before it is mounted.
 fn inside(cache: &Path, source: &str, id: &str) -> Result<(PathBuf, (u64, u64))> {
     let root = Root::open(cache)?;
     let source = source.trim_start_matches('/');

@@ -10,8 +10,8 @@ use crate::kubefile::check::{self, CheckOptions};
 use crate::kubefile::diagnostic::{self, Severity};
 use crate::store::Store;
 
-/// Lints the Kubefile; the rendered findings, and whether any of them fails the check: errors do,
-/// warnings do if the file says `# check=error=true`.
+/// Lints the Kubefile. Returns the rendered findings, and whether the check fails: errors always
+/// fail it, warnings only if the file contains `# check=error=true`.
 pub(crate) fn check(store: &Store, options: &Options, colour: bool) -> Result<(String, bool)> {
     let (context, source) = file::load(store, options)?;
     let kubefile = source.parse()?;

@@ -1,8 +1,8 @@
-//! `--chmod` of COPY and ADD: a mode, or what to do with the one there is.
+//! `--chmod` of COPY and ADD: a new mode, or changes to the existing one.
 
 use crate::error::{Error, Result};
 
-/// `--chmod`: octal, or symbolic as chmod(1) has it (`u=rwX,go=rX`).
+/// `--chmod`: octal, or symbolic as in chmod(1) (`u=rwX,go=rX`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Chmod {
     Octal(u32),
@@ -36,7 +36,7 @@ impl Chmod {
         Ok(Self::Symbolic(clauses.ok_or_else(wrong)?))
     }
 
-    /// The mode that a file of `mode` gets.
+    /// Returns the new mode of a file whose mode is `mode`.
     pub(crate) fn apply(&self, mode: u32, is_directory: bool) -> u32 {
         match self {
             Self::Octal(mode) => *mode,

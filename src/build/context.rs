@@ -1,5 +1,5 @@
-//! The build context: a directory seen through its ignore rules. Files are looked at in place;
-//! nothing is ever copied out of it or written into it.
+//! The build context: a directory filtered by its ignore rules. Files are examined in place;
+//! nothing is ever copied out of the context or written to it.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -18,18 +18,18 @@ use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
 /// The set-user-ID and set-group-ID bits.
 const SET_IDS: u32 = 0o6000;
 
-/// A directory to take files from.
+/// A directory that files are copied from.
 #[derive(Debug)]
 pub(crate) struct ContextTree {
     name: String,
     root: Arc<Root>,
     rules: IgnoreRules,
-    /// Whether exceptions keep anything below directories that are excluded themselves.
+    /// Whether exceptions keep any file below a directory that is itself excluded.
     kept: Mutex<HashMap<Vec<u8>, bool>>,
 }
 
 impl ContextTree {
-    /// `name` is for people (`the build context`).
+    /// `name` is used in messages (`the build context`).
     pub(crate) fn new(name: String, root: Root, rules: IgnoreRules) -> Self {
         Self {
             name,
@@ -39,12 +39,12 @@ impl ContextTree {
         }
     }
 
-    /// Whether ignore rules hide anything.
+    /// Whether there are any ignore rules.
     pub(crate) fn has_rules(&self) -> bool {
         !self.rules.is_empty()
     }
 
-    /// The directory on disk.
+    /// Returns the directory on disk.
     pub(crate) fn path(&self) -> &std::path::Path {
         self.root.path()
     }
@@ -54,7 +54,7 @@ impl ContextTree {
         self.root.open_file(path.as_path())
     }
 
-    /// Walks `start` and what is below it, until `enough` is set.
+    /// Visits `start` and everything below it, until `enough` is set.
     fn walk(
         &self,
         start: &LayerPath,
@@ -106,8 +106,8 @@ impl ContextTree {
         walk::walk(&self.root, &mut visit, &mut emit)
     }
 
-    /// Whether the rules take `path` out of the context. A directory that is excluded is in it all
-    /// the same if an exception keeps something below.
+    /// Whether the rules exclude `path` from the context. An excluded directory is still part of it
+    /// if an exception keeps something below.
     fn is_hidden(&self, path: &[u8], is_directory: bool) -> Result<bool> {
         let parent = state_in(&self.rules, parent_of(path));
         if !self.rules.excludes(&parent, path) {
@@ -120,7 +120,7 @@ impl ContextTree {
         Ok(!is_directory || may_prune() || !self.keeps_below(path)?)
     }
 
-    /// An exception that matches no file keeps nothing, so the files have to be looked at.
+    /// An exception that matches no file keeps nothing, so the files must be examined.
     fn keeps_below(&self, directory: &[u8]) -> Result<bool> {
         let kept = || {
             let died = |_| Error::failed("another stage of the build has failed");
@@ -138,7 +138,7 @@ impl ContextTree {
         Ok(found.get())
     }
 
-    /// A socket gives none: it cannot be in an image.
+    /// Returns `None` for a socket, which cannot be stored in an image.
     fn item(&self, path: LayerPath, metadata: &Metadata, target: Vec<u8>) -> Option<Item> {
         let (major, minor) = metadata.device;
         let kind = match metadata.kind {
@@ -152,8 +152,8 @@ impl ContextTree {
             FileKind::Fifo => EntryKind::Fifo,
             FileKind::Socket => return None,
         };
-        // Owners are this machine's and mean nothing in an image; nor are programs to run as
-        // somebody else there because they did here (buildah and Docker have it so).
+        // Owners belong to this machine and mean nothing in an image. The same is true of set-ID
+        // bits (as in buildah and Docker).
         let mut entry = Entry::new(path.clone(), kind, metadata.mode & !SET_IDS);
         entry.mtime = Mtime {
             seconds: metadata.mtime.0,
@@ -183,7 +183,7 @@ fn parent_of(path: &[u8]) -> &[u8] {
         .map_or(b"", |at| &path[..at])
 }
 
-/// The rules' state for what is in `directory`.
+/// Returns the state of the rules for the content of `directory`.
 fn state_in(rules: &IgnoreRules, directory: &[u8]) -> ParentState {
     let mut state = ParentState::default();
     if directory.is_empty() {
@@ -269,7 +269,7 @@ impl SourceTree for ContextTree {
     }
 }
 
-/// An absolute context path as bytes, for the stat cache's name.
+/// Returns an absolute context path as bytes, for the name of the stat cache.
 pub(crate) fn identity(path: &std::path::Path) -> Vec<u8> {
     path.as_os_str().to_owned().into_vec()
 }

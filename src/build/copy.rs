@@ -1,5 +1,6 @@
-//! COPY and ADD: from sources and a destination to the items of a layer. Nothing is read or
-//! written here; the rules are those of the Dockerfile reference as BuildKit and buildah apply them.
+//! COPY and ADD: converts sources and a destination to the items of a layer. Nothing is read or
+//! written here. The rules are those of the Dockerfile reference, as applied by BuildKit and
+//! buildah.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,10 +13,10 @@ use crate::kubefile::suggest;
 use crate::layer::tree::Tree;
 use crate::layer::{Entry, EntryKind, LayerPath};
 
-/// Mode of directories that a destination implies.
+/// Mode of directories that the destination implies.
 const IMPLIED_DIRECTORY: u32 = 0o755;
 
-/// What the flags of one COPY or ADD ask for, with values.
+/// Flags of one COPY or ADD, with their values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flags {
     /// `--chown`, resolved to numbers.
@@ -26,17 +27,17 @@ pub(crate) struct Flags {
     pub(crate) exclude: Option<IgnoreRules>,
 }
 
-/// Where things go: the destination as written, and the tree it is in.
+/// The destination as written, and the tree that contains it.
 pub(crate) struct Destination<'a> {
     pub(crate) tree: &'a Tree,
-    /// Absolute.
+    /// Absolute path.
     path: LayerPath,
     is_directory: bool,
 }
 
 impl<'a> Destination<'a> {
-    /// Reads an expanded destination word; an empty one is the working directory (BuildKit,
-    /// buildah). With `link` symlinks of the tree are not followed.
+    /// Parses an expanded destination word; an empty one is the working directory (BuildKit,
+    /// buildah). With `link`, symlinks in the tree are not followed.
     pub(crate) fn new(tree: &'a Tree, workdir: &str, word: &str, link: bool) -> Result<Self> {
         let absolute = if word.starts_with('/') {
             word.to_owned()
@@ -70,7 +71,7 @@ impl<'a> Destination<'a> {
     }
 }
 
-/// What is at `path` of a merged tree.
+/// Returns the node at `path` of a merged tree.
 pub(crate) fn node_of(tree: &Tree, path: &LayerPath) -> Option<Node> {
     let found = tree.lookup(path)?;
     Some(match &found.entry.entry.kind {
@@ -81,8 +82,8 @@ pub(crate) fn node_of(tree: &Tree, path: &LayerPath) -> Option<Node> {
     })
 }
 
-/// Cleans a path as written by the user: `..` stops at the root (Dockerfile reference: sources
-/// are clamped to the context).
+/// Normalizes a path written by the user: `..` stops at the root (Dockerfile reference: sources are
+/// clamped to the context).
 pub(crate) fn clamp(path: &[u8]) -> Result<LayerPath> {
     let mut clean = LayerPath::root();
     for component in path.split(|b| *b == b'/') {
@@ -100,20 +101,21 @@ pub(crate) fn clamp(path: &[u8]) -> Result<LayerPath> {
 pub(crate) struct Gathered<'a> {
     destination: Destination<'a>,
     flags: Flags,
-    /// In the order in which they came; of one path the last counts.
+    /// In the order in which they were added; for each path, the last one counts.
     items: Vec<Item>,
-    /// The directories among them.
+    /// Directories among the items.
     directories: HashSet<LayerPath>,
-    /// The directory of the last item: the next one is mostly in it too.
+    /// Parent directory of the last item; most items have the same parent as the one before.
     last_parent: LayerPath,
-    /// The files of the source at hand, by their identity in it, with one of their own.
+    /// Files of the current source: maps their identity there to a number that is unique in this
+    /// step.
     files: HashMap<(u64, u64), u64>,
-    /// How many files have got one.
+    /// Number of files that have a number.
     known_files: u64,
 }
 
 impl<'a> Gathered<'a> {
-    /// Nothing gathered yet.
+    /// Creates an empty collection.
     pub(crate) fn new(destination: Destination<'a>, flags: Flags) -> Self {
         Self {
             destination,
@@ -126,9 +128,9 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// Names of one file stay hard links among what one source brings. Another source, or the
-    /// same one once more, brings files of its own, as in BuildKit and buildah; and identities of
-    /// two archives mean nothing to each other.
+    /// Keeps hard links between files of the same source. Another source, or the same one again,
+    /// provides separate files, as in BuildKit and buildah; and file identities of two archives are
+    /// unrelated.
     fn keep_links_within_source(&mut self, item: &mut Item) {
         let Some(file) = &mut item.file else { return };
         let known_files = &mut self.known_files;
@@ -139,11 +141,11 @@ impl<'a> Gathered<'a> {
         *file = (0, number);
     }
 
-    /// The expanded source words of one COPY or ADD; `tree` is where they are. `unpack` gives the
-    /// content of a file that is to be extracted instead of copied.
+    /// Adds the expanded source words of one COPY or ADD; `tree` contains the sources. `unpack`
+    /// returns the content of a file that must be extracted instead of copied.
     ///
-    /// A pattern may match nothing, but something has to be copied: COPY with a typing error must
-    /// not pass for one of optional files.
+    /// A pattern may match nothing, but at least one source must exist: a COPY with a typing error
+    /// must not pass for a COPY of optional files.
     pub(crate) fn add_sources(
         &mut self,
         tree: &dyn SourceTree,
@@ -171,7 +173,7 @@ impl<'a> Gathered<'a> {
             let node = tree.node(&real)?;
             found.push((source, real, node));
         }
-        // Of directories the content is copied, whatever their number.
+        // Directories contribute their content, whatever their number.
         let has_file = found
             .iter()
             .any(|(_, _, node)| *node != Some(Node::Directory));
@@ -214,7 +216,8 @@ impl<'a> Gathered<'a> {
                 self.files.clear();
                 tree.each_below(real, &mut |mut item| {
                     let below = relative(&item.entry.path, real);
-                    // The directory itself is the destination: it is not touched if it exists.
+                    // The directory itself is the destination, which is left unchanged if it
+                    // exists.
                     if below.is_root() && !self.flags.parents || self.is_excluded(&below) {
                         return Ok(());
                     }
@@ -234,7 +237,7 @@ impl<'a> Gathered<'a> {
                     self.destination.file_path(&name)
                 };
                 for mut item in tree.below(real)? {
-                    // Named one by one, several names of one file are several files.
+                    // Hard links that are named individually become separate files.
                     item.file = None;
                     self.put(target.clone(), item)?;
                 }
@@ -266,14 +269,14 @@ impl<'a> Gathered<'a> {
             .is_some_and(|rules| rules.matches(below.as_bytes()))
     }
 
-    /// A file made by the Kubefile itself: heredoc, download.
+    /// Adds a file created by the Kubefile itself: heredoc or download.
     pub(crate) fn add_file(&mut self, name: &[u8], item: Item) -> Result<()> {
         let path = self.destination.file_path(name);
         self.put(path, item)
     }
 
-    /// The content of an archive, below the destination, with the archive's own modes, and its
-    /// owners unless `--chown` names one (BuildKit's rule).
+    /// Adds the content of an archive below the destination, with the archive's own modes, and with
+    /// its owners unless `--chown` specifies one (BuildKit's rule).
     pub(crate) fn add_archive(&mut self, items: Vec<Item>) -> Result<()> {
         self.files.clear();
         for mut item in items {
@@ -285,7 +288,8 @@ impl<'a> Gathered<'a> {
             if let Some(target) = link {
                 item.entry.kind = EntryKind::HardLink { target };
             }
-            // An archive that lists its root says how the destination is to look.
+            // The archive's entry for its root describes the destination, which is the image's root
+            // here.
             if item.entry.path.is_root() && self.destination.path.is_root() {
                 continue;
             }
@@ -299,7 +303,7 @@ impl<'a> Gathered<'a> {
     fn imply_directories(&mut self, path: &LayerPath) -> Result<()> {
         let mut directory = Some(path.clone());
         while let Some(path) = directory.filter(|path| !path.is_root()) {
-            // What is listed already has implied what is above it.
+            // A directory that is already listed has implied its parents.
             if self.directories.contains(&path) {
                 break;
             }
@@ -357,7 +361,8 @@ impl<'a> Gathered<'a> {
         Ok(())
     }
 
-    /// Everything gathered, in layer order. A file where a directory with content is needed is an error.
+    /// Returns all items in layer order. A file where a directory with content is needed is an
+    /// error.
     pub(crate) fn finish(self) -> Result<Vec<Item>> {
         let mut items = self.items;
         items.sort_by(|a, b| a.entry.path.cmp(&b.entry.path));
@@ -369,7 +374,8 @@ impl<'a> Gathered<'a> {
             }
             is_same
         });
-        // What is above an item is listed or in the image, so its own directory is all to look at.
+        // The parents of an item are listed or in the image, so checking its own directory is
+        // enough.
         let mut checked = LayerPath::root();
         for item in &items {
             let parent = item.entry.path.parent().unwrap_or_default();
@@ -393,7 +399,7 @@ fn is_implied(item: &Item) -> bool {
     item.entry.is_directory() && item.entry.mtime == NO_TIME
 }
 
-/// A name that would delete something in a lower layer cannot be a file (image-spec, layer.md).
+/// Rejects a name that would delete something in a lower layer (image-spec, layer.md).
 pub(crate) fn refuse_marker(path: &LayerPath) -> Result<()> {
     match path.file_name() {
         Some(name) if name.starts_with(b".wh.") => Err(Error::usage(format!(
@@ -407,12 +413,12 @@ pub(crate) fn refuse_marker(path: &LayerPath) -> Result<()> {
 /// A source found in its tree.
 struct Source {
     path: LayerPath,
-    /// `--parents`: what is before `/./` is left out of the destination.
+    /// `--parents`: the part before `/./`, which is left out of the destination.
     pivot: Option<LayerPath>,
     word: String,
 }
 
-/// What a word names; nothing only if it is a pattern.
+/// Returns the sources that a word names; only a pattern may have none.
 fn find_sources(tree: &dyn SourceTree, word: &str, parents: bool) -> Result<Vec<Source>> {
     let (pivot, pattern) = match word.split_once("/./") {
         Some((before, after)) => (Some(clamp(before.as_bytes())?), format!("{before}/{after}")),
@@ -434,7 +440,7 @@ fn find_sources(tree: &dyn SourceTree, word: &str, parents: bool) -> Result<Vec<
     let mut found = vec![LayerPath::root()];
     for segment in path.components() {
         let mut next = Vec::new();
-        // Any number of directories; with --parents only, without it `**` is `*` (BuildKit).
+        // Any number of directories, but only with --parents; otherwise `**` is `*` (BuildKit).
         if parents && segment == b"**" {
             for directory in found {
                 next.extend(directories_below(tree, directory)?);
@@ -467,14 +473,14 @@ fn find_sources(tree: &dyn SourceTree, word: &str, parents: bool) -> Result<Vec<
         if tree.node(&real)?.is_some() {
             sources.push(source(path));
         } else if tree.node(&path)?.is_some() {
-            // A link that leads nowhere would be left out without a word.
+            // A dangling symlink would otherwise be skipped silently.
             return Err(missing(tree, &path, word));
         }
     }
     Ok(sources)
 }
 
-/// `directory` and all directories below it; symlinks are not followed.
+/// Returns `directory` and all directories below it; symlinks are not followed.
 fn directories_below(tree: &dyn SourceTree, directory: LayerPath) -> Result<Vec<LayerPath>> {
     if !directory.is_root() && tree.node(&directory)? != Some(Node::Directory) {
         return Ok(Vec::new());
@@ -493,7 +499,7 @@ fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
             "it exists, but an ignore rule excludes it; add `!{word}` to the ignore file"
         ));
     }
-    // The deepest directory that does exist is where the typing error is.
+    // The typing error is below the deepest existing directory.
     let mut directory = path.parent().unwrap_or_default();
     while tree.names(&directory).is_err() && !directory.is_root() {
         directory = directory.parent().unwrap_or_default();
@@ -505,7 +511,7 @@ fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
         .collect();
     let wanted = path.components().nth(directory.components().count());
     let wanted = String::from_utf8_lossy(wanted.unwrap_or_default()).into_owned();
-    // A name that is there is a dangling symlink or a file where a directory is needed.
+    // An existing name is a dangling symlink, or a file where a directory is needed.
     if names.contains(&wanted) {
         return error.hint(format!(
             "`{wanted}` is there, but it leads nowhere: is it a dangling symlink?"
@@ -541,7 +547,7 @@ fn join(base: &LayerPath, below: &LayerPath) -> LayerPath {
     base.join(below.as_bytes())
 }
 
-/// A file of the Kubefile's own, with mode 0644 and without a time.
+/// Returns a file created by the Kubefile itself, with mode 0644 and without a time.
 pub(crate) fn inline_file(bytes: Vec<u8>) -> Item {
     let size = bytes.len() as u64;
     let digest = *blake3::hash(&bytes).as_bytes();

@@ -1,4 +1,4 @@
-//! What ADD brings from elsewhere: http(s) URLs and git repositories, into scratch files.
+//! Remote sources of ADD: http(s) URLs and git repositories, downloaded into scratch files.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -17,11 +17,11 @@ use crate::progress::{Reporter, Unit};
 use crate::registry::tls;
 use crate::store::Store;
 
-/// A server that says nothing for this long is given up.
+/// Maximum time to wait for a server without receiving data.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(60);
 /// Mode of a downloaded file (Dockerfile reference, ADD).
 const DOWNLOADED_MODE: u32 = 0o600;
-/// Protocols that git may use; `ext::` and `file` would run or read what is on this machine.
+/// Protocols that git may use; `ext::` and `file` would run programs or read files on this machine.
 const GIT_PROTOCOLS: &str = "git:http:https:ssh";
 
 /// Whether ADD downloads `source`.
@@ -175,7 +175,7 @@ fn file_name(path: &str) -> Option<String> {
     (!name.is_empty() && name != "." && name != "..").then(|| name.to_owned())
 }
 
-/// Clones `URL[#REF[:SUBDIRECTORY]]` with the git that is installed. Every time is the commit's.
+/// Clones `URL[#REF[:SUBDIRECTORY]]` with the installed git. All files get the time of the commit.
 pub(crate) fn git(
     store: &Store,
     source: &str,
@@ -214,7 +214,7 @@ pub(crate) fn git(
         .trim()
         .parse()
         .unwrap_or(0);
-    // The subdirectory is resolved inside the checkout, symlinks too (CVE-2026-33748).
+    // The subdirectory, including any symlinks, is resolved inside the checkout (CVE-2026-33748).
     let root = Root::open(checkout.path())?;
     let fd = root.open_directory(Path::new(if subdirectory.is_empty() {
         "."
@@ -243,7 +243,7 @@ fn run_git(directory: &Path, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Copies the files' bytes into one scratch file, so that the checkout can go.
+/// Copies the bytes of all files into one scratch file, so that the checkout can be removed.
 fn spool(store: &Store, mut items: Vec<Item>, time: i64) -> Result<Vec<Item>> {
     let mut file = store.scratch_file()?;
     let mut offsets = Vec::new();
@@ -255,7 +255,7 @@ fn spool(store: &Store, mut items: Vec<Item>, time: i64) -> Result<Vec<Item>> {
         };
         offsets.push(offset);
         if let EntryKind::File { size } = item.entry.kind {
-            // The digest of what is copied here, not of what a stat cache remembers.
+            // The digest covers the bytes copied here, not those that a stat cache remembers.
             let mut bytes = Vec::new();
             let mut reader = crate::build::layer_step::Opened::open(item)?;
             io::Read::read_to_end(&mut reader, &mut bytes)

@@ -1,4 +1,4 @@
-//! Runs a plan: every needed stage on a thread of its own, each waiting for the stages it needs.
+//! Executes a plan: runs every needed stage on its own thread; each waits for the stages it needs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -28,7 +28,7 @@ use crate::progress::Reporter;
 use crate::store::{Lease, Store};
 use crate::transfer::{self, Input, LoadOptions};
 
-/// What all stages of one platform's build share.
+/// State shared by all stages of one platform's build.
 pub(crate) struct Shared<'a> {
     pub(crate) store: &'a Store,
     pub(crate) options: &'a Options,
@@ -43,7 +43,7 @@ pub(crate) struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    /// The maker of layers with this build's options.
+    /// Returns the layer maker with this build's options.
     pub(crate) fn layer_maker(&self) -> LayerMaker<'a> {
         let options = self.options;
         LayerMaker {
@@ -61,7 +61,7 @@ impl<'a> Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// The build context; a build from a lone Kubefile has none.
+    /// Returns the build context; a build from a lone Kubefile has none.
     pub(crate) fn context(&self) -> Result<&ContextTree> {
         self.context.ok_or_else(|| {
             Error::usage(
@@ -71,7 +71,7 @@ impl Shared<'_> {
         })
     }
 
-    /// A `--build-context` as a tree to copy from.
+    /// Returns a `--build-context` as a tree to copy from.
     pub(crate) fn named_tree(
         &self,
         name: &str,
@@ -96,7 +96,7 @@ impl Shared<'_> {
         }
     }
 
-    /// A `--build-context` as a base image.
+    /// Returns a `--build-context` as a base image.
     pub(crate) fn named_image(&self, name: &str, platform: &Platform) -> Result<StageImage> {
         match self.options.build_contexts.get(name) {
             Some(NamedContext::Image(image)) => stored_image(self, image, platform),
@@ -109,7 +109,7 @@ impl Shared<'_> {
 }
 
 impl Shared<'_> {
-    /// An image of an OCI layout on disk: brought into the store under a name that goes again.
+    /// Returns an image of an OCI layout on disk, loaded into the store under a temporary name.
     fn layout_image(&self, path: &Path, platform: &Platform) -> Result<StageImage> {
         let hash = blake3::hash(&context::identity(path)).to_hex();
         let name =
@@ -130,7 +130,7 @@ impl Shared<'_> {
     }
 }
 
-/// Finished stages, by number. Waiting for one that fails ends with an error too.
+/// Finished stages, by number. Waiting for a stage that fails ends, too.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     done: Mutex<HashMap<usize, Option<Arc<StageImage>>>>,
@@ -144,7 +144,7 @@ impl Results {
             .map_err(|_| Error::failed("another stage of the build has failed"))
     }
 
-    /// A finished stage's image.
+    /// Returns the image of a finished stage.
     pub(crate) fn get(&self, index: usize) -> Result<Arc<StageImage>> {
         self.lock()?
             .get(&index)
@@ -159,7 +159,7 @@ impl Results {
         Ok(())
     }
 
-    /// Waits until all of `needs` are there; false if one of them failed.
+    /// Waits until all of `needs` are finished; returns false if one of them failed.
     fn wait(&self, stage: &StagePlan) -> Result<bool> {
         let mut done = self.lock()?;
         loop {
@@ -178,7 +178,7 @@ impl Results {
     }
 }
 
-/// Builds as `options` say and names the result.
+/// Builds according to `options` and names the result.
 pub(crate) fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Result<Built> {
     let options = &with_source_date_epoch(options)?;
     let (directory, source) = file::load(store, options)?;
@@ -240,7 +240,8 @@ pub(crate) fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -
     finish(store, options, &source, written, counts)
 }
 
-/// The build argument counts like the variable (reproducible-builds.org, as BuildKit has it).
+/// The build argument is equivalent to the environment variable (reproducible-builds.org, as in
+/// BuildKit).
 fn with_source_date_epoch(options: &Options) -> Result<Options> {
     let mut options = options.clone();
     if let (None, Some(text)) = (
@@ -299,7 +300,7 @@ fn open_stat_cache(store: &Store, options: &Options, context: Option<&Path>) -> 
     )
 }
 
-/// A stat cache that cannot be saved costs the next build time, nothing else.
+/// Failing to save the stat cache only slows down the next build.
 fn save_stat_cache(files: Mutex<StatCache>, reporter: &dyn Reporter) {
     if let Ok(files) = files.into_inner()
         && let Err(error) = files.save()
@@ -366,7 +367,7 @@ fn run_stage(
     numbers: &Mutex<(usize, usize)>,
 ) -> Result<()> {
     if !shared.results.wait(stage)? {
-        // The stage that failed tells why.
+        // The failed stage reports the reason.
         return shared.results.put(stage.index, None);
     }
     match stage_image(shared, plan, stage) {
@@ -452,7 +453,7 @@ fn global_scope(
     Ok(globals)
 }
 
-/// A build argument that nothing declares is probably misspelt.
+/// Warns about build arguments that no ARG declares, which are probably misspelled.
 fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan, globals: &Scope) {
     let declared: BTreeMap<&str, ()> = plan
         .stages

@@ -1,4 +1,4 @@
-//! Finds what a build reads: the Kubefile, the context, the ignore rules.
+//! Locates the inputs of a build: the Kubefile, the context, and the ignore rules.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -13,43 +13,43 @@ use crate::kubefile::ignore::IgnoreRules;
 use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 use crate::store::{ScratchDirectory, Store};
 
-/// Default names, one only, the first that exists.
+/// Default names of the Kubefile; the first that exists is used.
 const NAMES: [&str; 4] = ["Kubefile", "Sealfile", "Dockerfile", "Containerfile"];
-/// Ignore files of a context's root, the first that exists.
+/// Ignore files in a context's root; the first that exists is used.
 const IGNORE_NAMES: [&str; 4] = [
     ".imgctlignore",
     ".containerignore",
     ".dockerignore",
     ".sealignore",
 ];
-/// Largest Kubefile or ignore file, in bytes.
+/// Maximum size of a Kubefile or ignore file, in bytes.
 const MAX_TEXT: u64 = 16 << 20;
 
-/// The Kubefile's bytes and what people call it.
+/// The Kubefile's bytes, and its name for messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
-    /// Where it was read from, if from a file.
+    /// Path of the file, unless it was read from standard input.
     path: Option<PathBuf>,
 }
 
 impl Source {
-    /// Parses it; all errors of the file are reported at once.
+    /// Parses the Kubefile; all of its errors are reported at once.
     pub(crate) fn parse(&self) -> Result<Kubefile> {
         crate::kubefile::parse(&self.name, &self.bytes)
             .map_err(|found| diagnostic::into_error(&found, &self.name, &self.bytes))
     }
 }
 
-/// A context on disk; a temporary one is removed with the value.
+/// A context on disk; a temporary one is removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct ContextDirectory {
     pub(crate) path: PathBuf,
     _temporary: Option<ScratchDirectory>,
 }
 
-/// The context and the Kubefile of a build.
+/// Returns the context and the Kubefile of a build.
 pub(crate) fn load(store: &Store, options: &Options) -> Result<(Option<ContextDirectory>, Source)> {
     let standard_input = Path::new("-");
     if options.file.as_deref() == Some(standard_input) && options.context == ContextSource::Stdin {
@@ -92,7 +92,7 @@ pub(crate) fn load(store: &Store, options: &Options) -> Result<(Option<ContextDi
             match unpack(store, copy, "standard input")? {
                 Some(context) => context,
                 None => {
-                    // No tar: it is the Kubefile itself, with an empty context.
+                    // Not a tar: the input is the Kubefile itself, without a context.
                     let source = Source {
                         name: "standard input".to_owned(),
                         bytes: read_text(spool, Path::new("-"))?,
@@ -122,7 +122,8 @@ fn find(options: &Options, context: &Path) -> Result<Source> {
                 path: None,
             });
         }
-        // Relative to where we are, as docker has it, else to the context, as buildah has it.
+        // Relative to the working directory (as in docker), otherwise to the context (as in
+        // buildah).
         let in_context = context.join(file);
         let path = if file.exists() || !in_context.exists() {
             file.clone()
@@ -165,7 +166,9 @@ fn read_text(file: std::fs::File, path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The ignore rules: `--ignorefile`, else `<Kubefile>.dockerignore`, else the context's own file.
+/// Returns the ignore rules: from `--ignorefile`, otherwise from `<Kubefile>` with one of the
+/// suffixes `.imgctlignore`, `.dockerignore` and `.containerignore`, otherwise from the context's
+/// own file.
 pub(crate) fn ignore_rules(
     options: &Options,
     context: &Path,
@@ -188,13 +191,13 @@ pub(crate) fn ignore_rules(
     first_rules(candidates, is_wanted)
 }
 
-/// The rules in a directory's own ignore file.
+/// Returns the rules in a directory's own ignore file.
 pub(crate) fn rules_of_directory(directory: &Path) -> Result<IgnoreRules> {
     let candidates = IGNORE_NAMES.map(|name| directory.join(name));
     first_rules(candidates.to_vec(), false)
 }
 
-/// The rules in the first of these files that is there.
+/// Returns the rules in the first of these files that exists.
 fn first_rules(candidates: Vec<PathBuf>, is_wanted: bool) -> Result<IgnoreRules> {
     for path in candidates {
         match std::fs::File::open(&path) {
@@ -215,7 +218,7 @@ fn first_rules(candidates: Vec<PathBuf>, is_wanted: bool) -> Result<IgnoreRules>
     Ok(IgnoreRules::default())
 }
 
-/// A tar as a directory; `None` if it is no tar.
+/// Unpacks a tar into a directory; returns `None` if the file is not a tar.
 fn unpack(store: &Store, file: std::fs::File, name: &str) -> Result<Option<ContextDirectory>> {
     let Some(items) = archive::read(store, file, name)
         .context(|| format!("cannot read the build context from {name}"))?

@@ -1,5 +1,5 @@
-//! A stage or a stored image as a tree that COPY --from takes files from: looked up in the merged
-//! tables of contents, read from the layers' tars, never unpacked.
+//! A stage or a stored image as a source tree of COPY --from: looked up in the merged tables of
+//! contents and read from the layers' tars, never unpacked.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::layer::tree::Tree;
 use crate::layer::{Entry, EntryKind, LayerPath};
 
-/// The merged tree of some layers and the way to their bytes.
+/// The merged tree of some layers, and access to their bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct ImageTree {
     name: String,
@@ -19,12 +19,12 @@ pub(crate) struct ImageTree {
 }
 
 impl ImageTree {
-    /// `name` is for people.
+    /// `name` is used in messages.
     pub(crate) fn new(name: String, tree: Arc<Tree>, tars: Vec<Arc<LayerTar>>) -> Self {
         Self { name, tree, tars }
     }
 
-    /// The size of the regular file at `path`, symlinks followed.
+    /// Returns the size of the regular file at `path`, following symlinks.
     pub(crate) fn file_size(&self, path: &LayerPath) -> Option<u64> {
         let path = self.tree.resolve(path).ok()?;
         match self.tree.lookup(&path)?.entry.entry.kind {
@@ -33,8 +33,8 @@ impl ImageTree {
         }
     }
 
-    /// The whole content of a small file (`/etc/passwd`), symlinks followed; `None` if it does not
-    /// exist or is larger than `limit` bytes.
+    /// Returns the whole content of a small file (`/etc/passwd`), following symlinks; `None` if it
+    /// does not exist or is larger than `limit` bytes.
     pub(crate) fn read_small(&self, path: &LayerPath, limit: u64) -> Result<Option<Vec<u8>>> {
         use std::io::Read as _;
         let path = self.tree.resolve(path)?;

@@ -1,5 +1,5 @@
-//! What each instruction does to a stage's image. COPY and ADD are in `transfer_step`, RUN in
-//! `run_step`; the others change the config only.
+//! The effect of each instruction on a stage's image. COPY and ADD are in `transfer_step`, RUN is
+//! in `run_step`; the others change only the config (WORKDIR may also add a directory).
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::image::config::Empty;
 use crate::kubefile::ast::{self, CommandForm, Instruction, InstructionKind};
 use crate::layer::{Entry, EntryKind, LayerPath};
 
-/// The shell of images that name none (Dockerfile reference, SHELL).
+/// Shell of images that specify none (Dockerfile reference, SHELL).
 const DEFAULT_SHELL: [&str; 2] = ["/bin/sh", "-c"];
 
 impl Stage<'_> {
-    /// Executes one instruction; an error gets the instruction's place.
+    /// Executes one instruction; errors include its position.
     pub(crate) fn execute(&mut self, instruction: &Instruction) -> Result<()> {
         self.steps += 1;
         self.dispatch(instruction)
@@ -48,7 +48,8 @@ impl Stage<'_> {
             }
             InstructionKind::Entrypoint(form) => {
                 self.image.config.config.entrypoint = Some(self.command(form));
-                // An inherited CMD were arguments to another program (Dockerfile reference).
+                // An inherited CMD would be the arguments of another program (Dockerfile
+                // reference).
                 if !self.has_own_cmd {
                     self.image.config.config.cmd = None;
                 }
@@ -77,7 +78,7 @@ impl Stage<'_> {
                 }
                 self.image.config.config.stop_signal = signal;
             }
-            // An empty one is root again (BuildKit, buildah).
+            // An empty USER means root (BuildKit, buildah).
             InstructionKind::User(raw) => {
                 self.image.config.config.user = self.scope.word(raw)?;
             }
@@ -95,8 +96,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Every pair is expanded against the variables before the instruction (Dockerfile reference,
-    /// "Environment replacement").
+    /// Expands every pair with the variables as they were before the instruction (Dockerfile
+    /// reference, "Environment replacement").
     fn expanded(&self, pairs: &[(String, String)]) -> Result<Vec<(String, String)>> {
         pairs
             .iter()
@@ -115,7 +116,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Puts the scope's ENV into the config.
+    /// Writes the scope's ENV to the config.
     pub(crate) fn write_env(&mut self) {
         self.image.config.config.env = self
             .scope
@@ -125,7 +126,7 @@ impl Stage<'_> {
             .collect();
     }
 
-    /// The stage's shell.
+    /// Returns the stage's shell.
     pub(crate) fn shell(&self) -> Vec<String> {
         let default = || DEFAULT_SHELL.map(str::to_owned).to_vec();
         self.image
@@ -200,7 +201,7 @@ impl Stage<'_> {
     }
 
     fn set_workdir(&mut self, raw: &str, text: &str) -> Result<()> {
-        // An empty one changes nothing (BuildKit, buildah).
+        // An empty WORKDIR changes nothing (BuildKit, buildah).
         let word = self.scope.word(raw)?;
         let joined = if word.starts_with('/') {
             word
@@ -226,7 +227,7 @@ impl Stage<'_> {
         self.add_directories(&path, owner, text)
     }
 
-    /// Makes a directory and what is missing above it, with mode 0755.
+    /// Creates a directory and its missing parents, with mode 0755.
     pub(crate) fn add_directories(
         &mut self,
         path: &LayerPath,
@@ -261,7 +262,7 @@ fn new_directory(path: LayerPath, (uid, gid): (u32, u32)) -> Item {
     Item::bare(entry)
 }
 
-/// `80`, `80/udp`, `8000-8003/tcp` as the config's keys.
+/// Converts `80`, `80/udp` and `8000-8003/tcp` to keys of the config.
 fn ports(word: &str) -> Result<Vec<String>> {
     let wrong = || {
         Error::usage(format!("`{word}` is not a port"))
@@ -274,7 +275,7 @@ fn ports(word: &str) -> Result<Vec<String>> {
     if !matches!(protocol.as_str(), "tcp" | "udp" | "sctp") {
         return Err(wrong());
     }
-    // `ip:host:container` as in `docker run -p`: the container's port counts.
+    // `ip:host:container` as in `docker run -p`: only the container's port counts.
     let range = range.rsplit(':').next().unwrap_or(range);
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     let first: u16 = first.parse().map_err(|_| wrong())?;

@@ -1,5 +1,5 @@
-//! What a step puts into a layer: entries with the place their content comes from, and the trees
-//! they are taken from (a context, another stage, an image).
+//! Content of a layer: entries with the source of their bytes, and the trees that they are taken
+//! from (a context, another stage, an image).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,28 +14,29 @@ use crate::image::Digest;
 use crate::layer::{Entry, EntryKind, LayerPath, Limits, Mtime, Names, TarReader, decompress};
 use crate::store::Store;
 
-/// The time of what the step itself makes (implied directories, heredocs): when the layer is
-/// written it becomes the newest time of its other entries, so that no clock shows in a layer.
+/// Time of entries that the step itself creates (implied directories, heredocs). When the layer is
+/// written, it becomes the newest time of the other entries, so that the layer does not depend on
+/// the clock.
 pub(crate) const NO_TIME: Mtime = Mtime {
     seconds: i64::MIN,
     nanoseconds: 0,
 };
 
-/// One entry of a layer to be, with where its bytes are.
+/// One entry of a layer to be written, with the source of its bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) entry: Entry,
     pub(crate) content: Content,
-    /// BLAKE3 of the content, once known; always known for what has no content.
+    /// BLAKE3 of the content, once known; always set for entries without content.
     pub(crate) digest: Option<[u8; 32]>,
-    /// Equal for the names of one file (hard links) of one source.
+    /// The same for all names of one file (hard links) in one source.
     pub(crate) file: Option<(u64, u64)>,
-    /// The extended attributes must still be read when the file is opened.
+    /// The extended attributes have not been read yet; they are read when the file is opened.
     pub(crate) xattrs_unread: bool,
 }
 
 impl Item {
-    /// An entry without content.
+    /// Returns an entry without content.
     pub(crate) fn bare(entry: Entry) -> Self {
         Self {
             entry,
@@ -47,29 +48,29 @@ impl Item {
     }
 }
 
-/// Where the bytes of a file are.
+/// Source of a file's bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     None,
     /// In memory (heredocs).
     Bytes(Arc<[u8]>),
-    /// A file below a context's root, in the state in which the walk saw it.
+    /// A file below a context's root, in the state seen by the walk.
     Context {
         root: Arc<Root>,
         path: LayerPath,
         state: FileState,
     },
-    /// A file below a RUN step's upper directory, which nobody else changes.
+    /// A file below a RUN step's upper directory, which no other process changes.
     Upper {
         root: Arc<Root>,
         path: LayerPath,
     },
-    /// A range of a file of ours (archives, downloads).
+    /// A range of a scratch file (archives, downloads).
     Range {
         file: Arc<File>,
         offset: u64,
     },
-    /// A sparse file of a layer, whose bytes do not lie in one piece.
+    /// A sparse file in a layer, whose bytes are not contiguous.
     Sparse {
         layer: Arc<LayerTar>,
         path: LayerPath,
@@ -81,7 +82,7 @@ pub(crate) enum Content {
     },
 }
 
-/// The uncompressed tar of a stored layer, made when first read and then kept open.
+/// The uncompressed tar of a stored layer, created on the first read and then kept open.
 #[derive(Debug)]
 pub(crate) struct LayerTar {
     store: Store,
@@ -90,7 +91,7 @@ pub(crate) struct LayerTar {
 }
 
 impl LayerTar {
-    /// The tar of the layer whose blob is `blob`.
+    /// Returns the tar of the layer with the blob `blob`.
     pub(crate) fn new(store: &Store, blob: Digest) -> Self {
         Self {
             store: store.clone(),
@@ -99,7 +100,8 @@ impl LayerTar {
         }
     }
 
-    /// The tar as a file: the blob itself if it is not compressed, else a nameless copy.
+    /// Returns the tar as a file: the blob itself if it is not compressed, otherwise an unnamed
+    /// copy.
     pub(crate) fn open(&self) -> Result<Arc<File>> {
         if let Some(file) = self.tar.get() {
             return Ok(Arc::clone(file));
@@ -124,7 +126,7 @@ impl LayerTar {
 }
 
 impl LayerTar {
-    /// The content of a sparse file, written out.
+    /// Returns the content of a sparse file, expanded.
     pub(crate) fn open_sparse(&self, path: &LayerPath) -> Result<Arc<File>> {
         let tar = self.open()?;
         let size = tar
@@ -155,7 +157,7 @@ pub(crate) struct RangeReader {
 }
 
 impl RangeReader {
-    /// `length` bytes from `offset`.
+    /// Reads `length` bytes from `offset`.
     pub(crate) fn new(file: Arc<File>, offset: u64, length: u64) -> Self {
         Self {
             file,
@@ -184,7 +186,7 @@ pub(crate) fn rewound(mut file: File) -> Result<Arc<File>> {
     Ok(Arc::new(file))
 }
 
-/// What a path of a source tree is; symlinks are not followed.
+/// Type of a path in a source tree; symlinks are not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     File,
@@ -193,21 +195,22 @@ pub(crate) enum Node {
     Other,
 }
 
-/// A tree that COPY and ADD take files from.
+/// A tree that COPY and ADD copy from.
 pub(crate) trait SourceTree {
-    /// For people: `the build context`, `stage builder`.
+    /// Name for messages: `the build context`, `stage builder`.
     fn name(&self) -> String;
 
-    /// What is at `path`.
+    /// Returns the node at `path`.
     fn node(&self, path: &LayerPath) -> Result<Option<Node>>;
 
-    /// The names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     fn names(&self, directory: &LayerPath) -> Result<Vec<Vec<u8>>>;
 
-    /// `path` and all below it, each directory before its content, paths as in this tree.
+    /// Returns `path` and everything below it, each directory before its content, with paths of
+    /// this tree.
     fn below(&self, path: &LayerPath) -> Result<Vec<Item>>;
 
-    /// Hands out what [`SourceTree::below`] returns, one by one where that saves memory.
+    /// Passes on the items of [`SourceTree::below`], one by one where that saves memory.
     fn each_below(&self, path: &LayerPath, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
         self.below(path)?.into_iter().try_for_each(each)
     }
@@ -218,11 +221,11 @@ pub(crate) trait SourceTree {
     }
 }
 
-/// As many symlinks as Linux follows in one look-up.
+/// Maximum number of symlinks in one lookup, as in Linux.
 const MAX_SYMLINKS: usize = 40;
 
-/// Follows symlinks in `path` inside `tree`, like a `chroot` would. Components that do not exist
-/// are kept as they are.
+/// Follows symlinks in `path` inside the tree, as in a `chroot`. Components that do not exist are
+/// kept unchanged.
 pub(crate) fn follow(
     path: &LayerPath,
     node: &dyn Fn(&LayerPath) -> Result<Option<Node>>,
@@ -257,7 +260,7 @@ pub(crate) fn follow(
     Ok(done)
 }
 
-/// Turns further names of one file into hard links to its first name, within one layer.
+/// Turns additional names of one file into hard links to its first name, within one layer.
 pub(crate) fn link_names(items: &mut [Item]) {
     let mut first: HashMap<(u64, u64), LayerPath> = HashMap::new();
     for item in items {

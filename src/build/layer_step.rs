@@ -1,9 +1,10 @@
-//! From items to stored layers: split by kind, looked up by content, written in one pass.
+//! Turns items into stored layers: splits them by kind, looks them up by content, and writes them
+//! in one pass.
 //!
-//! A layer's key is made of everything that goes into it but modification times, so a fresh clone
-//! of the same files finds the layers of the old one. What the stat cache does not know is hashed
-//! while the layer is being written; only when little is unknown is it read beforehand, because
-//! then the layer probably exists.
+//! A layer's key covers all of its content except for modification times, so that a fresh clone of
+//! the same files reuses the existing layers. Files that the stat cache does not know are hashed
+//! while the layer is written. Only if few bytes are unknown are they read in advance, because the
+//! layer probably exists then.
 
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -23,7 +24,7 @@ use crate::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime}
 use crate::progress::{Reporter, Unit};
 use crate::store::{Lease, Store};
 
-/// Below this share of unknown bytes (1/N) files are read beforehand to find an existing layer.
+/// If at most 1/N of the bytes is unknown, files are read in advance to find an existing layer.
 const READ_FIRST: u64 = 4;
 
 /// One layer of a stage.
@@ -33,7 +34,7 @@ pub(crate) struct StageLayer {
     pub(crate) from_cache: bool,
 }
 
-/// Makes layers out of items, as the build's options say.
+/// Makes layers from items, according to the build's options.
 pub(crate) struct LayerMaker<'a> {
     pub(crate) store: &'a Store,
     pub(crate) lease: &'a Lease,
@@ -42,18 +43,19 @@ pub(crate) struct LayerMaker<'a> {
     pub(crate) compression: Compression,
     pub(crate) docker: bool,
     pub(crate) threads: usize,
-    /// Later times are set to this.
+    /// Maximum modification time; later times are set to it.
     pub(crate) timestamp: Option<i64>,
     pub(crate) reporter: &'a dyn Reporter,
 }
 
 impl LayerMaker<'_> {
-    /// Stores `items` (in layer order) as one layer per kind; of a registry's tree as one per image.
+    /// Stores `items` (in layer order) as one layer per kind; registry data becomes one layer per
+    /// image.
     pub(crate) fn make(&self, items: Vec<Item>) -> Result<Vec<StageLayer>> {
         let kind_of = |item: &Item| item.entry.path.layer_kind();
         let mut items = items;
         items.sort_by_key(kind_of);
-        // Cut off from the end: nothing is copied where there is one kind only.
+        // Splits from the end, so that nothing is copied if there is only one kind.
         let mut parts = Vec::new();
         while let Some(kind) = items.last().map(kind_of) {
             let start = items.partition_point(|item| kind_of(item) < kind);
@@ -93,7 +95,7 @@ impl LayerMaker<'_> {
         let newest = self.settle_times(&mut items);
         let layer = self.write(kind, &mut items, newest)?;
         let key = self.key(kind, &items);
-        // Only now are all digests known: the same content may have been stored with other times.
+        // All digests are known only now: the same content may be stored with other times.
         if let Some(layers) = self.cache.get(self.store, self.lease, &key)?
             && let [known] = layers.as_slice()
         {
@@ -109,7 +111,7 @@ impl LayerMaker<'_> {
         })
     }
 
-    /// Adds everything but the times of `items` to a key.
+    /// Adds `items` to a key, without their times.
     pub(crate) fn add_content(&self, mut items: Vec<Item>, key: &mut Key) -> Result<()> {
         self.recall(&mut items)?;
         for item in &mut items {
@@ -135,7 +137,7 @@ impl LayerMaker<'_> {
         }))
     }
 
-    /// Fills in what the stat cache knows.
+    /// Fills in the digests that the stat cache knows.
     fn recall(&self, items: &mut [Item]) -> Result<()> {
         let mut files = lock(self.files)?;
         for item in items {
@@ -152,7 +154,7 @@ impl LayerMaker<'_> {
         Ok(())
     }
 
-    /// Reads a file only for its digest.
+    /// Reads a file only to compute its digest.
     fn read_ahead(&self, item: &mut Item) -> Result<()> {
         if item.entry.is_directory() {
             read_xattrs(item)?;
@@ -182,7 +184,7 @@ impl LayerMaker<'_> {
         Ok(())
     }
 
-    /// The layer's key: everything but times. All digests must be known.
+    /// Returns the layer's key, which covers everything except times. All digests must be known.
     fn key(&self, kind: LayerKind, items: &[Item]) -> String {
         let mut key = Key::new("layer");
         key.add(kind.as_str().as_bytes());
@@ -202,7 +204,7 @@ impl LayerMaker<'_> {
         key.finish()
     }
 
-    /// The embedded registry's content is compressed already (design: registry layers are plain).
+    /// The embedded registry's content is already compressed (design: registry layers are plain).
     fn compression_of(&self, kind: LayerKind) -> Compression {
         if kind == LayerKind::Registry {
             Compression::None
@@ -211,7 +213,8 @@ impl LayerMaker<'_> {
         }
     }
 
-    /// Clamps times and gives what has none the newest of the others. Returns the newest, seconds.
+    /// Clamps times, and sets missing ones to the newest of the others. Returns the newest, in
+    /// seconds.
     fn settle_times(&self, items: &mut [Item]) -> i64 {
         let clamp = |seconds: i64| self.timestamp.map_or(seconds, |limit| seconds.min(limit));
         let known = items
@@ -284,7 +287,7 @@ fn lock<T>(mutex: &Mutex<T>) -> Result<std::sync::MutexGuard<'_, T>> {
         .map_err(|_| Error::failed("another thread of the build has failed"))
 }
 
-/// A size for people, in decimal units as docker has them.
+/// Formats a size in decimal units, as docker does.
 fn shown(bytes: u64) -> String {
     let size = bytes as f64;
     match bytes {
@@ -295,7 +298,7 @@ fn shown(bytes: u64) -> String {
     }
 }
 
-/// Everything of an entry that makes its bytes, but the time.
+/// Adds everything that affects an entry's bytes to the key, except for its time.
 fn add_entry(key: &mut Key, entry: &Entry) {
     key.add(entry.path.as_bytes());
     match &entry.kind {
@@ -332,9 +335,9 @@ fn add_entry(key: &mut Key, entry: &Entry) {
     }
 }
 
-/// An item's content while it is read.
+/// An item's content, opened for reading.
 pub(crate) enum Opened {
-    /// A file of the context, which somebody may be changing.
+    /// A file of the context, which may change while it is read.
     Context(File),
     Other(Box<dyn Read>),
 }
@@ -349,7 +352,7 @@ impl Read for Opened {
 }
 
 impl Opened {
-    /// Opens an item's content, reading its extended attributes on the way if nobody has yet.
+    /// Opens an item's content, and reads its extended attributes if that has not happened yet.
     pub(crate) fn open(item: &mut Item) -> Result<Self> {
         let size = item.entry.size();
         let opened = match &item.content {
@@ -383,7 +386,8 @@ impl Opened {
         Ok(opened)
     }
 
-    /// Fails if the file is not the one that the walk saw: its digest would be of neither state.
+    /// Fails if the file differs from the one that the walk saw: its digest would match neither
+    /// state.
     fn check(&self, item: &Item) -> Result<()> {
         let (Self::Context(file), Content::Context { path, state, .. }) = (self, &item.content)
         else {
@@ -413,8 +417,8 @@ fn read_xattrs(item: &mut Item) -> Result<()> {
     Ok(())
 }
 
-/// The extended attributes that belong into a layer: what the host's own policies set (labels,
-/// ACLs of host users) must not leak into an image.
+/// Returns the extended attributes that belong in a layer. Those set by the host's own policies
+/// (labels, ACLs of host users) must not leak into an image.
 fn layer_xattrs(file: impl AsFd, path: &LayerPath) -> Result<Xattrs> {
     let all = xattr::read(file).path("read the extended attributes of", path.as_path())?;
     let belongs = |name: &[u8]| name == b"security.capability" || name.starts_with(b"user.");

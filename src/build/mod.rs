@@ -1,7 +1,7 @@
-//! From a Kubefile to an image: plan, steps, cache, output.
+//! Builds an image from a Kubefile: plan, steps, cache, output.
 //!
-//! Must not print or read the environment: what it needs comes in [`Options`], what it has to
-//! say goes to a `Reporter`.
+//! Must not print or read the environment: all inputs come in [`Options`], and all messages go to a
+//! `Reporter`.
 
 mod archive;
 pub(crate) mod base_image;

@@ -1,4 +1,4 @@
-//! What a build is told: every value that the command line, the environment and the clock give.
+//! Inputs of a build: all values from the command line, the environment and the clock.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::embed::search::SearchOptions;
 use crate::image::{Descriptor, Digest, Platform, Reference};
 use crate::layer::Compression;
 
-/// The family of media types of the result.
+/// Family of media types of the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Format {
     #[default]
@@ -17,7 +17,7 @@ pub(crate) enum Format {
     Docker,
 }
 
-/// Where the build context comes from.
+/// Source of the build context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ContextSource {
     /// A directory.
@@ -28,7 +28,7 @@ pub(crate) enum ContextSource {
     Stdin,
 }
 
-/// A further context by name (`--build-context name=…`).
+/// An additional named context (`--build-context name=…`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NamedContext {
     Directory(PathBuf),
@@ -38,7 +38,7 @@ pub(crate) enum NamedContext {
     OciLayout(PathBuf),
 }
 
-/// The network a RUN step sees.
+/// Network of a RUN step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Network {
     #[default]
@@ -47,26 +47,28 @@ pub(crate) enum Network {
     Host,
 }
 
-/// A secret's source (`--secret id=…,src=…|env=…`). The value never leaves memory or its file.
+/// Source of a secret (`--secret id=…,src=…|env=…`). The value never leaves memory or its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SecretSource {
     File(PathBuf),
     Value(Vec<u8>),
 }
 
-/// Everything a build is told.
+/// All inputs of a build.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) context: ContextSource,
-    /// `-f`; `None` = the first of `Kubefile`, `Dockerfile`, `Containerfile` in the context; `-` = stdin.
+    /// `-f`; `None` = the first of `Kubefile`, `Sealfile`, `Dockerfile`, `Containerfile` in the
+    /// context; `-` = stdin.
     pub(crate) file: Option<PathBuf>,
     /// `--ignorefile`.
     pub(crate) ignore_file: Option<PathBuf>,
     pub(crate) tags: Vec<Reference>,
-    /// Several make an index; empty = this machine's.
+    /// Several platforms make an index; empty = this machine's platform.
     pub(crate) platforms: Vec<Platform>,
     pub(crate) target: Option<String>,
-    /// `--build-arg`, in order; a name without a value takes it from the environment (done by cli/).
+    /// `--build-arg`, in order; a name without a value takes its value from the environment (done
+    /// by cli/).
     pub(crate) build_args: BTreeMap<String, String>,
     pub(crate) build_contexts: BTreeMap<String, NamedContext>,
     /// `--env K=V` added to the config; `--unsetenv K` removed from it.
@@ -74,45 +76,46 @@ pub(crate) struct Options {
     pub(crate) unset_env: Vec<String>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
-    /// Where images of FROM and --from come from; its client fetches embedded images too.
+    /// Source of images in FROM and --from; its client also fetches embedded images.
     pub(crate) base_images: BaseImages,
     pub(crate) no_cache: bool,
     pub(crate) compression: Compression,
     pub(crate) format: Format,
-    /// Clamp for mtimes and value of `created` (`--timestamp`, `SOURCE_DATE_EPOCH`, `--reproducible`), seconds.
+    /// Upper limit of mtimes and value of `created` (`--timestamp`, `SOURCE_DATE_EPOCH`,
+    /// `--reproducible`), in seconds.
     pub(crate) timestamp: Option<i64>,
-    /// The time of day, seconds since 1970, before the context is looked at: files that changed
-    /// about then are not remembered. Nothing of it goes into the image.
+    /// Current time in seconds since 1970, taken before the context is examined: the digests of
+    /// files that changed around this time are not cached. The image does not depend on it.
     pub(crate) now: i64,
-    /// All layers of the result in one, besides those of the base image (`--squash`).
+    /// Merges all layers into one, except for those of the base image (`--squash`).
     pub(crate) squash: bool,
     pub(crate) network: Network,
-    /// `--allow security.insecure`: without it a RUN that asks for it is refused.
+    /// `--allow security.insecure`; without it, a RUN that requests it is rejected.
     pub(crate) allow_insecure: bool,
     pub(crate) secrets: BTreeMap<String, SecretSource>,
     /// `--ssh id[=socket]`: agent sockets by id.
     pub(crate) ssh: BTreeMap<String, PathBuf>,
     /// `--add-host name:address`.
     pub(crate) add_hosts: Vec<(String, String)>,
-    /// Threads that compress and steps that run side by side.
+    /// Number of compression threads.
     pub(crate) jobs: usize,
-    /// This binary, for re-execution of RUN steps.
+    /// Path of this binary, for re-execution in RUN steps.
     pub(crate) executable: PathBuf,
     /// Proxy variables passed to RUN without being recorded.
     pub(crate) proxy_env: BTreeMap<String, String>,
-    /// Container images in the image.
+    /// Options for embedded container images.
     pub(crate) embed: EmbedOptions,
 }
 
-/// What a build does with `imgctl.lock`.
+/// How a build uses `imgctl.lock`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LockUse {
-    /// Uses its digests for the references that it knows.
+    /// Uses its digests for the references that it contains.
     #[default]
     IfThere,
-    /// Resolves everything anew and writes it (`--update-lock`).
+    /// Resolves everything again and writes the file (`--update-lock`).
     Update,
-    /// Refuses a build that would need it changed (`--locked`).
+    /// Rejects a build that would have to change it (`--locked`).
     Insist,
 }
 
@@ -125,9 +128,9 @@ pub(crate) struct EmbedOptions {
     pub(crate) lock: LockUse,
     /// `--lock-file`; `None` = `imgctl.lock` in the context.
     pub(crate) lock_file: Option<PathBuf>,
-    /// Every platform of each image (`--all`), not only those that are built for.
+    /// Embeds every platform of each image (`--all`), not only the platforms of the build.
     pub(crate) all: bool,
-    /// Images that are fetched side by side (`--max-pull-procs`), at least one.
+    /// Maximum number of images to fetch concurrently (`--max-pull-procs`), at least 1.
     pub(crate) pulls: usize,
     /// `--registry-namespace`.
     pub(crate) naming: Naming,
@@ -147,19 +150,19 @@ impl Default for EmbedOptions {
     }
 }
 
-/// What a build gave.
+/// Result of a build.
 #[derive(Clone, Debug)]
 pub(crate) struct Built {
     /// The manifest or index.
     pub(crate) descriptor: Descriptor,
     /// Docker's image ID (config digest) of the first platform, for `--iidfile`.
     pub(crate) image_id: Digest,
-    /// One manifest a platform.
+    /// One manifest per platform.
     pub(crate) manifests: Vec<Descriptor>,
     pub(crate) names: Vec<Reference>,
-    /// The Kubefile used, for people.
+    /// Name of the Kubefile, for messages.
     pub(crate) file: String,
-    /// Steps taken from the cache, and all steps.
+    /// Number of steps taken from the cache, and of all steps.
     pub(crate) cached_steps: usize,
     pub(crate) steps: usize,
 }

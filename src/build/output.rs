@@ -1,4 +1,4 @@
-//! The end of a build: config, manifest and index written, names pointed at them.
+//! Finishes a build: writes config, manifest and index.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::image::time::rfc3339;
 use crate::image::{Descriptor, Digest, Index, Manifest, Platform, media_type};
 use crate::store::Store;
 
-/// Annotations of image-spec, annotations.md.
+/// Annotations defined by image-spec, annotations.md.
 const CREATED: &str = "org.opencontainers.image.created";
 const BASE_NAME: &str = "org.opencontainers.image.base.name";
 const BASE_DIGEST: &str = "org.opencontainers.image.base.digest";
@@ -23,8 +23,8 @@ pub(crate) struct Written {
 
 /// Writes config and manifest of one platform's image.
 ///
-/// `created` is the build's timestamp or, without one, the newest time inside the image: a clock
-/// would give other bytes each time.
+/// `created` is the build's timestamp or, without one, the newest time inside the image: using the
+/// clock would change the bytes with each build.
 pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) -> Result<Written> {
     let created = options.timestamp.or(image.newest).map(rfc3339);
     let config_bytes = config(options, image, created.as_deref())?;
@@ -66,7 +66,7 @@ pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) 
     })
 }
 
-/// Writes the index over several platforms' images.
+/// Writes the index of several platforms' images.
 pub(crate) fn write_index(
     store: &Store,
     options: &Options,
@@ -101,7 +101,7 @@ fn config(options: &Options, image: &StageImage, created: Option<&str>) -> Resul
         .map(|layer| layer.diff_id.clone())
         .collect();
     for history in &mut config.history {
-        // What the base brought keeps its time; what was made here has none yet.
+        // Entries of the base image keep their time; those of this build have none yet.
         history.created = history.created.take().or_else(|| config.created.clone());
     }
     let container = &mut config.config;
@@ -125,7 +125,7 @@ fn annotations(
     created: Option<String>,
 ) -> BTreeMap<String, String> {
     let mut annotations = BTreeMap::new();
-    // Docker's manifests have no annotations.
+    // Docker manifests have no annotations.
     if options.format == Format::Oci {
         annotations.extend(created.map(|created| (CREATED.to_owned(), created)));
         if let Some((name, digest)) = &image.base {

@@ -1,7 +1,7 @@
-//! Which stages a target needs and what each of them starts from.
+//! Determines which stages a target needs and what each of them starts from.
 //!
-//! A pure function of the syntax tree and the arguments; it opens nothing. `FROM`, `COPY --from`
-//! and `RUN --mount from=` are resolved here, so that doing has no name left to interpret.
+//! A pure function of the syntax tree and the arguments, without any I/O. `FROM`, `COPY --from` and
+//! `RUN --mount from=` are resolved here, so that execution has no names left to interpret.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,25 +13,25 @@ use crate::image::Platform;
 use crate::kubefile::ast::{Instruction, InstructionKind, Kubefile, Stage};
 use crate::kubefile::suggest;
 
-/// What a stage starts from, or what `--from` names.
+/// Base of a stage, or the meaning of a `--from` value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum From {
-    /// Nothing.
+    /// An empty image.
     Scratch,
     /// An earlier stage.
     Stage(usize),
     /// An image of the store.
     Image(String),
-    /// A context of the command line (`--build-context`), by its name.
+    /// A named context of the command line (`--build-context`).
     Context(String),
 }
 
-/// One needed stage.
+/// A stage that the build needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StagePlan {
-    /// Its place in the Kubefile.
+    /// Index of the stage in the Kubefile.
     pub(crate) index: usize,
-    /// For people: its name or number.
+    /// Name or number, for messages.
     pub(crate) name: String,
     pub(crate) base: From,
     pub(crate) platform: Platform,
@@ -43,18 +43,18 @@ pub(crate) struct StagePlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BuildPlan {
     pub(crate) stages: Vec<StagePlan>,
-    /// Names of `ARG`s before the first FROM, with their values.
+    /// `ARG`s before the first FROM, with their values.
     pub(crate) globals: BTreeMap<String, String>,
 }
 
 impl BuildPlan {
-    /// The stage whose image is the result.
+    /// Returns the stage whose image is the result.
     pub(crate) fn target(&self) -> Option<&StagePlan> {
         self.stages.last()
     }
 }
 
-/// Names that stand before an image name in `FROM` and `--from` (BuildKit, buildah).
+/// Prefixes of image names in `FROM` and `--from` (BuildKit, buildah).
 const IMAGE_PREFIXES: [&str; 2] = ["docker-image://", "container-image://"];
 
 /// Plans the build of `target` (the last stage if `None`) for `platform`.
@@ -72,7 +72,7 @@ pub(crate) fn plan(
         contexts,
     };
     let target = planner.target(target)?;
-    // Also in stages that are not needed: a reference to a later stage is always a mistake.
+    // Checks stages that are not needed, too: a reference to a later stage is always a mistake.
     for stage in &kubefile.stages {
         for (instruction, name) in sources_of(stage) {
             planner
@@ -176,7 +176,8 @@ impl Planner<'_> {
     }
 
     fn base(&self, image: &str, index: usize) -> From {
-        // Numbers name no stage in FROM (Dockerfile reference): `FROM 1` is an image called 1.
+        // A number in FROM does not name a stage (Dockerfile reference): `FROM 1` is an image named
+        // 1.
         let lower = image.to_lowercase();
         let named = self.kubefile.stages.get(..index).and_then(|all| {
             all.iter()
@@ -190,13 +191,13 @@ impl Planner<'_> {
         }
     }
 
-    /// What `--from=name` in `stage` means.
+    /// Resolves `--from=name` in `stage`.
     fn from(&self, name: &str, stage: &Stage) -> Result<From> {
         from_name(self.kubefile, self.contexts, name, stage.index)
     }
 }
 
-/// The stage before `before` called `name`; the latest of several.
+/// Returns the stage named `name` before stage `before`; the last one if there are several.
 fn stage_called(kubefile: &Kubefile, name: &str, before: usize) -> Option<usize> {
     let earlier = kubefile.stages.get(..before)?;
     let lower = name.to_lowercase();
@@ -206,7 +207,7 @@ fn stage_called(kubefile: &Kubefile, name: &str, before: usize) -> Option<usize>
     named.or_else(|| name.parse().ok().filter(|index| *index < before))
 }
 
-/// What `--from=name` means in stage number `index`.
+/// Resolves `--from=name` in stage number `index`.
 pub(crate) fn from_name(
     kubefile: &Kubefile,
     contexts: &BTreeMap<String, NamedContext>,
@@ -244,7 +245,7 @@ fn without_prefix(image: &str) -> &str {
         .unwrap_or(image)
 }
 
-/// Every name that an instruction of the stage takes files from.
+/// Returns every name that an instruction of the stage takes files from.
 fn sources_of(stage: &Stage) -> impl Iterator<Item = (&Instruction, &str)> {
     stage.instructions.iter().flat_map(|instruction| {
         let kind = match &instruction.kind {

@@ -1,7 +1,7 @@
-//! `RUN --mount`: binds, caches, secrets, agents and memory file systems as the sandbox takes them.
+//! `RUN --mount`: binds, caches, secrets, SSH agents and tmpfs mounts, converted for the sandbox.
 //!
-//! A bind is a copy of what it names, made for the step and removed with it, unless it is a plain
-//! directory of the context that may be shown as it is, read-only. `cache_mounts` finds the
+//! A bind mounts a copy of its source, made for the step and removed with it, unless the source is
+//! in the context, the mount is read-only and no ignore rules apply. `cache_mounts` finds the
 //! directories of caches.
 
 use std::path::{Path, PathBuf};
@@ -23,14 +23,14 @@ use crate::layer::LayerPath;
 use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 use crate::store::ScratchDirectory;
 
-/// Largest secret, in bytes (BuildKit's limit).
+/// Maximum size of a secret, in bytes (BuildKit's limit).
 const MAX_SECRET: u64 = 500 << 10;
 
-/// The mounts of one RUN step; what was made for them goes with the value.
+/// The mounts of one RUN step; files created for them are removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Mounts {
     pub(crate) mounts: Vec<SandboxMount>,
-    /// Secrets that are asked for as variables.
+    /// Environment variables for the command: secrets, and the SSH agent's socket.
     pub(crate) env: Vec<(String, String)>,
     directory: ScratchDirectory,
     count: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Mounts {
 }
 
 impl Mounts {
-    /// No mounts yet.
+    /// Creates an empty set of mounts.
     pub(crate) fn new(stage: &Stage<'_>) -> Result<Self> {
         Ok(Self {
             mounts: Vec::new(),
@@ -49,7 +49,7 @@ impl Mounts {
         })
     }
 
-    /// Makes one mount.
+    /// Adds one mount.
     pub(crate) fn add(&mut self, stage: &Stage<'_>, mount: &Mount) -> Result<()> {
         let target = mount.target.as_ref().map(|target| {
             if target.starts_with('/') {
@@ -92,7 +92,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// A new directory that goes with the step.
+    /// Creates a directory that is removed with the step.
     fn fresh(&mut self) -> Result<PathBuf> {
         self.count += 1;
         let path = self.directory.path().join(self.count.to_string());
@@ -100,7 +100,7 @@ impl Mounts {
         Ok(path)
     }
 
-    /// What a bind shows: the context's own directory or a copy.
+    /// Returns the source of a bind: the path in the context itself, or a copy.
     fn bind(
         &mut self,
         stage: &Stage<'_>,
@@ -124,7 +124,7 @@ impl Mounts {
         }
     }
 
-    /// Copies a file or directory of a tree; returns where it is.
+    /// Copies a file or directory of a tree; returns the path of the copy.
     fn copy(&mut self, tree: &dyn SourceTree, path: &LayerPath) -> Result<PathBuf> {
         let real = follow(path, &|path| tree.node(path))?;
         if tree.node(&real)?.is_none() {
@@ -247,7 +247,8 @@ fn bind_kind(path: &Path, read_only: bool) -> Result<SandboxKind> {
     })
 }
 
-/// What of a mount the step's result depends on: of binds the content, of the others the name.
+/// Adds to the key what the step's result depends on: the content of binds, and the names of other
+/// mounts.
 pub(crate) fn mount_key(stage: &Stage<'_>, mount: &Mount, key: &mut Key) -> Result<()> {
     key.add(format!("{:?} {}", mount.target, mount.read_only).as_bytes());
     match &mount.kind {
@@ -277,7 +278,7 @@ pub(crate) fn mount_key(stage: &Stage<'_>, mount: &Mount, key: &mut Key) -> Resu
 }
 
 impl ContextTree {
-    /// The path on disk of something that no ignore rule touches.
+    /// Returns the path on disk, unless the context has ignore rules.
     fn as_it_is(&self, path: &LayerPath) -> Result<Option<PathBuf>> {
         if self.has_rules() {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! RUN on a stage: the command in a sandbox over the stage's snapshots, the upper directory as
-//! the new layer. What the command sees besides is made by `run_mounts`.
+//! RUN in a stage: runs the command in a sandbox over the stage's snapshots; the upper directory
+//! becomes the new layer. `run_mounts` provides everything else that the command sees.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::mount::BuildMount;
 use crate::mount::layers::LayerOf;
 use crate::progress::Reporter;
 
-/// Where a heredoc with its own `#!` line lies while it runs (BuildKit's place).
+/// Directory of a heredoc with its own `#!` line while it runs (same as BuildKit's).
 const SCRIPTS: &str = "/dev/pipes";
 
 impl Stage<'_> {
@@ -94,8 +94,8 @@ impl Stage<'_> {
         })
     }
 
-    /// A base image may name a working directory that it does not contain: root's, whoever the
-    /// user is (BuildKit).
+    /// A base image may name a working directory that it does not contain. The directory then
+    /// belongs to root, regardless of the user (BuildKit).
     fn make_workdir(&mut self) -> Result<()> {
         let path = crate::build::copy::clamp(self.workdir().as_bytes())?;
         if self.has_directory(&path)? {
@@ -105,7 +105,7 @@ impl Stage<'_> {
         self.add_directories(&path, (0, 0), &format!("WORKDIR {workdir}"))
     }
 
-    /// Everything that the step's result depends on.
+    /// Returns a key of everything that the step's result depends on.
     fn run_key(&mut self, step: &Run, mounts: &[Mount], network: spec::Network) -> Result<String> {
         let mut key = Key::new("run");
         for layer in &self.image.layers {
@@ -238,7 +238,7 @@ impl Stage<'_> {
         self.layer_maker().make(items)
     }
 
-    /// What the command changed, as items.
+    /// Returns the command's changes as items.
     fn changed(&mut self, upper: &Path, skip: &[LayerPath]) -> Result<Vec<Item>> {
         let root = Arc::new(Root::open(upper)?);
         let mut items: Vec<Item> = Vec::new();
@@ -269,8 +269,8 @@ impl Stage<'_> {
         Ok(items)
     }
 
-    /// Directories that were only copied up, because something in them was mounted over or
-    /// deleted again, are no change.
+    /// Removes directories that were only copied up, because something in them was mounted over or
+    /// deleted again: they are not changes.
     fn drop_untouched(&mut self, items: &mut Vec<Item>) -> Result<()> {
         let tree = self.tree()?;
         let mut keep = vec![true; items.len()];
@@ -337,7 +337,7 @@ impl Stage<'_> {
     }
 }
 
-/// The host's name servers, for a command that has a network.
+/// Returns the host's resolv.conf, for a command with a network.
 fn resolv_conf(network: spec::Network) -> Option<Vec<u8>> {
     match network {
         spec::Network::None => None,
@@ -345,7 +345,7 @@ fn resolv_conf(network: spec::Network) -> Option<Vec<u8>> {
     }
 }
 
-/// A hard link whose target goes to a layer of another kind becomes a file of its own.
+/// Turns a hard link whose target belongs to a layer of another kind into a separate file.
 fn unlink_across_kinds(items: &mut [Item]) {
     for index in 0..items.len() {
         let EntryKind::HardLink { target } = &items[index].entry.kind else {
@@ -363,14 +363,14 @@ fn unlink_across_kinds(items: &mut [Item]) {
     }
 }
 
-/// Cuts output into lines for the reporter.
+/// Splits output into lines for the reporter.
 struct Lines<'a> {
     reporter: &'a dyn Reporter,
     /// Unfinished lines of standard output and standard error.
     open: [Vec<u8>; 2],
 }
 
-/// A longer line is passed on in pieces.
+/// Maximum length of a line, in bytes; longer lines are passed on in pieces.
 const MAX_LINE: usize = 64 << 10;
 
 impl<'a> Lines<'a> {
@@ -403,7 +403,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// What can go wrong with a file that is bound into a sandbox, with its name.
+/// Returns device and inode of a file that is bound into a sandbox; an error contains its name.
 pub(crate) fn identity(path: &Path) -> Result<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     let metadata = std::fs::symlink_metadata(path).path("look at", path)?;

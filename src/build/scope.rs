@@ -1,5 +1,5 @@
-//! The variables of a build: `ARG` before and inside stages, `ENV`, the predefined ones, and the
-//! expansion of raw words against them.
+//! The variables of a build: `ARG` before and inside stages, `ENV`, predefined variables, and the
+//! expansion of raw words.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::kubefile::diagnostic::{self, Diagnostic};
 use crate::kubefile::expand;
 use crate::kubefile::span::Span;
 
-/// Proxy variables that every RUN sees without declaration and that never enter history or cache
+/// Proxy variables that every RUN sees without a declaration. They never enter history or cache
 /// keys (Dockerfile reference, "Predefined ARGs").
 pub(crate) const PROXY_ARGS: [&str; 10] = [
     "ALL_PROXY",
@@ -26,7 +26,7 @@ pub(crate) const PROXY_ARGS: [&str; 10] = [
     "no_proxy",
 ];
 
-/// The platform arguments of BuildKit, global in scope but to be re-declared in a stage.
+/// Returns BuildKit's platform arguments: global, but a stage must redeclare them.
 pub(crate) fn platform_args(
     build: &Platform,
     target: &Platform,
@@ -45,16 +45,16 @@ pub(crate) fn platform_args(
     args
 }
 
-/// The variables of one stage (or of the lines before the first FROM) as they stand between two
+/// The variables of one stage (or of the lines before the first FROM) at a point between two
 /// instructions.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     escape: char,
-    /// What the command line gave.
+    /// Values from the command line.
     build_args: BTreeMap<String, String>,
     /// Global and platform arguments: values for `ARG NAME` without a default.
     outer: BTreeMap<String, String>,
-    /// Declared here, with their values if they have one.
+    /// Arguments declared in this scope, with their values, if any.
     args: BTreeMap<String, Option<String>>,
     /// The `ENV` so far, in order.
     env: Vec<(String, String)>,
@@ -62,7 +62,7 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// A scope without declarations; `env` is what the base image brings.
+    /// Creates a scope without declarations; `env` comes from the base image.
     pub(crate) fn new(
         escape: char,
         build_args: BTreeMap<String, String>,
@@ -79,7 +79,8 @@ impl Scope {
         }
     }
 
-    /// The scope of the lines before the first FROM: platform arguments need no declaration there.
+    /// Creates the scope of the lines before the first FROM: platform arguments need no declaration
+    /// there.
     pub(crate) fn global(
         escape: char,
         build_args: &BTreeMap<String, String>,
@@ -93,7 +94,8 @@ impl Scope {
         scope
     }
 
-    /// `ARG NAME[=DEFAULT]`: the command line beats the default, the default beats the outer scope.
+    /// `ARG NAME[=DEFAULT]`: the command line overrides the default, and the default overrides the
+    /// outer scope.
     pub(crate) fn declare(&mut self, name: &str, default: Option<&str>) -> Result<()> {
         let value = if let Some(value) = self.build_args.get(name) {
             Some(value.clone())
@@ -107,7 +109,7 @@ impl Scope {
         Ok(())
     }
 
-    /// `ENV NAME=VALUE` with expanded parts: replaces an earlier value in its place.
+    /// `ENV NAME=VALUE` with expanded parts: replaces an earlier value in the same position.
     pub(crate) fn set_env(&mut self, name: &str, value: &str) {
         match self.env.iter_mut().find(|(known, _)| known == name) {
             Some((_, old)) => value.clone_into(old),
@@ -115,7 +117,7 @@ impl Scope {
         }
     }
 
-    /// The value of `name`: ENV beats ARG.
+    /// Returns the value of `name`: ENV overrides ARG.
     pub(crate) fn get(&self, name: &str) -> Option<String> {
         let env = self
             .env
@@ -125,25 +127,25 @@ impl Scope {
         env.or_else(|| self.args.get(name).cloned().flatten())
     }
 
-    /// Expands a raw word: variables replaced, quotes removed.
+    /// Expands a raw word: replaces variables and removes quotes.
     pub(crate) fn word(&self, raw: &str) -> Result<String> {
         expand::expand(raw, self.escape, &|name| self.get(name))
             .map_err(|error| Error::usage(format!("cannot expand `{raw}`")).caused_by(error))
     }
 
-    /// Expands a raw word that may become several (`EXPOSE $PORTS`).
+    /// Expands a raw word that may result in several words (`EXPOSE $PORTS`).
     pub(crate) fn words(&self, raw: &str) -> Result<Vec<String>> {
         expand::expand_words(raw, self.escape, &|name| self.get(name))
             .map_err(|error| Error::usage(format!("cannot expand `{raw}`")).caused_by(error))
     }
 
-    /// The environment, as the image's config holds it.
+    /// Returns the environment as stored in the image's config.
     pub(crate) fn env(&self) -> &[(String, String)] {
         &self.env
     }
 
-    /// Declared arguments that have a value and no ENV over them: what RUN sees besides ENV, and
-    /// what enters its cache key.
+    /// Returns declared arguments that have a value and are not overridden by ENV: RUN sees them in
+    /// addition to ENV, and they enter its cache key.
     pub(crate) fn run_args(&self) -> Vec<(String, String)> {
         let has_env = |name: &str| self.env.iter().any(|(known, _)| known == name);
         self.args
@@ -153,7 +155,7 @@ impl Scope {
             .collect()
     }
 
-    /// All declared values: the outer scope of the stages, when this is the global scope.
+    /// Returns all declared values: those of the global scope are the outer scope of the stages.
     pub(crate) fn values(&self) -> BTreeMap<String, String> {
         self.args
             .iter()
@@ -161,12 +163,12 @@ impl Scope {
             .collect()
     }
 
-    /// Names that an `ARG` has declared.
+    /// Returns the names declared by `ARG`.
     pub(crate) fn declared(&self) -> &BTreeSet<String> {
         &self.used
     }
 
-    /// The escape character of the Kubefile.
+    /// Returns the escape character of the Kubefile.
     pub(crate) fn escape(&self) -> char {
         self.escape
     }
@@ -182,15 +184,15 @@ pub(crate) fn split_env(env: &[String]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Shows the place of an instruction with an error: file, line, column, and a caret under the
-/// word that the error quotes.
+/// Adds the position of an instruction to an error: file, line, column, and a caret under the word
+/// that the error quotes.
 pub(crate) fn at(source: &Source, instruction: &Instruction, error: Error) -> Error {
     let quoted = error.message().split('`').nth(1).unwrap_or_default();
     let span = instruction.span_of(quoted);
     placed(source, span, instruction.name(), error)
 }
 
-/// Shows the place `span`, where `what` failed, with an error.
+/// Adds the position `span`, where `what` failed, to an error.
 pub(crate) fn placed(source: &Source, span: Span, what: &str, error: Error) -> Error {
     let found = Diagnostic::error(error.message(), span);
     let shown = diagnostic::render(&[found], &source.name, &source.bytes, false);

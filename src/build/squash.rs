@@ -1,4 +1,4 @@
-//! `--squash`: what the build put on its base becomes one layer per kind.
+//! `--squash`: merges everything that the build added to its base into one layer per kind.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::layer::tree::Tree;
 use crate::layer::whiteout::whiteout_path;
 use crate::layer::{Entry, EntryKind, LayerPath};
 
-/// Merges the layers above the base. Files that they deleted from the base stay deleted.
+/// Merges the layers above the base. Files of the base that they delete stay deleted.
 pub(crate) fn squash(shared: &Shared<'_>, image: &StageImage) -> Result<StageImage> {
     let (base, own) = image.layers.split_at(image.base_layers);
     if own.len() < 2 {
@@ -63,7 +63,7 @@ pub(crate) fn squash(shared: &Shared<'_>, image: &StageImage) -> Result<StageIma
     Ok(squashed)
 }
 
-/// History entries up to the base's last layer.
+/// Counts the history entries up to the base's last layer.
 fn count_base_history(image: &StageImage) -> usize {
     let mut layers = 0;
     for (index, history) in image.config.history.iter().enumerate() {

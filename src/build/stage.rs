@@ -1,4 +1,4 @@
-//! One stage: its image as it grows, instruction by instruction.
+//! One stage: its image, extended instruction by instruction.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::kubefile::ast::Instruction;
 use crate::layer::tree::Tree;
 use crate::layer::{LayerPath, Toc};
 
-/// Largest `/etc/passwd` or `/etc/group` of an image that is read, in bytes.
+/// Maximum size of an image's `/etc/passwd` or `/etc/group`, in bytes.
 const MAX_ACCOUNTS: u64 = 16 << 20;
 
-/// `PATH` of images that set none, and of images from scratch (Docker, buildah).
+/// `PATH` for images that set none, and for images built from scratch (Docker, buildah).
 pub(crate) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -30,22 +30,22 @@ pub(crate) struct ImageLayer {
     pub(crate) diff_id: Digest,
 }
 
-/// A stage's image so far, or a finished stage.
+/// The image of an unfinished or finished stage.
 #[derive(Clone, Debug)]
 pub(crate) struct StageImage {
     /// Config and history; `rootfs` is filled in when the image is written.
     pub(crate) config: ImageConfig,
     pub(crate) layers: Vec<ImageLayer>,
-    /// How many of them the base image brought.
+    /// Number of layers that come from the base image.
     pub(crate) base_layers: usize,
     /// Name and manifest digest of the base image, for annotations.
     pub(crate) base: Option<(String, Digest)>,
-    /// Newest modification time of all layers made here, seconds since 1970.
+    /// Newest modification time of all layers made by this build, in seconds since 1970.
     pub(crate) newest: Option<i64>,
 }
 
 impl StageImage {
-    /// The image as a tree to take files from.
+    /// Returns the image as a tree to copy files from.
     pub(crate) fn tree(&self, shared: &Shared<'_>, name: &str) -> Result<ImageTree> {
         let tocs = self.tocs(shared)?;
         let tars = self
@@ -70,22 +70,22 @@ impl StageImage {
     }
 }
 
-/// A stage at work.
+/// A stage that is being built.
 pub(crate) struct Stage<'a> {
     pub(crate) shared: &'a Shared<'a>,
     pub(crate) plan: &'a StagePlan,
     pub(crate) scope: Scope,
     pub(crate) image: StageImage,
-    /// The merged tree; made when first needed, then kept up to date.
+    /// The merged tree; created on demand, then kept up to date.
     tree: Option<Tree>,
-    /// `CMD` was set in this stage, so `ENTRYPOINT` must leave it alone.
+    /// Whether this stage has set `CMD`, so that `ENTRYPOINT` must not reset it.
     pub(crate) has_own_cmd: bool,
     pub(crate) steps: usize,
     pub(crate) cached_steps: usize,
 }
 
 impl<'a> Stage<'a> {
-    /// A stage on its base; the base's ONBUILD triggers are returned, to be run first.
+    /// Starts a stage on its base. Also returns the base's ONBUILD triggers, which must run first.
     pub(crate) fn start(
         shared: &'a Shared<'a>,
         plan: &'a StagePlan,
@@ -114,7 +114,7 @@ impl<'a> Stage<'a> {
         Ok((stage, triggers))
     }
 
-    /// The image's merged tree.
+    /// Returns the image's merged tree.
     pub(crate) fn tree(&mut self) -> Result<&Tree> {
         if self.tree.is_none() {
             self.tree = Some(Tree::from_layers(self.image.tocs(self.shared)?)?);
@@ -124,12 +124,12 @@ impl<'a> Stage<'a> {
             .ok_or_else(|| Error::failed("the stage has no tree"))
     }
 
-    /// The merged tree if it has been made.
+    /// Returns the merged tree if it has been created.
     pub(crate) fn tree_made(&self) -> Option<&Tree> {
         self.tree.as_ref()
     }
 
-    /// The working directory for relative paths, absolute.
+    /// Returns the absolute working directory for relative paths.
     pub(crate) fn workdir(&self) -> String {
         match self.image.config.config.working_dir.as_str() {
             "" => "/".to_owned(),
@@ -137,7 +137,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The image's account files, for `--chown` and `USER`.
+    /// Returns the image's account files, for `--chown` and `USER`.
     pub(crate) fn accounts(&mut self) -> Result<(Vec<u8>, Vec<u8>)> {
         if self.image.layers.is_empty() {
             return Ok((Vec::new(), Vec::new()));
@@ -150,7 +150,7 @@ impl<'a> Stage<'a> {
         Ok((read(b"etc/passwd")?, read(b"etc/group")?))
     }
 
-    /// The account files as far as `owner` (`user[:group]`) needs them: numbers need none.
+    /// Returns the account files if `owner` (`user[:group]`) needs them: numbers do not.
     pub(crate) fn accounts_for(&mut self, owner: &str) -> Result<(Vec<u8>, Vec<u8>)> {
         let is_number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
         if owner.split(':').all(is_number) {
@@ -159,12 +159,12 @@ impl<'a> Stage<'a> {
         self.accounts()
     }
 
-    /// The maker of layers with this build's options.
+    /// Returns the layer maker with this build's options.
     pub(crate) fn layer_maker(&self) -> LayerMaker<'a> {
         self.shared.layer_maker()
     }
 
-    /// Stores items as layers on top.
+    /// Stores items as new layers on top.
     pub(crate) fn add_items(&mut self, items: Vec<Item>, created_by: &str) -> Result<()> {
         if items.is_empty() {
             self.add_history(created_by);
@@ -174,7 +174,7 @@ impl<'a> Stage<'a> {
         self.add_layers(layers, created_by)
     }
 
-    /// Puts finished layers on top.
+    /// Adds finished layers on top.
     pub(crate) fn add_layers(&mut self, layers: Vec<StageLayer>, created_by: &str) -> Result<()> {
         if layers.iter().all(|layer| layer.from_cache) {
             self.cached_steps += 1;
@@ -213,7 +213,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Records an instruction that made no layer.
+    /// Records an instruction that created no layer.
     pub(crate) fn add_history(&mut self, created_by: &str) {
         self.image.config.history.push(History {
             created_by: Some(created_by.to_owned()),
@@ -222,14 +222,14 @@ impl<'a> Stage<'a> {
         });
     }
 
-    /// Whether the image has a directory at `path`, symlinks followed.
+    /// Whether the image has a directory at `path`, following symlinks.
     pub(crate) fn has_directory(&mut self, path: &LayerPath) -> Result<bool> {
         let tree = self.tree()?;
         let real = tree.resolve(path)?;
         Ok(real.is_root() || node_of(tree, &real) == Some(Node::Directory))
     }
 
-    /// What `--from=name` means here, as a tree.
+    /// Returns the tree that `--from=name` refers to in this stage.
     pub(crate) fn source(&self, name: &str) -> Result<Arc<dyn SourceTree + Send + Sync>> {
         let shared = self.shared;
         let from = crate::build::plan::from_name(
@@ -252,7 +252,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Adds the content of `source=` in `from=`, without one in the context, to a key.
+    /// Adds the content of `source=` in `from=` to a key; without `from=`, the context is used.
     pub(crate) fn add_source(
         &self,
         from: Option<&str>,
@@ -267,7 +267,7 @@ impl<'a> Stage<'a> {
         self.layer_maker().add_content(items, key)
     }
 
-    /// Puts the instruction's place in front of an error.
+    /// Adds the instruction's position to an error.
     pub(crate) fn at(&self, instruction: &Instruction, error: Error) -> Error {
         scope::at(self.shared.source, instruction, error)
     }
@@ -309,7 +309,7 @@ fn base_image(shared: &Shared<'_>, plan: &StagePlan) -> Result<StageImage> {
     }
 }
 
-/// An image of the store, or one that is pulled into it, as a stage's base.
+/// Returns an image of the store, pulled first if necessary, as a stage's base.
 pub(crate) fn stored_image(
     shared: &Shared<'_>,
     name: &str,

@@ -1,10 +1,10 @@
 //! Content digests of files that have not changed since they were last read: (device, inode, size,
-//! mtime, ctime) → BLAKE3, so that an unchanged context is not read again. Of extended attributes
-//! it remembers only whether there are any to read.
+//! mtime, ctime) → BLAKE3, so that an unchanged context is not read again. For extended attributes,
+//! only their presence is cached.
 //!
-//! A file whose ctime is not clearly older than the moment it was looked at could change again
-//! without its times showing it (git calls this racy); such a file is never remembered.
-//! Losing the cache costs time, never correctness, so damage means an empty cache.
+//! A file whose ctime is not clearly older than the time of the build could change again without a
+//! change of its times (git calls this racy); such a file is never cached. Losing the cache costs
+//! time, never correctness, so a damaged cache counts as empty.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use crate::fs::atomic::{self, Durability};
 use crate::fs::metadata::Metadata;
 
 const MAGIC: &[u8; 8] = b"imgstat1";
-/// Bytes of one record on disk.
+/// Size of one record on disk, in bytes.
 const RECORD: usize = 16 + 8 + 16 + 16 + 32 + 1;
-/// A file must have been left alone this long to be remembered, in seconds.
+/// Minimum time since a file's last change for it to be cached, in seconds.
 const SETTLED: i64 = 2;
-/// More records than this are not read.
+/// Maximum number of records; a longer file is not read.
 const MAX_RECORDS: usize = 20_000_000;
 
-/// What identifies one state of one file.
+/// Identifies one state of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileState {
     pub(crate) device: u64,
@@ -33,7 +33,7 @@ pub(crate) struct FileState {
 }
 
 impl FileState {
-    /// The state that `metadata` describes.
+    /// Returns the state that `metadata` describes.
     pub(crate) fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev,
@@ -45,31 +45,32 @@ impl FileState {
     }
 }
 
-/// What is remembered of it.
+/// Cached facts about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     /// BLAKE3 of the content.
     pub(crate) content: [u8; 32],
-    /// It has extended attributes that go into a layer, which must then be read.
+    /// Whether the file has extended attributes for a layer, which must then be read.
     pub(crate) has_xattrs: bool,
 }
 
 type Record = (FileState, Known);
 
-/// The remembered files of one context.
+/// The cached files of one context.
 #[derive(Debug)]
 pub(crate) struct StatCache {
     path: PathBuf,
-    /// As read, sorted by device and inode.
+    /// Records read from disk, sorted by device and inode.
     known: Vec<Record>,
-    /// Met in this build, in any order.
+    /// Records used or added by this build, in any order.
     seen: Vec<Record>,
     now: i64,
     changed: bool,
 }
 
 impl StatCache {
-    /// Reads the cache file; `now` is the time of day in seconds, taken before the context is walked.
+    /// Reads the cache file; `now` is the current time in seconds, taken before the context is
+    /// walked.
     pub(crate) fn open(path: PathBuf, now: i64) -> Self {
         let known = read(&path).unwrap_or_default();
         Self {
@@ -81,7 +82,7 @@ impl StatCache {
         }
     }
 
-    /// What is known of a file in exactly this state.
+    /// Returns the cached facts about a file in exactly this state.
     pub(crate) fn get(&mut self, state: &FileState) -> Option<Known> {
         let place = self
             .known
@@ -94,7 +95,7 @@ impl StatCache {
         Some(record.1)
     }
 
-    /// Remembers a file, unless it has changed so recently that it could change again unseen.
+    /// Caches a file, unless it has changed so recently that another change could go unnoticed.
     pub(crate) fn put(&mut self, state: &FileState, known: Known) {
         let newest = state.ctime.0.max(state.mtime.0);
         if newest + SETTLED > self.now {
@@ -104,13 +105,14 @@ impl StatCache {
         self.seen.push((*state, known));
     }
 
-    /// Writes the cache back if this build learnt anything; records not seen in this build stay,
-    /// unless there are far more of them than of those seen.
+    /// Writes the cache if this build added anything. Records that this build did not use are kept,
+    /// unless they far outnumber the used ones.
     pub(crate) fn save(mut self) -> Result<()> {
         if !self.changed {
             return Ok(());
         }
-        // What was met last wins, what was met now beats what was read: sorting is stable.
+        // The most recent record wins, and records of this build take precedence over those from
+        // disk: sorting is stable.
         let mut records = self.seen;
         records.reverse();
         if self.known.len() <= 4 * records.len() + 1000 {
@@ -132,7 +134,7 @@ impl StatCache {
     }
 }
 
-/// What stays the same while a file changes.
+/// Returns the part of a state that does not change when the file changes.
 fn identity(state: &FileState) -> (u64, u64) {
     (state.device, state.inode)
 }

@@ -1,7 +1,7 @@
-//! The build cache: step key → the layers that the step gave.
+//! The build cache: maps a step's key to the layers that the step created.
 //!
-//! A record is a small JSON file `cache/steps/<key>`; its `digests` tell prune what it keeps
-//! alive. A record whose blobs are gone is no record.
+//! A record is a small JSON file `cache/steps/<key>`; its `digests` tell prune which blobs to keep.
+//! A record whose blobs are missing does not count.
 
 use std::path::PathBuf;
 
@@ -13,18 +13,18 @@ use crate::image::{Descriptor, Digest};
 use crate::store::Lease;
 use crate::store::Store;
 
-/// Bumped when the same inputs would give other bytes than before.
+/// Changed when the same inputs produce different bytes than before.
 const SEMANTICS: &str = "imgctl build 1";
-/// Largest record read, in bytes.
+/// Maximum size of a record, in bytes.
 const MAX_RECORD: u64 = 1 << 20;
 
-/// A layer as the cache and a stage know it.
+/// A layer as stored in the cache and used by a stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CachedLayer {
-    /// Media type, digest, size and the layer's kind as annotation.
+    /// Media type, digest, size, and the layer's kind as an annotation.
     pub(crate) descriptor: Descriptor,
     pub(crate) diff_id: Digest,
-    /// Newest modification time inside, seconds since 1970; what `created` is made from.
+    /// Newest modification time inside, in seconds since 1970; the source of `created`.
     pub(crate) newest: i64,
 }
 
@@ -34,13 +34,13 @@ struct Record {
     digests: Vec<Digest>,
 }
 
-/// What a step's key is made of, in order. Parts are length-prefixed, so that no two lists of
-/// parts give the same key by accident.
+/// Builder of a step's key from its parts, in order. Parts are length-prefixed, so that different
+/// lists of parts cannot produce the same key by accident.
 #[derive(Clone, Debug)]
 pub(crate) struct Key(blake3::Hasher);
 
 impl Key {
-    /// A key for one sort of step.
+    /// Creates a key for one type of step.
     pub(crate) fn new(sort: &str) -> Self {
         let mut key = Self(blake3::Hasher::new());
         key.add(SEMANTICS.as_bytes());
@@ -59,13 +59,13 @@ impl Key {
         self.0.update(&number.to_le_bytes());
     }
 
-    /// The key as the record's file name.
+    /// Returns the key as the record's file name.
     pub(crate) fn finish(&self) -> String {
         self.0.finalize().to_hex().to_string()
     }
 }
 
-/// The cache in a store, or none (`--no-cache` reads nothing but still records).
+/// The cache in a store. With `--no-cache`, nothing is read but results are still recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct StepCache {
     directory: PathBuf,
@@ -73,7 +73,7 @@ pub(crate) struct StepCache {
 }
 
 impl StepCache {
-    /// The step cache of `store`; with `read` off every look-up misses.
+    /// Returns the step cache of `store`; without `read`, every lookup misses.
     pub(crate) fn new(store: &Store, read: bool) -> Self {
         Self {
             directory: store.cache_directory().join("steps"),
@@ -81,8 +81,8 @@ impl StepCache {
         }
     }
 
-    /// The layers recorded under `key`, if all of them are still here; they are leased before
-    /// they are looked at, so that a prune at this moment cannot take them.
+    /// Returns the layers recorded under `key` if all of them still exist. They are leased before
+    /// they are checked, so that a concurrent prune cannot remove them.
     pub(crate) fn get(
         &self,
         store: &Store,
@@ -101,7 +101,7 @@ impl StepCache {
         {
             return Ok(None);
         }
-        // A damaged record is a miss: the step runs and writes a good one.
+        // A damaged record is a miss: the step runs and replaces it.
         let Ok(record) = serde_json::from_reader::<_, Record>(file) else {
             return Ok(None);
         };
@@ -115,12 +115,12 @@ impl StepCache {
         Ok(Some(record.layers))
     }
 
-    /// Records what a step gave.
+    /// Records the layers of a step.
     pub(crate) fn put(&self, key: &str, layers: &[CachedLayer]) -> Result<()> {
         self.put_keeping(key, layers, &[])
     }
 
-    /// Records what a step gave, and further blobs that stay as long as the record does.
+    /// Records the layers of a step, and additional blobs to keep for the lifetime of the record.
     pub(crate) fn put_keeping(
         &self,
         key: &str,

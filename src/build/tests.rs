@@ -1,4 +1,4 @@
-//! Builds of small Kubefiles, from the text to the tree and config of the image.
+//! Builds small Kubefiles and checks the tree and config of the image.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -113,7 +113,7 @@ impl Bench {
         Tree::from_layers(tocs.collect::<Vec<_>>()).unwrap()
     }
 
-    /// The tree as `mode owner path` lines.
+    /// Returns the tree as lines of `mode owner path`.
     fn listing(&self, built: &Built) -> Vec<String> {
         let tree = self.tree(built);
         tree.walk(&LayerPath::root())
@@ -188,8 +188,7 @@ fn an_unchanged_context_is_not_read_again() {
     let kubefile = "FROM scratch\nCOPY a dir /x/\n";
     let one = bench.build(kubefile);
     assert_eq!(one.cached_steps, 0);
-    // Unreadable now: only the stat cache can know the content. (Root may read it all the same,
-    // so the digest is what shows that nothing was written anew.)
+    // The cached step and the same digest show that nothing was written again.
     let two = bench.build(kubefile);
     assert_eq!((two.cached_steps, &two.descriptor), (1, &one.descriptor));
     bench.file("a", "another");
@@ -383,7 +382,7 @@ fn a_missing_context_is_named() {
     assert!(error.to_string().contains("/no/such/place"));
 }
 
-/// A server on this machine's loopback that answers every request with `body`.
+/// Starts a server on this machine's loopback that answers every request with `body`.
 fn serve(body: &'static [u8]) -> String {
     use std::io::{Read as _, Write as _};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! COPY and ADD on a stage: words expanded, flags read, sources found, layers made.
+//! COPY and ADD in a stage: expands words, reads flags, finds sources and makes layers.
 
 use crate::build::archive;
 use crate::build::chmod::Chmod;
@@ -19,7 +19,7 @@ impl Stage<'_> {
         let flags = self.flags(&transfer.flags)?;
         let dest = self.scope.word(&transfer.dest)?;
         let workdir = self.workdir();
-        // A linked copy does not look at what is below it (COPY --link).
+        // A linked copy does not depend on the layers below it (COPY --link).
         let empty = Tree::new();
         if !flags.link {
             self.tree()?;
@@ -48,7 +48,7 @@ impl Stage<'_> {
                 Source::Path(raw) => {
                     let word = self.scope.word(raw)?;
                     if word.is_empty() {
-                        // BuildKit and buildah copy everything; nobody expects it.
+                        // BuildKit and buildah copy everything here, which users do not expect.
                         self.shared.reporter.note(&format!(
                             "the source `{raw}` is empty, which means everything there is to copy from"
                         ));
@@ -71,7 +71,7 @@ impl Stage<'_> {
         self.add_items(items, text)
     }
 
-    /// ADD: URLs are downloaded, archives of the context extracted.
+    /// ADD: downloads URLs and extracts archives of the context.
     fn gather_added(
         &self,
         gathered: &mut Gathered<'_>,

@@ -1,9 +1,9 @@
-//! Flags that scripts written for sealos and buildah pass and that have no effect here: taken,
-//! with one note that says why, instead of breaking the script. Hidden from the help.
+//! Flags without effect that scripts for sealos and buildah pass: accepted with a note that
+//! explains why, so that the scripts keep working. Hidden from the help.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-/// One flag without effect.
+/// A flag without effect.
 #[derive(Clone, Copy)]
 struct Flag {
     long: &'static str,
@@ -16,7 +16,7 @@ struct Flag {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
     Nothing,
-    /// `--flag` or `--flag=true`, as Go's boolean flags.
+    /// `--flag` or `--flag=true`, like Go's boolean flags.
     MaybeBool,
     Value,
 }
@@ -36,7 +36,7 @@ const NO_STORAGE_DRIVER: &str = "imgctl has one store, under --root";
 const REGISTRIES_CONF: &str =
     "set CONTAINERS_REGISTRIES_CONF or CONTAINERS_REGISTRIES_CONF_DIR instead";
 
-/// For every verb: buildah's hidden global flags.
+/// Flags of all verbs: buildah's hidden global flags.
 const GLOBAL: &[Flag] = &[
     flag("storage-driver", Value, NO_STORAGE_DRIVER),
     flag("storage-opt", Value, NO_STORAGE_DRIVER),
@@ -60,7 +60,7 @@ const NO_SIGNATURES: &str =
     "signatures lie beside images, in their registries: imgctl sign, imgctl verify";
 const NO_CACHE_EXPORT: &str = "the build cache stays in the store";
 
-/// For single verbs.
+/// Flags of individual verbs.
 const VERBS: &[(&str, &[Flag])] = &[
     ("build", BUILD),
     ("load", &[flag("signature-policy", Value, NO_SIGNATURES)]),
@@ -175,7 +175,7 @@ pub(crate) fn extend(mut command: Command) -> Command {
         command = command.arg(argument(flag).global(true));
     }
     for (verb, flags) in VERBS {
-        // clap panics on an unknown name; the test below finds one instead.
+        // clap panics on an unknown name; the test below reports it instead.
         if command.find_subcommand(verb).is_none() {
             continue;
         }
@@ -210,7 +210,7 @@ fn argument(flag: &Flag) -> Arg {
     }
 }
 
-/// A note for each such flag that was given.
+/// Returns a note for each of these flags on the command line.
 pub(crate) fn notes(matches: &ArgMatches) -> Vec<String> {
     let Some((verb, inner)) = matches.subcommand() else {
         return Vec::new();
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn none_given_none_noted() {
         assert!(notes_of(&["imgctl", "images"]).is_empty());
-        // A boolean flag does not swallow the context.
+        // A boolean flag does not consume the context argument.
         let matches =
             arguments::command().try_get_matches_from(["imgctl", "build", "--pull", "dir"]);
         let build = matches.unwrap();

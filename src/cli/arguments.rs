@@ -177,7 +177,8 @@ impl Verb {
     }
 }
 
-/// The whole grammar, with the flags that are accepted for the sake of existing scripts.
+/// Returns the complete grammar, including the flags accepted for compatibility with existing
+/// scripts.
 pub(crate) fn command() -> clap::Command {
     accepted::extend(Arguments::command())
 }

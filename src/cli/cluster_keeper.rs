@@ -1,4 +1,4 @@
-//! Writes down what becomes of a cluster: the stored Clusterfile, and the copies that hosts keep.
+//! Records the state of a cluster: the stored Clusterfile, and the copies on hosts.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,21 +13,21 @@ use crate::error::Result;
 use crate::host::address::Address;
 use crate::pipeline::means::{Keeper, Mark};
 
-/// More outcomes of commands than these are forgotten, the oldest first.
+/// Maximum number of recorded command outcomes; the oldest ones are dropped.
 const MOST_CONDITIONS: usize = 50;
 
-/// Keeps one cluster.
+/// Records the state of one cluster.
 pub(crate) struct ClusterKeeper {
     state: State,
-    /// The cluster as it is; until all is done, what is stored stays this one.
+    /// The current cluster; it remains the stored one until the command has succeeded.
     current: Option<Clusterfile>,
     desired: Mutex<Clusterfile>,
     mounts: Vec<Mount>,
-    /// Hosts that are clean when all is done.
+    /// Hosts that are clean when the command has succeeded.
     leaving: Vec<Address>,
-    /// A registry whose password has just been drawn.
+    /// A registry whose password has just been generated.
     new_registry: Option<RegistryAccess>,
-    /// What the registry's hosts use, whoever chose it.
+    /// Access data used by the registry's hosts, whatever their origin.
     registry: Option<RegistryAccess>,
 }
 
@@ -54,8 +54,8 @@ impl ClusterKeeper {
         }
     }
 
-    /// What is to be stored while the cluster is not what it is to be: a cluster that exists
-    /// stays as it is known, so that the next command finds the same difference.
+    /// Returns what to store until the command has succeeded: an existing cluster stays as it was
+    /// stored, so that the next command finds the same difference.
     fn unfinished(&self, phase: Phase) -> Clusterfile {
         let desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stored = match &self.current {
@@ -116,7 +116,7 @@ impl Keeper for ClusterKeeper {
                 if !self.state.clusterfile().exists() {
                     return Ok(());
                 }
-                // A cluster that was there before goes on as it was.
+                // A cluster that existed before keeps its phase.
                 let phase = match self.current.as_ref().is_some_and(Clusterfile::exists) {
                     true => Phase::Success,
                     false => Phase::Failed,
@@ -143,8 +143,8 @@ impl Keeper for ClusterKeeper {
             mode: 0o600,
             content: self.clusterfile()?.into_bytes(),
         }];
-        // Hosts have it in their trees anyway; a controller that replaces this one finds it here. One
-        // that somebody chose is his to keep.
+        // Hosts have the password in their trees anyway, and a controller that replaces this one
+        // finds it here. A password chosen by the user is not copied.
         let used = self.registry.as_ref().map(|access| &access.password);
         if let Some(password) = registry_access::kept(self.state.directory())?
             && Some(&password) == used

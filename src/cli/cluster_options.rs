@@ -1,4 +1,4 @@
-//! Flags of verbs about clusters, and where clusters are kept: flag, then variable, then default.
+//! Flags of cluster verbs, and the location of clusters: flag, then variable, then default.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::secret::Secret;
 use crate::transfer::plan::Selection;
 use crate::transfer::pull::{Policy, PullOptions, pull};
 
-/// Which cluster.
+/// The cluster to work on.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArg {
     /// Name of the cluster
@@ -28,7 +28,7 @@ pub(crate) struct ClusterArg {
     pub(crate) cluster: String,
 }
 
-/// Which hosts.
+/// The hosts to work on.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Host options")]
 pub(crate) struct HostsArgs {
@@ -40,13 +40,13 @@ pub(crate) struct HostsArgs {
     #[arg(long, value_name = "LIST")]
     nodes: Option<String>,
 
-    /// Which of these serve the cluster's registry [default: the first control plane]
+    /// Hosts among these that serve the cluster's registry [default: the first control plane]
     #[arg(long, value_name = "LIST")]
     registry_hosts: Option<String>,
 }
 
 impl HostsArgs {
-    /// What they mean, with the flags about SSH.
+    /// Converts the flags, combined with the SSH flags.
     pub(crate) fn flags(&self, ssh: Ssh) -> HostFlags {
         HostFlags {
             masters: self.masters.clone(),
@@ -57,7 +57,7 @@ impl HostsArgs {
     }
 }
 
-/// How to log in, as it goes into a Clusterfile.
+/// Login options for the Clusterfile.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "SSH options")]
 pub(crate) struct ClusterSshArgs {
@@ -65,7 +65,7 @@ pub(crate) struct ClusterSshArgs {
     #[arg(short, long, value_name = "NAME")]
     user: Option<String>,
 
-    /// Password; other processes can see it: better in the Clusterfile as `passwdFrom`
+    /// Password, which is visible to other processes: prefer `passwdFrom` in the Clusterfile
     #[arg(short, long, value_name = "PASSWORD")]
     passwd: Option<Concealed>,
 
@@ -77,7 +77,7 @@ pub(crate) struct ClusterSshArgs {
     #[arg(long, value_name = "PASSPHRASE")]
     pk_passwd: Option<Concealed>,
 
-    /// Port of SSH [default: 22]
+    /// SSH port [default: 22]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
 }
@@ -103,11 +103,11 @@ impl ClusterSshArgs {
     }
 }
 
-/// What is added to a Clusterfile from the command line.
+/// Additions to a Clusterfile from the command line.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Configuration options")]
 pub(crate) struct DesiredArgs {
-    /// Variable for templates, scripts and commands; beats all others (may be repeated)
+    /// Variable for templates, scripts and commands; overrides all others (may be repeated)
     #[arg(short, long, value_name = "NAME=VALUE")]
     env: Vec<String>,
 
@@ -119,17 +119,17 @@ pub(crate) struct DesiredArgs {
     #[arg(long, value_name = "FILE")]
     config_file: Vec<PathBuf>,
 
-    /// Taken for the sake of existing scripts: the archive's format is seen
+    /// Accepted for compatibility with existing scripts: the archive's format is detected
     #[arg(short, long, value_name = "FORMAT", hide = true)]
     transport: Option<String>,
 
-    /// Taken for the sake of existing scripts
+    /// Accepted for compatibility with existing scripts
     #[arg(long, hide = true)]
     single: bool,
 }
 
 impl DesiredArgs {
-    /// The variables of `--env`.
+    /// Returns the variables given with `--env`.
     pub(crate) fn environment(&self) -> Result<BTreeMap<String, String>> {
         self.env
             .iter()
@@ -139,7 +139,7 @@ impl DesiredArgs {
             .collect()
     }
 
-    /// The documents of `--config-file`; notes go to the user.
+    /// Adds the documents of `--config-file`; notes are shown to the user.
     pub(crate) fn add_documents(&self, to: &mut Clusterfile, context: &Context) -> Result<()> {
         for file in &self.config_file {
             let (additions, notes) =
@@ -151,7 +151,7 @@ impl DesiredArgs {
     }
 }
 
-/// A Clusterfile that is a template.
+/// Values for a Clusterfile that is a template.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Template options")]
 pub(crate) struct ValuesArgs {
@@ -182,7 +182,7 @@ impl ValuesArgs {
     }
 }
 
-/// Reads a text of the user's; `-` is standard input.
+/// Reads a text file of the user; `-` is standard input.
 pub(crate) fn read_file(file: &Path) -> Result<String> {
     use std::io::Read as _;
     let limit = clusterfile::MAX_LENGTH as u64 + 1;
@@ -196,7 +196,7 @@ pub(crate) fn read_file(file: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// `SEALOS_RUNTIME_ROOT`, else `~/.sealos`.
+/// Returns `SEALOS_RUNTIME_ROOT`, or `~/.sealos` by default.
 pub(crate) fn runtime_root(environment: &Environment) -> Result<PathBuf> {
     if let Some(root) = environment.path("SEALOS_RUNTIME_ROOT") {
         return std::path::absolute(&root).path("use", &root);
@@ -210,7 +210,7 @@ pub(crate) fn runtime_root(environment: &Environment) -> Result<PathBuf> {
         })
 }
 
-/// `SEALOS_DATA_ROOT`, else `/var/lib/sealos`: a path on every host.
+/// Returns `SEALOS_DATA_ROOT`, or `/var/lib/sealos` by default: a path on every host.
 pub(crate) fn data_root(environment: &Environment) -> Result<String> {
     let root = environment
         .text("SEALOS_DATA_ROOT")?
@@ -228,17 +228,17 @@ pub(crate) fn data_root(environment: &Environment) -> Result<String> {
     }
 }
 
-/// All clusters of this user.
+/// Returns all clusters of this user.
 pub(crate) fn states(context: &Context) -> Result<States> {
     Ok(States::new(runtime_root(&context.environment)?))
 }
 
-/// The state of the cluster that is meant.
+/// Returns the state of `cluster`.
 pub(crate) fn state(cluster: &str, context: &Context) -> Result<State> {
     states(context)?.of(cluster)
 }
 
-/// Does something with what a Clusterfile's references refer to.
+/// Calls `then` with the environment that a Clusterfile's references are resolved in.
 pub(crate) fn with_surroundings<T>(
     context: &Context,
     then: impl FnOnce(&Surroundings<'_>) -> T,
@@ -254,7 +254,8 @@ pub(crate) fn with_surroundings<T>(
     })
 }
 
-/// Reads `names` for `platform` as images of `cluster`; those that are not in the store are pulled.
+/// Reads `names` for `platform` as images of `cluster`; images that are not in the store are
+/// pulled.
 pub(crate) fn images(
     names: &[String],
     cluster: &str,

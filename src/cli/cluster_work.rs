@@ -1,4 +1,5 @@
-//! One command on one cluster: what it is, what it is to be, the plan between them, the run.
+//! One command on one cluster: its current and desired state, the plan between them, and its
+//! execution.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,45 +45,45 @@ use crate::upgrade::book::refuse_while_open;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Run options")]
 pub(crate) struct WorkArgs {
-    /// Show what would be done where, and change nothing
+    /// Show the plan and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Hosts to work on at once
+    /// Maximum number of hosts to work on concurrently
     #[arg(long, value_name = "N", default_value_t = 32)]
     parallel: usize,
 
-    /// How long a command on a host may take: 90s, 10m, 2h; 0: as long as it wants [env: SEALOS_EXECUTION_TIMEOUT]
+    /// Timeout of a command on a host: 90s, 10m, 2h; 0: none [env: SEALOS_EXECUTION_TIMEOUT]
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
 
-    /// How often to try again after a lost connection [env: SEALOS_MAX_RETRY]
+    /// Number of retries after a lost connection [env: SEALOS_MAX_RETRY]
     #[arg(long, value_name = "N")]
     retries: Option<u32>,
 
-    /// Take a step as done of which it is not known how it ended (may be repeated)
+    /// Treat a step with an unknown outcome as done (may be repeated)
     #[arg(long, value_name = "STEP")]
     assume_done: Vec<String>,
 
-    /// Do a step again, whatever is known of it (may be repeated)
+    /// Repeat a step, whatever its recorded outcome (may be repeated)
     #[arg(long, value_name = "STEP")]
     redo: Vec<String>,
 
-    /// A missing variable in a .tmpl file is an error
+    /// Treat a missing variable in a .tmpl file as an error
     #[arg(long)]
     strict_templates: bool,
 
-    /// How long certificates are good for: 90d, 10y; `sealos`: 100 years [default: CAs 10 years, others 1]
+    /// Validity of certificates: 90d, 10y; `sealos`: 100 years [default: CAs 10 years, others 1]
     #[arg(long, value_name = "DURATION")]
     certificate_validity: Option<String>,
 
-    /// For tests of crashes: die after so many records of the journal
+    /// For crash tests: die after this number of journal records
     #[arg(long, hide = true, value_name = "N", env = "IMGCTL_DIE_AFTER")]
     die_after: Option<u64>,
 }
 
 impl WorkArgs {
-    /// For another run: what was said of steps was said of those of this one.
+    /// Returns the flags for another run, without those that name steps of this run.
     pub(crate) fn of_another_run(&self) -> Self {
         Self {
             assume_done: Vec::new(),
@@ -91,7 +92,7 @@ impl WorkArgs {
         }
     }
 
-    /// For verbs that only look.
+    /// Returns the flags for verbs that only read.
     pub(crate) fn look() -> Self {
         Self {
             dry_run: true,
@@ -100,24 +101,24 @@ impl WorkArgs {
     }
 }
 
-/// What must not be done in the middle of an upgrade.
+/// Verbs that are rejected while an upgrade is in progress.
 const CHANGES_HALF: [&str; 6] = ["run", "apply", "add", "delete", "uninstall", "cert"];
 
-/// A cluster in our hands, locked for as long as this lives.
+/// A cluster to work on, locked for the lifetime of this value unless it is a dry run.
 pub(crate) struct Work<'a> {
     pub(crate) context: &'a Context,
     pub(crate) args: &'a WorkArgs,
     pub(crate) state: State,
-    /// What is stored; `None`: there is no such cluster.
+    /// The stored cluster; `None` if there is no such cluster.
     pub(crate) current: Option<Clusterfile>,
-    /// Hosts that are no members and are to be treated as such: they are to leave.
+    /// Hosts that are not members but are treated as members, so that they are removed.
     pub(crate) also: Vec<HostGroup>,
-    /// How hosts are reached, where one has to be asked before there is a plan.
+    /// SSH settings for asking hosts before there is a plan.
     ssh: Option<SshArgs>,
     _held: Option<Held>,
 }
 
-/// All that is needed to plan.
+/// Input of the planning.
 pub(crate) struct Prepared {
     pub(crate) scene: Scene,
     pub(crate) change: diff::Change,
@@ -126,7 +127,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// The Clusterfile is to be without `image` when all is done.
+    /// Removes `image` from the Clusterfile that is stored when the command has succeeded.
     pub(crate) fn forget_image(&mut self, image: &str) {
         let cluster = &mut self.desired.cluster;
         cluster.images.retain(|own| own != image);
@@ -135,7 +136,7 @@ impl Prepared {
 }
 
 impl<'a> Work<'a> {
-    /// Takes the cluster for `verb`; a dry run takes nothing.
+    /// Locks the cluster for `verb`; a dry run takes no lock.
     pub(crate) fn begin(
         verb: &str,
         cluster: &str,
@@ -168,14 +169,14 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// The same for verbs that change hosts: what this machine does not know of the cluster, they
-    /// tell.
+    /// Sets the SSH settings of a verb that changes hosts, so that hosts can be asked for what this
+    /// machine does not know about the cluster.
     pub(crate) fn over(mut self, ssh: &SshArgs) -> Self {
         self.ssh = Some(ssh.clone());
         self
     }
 
-    /// The stored cluster, which must have been made.
+    /// Returns the stored cluster, which must exist.
     pub(crate) fn existing(&self) -> Result<&Clusterfile> {
         match &self.current {
             Some(current) => Ok(current),
@@ -185,7 +186,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Reads the images, finds what is different, and makes the scene.
+    /// Reads the images, computes the difference, and creates the cluster context.
     pub(crate) fn prepare(
         &self,
         desired: Clusterfile,
@@ -198,8 +199,8 @@ impl<'a> Work<'a> {
         self.scene(desired, images)
     }
 
-    /// The cluster as it is stored, for taking things away: an image that is in the store no more is
-    /// taken as it was recorded.
+    /// Prepares the cluster as stored, for removals: an image that is no longer in the store is
+    /// used as it was recorded.
     pub(crate) fn recorded(&self, desired: Clusterfile) -> Result<Prepared> {
         let store = self.context.store()?;
         let mut images = Vec::new();
@@ -212,7 +213,7 @@ impl<'a> Work<'a> {
                 .find(|mount| mount.image == *name);
             let read = ClusterImage::load(store, self.state.name(), name, None);
             images.push(match (read, mount) {
-                // What was installed counts, not what the name means today.
+                // The installed image counts, not the one that the name refers to now.
                 (Ok(image), Some(mount))
                     if mount.digest.as_deref() != Some(&image.digest.to_string())
                         && mount.digest.is_some() =>
@@ -227,7 +228,7 @@ impl<'a> Work<'a> {
         self.scene(desired, images)
     }
 
-    /// The same with images that have been read.
+    /// Like [`Self::prepare`], with images that have been read.
     pub(crate) fn scene(
         &self,
         desired: Clusterfile,
@@ -254,7 +255,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// How the embedded registry is reached, where an image brings one.
+    /// Determines the access to the embedded registry, if an image contains one.
     fn fill_registry(&self, scene: &mut Scene) -> Result<bool> {
         let Some(rootfs) = scene.rootfs() else {
             return Ok(false);
@@ -291,7 +292,7 @@ impl<'a> Work<'a> {
         let mut decided = decide(&user)?;
         let exists = self.current.as_ref().is_some_and(Clusterfile::exists);
         if let Some(ssh) = self.ssh.as_ref().filter(|_| decided.is_new && exists) {
-            // Hosts that have a registry have its password.
+            // Hosts that run a registry have its password.
             if let Some(password) = registry_password::of_hosts(scene, ssh, self.context)? {
                 let name = registry_access::PASSWORD_VARIABLE.to_owned();
                 user.insert(name, password.expose().to_owned());
@@ -302,7 +303,7 @@ impl<'a> Work<'a> {
         Ok(decided.is_new)
     }
 
-    /// Files of images, for runtimes.
+    /// Returns access to the files of images, for runtimes.
     pub(crate) fn files(&self) -> Result<StoreFiles<'a>> {
         Ok(StoreFiles {
             store: self.context.store()?,
@@ -310,7 +311,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Plans with `plan`, shows or executes the result. `None`: it was a dry run, or was declined.
+    /// Plans with `plan`, and shows or executes the result. Returns `None` if it was a dry run.
     pub(crate) fn carry_out(
         &self,
         prepared: &Prepared,
@@ -350,7 +351,7 @@ impl<'a> Work<'a> {
             .map(Some)
     }
 
-    /// All that pipelines work with, for as long as `act` takes.
+    /// Calls `act` with the execution context of pipelines.
     pub(crate) fn with_means<T>(
         &self,
         prepared: &Prepared,
@@ -407,7 +408,7 @@ impl<'a> Work<'a> {
         act(&means)
     }
 
-    /// Executes what was planned; `interrupt` also hears signals.
+    /// Executes the plan; signals also trigger `interrupt`.
     pub(crate) fn execute(
         &self,
         planned: &Planned,
@@ -417,7 +418,8 @@ impl<'a> Work<'a> {
         self.execute_again(planned, keeper, interrupt, &[], &Deaf)
     }
 
-    /// The same, and some steps are done again whatever the journal says; `also` hears everything.
+    /// Like [`Self::execute`], but repeats the steps in `again` whatever the journal says; `also`
+    /// receives all events.
     pub(crate) fn execute_again(
         &self,
         planned: &Planned,
@@ -484,7 +486,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// `--certificate-validity`.
+    /// Returns the value of `--certificate-validity`.
     pub(crate) fn validity(&self) -> Result<Validity> {
         match self.args.certificate_validity.as_deref() {
             None => Ok(Validity::default()),
@@ -494,7 +496,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// A duration in which `y` is a year of 365 days.
+/// Parses a duration in which `y` is a year of 365 days.
 fn validity_duration(text: &str) -> Result<Duration> {
     let years = text
         .strip_suffix('y')
@@ -505,7 +507,7 @@ fn validity_duration(text: &str) -> Result<Duration> {
     }
 }
 
-/// This machine's name, for journals and leases.
+/// Returns this machine's name, for journals and leases.
 pub(crate) fn controller() -> String {
     rustix::system::uname()
         .nodename()
@@ -513,7 +515,7 @@ pub(crate) fn controller() -> String {
         .into_owned()
 }
 
-/// `--cmd` for the image it is meant for: the last of those that are installed.
+/// Applies `--cmd` to the image that it is meant for: the last of the installed ones.
 pub(crate) fn replacement(command: &[String], images: &[String]) -> Result<Option<Replacement>> {
     match (command.is_empty(), images.last()) {
         (true, _) => Ok(None),
@@ -526,7 +528,7 @@ pub(crate) fn replacement(command: &[String], images: &[String]) -> Result<Optio
     }
 }
 
-/// The change of a pipeline out of the difference between two Clusterfiles.
+/// Builds a pipeline change from the difference between two Clusterfiles.
 pub(crate) fn change_of(
     verb: &str,
     prepared: &Prepared,
@@ -541,7 +543,7 @@ pub(crate) fn change_of(
             install.push(image.clone());
         }
     }
-    // The same name with other content: the tree of the former one goes.
+    // The image has the same name but different content: the former tree is removed.
     let replaced = current.map_or_else(Vec::new, |current| {
         let application = ImageKind::Application.as_str();
         current

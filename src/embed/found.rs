@@ -1,17 +1,17 @@
-//! What a search for container images gives: references with the places that name them, and what
-//! looked like one and was left out, with the reason.
+//! Results of a search for container images: references with the places that name them, and
+//! candidates that were left out, with the reason.
 
 use std::fmt;
 
 use crate::error::Result;
 use crate::image::Reference;
 
-/// The build context as the search sees it: ignore rules applied, no way out of it.
+/// The build context as the search sees it: ignore rules are applied, and no path leads outside it.
 pub(crate) trait ContextFiles {
-    /// The regular files below `directory` (`""` = all), sorted, with `/` between components; a
-    /// directory that is not there has none.
+    /// Lists the regular files below `directory` (`""` = all), sorted, with `/` between components.
+    /// A missing directory has none.
     fn list(&self, directory: &str) -> Result<Vec<String>>;
-    /// A file's content; longer than `limit` bytes is an error.
+    /// Reads the content of a file; more than `limit` bytes is an error.
     fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>>;
 }
 
@@ -24,20 +24,20 @@ pub(crate) enum How {
     Archive,
     /// A container of a pod spec.
     PodSpec,
-    /// A field of another resource that is called like an image.
+    /// A field of another resource whose name suggests an image.
     Field,
-    /// `RELATED_IMAGE_*` and the like.
+    /// `RELATED_IMAGE_*` and similar variables.
     Environment,
     /// An argument such as `--image=…`.
     Argument,
-    /// The line scan that sealos does.
+    /// The line scan, as in sealos.
     Line,
     /// `--image` on the command line.
     Flag,
 }
 
 impl How {
-    /// The word for machines (`--images-report --json`).
+    /// Returns the machine-readable name (`--images-report --json`).
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::List => "list",
@@ -55,9 +55,9 @@ impl How {
 /// Where a reference was found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// Path in the context; of a chart `charts/x.tgz: x/templates/y.yaml`.
+    /// Path in the context; for a chart, `charts/x.tgz: x/templates/y.yaml`.
     pub(crate) file: String,
-    /// From 1; 0 = the whole file.
+    /// Counted from 1; 0 = the whole file.
     pub(crate) line: usize,
     pub(crate) how: How,
 }
@@ -75,13 +75,13 @@ impl fmt::Display for Place {
 /// One image and everything that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FoundImage {
-    /// With its registry (docker.io and library/ filled in) and a tag or digest or both.
+    /// With its registry (`docker.io` and `library/` filled in) and a tag, a digest or both.
     pub(crate) reference: Reference,
-    /// Sorted, no doubles, never empty.
+    /// Sorted, without duplicates, never empty.
     pub(crate) places: Vec<Place>,
 }
 
-/// A text that looked like a reference and was left out.
+/// A string that looked like a reference but was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Skipped {
     pub(crate) text: String,
@@ -101,7 +101,7 @@ pub(crate) struct FoundArchive {
     pub(crate) place: Place,
 }
 
-/// All that a search has found, sorted by reference.
+/// Everything that a search found, sorted by reference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) images: Vec<FoundImage>,

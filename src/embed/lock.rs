@@ -1,7 +1,8 @@
-//! `imgctl.lock`: which digest each container image had when somebody last looked.
+//! `imgctl.lock`: the digest that each container image had when the lock was last updated.
 //!
-//! A TOML file that is committed next to the Kubefile: sorted, without times, the same bytes for
-//! the same images. Must not know where the file lies, nor registries.
+//! A TOML file that is committed next to the Kubefile: sorted, without timestamps, and
+//! byte-identical for the same images. Must not depend on the location of the file or on
+//! registries.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,9 +12,9 @@ use serde::Deserialize;
 use crate::error::{Error, Result};
 use crate::image::{Digest, Reference};
 
-/// The file's usual name.
+/// Default name of the lock file.
 pub(crate) const LOCK_FILE: &str = "imgctl.lock";
-/// Largest lock file that is read, in bytes.
+/// Maximum size of a lock file, in bytes.
 pub(crate) const MAX_LOCK: u64 = 16 << 20;
 const VERSION: u32 = 1;
 const HEAD: &str = "\
@@ -24,11 +25,11 @@ const HEAD: &str = "\
 /// One image of the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Locked {
-    /// Of the index or manifest that the reference names.
+    /// Digest of the index or manifest that the reference names.
     pub(crate) digest: Digest,
-    /// The manifest for each platform that was built, by the platform's name.
+    /// The manifest for each platform that was built, by platform name.
     pub(crate) platforms: BTreeMap<String, Digest>,
-    /// The files that name it, sorted.
+    /// The files that name the image, sorted.
     pub(crate) found: Vec<String>,
 }
 
@@ -58,7 +59,7 @@ struct Entry {
 }
 
 impl Lock {
-    /// Reads the text of the file called `name`.
+    /// Parses the text of the file called `name`.
     pub(crate) fn parse(text: &str, name: &str) -> Result<Self> {
         let wrong = |why: &str| {
             Error::usage(format!("{name} cannot be used: {why}"))
@@ -85,12 +86,12 @@ impl Lock {
         Ok(Self { images })
     }
 
-    /// The digest of a reference.
+    /// Returns the locked digest of a reference.
     pub(crate) fn digest(&self, reference: &Reference) -> Option<&Digest> {
         self.images.get(reference).map(|locked| &locked.digest)
     }
 
-    /// The file's text.
+    /// Returns the text of the lock file.
     pub(crate) fn to_text(&self) -> String {
         let mut text = format!("{HEAD}version = {VERSION}\n");
         for (reference, locked) in &self.images {
@@ -115,8 +116,8 @@ impl Lock {
         text
     }
 
-    /// What `--locked` refuses: references that the lock does not know, and entries that nothing
-    /// names any more.
+    /// Returns the errors that `--locked` reports: references missing from the lock, and entries
+    /// that are no longer named.
     pub(crate) fn check<'a>(
         &self,
         name: &str,
@@ -143,7 +144,7 @@ impl Lock {
     }
 }
 
-/// A TOML basic string; JSON's strings are a subset of them.
+/// Returns a TOML basic string; JSON strings are a subset of them.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text)
         .to_string()

@@ -1,7 +1,8 @@
-//! The embedded registry: which container images a cluster image needs, resolved to digests, fetched
-//! and written as registry layers.
+//! The embedded registry: determines which container images a cluster image needs, resolves them to
+//! digests, fetches them and writes them as registry layers.
 //!
-//! Must not know the Kubefile language or the command line; the build gives the context's files.
+//! Must not depend on the Kubefile language or the command line; the build provides the files of
+//! the context.
 
 pub(crate) mod chart;
 pub(crate) mod found;

@@ -1,9 +1,9 @@
-//! Which file of the embedded registry lies in which layer.
+//! Assigns each file of the embedded registry to a layer.
 //!
-//! Each image has a layer of its own; what several images need lies in layers of shared blobs, by
-//! the first digit of the digest. So an image that changes moves its own layer and nothing else.
-//! The tree is docker-distribution's, with the names that sealos gives: without the registry. Must
-//! not know where bytes come from.
+//! Each image has its own layer; blobs that several images share are in shared layers, grouped by
+//! the first digit of the digest. Therefore, a changed image affects only its own layer. The tree
+//! follows docker-distribution, with repository names as in sealos: without the registry. Must not
+//! depend on the source of the bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,23 +13,24 @@ use crate::error::{Error, Result};
 use crate::image::{Descriptor, Digest, Reference, media_type};
 use crate::registry::layout::paths;
 
-/// The tree's directory in a cluster image.
+/// Directory of the registry tree in a cluster image.
 pub(crate) const DIRECTORY: &str = "registry";
-/// More images than this share layers, by a hash of their repository.
+/// Maximum number of images that have a layer each; more images share layers, by a hash of their
+/// repository.
 pub(super) const MAX_OWN_LAYERS: usize = 100;
 
-/// How repositories are called in the embedded registry.
+/// How repositories are named in the embedded registry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Naming {
     /// As sealos does: `quay.io/a/b` is `a/b`.
     #[default]
     WithoutRegistry,
-    /// `quay.io/a/b` stays so (`:` of a port becomes `-`).
+    /// `quay.io/a/b` is kept (the `:` of a port becomes `-`).
     WithRegistry,
 }
 
 impl Naming {
-    /// The repository's name in the embedded registry.
+    /// Returns the name of the repository in the embedded registry.
     pub(crate) fn repository(self, reference: &Reference) -> String {
         match (self, reference.registry()) {
             (Self::WithRegistry, Some(registry)) => {
@@ -42,19 +43,19 @@ impl Naming {
     }
 }
 
-/// One file of the tree.
+/// One file of the registry tree.
 #[derive(Clone, Debug)]
 pub(crate) enum File {
     /// A link to a digest.
     Link(Digest),
     /// A manifest or index.
     Document(Descriptor, Arc<[u8]>),
-    /// A config or layer, needed by the image with that number.
+    /// A config or layer, and the number of the image that needs it.
     Blob(Descriptor, usize),
 }
 
 impl File {
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub(crate) fn size(&self) -> u64 {
         match self {
             Self::Link(digest) => digest.to_string().len() as u64,
@@ -62,7 +63,7 @@ impl File {
         }
     }
 
-    /// What its content is determined by.
+    /// Returns the digest that determines the content of the file.
     pub(crate) fn digest(&self) -> &Digest {
         match self {
             Self::Link(digest) => digest,
@@ -71,20 +72,20 @@ impl File {
     }
 }
 
-/// One layer to be.
+/// A planned layer.
 #[derive(Clone, Debug)]
 pub(crate) struct LayerPlan {
-    /// For people: the images' names, or `shared blobs`.
+    /// For display: the names of the images, or `shared blobs`.
     pub(crate) title: String,
-    /// By path in the cluster image.
+    /// Files by path in the cluster image.
     pub(crate) files: BTreeMap<String, File>,
 }
 
-/// What an image has of the tree already (from its base, or copied from the context).
+/// Files of the registry tree that an image already has, from its base or copied from the context.
 pub(crate) trait Present {
-    /// The size of the regular file at `path`.
+    /// Returns the size of the regular file at `path`.
     fn size(&self, path: &str) -> Option<u64>;
-    /// The content of a small file at `path`.
+    /// Returns the content of a small file at `path`.
     fn read(&self, path: &str) -> Result<Option<Vec<u8>>>;
 }
 
@@ -93,13 +94,13 @@ pub(crate) trait Present {
 struct Served<'a> {
     names: Vec<&'a Reference>,
     tags: BTreeMap<&'a str, &'a Reference>,
-    /// Number of the first image of it.
+    /// Number of the first image with this root.
     image: usize,
     is_pinned: bool,
 }
 
-/// Spreads `images` (sorted by reference) over layers. Two images of different registries that
-/// would be one tag of one repository are an error that names both.
+/// Distributes `images` (sorted by reference) over layers. If two images from different registries
+/// would have the same repository and tag, the error names both.
 pub(crate) fn plan(
     images: &[ResolvedImage],
     naming: Naming,
@@ -142,13 +143,13 @@ pub(crate) fn plan(
     Ok(layers)
 }
 
-/// By repository and root digest.
+/// Served images by repository and root digest.
 type ServedImages<'a> = BTreeMap<(String, &'a Digest), Served<'a>>;
 
 fn serve(images: &[ResolvedImage], naming: Naming) -> Result<ServedImages<'_>> {
     let mut all = ServedImages::new();
     let mut tags: BTreeMap<(String, &str), (&Reference, &Digest)> = BTreeMap::new();
-    // A tag alone says more about what the tag means than one beside a digest.
+    // A tag without a digest defines the meaning of the tag more reliably than a tag with one.
     let by_tag_first = |image: &&ResolvedImage| image.reference.digest().is_some();
     let mut order: Vec<&ResolvedImage> = images.iter().collect();
     order.sort_by_key(by_tag_first);
@@ -175,7 +176,7 @@ fn serve(images: &[ResolvedImage], naming: Naming) -> Result<ServedImages<'_>> {
             Some((other, _)) if other.registry() != reference.registry() => {
                 return Err(collision(other, reference, &repository, tag));
             }
-            // The same tag at two times: both are there by digest.
+            // The same tag at two points in time: both images are available by digest.
             Some(_) => {}
         }
     }
@@ -192,7 +193,7 @@ fn collision(one: &Reference, other: &Reference, repository: &str, tag: &str) ->
     .hint("leave one out with .sealignore, or keep the registries' names apart with --registry-namespace")
 }
 
-/// The layer of each image: its own, or one of a hundred.
+/// Returns the layer of each image: its own, or one of the hundred shared layers.
 fn units(served: &ServedImages<'_>) -> Vec<String> {
     let is_crowded = served.len() > MAX_OWN_LAYERS;
     let unit = |((repository, root), served): (&(String, &Digest), &Served<'_>)| {
@@ -207,7 +208,7 @@ fn units(served: &ServedImages<'_>) -> Vec<String> {
     served.iter().map(unit).collect()
 }
 
-/// The layer of a repository where there are more images than layers.
+/// Returns the layer of a repository when there are more images than layers.
 pub(super) fn bucket(repository: &str) -> String {
     let hash = blake3::hash(repository.as_bytes());
     let number = hash.as_bytes()[..8]
@@ -216,7 +217,7 @@ pub(super) fn bucket(repository: &str) -> String {
     format!("{:03}", number % MAX_OWN_LAYERS as u64)
 }
 
-/// The layer of a blob that several images use; its name sorts before every repository's.
+/// Returns the layer of a blob that several images use; its name sorts before all repository names.
 pub(super) fn shared(digest: &Digest) -> String {
     format!("!{}", &digest.hex()[..1])
 }
@@ -274,7 +275,7 @@ impl LayerPlan {
         }
     }
 
-    /// Takes out what the image has already.
+    /// Removes the files that the image already has.
     fn leave_out(&mut self, present: &dyn Present) -> Result<()> {
         let mut known = Vec::new();
         for (path, file) in &self.files {
@@ -298,8 +299,9 @@ impl LayerPlan {
     }
 }
 
-/// A tag means the index if several platforms are there, or if somebody names the index by its
-/// digest; else, as in sealos, the one platform's manifest: then nothing that it leads to is missing.
+/// A tag refers to the index if several platforms are present or if another reference names the
+/// index by digest. Otherwise, as in sealos, it refers to the manifest of the single platform, so
+/// that everything it references is present.
 fn meaning_of_tag<'a>(served: &Served<'_>, image: &'a ResolvedImage) -> &'a Digest {
     let root = &image.root;
     let manifests: BTreeSet<&Digest> = image.platforms.iter().map(|(_, digest)| digest).collect();

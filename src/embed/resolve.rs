@@ -1,8 +1,8 @@
-//! From references to documents: what each image is at this moment (or was when it was locked), for
-//! the platforms that are wanted.
+//! Resolves references to documents: what each image is now (or was when it was locked), for the
+//! requested platforms.
 //!
-//! Documents come from the store where it has them, else from the registry, and are kept in the
-//! store. Blobs are only listed here. Must not know where images will lie.
+//! Documents come from the store if it has them, otherwise from the registry, and are kept in the
+//! store. Blobs are only listed here. Must not depend on the layout of the layers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,13 +20,14 @@ use crate::progress::Reporter;
 use crate::registry::{Client, Repository, Target};
 use crate::store::Store;
 
-/// Indexes in indexes deeper than this are refused.
+/// Maximum nesting depth of indexes.
 const MAX_NESTING: usize = 4;
-/// An image with more manifests and indexes, or more bytes of them, is refused: they stay in memory.
+/// Maximum number of manifests and indexes in an image; they stay in memory, so their bytes are
+/// limited as well.
 const MAX_DOCUMENTS: usize = 10_000;
 const MAX_DOCUMENT_BYTES: u64 = 256 << 20;
 
-/// A manifest or index as it is kept.
+/// The exact bytes of a manifest or index.
 #[derive(Clone, Debug)]
 pub(crate) struct RawDocument {
     pub(crate) descriptor: Descriptor,
@@ -36,29 +37,29 @@ pub(crate) struct RawDocument {
 /// Where an image's blobs are.
 #[derive(Clone)]
 pub(crate) enum Origin {
-    /// In a registry, and perhaps in the store.
+    /// In a registry, and possibly in the store.
     Registry(Repository),
-    /// In the store only (archives, images built here, offline).
+    /// Only in the store (archives, images built here, offline).
     Store,
 }
 
-/// An image with everything that it consists of.
+/// An image and everything that it consists of.
 #[derive(Clone)]
 pub(crate) struct ResolvedImage {
-    /// As found.
+    /// The reference as found.
     pub(crate) reference: Reference,
     pub(crate) places: Vec<Place>,
-    /// What the reference names.
+    /// Descriptor that the reference resolves to.
     pub(crate) root: Descriptor,
-    /// The root and, of an index, the manifests that are wanted; each once.
+    /// The root and, for an index, the requested manifests, without duplicates.
     pub(crate) documents: Vec<RawDocument>,
-    /// The manifest for each platform wanted.
+    /// The manifest for each requested platform.
     pub(crate) platforms: Vec<(Platform, Digest)>,
-    /// Every manifest of the index is wanted, not only those of some platforms.
+    /// Every manifest of the index is included, not only those of some platforms.
     pub(crate) is_whole: bool,
-    /// Configs and layers, each once, in the order of the manifests.
+    /// Configs and layers, without duplicates, in manifest order.
     pub(crate) blobs: Vec<Descriptor>,
-    /// The configs among them, which the store has.
+    /// Digests of the configs, which are in the store.
     pub(crate) configs: Vec<Digest>,
     pub(crate) origin: Origin,
 }
@@ -70,7 +71,7 @@ impl std::fmt::Debug for ResolvedImage {
 }
 
 impl ResolvedImage {
-    /// Bytes of all documents and blobs.
+    /// Returns the total size of all documents and blobs, in bytes.
     pub(crate) fn size(&self) -> u64 {
         let documents = self.documents.iter().map(|document| &document.descriptor);
         let sizes = documents.chain(&self.blobs).map(|part| part.size);
@@ -78,36 +79,36 @@ impl ResolvedImage {
     }
 }
 
-/// One image that is wanted.
+/// An image to resolve.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) reference: Reference,
     pub(crate) places: Vec<Place>,
-    /// It is in the store under this descriptor (an archive has been loaded).
+    /// Descriptor of an image that is already in the store (a loaded archive).
     pub(crate) stored: Option<Descriptor>,
 }
 
-/// How images are resolved.
+/// Settings for resolving images.
 pub(crate) struct Resolver<'a> {
     pub(crate) store: &'a Store,
-    /// `None` = the store is all there is.
+    /// `None` = only the store is used.
     pub(crate) client: Option<&'a Client>,
     pub(crate) lock: Option<&'a Lock>,
     pub(crate) platforms: &'a [Platform],
-    /// Every platform that an index lists (`--all`).
+    /// Includes every platform that an index lists (`--all`).
     pub(crate) all: bool,
-    /// Images that are asked for side by side.
+    /// Maximum number of images that are resolved concurrently.
     pub(crate) parallel: usize,
     pub(crate) reporter: &'a dyn Reporter,
 }
 
 impl Resolver<'_> {
-    /// Resolves all of `wanted`, in their order; the first failure is told.
+    /// Resolves all of `wanted`, in order; returns the first error.
     pub(crate) fn resolve_all(&self, wanted: &[Wanted]) -> Result<Vec<ResolvedImage>> {
         self.try_all(wanted).into_iter().collect()
     }
 
-    /// Resolves each of `wanted`, in their order.
+    /// Resolves each of `wanted`, in order.
     pub(crate) fn try_all(&self, wanted: &[Wanted]) -> Vec<Result<ResolvedImage>> {
         let next = AtomicUsize::new(0);
         let done: Mutex<BTreeMap<usize, Result<ResolvedImage>>> = Mutex::default();
@@ -197,15 +198,15 @@ impl Resolver<'_> {
         })
     }
 
-    /// The document that the reference names: by its own digest, by the locked one, else as the
-    /// registry says now.
+    /// Returns the document that the reference names: by its own digest, by the locked digest, or
+    /// by the registry's current tag.
     fn root(&self, reference: &Reference, repository: &Repository) -> Result<RawDocument> {
         let locked = self.lock.and_then(|lock| lock.digest(reference));
         if let Some(digest) = reference.digest().or(locked) {
             return self.by_digest(digest, &Origin::Registry(repository.clone()));
         }
         let tag = Target::of(reference);
-        // HEAD is cheap, and Docker Hub does not count it.
+        // HEAD is cheap, and Docker Hub does not count it toward its rate limit.
         if let Ok(Some(descriptor)) = repository.head(&tag)
             && let Some(known) = self.in_store(&descriptor.digest)?
         {
@@ -246,7 +247,7 @@ impl Resolver<'_> {
             ),
         };
         let media = media.unwrap_or_else(|| media_type::OCI_INDEX.to_owned());
-        // Claims it, so that it stays.
+        // Claims the document so that the store keeps it.
         self.keep(
             Descriptor::new(&media, digest.clone(), bytes.len() as u64),
             bytes,
@@ -263,7 +264,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// Adds a document and what it needs.
+    /// Adds a document and everything that it references.
     fn gather(
         &self,
         document: &RawDocument,
@@ -318,7 +319,7 @@ impl Resolver<'_> {
             parts.configs.push(manifest.config.digest.clone());
         }
         for blob in std::iter::once(manifest.config).chain(manifest.layers) {
-            // Layers that must not be distributed stay where their URLs say.
+            // Non-distributable layers stay at the location that their URLs specify.
             if blob.urls.is_empty() {
                 parts.add_blob(blob)?;
             }
@@ -326,7 +327,8 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// The config, kept in the store: nothing else says what platform a lone manifest is for.
+    /// Returns the config and keeps it in the store: nothing else specifies the platform of a
+    /// standalone manifest.
     fn config(&self, manifest: &Manifest, origin: &Origin) -> Result<Option<ImageConfig>> {
         let descriptor = &manifest.config;
         let is_image = matches!(
@@ -353,7 +355,7 @@ impl Resolver<'_> {
         ImageConfig::parse(&bytes).map(Some)
     }
 
-    /// The entries of an index that are wanted.
+    /// Returns the entries of an index that are requested.
     fn children(&self, index: &Index) -> Result<Vec<Descriptor>> {
         if self.all {
             let is_document = |entry: &&Descriptor| {
@@ -386,23 +388,23 @@ impl Resolver<'_> {
     }
 }
 
-/// What an image consists of, as it is found out.
+/// Parts of an image, collected while it is resolved.
 #[derive(Default)]
 struct Parts {
     documents: Vec<RawDocument>,
     platforms: Vec<(Platform, Digest)>,
     blobs: Vec<Descriptor>,
     configs: Vec<Digest>,
-    /// Documents that are in the list.
+    /// Documents already in the list.
     known: HashSet<Digest>,
-    /// Bytes of them.
+    /// Total size of the documents, in bytes.
     bytes: u64,
-    /// Blobs that are in the list, with their sizes.
+    /// Blobs already in the list, with their sizes.
     sizes: HashMap<Digest, u64>,
 }
 
 impl Parts {
-    /// Adds a document; says whether it is new.
+    /// Adds a document; returns whether it is new.
     fn add_document(&mut self, document: &RawDocument) -> Result<bool> {
         if !self.known.insert(document.descriptor.digest.clone()) {
             return Ok(false);
@@ -417,7 +419,8 @@ impl Parts {
         Ok(true)
     }
 
-    /// Adds a blob unless it is there; two sizes of one cannot both be right.
+    /// Adds a blob unless it is already in the list; two different sizes for one digest are an
+    /// error.
     fn add_blob(&mut self, blob: Descriptor) -> Result<()> {
         match self.sizes.insert(blob.digest.clone(), blob.size) {
             None => self.blobs.push(blob),

@@ -1,8 +1,8 @@
-//! A registry's tree that somebody else wrote, taken apart into one part for each image, so that an
-//! image that changes changes one layer.
+//! Splits an existing registry tree into one part per image, so that a changed image changes only
+//! one layer.
 //!
-//! Follows tags to manifests to blobs; what it does not understand stays together. Must not know
-//! where the files come from.
+//! Follows tags to manifests to blobs; files that it does not recognize stay together. Must not
+//! depend on the source of the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,15 @@ use crate::image::manifest::MAX_DOCUMENT;
 use crate::image::{Digest, Document};
 use crate::registry::layout::paths;
 
-/// Longest link file, in bytes.
+/// Maximum size of a link file, in bytes.
 const MAX_LINK: u64 = 256;
-/// Indexes in indexes are followed so far.
+/// Maximum nesting depth of indexes that are followed.
 const MAX_NESTING: usize = 4;
 
-/// Reads the file with that number; `None` if it has more bytes than that.
+/// Reads the file with the given number; `None` if it is larger than the given size.
 pub(crate) type ReadFile<'a> = dyn FnMut(usize, u64) -> Result<Option<Vec<u8>>> + 'a;
 
-/// What a file of the tree is for.
+/// Purpose of a file in the tree.
 #[derive(Debug, PartialEq, Eq)]
 enum Role<'a> {
     Blob(Digest),
@@ -40,21 +40,21 @@ enum Role<'a> {
     Other,
 }
 
-/// The part that each of `files` (paths in a cluster image) belongs to, by name. Files of no image
-/// have the part `""`.
+/// Returns the name of the part that each of `files` (paths in a cluster image) belongs to. Files
+/// that belong to no image have the part `""`.
 pub(crate) fn parts(files: &[&str], read: &mut ReadFile<'_>) -> Result<Vec<String>> {
     let roles: Vec<Role<'_>> = files.iter().map(|file| role(file)).collect();
     let tree = Tree::new(&roles, read)?;
     Ok(roles.iter().map(|role| tree.part(role)).collect())
 }
 
-/// Who uses what.
+/// The parts that use each digest and tag.
 struct Tree<'a> {
     /// The part of each tag of each repository.
     tags: BTreeMap<(&'a str, &'a str), String>,
     /// The parts that use a digest.
     users: BTreeMap<Digest, BTreeSet<String>>,
-    /// The same by repository: the first part that uses it there.
+    /// The first part that uses a digest in a repository.
     of_repository: BTreeMap<(&'a str, Digest), String>,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Tree<'a> {
                 _ => {}
             }
         }
-        // What is known by a tag first: a revision of no tag is a part of its own.
+        // Tagged roots come first; an untagged revision becomes a separate part.
         let mut roots: Vec<(&str, Option<&str>, Digest)> = Vec::new();
         for ((repository, tag), number) in current {
             let link = read(number, MAX_LINK)?.unwrap_or_default();
@@ -100,7 +100,7 @@ impl<'a> Tree<'a> {
             let all = documents.all_of(root)?;
             reached.extend(all.into_iter().map(|digest| (*repository, digest)));
         }
-        // An index comes before the manifests that only it names.
+        // An index comes before the manifests that only it references.
         let mut untagged = Vec::new();
         for (repository, digest) in revisions {
             if !reached.contains(&(repository, digest.clone())) {
@@ -169,16 +169,16 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The documents of the tree, each read once.
+/// Documents of the tree, each read once.
 struct Documents<'t, 'r> {
     blobs: &'t BTreeMap<&'t Digest, usize>,
     read: &'t mut ReadFile<'r>,
-    /// What each document names.
+    /// Digests that each document references.
     known: BTreeMap<Digest, Vec<Digest>>,
 }
 
 impl Documents<'_, '_> {
-    /// The digest itself and all that it leads to, each once.
+    /// Returns the digest itself and everything reachable from it, without duplicates.
     fn all_of(&mut self, root: &Digest) -> Result<Vec<Digest>> {
         let mut all = vec![root.clone()];
         let mut seen = BTreeSet::from([root.clone()]);
@@ -196,7 +196,8 @@ impl Documents<'_, '_> {
         Ok(all)
     }
 
-    /// What a document names, and whether those are documents; a malformed one names nothing.
+    /// Returns the digests that a document references, and whether each is a document; a malformed
+    /// document references none.
     fn named_by(&mut self, digest: &Digest) -> Result<Vec<(Digest, bool)>> {
         let with = |children: &[Digest], is_document| {
             let children = children.iter();
@@ -226,7 +227,7 @@ impl Documents<'_, '_> {
     }
 }
 
-/// What the file at `path` is for.
+/// Returns the purpose of the file at `path`.
 fn role(path: &str) -> Role<'_> {
     let inside = path.strip_prefix(DIRECTORY).and_then(|rest| {
         rest.strip_prefix('/')?
@@ -323,7 +324,7 @@ mod tests {
             self.put(&history, text.as_bytes());
         }
 
-        /// The number of files in each part.
+        /// Returns the number of files in each part.
         fn counted(&self) -> BTreeMap<String, usize> {
             let files: Vec<&str> = self.0.keys().map(String::as_str).collect();
             let contents: Vec<&Vec<u8>> = self.0.values().collect();

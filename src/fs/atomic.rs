@@ -1,4 +1,5 @@
-//! Files that are either there whole or not at all: write to a temporary, sync, rename.
+//! Atomic file writes: a file is either complete or absent. Writes to a temporary file, syncs and
+//! renames it.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,14 +16,14 @@ pub(crate) use crate::fs::remove::{remove_at, remove_tree};
 /// Whether a write must survive power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// File and directory are synced before we go on.
+    /// The file and its directory are synced before the call returns.
     Durable,
-    /// Atomic, but may be lost in a power cut (caches, `--no-sync`).
+    /// Atomic, but may be lost in a power failure (caches, `--no-sync`).
     Atomic,
 }
 
-/// Replaces `path` with `bytes`, mode `mode` whatever the umask. A symlink at `path` is replaced,
-/// not followed. Readers see the old file or the new one, never part of one.
+/// Replaces `path` with `bytes` and sets `mode` regardless of the umask. A symlink at `path` is
+/// replaced, not followed. Readers see either the old file or the new one, never a part of one.
 pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32, durability: Durability) -> Result<()> {
     let directory = parent_of(path);
     let temporary = Temporary::create(directory).path("create a file in", directory)?;
@@ -40,17 +41,17 @@ pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32, durability: Durability
     Ok(())
 }
 
-/// Syncs a directory, so that names in it survive power loss.
+/// Syncs a directory so that its entries survive power loss.
 pub(crate) fn sync_directory(path: &Path) -> Result<()> {
     let directory = File::open(path).path("open the directory", path)?;
     match directory.sync_all() {
-        // Some network and FUSE file systems cannot sync directories and need not.
+        // Some network and FUSE file systems do not support syncing directories and do not need it.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(()),
         synced => synced.path("sync the directory", path),
     }
 }
 
-/// The directory a path's name lies in.
+/// Returns the parent directory of a path.
 fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -58,7 +59,7 @@ fn parent_of(path: &Path) -> &Path {
     }
 }
 
-/// A file under a name nobody else uses, removed unless kept.
+/// A file with a unique name, removed on drop unless kept.
 struct Temporary {
     file: File,
     path: PathBuf,
@@ -80,7 +81,7 @@ impl Temporary {
                         kept: false,
                     });
                 }
-                // Left behind by a killed process that had our number.
+                // Left behind by a killed process that had the same PID.
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }

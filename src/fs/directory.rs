@@ -1,4 +1,4 @@
-//! Listing and opening directories by descriptor.
+//! Lists and opens directories by descriptor.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
@@ -9,29 +9,29 @@ use rustix::io;
 
 use crate::fs::metadata::{FileKind, Metadata};
 
-/// Room for one `getdents` call: a few hundred names.
+/// Buffer size for one `getdents` call: a few hundred names.
 const BUFFER: usize = 32 * 1024;
 
-/// How directories are opened everywhere: for listing, never through a symlink.
+/// Flags with which directories are opened everywhere: for listing, never through a symlink.
 pub(crate) const OPEN_DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// A name in a directory and what it is.
+/// A directory entry and its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) name: CString,
     pub(crate) kind: FileKind,
 }
 
-/// Opens the directory `name` of `parent`; a symlink is ENOTDIR (or ELOOP).
+/// Opens the directory `name` of `parent`; a symlink fails with ENOTDIR (or ELOOP).
 pub(crate) fn open(parent: impl AsFd, name: impl rustix::path::Arg) -> io::Result<OwnedFd> {
     fs::openat(parent, name, OPEN_DIRECTORY, Mode::empty())
 }
 
-/// Calls `each` for every name of `directory` but `.` and `..`, in the order of the file system.
-/// Moves the descriptor's position, which starts from the top.
+/// Calls `each` for every name in `directory` except `.` and `..`, in file system order. Reads from
+/// the start and moves the descriptor's position.
 pub(crate) fn for_each<E: From<io::Errno>>(
     directory: impl AsFd,
     mut each: impl FnMut(&CStr, FileKind) -> Result<(), E>,
@@ -48,7 +48,7 @@ pub(crate) fn for_each<E: From<io::Errno>>(
         }
         let kind = match FileKind::from_type(entry.file_type()) {
             Some(kind) => kind,
-            // Some file systems do not tell; a name gone in between is no news to a lister.
+            // Some file systems do not report the type; a name removed in the meantime is skipped.
             None => match Metadata::at(directory, name) {
                 Ok(metadata) => metadata.kind,
                 Err(io::Errno::NOENT) => continue,
@@ -60,7 +60,7 @@ pub(crate) fn for_each<E: From<io::Errno>>(
     Ok(())
 }
 
-/// All names of `directory` but `.` and `..`, unsorted.
+/// Returns all names in `directory` except `.` and `..`, unsorted.
 pub(crate) fn names(directory: impl AsFd) -> io::Result<Vec<Name>> {
     let mut names = Vec::new();
     for_each(directory, |name, kind| {

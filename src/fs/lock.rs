@@ -1,4 +1,5 @@
-//! Advisory locks between imgctl processes (flock): they die with their holder, so none is stale.
+//! Advisory locks between imgctl processes (flock). The kernel releases them when the holder exits,
+//! so that no lock is stale.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -9,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::error::{IoContext, Result};
 
-/// `f_type` of NFS: flock there can hang for ever when the lock daemon is gone.
+/// `f_type` of NFS, where flock can block forever if the lock daemon is unreachable.
 const NFS_MAGIC: i128 = 0x6969;
 
 /// A held lock; dropping it releases it.
@@ -18,7 +19,7 @@ pub(crate) struct Lock {
     _file: File,
 }
 
-/// How to hold it.
+/// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Shared,
@@ -26,10 +27,10 @@ pub(crate) enum Mode {
 }
 
 impl Lock {
-    /// Waits for the lock; `waiting` is called once if somebody else holds it.
+    /// Waits for the lock; `waiting` is called once if another process holds it.
     ///
-    /// On file systems without locks (and on NFS) the lock is granted at once: refusing to work
-    /// there would help nobody.
+    /// On file systems without locks (and on NFS), the lock is granted immediately, because failing
+    /// there would make imgctl unusable.
     pub(crate) fn acquire(path: &Path, mode: Mode, waiting: &mut dyn FnMut()) -> Result<Self> {
         let mut waited = false;
         loop {
@@ -47,7 +48,7 @@ impl Lock {
         }
     }
 
-    /// Waits for the lock of a directory, for places in which no lock file may lie.
+    /// Waits for the lock of a directory, where no lock file may be created.
     pub(crate) fn of_directory(path: &Path, mode: Mode) -> Result<Self> {
         let file = File::open(path).path("open", path)?;
         if !try_lock(&file, mode).path("lock", path)? {
@@ -56,7 +57,7 @@ impl Lock {
         Ok(Self { _file: file })
     }
 
-    /// Takes the lock if it is free now.
+    /// Acquires the lock if it is free.
     pub(crate) fn try_acquire(path: &Path, mode: Mode) -> Result<Option<Self>> {
         loop {
             let file = open(path)?;
@@ -79,7 +80,7 @@ fn open(path: &Path) -> Result<File> {
         .mode(0o600)
         .open(path);
     match opened {
-        // A store we may only read can still be locked if the file is there.
+        // A read-only store can still be locked if the file exists.
         Err(error)
             if matches!(
                 error.kind(),
@@ -126,7 +127,7 @@ fn is_unsupported(error: &io::Error) -> bool {
         || matches!(errno, Some(Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK))
 }
 
-/// Whether `path` still names the file we locked: the holder before us may have removed it.
+/// Returns whether `path` still names the locked file: the previous holder may have removed it.
 fn is_still(file: &File, path: &Path) -> bool {
     match (file.metadata(), std::fs::metadata(path)) {
         (Ok(ours), Ok(named)) => (ours.dev(), ours.ino()) == (named.dev(), named.ino()),

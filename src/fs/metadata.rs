@@ -1,4 +1,4 @@
-//! What `stat` tells about a file, in the widths the rest of the crate uses.
+//! File metadata from `stat`, in the integer widths that the rest of the crate uses.
 
 use std::os::fd::AsFd;
 
@@ -18,7 +18,7 @@ pub(crate) enum FileKind {
 }
 
 impl FileKind {
-    /// As the kernel's type; `None` for types Linux does not have (and for "unknown").
+    /// Converts the kernel's type; `None` for an unknown type.
     pub(crate) fn from_type(kind: FileType) -> Option<Self> {
         Some(match kind {
             FileType::RegularFile => Self::File,
@@ -33,7 +33,7 @@ impl FileKind {
     }
 }
 
-/// One file's metadata.
+/// Metadata of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Metadata {
     pub(crate) kind: FileKind,
@@ -41,12 +41,12 @@ pub(crate) struct Metadata {
     pub(crate) mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Bytes; of a symlink the length of its target.
+    /// Size in bytes; for a symlink, the length of its target.
     pub(crate) size: u64,
     pub(crate) dev: u64,
     pub(crate) ino: u64,
     pub(crate) nlink: u64,
-    /// Major and minor number of a device node, else 0.
+    /// Major and minor number of a device node, otherwise 0.
     pub(crate) device: (u32, u32),
     /// Seconds since 1970 and nanoseconds.
     pub(crate) mtime: (i64, u32),
@@ -55,17 +55,17 @@ pub(crate) struct Metadata {
 }
 
 impl Metadata {
-    /// Of an open file.
+    /// Returns the metadata of an open file.
     pub(crate) fn of(fd: impl AsFd) -> io::Result<Self> {
         fs::fstat(fd).map(|stat| Self::from_stat(&stat))
     }
 
-    /// Of `name` in `directory`, not following a symlink.
+    /// Returns the metadata of `name` in `directory`, without following a symlink.
     pub(crate) fn at(directory: impl AsFd, name: impl rustix::path::Arg) -> io::Result<Self> {
         fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Self::from_stat(&stat))
     }
 
-    /// Whether this is a directory.
+    /// Returns whether this is a directory.
     pub(crate) fn is_directory(&self) -> bool {
         self.kind == FileKind::Directory
     }
@@ -77,7 +77,7 @@ impl Metadata {
     fn from_stat(stat: &Stat) -> Self {
         let nanoseconds = |value| u32::try_from(value).unwrap_or(0);
         Self {
-            // Linux has no further types.
+            // Linux has no other types.
             kind: FileKind::from_type(FileType::from_raw_mode(stat.st_mode as RawMode))
                 .unwrap_or(FileKind::Socket),
             mode: stat.st_mode & 0o7777,

@@ -1,6 +1,6 @@
-//! File access that cannot be led astray: directory-relative, symlink-safe, atomic, locked.
+//! Safe file access: directory-relative, symlink-safe, atomic, locked.
 //!
-//! Works on paths and descriptors of the operating system. Must not know layers, images or the
+//! Works on paths and descriptors of the operating system. Must not depend on layers, images or the
 //! store. Names are bytes throughout.
 
 pub(crate) mod atomic;

@@ -1,5 +1,5 @@
-//! Removal of whole trees by descriptor: never through a symlink, of any depth and width, with
-//! bounded memory and descriptors. Trees that images control are removed here and nowhere else.
+//! Removes whole trees by descriptor: never through a symlink, of any depth and width, with bounded
+//! memory and descriptors. Trees with image-controlled content are removed only here.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,30 +13,30 @@ use crate::error::{IoContext, Result};
 use crate::fs::directory;
 use crate::fs::metadata::{FileKind, Metadata};
 
-/// Open directories at once. What lies deeper is first moved up to the top of the tree.
+/// Maximum number of open directories. Deeper directories are first moved to the top of the tree.
 const MAX_OPEN: usize = 64;
-/// How often a directory may turn out to have new names before we give up.
+/// Maximum number of passes over a directory that keeps gaining entries.
 const MAX_PASSES: usize = 1000;
 
-/// Removes a tree without ever following a symlink out of it; a missing tree is fine.
+/// Removes a tree without following a symlink out of it; a missing tree is not an error.
 pub(crate) fn remove_tree(path: &Path) -> Result<()> {
     remove_at(CWD, path.as_os_str().as_bytes()).path("remove", path)
 }
 
-/// Removes `name` of `parent`, tree or file; a missing one is fine.
+/// Removes `name` in `parent`, whether tree or file; a missing one is not an error.
 pub(crate) fn remove_at(parent: impl AsFd, name: &[u8]) -> io::Result<()> {
     let parent = parent.as_fd();
     let name = &*CString::new(name).map_err(|_| Errno::INVAL)?;
     match fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
-        // POSIX says EPERM where Linux says EISDIR.
+        // POSIX specifies EPERM where Linux returns EISDIR.
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(error) => return Err(error),
     }
     remove_directory(parent, name)
 }
 
-/// Others may be removing the same tree: what they have removed is done.
+/// Treats a missing name as done, because another process may be removing the same tree.
 fn unless_gone<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
         Err(Errno::NOENT) => Ok(None),
@@ -47,9 +47,9 @@ fn unless_gone<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
 struct Frame {
     fd: OwnedFd,
     name: CString,
-    /// Directories seen and not yet removed.
+    /// Directories that were found but not yet removed.
     pending: Vec<CString>,
-    /// Looks at the directory since something was last achieved.
+    /// Number of passes over the directory since the last progress.
     passes: usize,
 }
 
@@ -63,7 +63,8 @@ fn remove_directory(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
             [rest @ .., top] => (top, rest),
         };
         match (top.pending.pop(), rest.first_mut()) {
-            // A rename within one file system: the depth goes, the descriptors stay few.
+            // A rename within one file system reduces the depth and keeps the number of descriptors
+            // low.
             (Some(child), Some(first)) if depth >= MAX_OPEN => {
                 unless_gone(lift(top.fd.as_fd(), &child, first.fd.as_fd(), &mut moved))?;
                 first.passes = 0;
@@ -90,7 +91,7 @@ fn remove_directory(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     }
 }
 
-/// Unlinks everything in `directory` that is no directory; gives the names of those that are.
+/// Unlinks everything in `directory` that is not a directory; returns the names of the directories.
 fn empty(directory: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut directories = Vec::new();
     directory::for_each(directory, |name, kind| {
@@ -112,12 +113,12 @@ fn open_frame(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<Frame> {
             make_accessible(parent, name)?;
             directory::open(parent, name)?
         }
-        // We come here for what unlink called EPERM: an immutable file, then.
+        // Unlink returned EPERM for something that is not a directory: an immutable file.
         Err(Errno::NOTDIR) => return Err(Errno::PERM),
         opened => opened?,
     };
     if Metadata::of(&fd)?.mode & 0o700 != 0o700 {
-        // If this fails, so will the unlinking, which says why.
+        // If this fails, unlinking fails as well and reports the cause.
         let _ = fs::fchmod(&fd, Mode::RWXU);
     }
     let pending = empty(&fd)?;
@@ -129,8 +130,9 @@ fn open_frame(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<Frame> {
     })
 }
 
-/// Gives the owner all rights on a directory he cannot open. `chmod` through the descriptor's
-/// name in /proc, because `fchmodat` would follow a symlink put there in the meantime.
+/// Grants the owner all permissions on a directory that cannot be opened. Calls `chmod` through the
+/// descriptor's name in /proc, because `fchmodat` would follow a symlink created there in the
+/// meantime.
 fn make_accessible(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = fs::openat(parent, name, flags, Mode::empty())?;
@@ -138,7 +140,7 @@ fn make_accessible(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     fs::chmod(path, Mode::RWXU)
 }
 
-/// Moves `name` to the top of the tree under a free name.
+/// Moves `name` to the top of the tree under an unused name.
 fn lift(from: BorrowedFd<'_>, name: &CStr, top: BorrowedFd<'_>, moved: &mut u64) -> io::Result<()> {
     loop {
         let target = format!(".imgctl-removing-{moved}");

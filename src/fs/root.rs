@@ -1,5 +1,5 @@
-//! A directory as the root of look-ups that cannot leave it: `openat2(RESOLVE_IN_ROOT)`, or a
-//! no-follow walk where the kernel has no openat2. For image trees, mounts and build contexts.
+//! A directory as the root of lookups that cannot leave it: `openat2(RESOLVE_IN_ROOT)`, or a
+//! no-follow walk if the kernel lacks openat2. For image trees, mounts and build contexts.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,11 +14,12 @@ use crate::error::{Error, IoContext, Result};
 use crate::fs::metadata::{FileKind, Metadata};
 use crate::fs::root_compat;
 
-/// The kernel answers EAGAIN while somebody renames in the tree; it settles quickly.
+/// Maximum number of retries: the kernel returns EAGAIN during concurrent renames in the tree,
+/// which is brief.
 const ATTEMPTS: usize = 64;
 
-/// An open directory; every path is resolved inside it, symlinks included: an absolute path or
-/// target starts at this root and `..` stops there, as after `chroot`.
+/// An open directory. Every path is resolved inside it, including symlinks: an absolute path or
+/// target starts at this root, and `..` stops there, as after `chroot`.
 #[derive(Debug)]
 pub(crate) struct Root {
     fd: OwnedFd,
@@ -26,14 +27,14 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// Opens `path` (followed once, by the caller's choice) as a root.
+    /// Opens `path` as a root. Symlinks in `path` itself are followed.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = fs::openat(CWD, path, flags, Mode::empty()).path("open the directory", path)?;
         Ok(Self::from_fd(fd, path))
     }
 
-    /// Takes an open directory; `path` is what messages call it.
+    /// Wraps an open directory; messages name it `path`.
     pub(crate) fn from_fd(fd: OwnedFd, path: &Path) -> Self {
         Self {
             fd,
@@ -41,16 +42,16 @@ impl Root {
         }
     }
 
-    /// The path it was opened by, for messages.
+    /// Returns the path with which it was opened, for messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens a file for reading; symlinks are resolved inside the root. Directories, devices,
-    /// FIFOs and sockets are refused, and opening one of those has no effect on it.
+    /// Opens a file for reading; symlinks are resolved inside the root. Directories, devices, FIFOs
+    /// and sockets are refused, and opening one has no effect on it.
     pub(crate) fn open_file(&self, path: &Path) -> Result<File> {
         let shown = self.shown(path);
-        // Non-blocking, or else a FIFO would hold us until somebody writes to it.
+        // Non-blocking; otherwise, opening a FIFO would block until a process writes to it.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = self.resolve(path, flags).path("open", &shown)?;
         let metadata = Metadata::of(&fd).path("examine", &shown)?;
@@ -70,21 +71,22 @@ impl Root {
             .path("open the directory", self.shown(path))
     }
 
-    /// What `path` is, after following symlinks inside the root.
+    /// Returns the metadata of `path`, following symlinks inside the root.
     pub(crate) fn metadata(&self, path: &Path) -> Result<Metadata> {
         self.resolve(path, OFlags::PATH)
             .and_then(Metadata::of)
             .path("examine", self.shown(path))
     }
 
-    /// What `path` itself is: symlinks on the way are followed, one at the end is not.
+    /// Returns the metadata of `path` itself: symlinks along the path are followed, a final one is
+    /// not.
     pub(crate) fn symlink_metadata(&self, path: &Path) -> Result<Metadata> {
         self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW)
             .and_then(Metadata::of)
             .path("examine", self.shown(path))
     }
 
-    /// The target of the symlink `path`, as it is written.
+    /// Returns the target of the symlink `path`, as stored.
     pub(crate) fn read_link(&self, path: &Path) -> Result<OsString> {
         self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW)
             .and_then(|fd| fs::readlinkat(fd, "", Vec::new()))
@@ -147,7 +149,7 @@ mod tests {
 
     type Resolver = fn(&Root, &Path, OFlags) -> io::Result<OwnedFd>;
 
-    /// The kernel's resolution and ours.
+    /// The kernel's resolution and the compatibility walk.
     const BOTH: [(&str, Resolver); 2] = [
         ("openat2", Root::resolve),
         ("walk", |root, path, flags| {

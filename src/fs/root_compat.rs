@@ -1,5 +1,5 @@
-//! Path resolution inside a root without openat2: component by component, each opened with
-//! `O_PATH|O_NOFOLLOW`, symlinks read and resolved by us. Only [`super::root`] uses it.
+//! Path resolution inside a root without openat2: opens each component with `O_PATH|O_NOFOLLOW`,
+//! and reads and resolves symlinks in user space. Only [`super::root`] uses it.
 
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,9 +11,9 @@ use rustix::io::{self, Errno};
 
 use crate::fs::metadata::{FileKind, Metadata};
 
-/// Symlinks followed in one look-up, as in the kernel.
+/// Maximum number of symlinks followed in one lookup, as in the kernel.
 const MAX_LINKS: usize = 40;
-/// Directories held open in one look-up.
+/// Maximum number of directories held open in one lookup.
 const MAX_DEPTH: usize = 512;
 
 /// Opens `path` in `root` with `flags`, as `openat2` with `RESOLVE_IN_ROOT` does.
@@ -44,9 +44,9 @@ pub(super) fn resolve(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> io::R
 
 struct Walk<'a> {
     root: BorrowedFd<'a>,
-    /// Directories below the root that lead to where we are.
+    /// Directories from the root to the current one.
     stack: Vec<OwnedFd>,
-    /// What is left of the path, last component first. A trailing slash counts as `.`.
+    /// Remaining components of the path, last one first. A trailing slash counts as `.`.
     pending: Vec<CString>,
     links: usize,
 }
@@ -56,25 +56,26 @@ impl Walk<'_> {
         self.stack.last().map_or(self.root, AsFd::as_fd)
     }
 
-    /// Puts `path` in front of what is left.
+    /// Prepends `path` to the remaining components.
     fn push(&mut self, path: &[u8]) {
         let trailing = path.ends_with(b"/").then_some(&b"."[..]);
         let components = path.split(|byte| *byte == b'/').filter(|c| !c.is_empty());
         let components: Vec<&[u8]> = components.chain(trailing).collect();
         for component in components.into_iter().rev() {
-            // Paths of the system hold no NUL.
+            // Paths from the operating system contain no NUL.
             self.pending.extend(CString::new(component));
         }
     }
 
-    /// Goes into `name`, or gives it opened if it is where the path ends.
+    /// Enters `name`, or returns it opened if it is the end of the path.
     fn step(&mut self, name: &CString, flags: OFlags) -> io::Result<Option<OwnedFd>> {
         let peek = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = fs::openat(self.top(), name, peek, Mode::empty())?;
         let last = self.pending.is_empty();
         match Metadata::of(&fd)?.kind {
             FileKind::Symlink if last && flags.contains(OFlags::NOFOLLOW) => {
-                // With O_PATH the link itself; else the kernel's error for a link here.
+                // With O_PATH, opens the link itself; otherwise returns the kernel's error for a
+                // link.
                 fs::openat(self.top(), name, flags, Mode::empty()).map(Some)
             }
             FileKind::Symlink => self.follow(&fd).map(|()| None),
@@ -86,7 +87,7 @@ impl Walk<'_> {
                 Ok(None)
             }
             _ if last => {
-                // Should a symlink have come in its place, O_NOFOLLOW refuses it.
+                // If a symlink has replaced it in the meantime, O_NOFOLLOW rejects it.
                 let flags = flags | OFlags::NOFOLLOW;
                 fs::openat(self.top(), name, flags, Mode::empty()).map(Some)
             }

@@ -1,7 +1,7 @@
-//! A walk over a directory tree in the order in which layers list it, by descriptor and without
-//! following any symlink. The caller says which parts to leave out.
+//! Walks a directory tree in layer order, by descriptor and without following symlinks. The caller
+//! decides which parts to leave out.
 //!
-//! The order is that of the full paths as bytes (`a`, `a-b`, `a/x`), which is the order of
+//! The order is that of the full paths as bytes (`a`, `a-b`, `a/x`). This is the order of
 //! `LayerPath` and puts every directory before its content.
 
 use std::ffi::{CStr, CString, OsStr};
@@ -19,26 +19,26 @@ use crate::fs::metadata::{FileKind, Metadata};
 use crate::fs::root::Root;
 use crate::fs::xattr::{self, Xattrs};
 
-/// Levels of directories; each holds a descriptor while we are below it.
+/// Maximum directory depth; each level holds a descriptor while the walk is below it.
 const MAX_DEPTH: usize = 512;
 
 /// What to do with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Visit {
-    /// Report it, and look into it if it is a directory.
+    /// Report it and, if it is a directory, descend into it.
     Keep,
-    /// Do not report it, but look into it if it is a directory.
+    /// Do not report it but, if it is a directory, descend into it.
     Skip,
-    /// Leave it out with everything below it; a directory is not even opened.
+    /// Skip it and everything below it; a directory is not opened.
     Prune,
 }
 
-/// Something found by [`walk`]; open as long as the callback runs.
+/// An entry found by [`walk`]; valid only while the callback runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'a> {
-    /// From the walk's root, `/`-parted.
+    /// Path from the root of the walk, separated by `/`.
     pub(crate) path: &'a [u8],
-    /// Of the thing itself: symlinks are not followed.
+    /// Metadata of the entry itself: symlinks are not followed.
     pub(crate) metadata: Metadata,
     directory: BorrowedFd<'a>,
     name: &'a CStr,
@@ -56,40 +56,40 @@ impl Found<'_> {
             .path("open", self.shown())
     }
 
-    /// The target of the symlink.
+    /// Returns the target of the symlink.
     pub(crate) fn read_link(&self) -> Result<Vec<u8>> {
         fs::readlinkat(self.directory, self.name, Vec::new())
             .map(CString::into_bytes)
             .path("read the link", self.shown())
     }
 
-    /// All extended attributes; one system call if there are none.
+    /// Returns all extended attributes; makes one system call if there are none.
     pub(crate) fn xattrs(&self) -> Result<Xattrs> {
         xattr::read_at(self.directory, self.name.to_bytes())
             .path("read the extended attributes of", self.shown())
     }
 
-    /// The directory it lies in.
+    /// Returns the directory that contains the entry.
     pub(crate) fn directory(&self) -> BorrowedFd<'_> {
         self.directory
     }
 
-    /// Its name in [`Found::directory`].
+    /// Returns the name of the entry in [`Found::directory`].
     pub(crate) fn name(&self) -> &CStr {
         self.name
     }
 
-    /// The path with the root's, for messages.
+    /// Returns the path including that of the root, for messages.
     pub(crate) fn shown(&self) -> PathBuf {
         self.root.join(OsStr::from_bytes(self.path))
     }
 }
 
-/// Walks the tree below `root` (not reporting the root itself). `visit` is asked about every
-/// path, with whether it is a directory; `emit` gets what is kept.
+/// Walks the tree below `root` (not reporting the root itself). `visit` is called with every path
+/// and whether it is a directory; `emit` receives the entries that are kept.
 ///
-/// A directory that cannot be read is an error that names it; a name that disappears while we
-/// walk is left out.
+/// A directory that cannot be read is an error that names it; a name that disappears during the
+/// walk is skipped.
 pub(crate) fn walk(
     root: &Root,
     visit: &mut dyn FnMut(&[u8], bool) -> Visit,
@@ -138,7 +138,7 @@ pub(crate) fn walk(
     Ok(())
 }
 
-/// Reports something at a path, or looks into the directory there.
+/// Reports the entry at a path, or descends into the directory there.
 struct Event {
     name: CString,
     kind: FileKind,
@@ -153,12 +153,12 @@ impl Event {
     }
 }
 
-/// A directory we are in.
+/// A directory being walked.
 struct Level {
     fd: OwnedFd,
-    /// What is to be done here, last first.
+    /// Remaining events, last one first.
     events: Vec<Event>,
-    /// Length of its path with the trailing slash.
+    /// Length of the path including the trailing slash.
     prefix: usize,
 }
 
@@ -176,8 +176,8 @@ impl Level {
         Ok(Self { fd, events, prefix })
     }
 
-    /// Puts the look into `name` where its content belongs: mostly at once, but after siblings
-    /// such as `name-x` and `name.x`.
+    /// Schedules the descent into `name` at the position of its content: usually next, but after
+    /// siblings such as `name-x` and `name.x`.
     fn schedule(&mut self, name: &CStr) {
         let event = Event {
             name: name.to_owned(),
@@ -200,7 +200,7 @@ fn enter(root: &Root, stack: &[Level], name: &CStr, path: &[u8]) -> Result<Optio
     };
     match directory::open(&parent.fd, name).and_then(|fd| Level::read(fd, path.len() + 1)) {
         Ok(level) => Ok(Some(level)),
-        // Removed or replaced since it was listed.
+        // Removed or replaced after it was listed.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(error) => Err(error).path(
             "read the directory",

@@ -1,5 +1,5 @@
-//! Extended attributes by descriptor, or by directory and name where nothing can be opened
-//! (symlinks, devices). Which attributes matter is the caller's business.
+//! Extended attributes by descriptor, or by directory and name if the file cannot be opened
+//! (symlinks, devices). The caller decides which attributes matter.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
@@ -10,15 +10,15 @@ use std::path::PathBuf;
 use rustix::fs::{self, XattrFlags};
 use rustix::io::{self, Errno};
 
-/// Linux's limit for one value and for the list of names, in bytes.
+/// Linux limit for one value and for the list of names, in bytes.
 const MAX: usize = 64 * 1024;
-/// Enough for what files usually have.
+/// Initial buffer size, sufficient for most files.
 const USUAL: usize = 512;
 
 /// Attributes by full name (`user.x`).
 pub(crate) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// All attributes of an open file; none where the file system has no attributes.
+/// Returns all attributes of an open file; none if the file system does not support attributes.
 pub(crate) fn read(fd: impl AsFd) -> io::Result<Xattrs> {
     let fd = fd.as_fd();
     collect(
@@ -27,8 +27,8 @@ pub(crate) fn read(fd: impl AsFd) -> io::Result<Xattrs> {
     )
 }
 
-/// All attributes of `name` in `directory`, not following a symlink. Costs one call for a file
-/// that has none. Needs /proc.
+/// Returns all attributes of `name` in `directory`, without following a symlink. Makes one system
+/// call for a file that has none. Requires /proc.
 pub(crate) fn read_at(directory: impl AsFd, name: &[u8]) -> io::Result<Xattrs> {
     let path = path_at(directory, name);
     collect(
@@ -37,7 +37,7 @@ pub(crate) fn read_at(directory: impl AsFd, name: &[u8]) -> io::Result<Xattrs> {
     )
 }
 
-/// One attribute of an open file, `None` if it has none of that name.
+/// Returns one attribute of an open file, `None` if it has no attribute of that name.
 pub(crate) fn get(fd: impl AsFd, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let fd = fd.as_fd();
     absent_is_none(value(|buffer| fs::fgetxattr(fd, name, buffer)))
@@ -48,7 +48,7 @@ pub(crate) fn set(fd: impl AsFd, name: &[u8], value: &[u8]) -> io::Result<()> {
     fs::fsetxattr(fd, name, value, XattrFlags::empty())
 }
 
-/// Sets one attribute of `name` in `directory`, not following a symlink. Needs /proc.
+/// Sets one attribute of `name` in `directory`, without following a symlink. Requires /proc.
 pub(crate) fn set_at(
     directory: impl AsFd,
     name: &[u8],
@@ -63,7 +63,7 @@ pub(crate) fn set_at(
     )
 }
 
-/// Removes one attribute of an open file; one that is not there is fine.
+/// Removes one attribute of an open file; a missing one is not an error.
 pub(crate) fn remove(fd: impl AsFd, name: &[u8]) -> io::Result<()> {
     match fs::fremovexattr(fd, name) {
         Err(Errno::NODATA) => Ok(()),
@@ -71,8 +71,8 @@ pub(crate) fn remove(fd: impl AsFd, name: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The name of a file by its directory's descriptor: there are no `*at` calls for attributes
-/// before Linux 6.13, and the `l*` calls do not follow the last component.
+/// Returns the path of a file through the descriptor of its directory: there are no `*at` calls for
+/// attributes before Linux 6.13, and the `l*` calls do not follow the last component.
 fn path_at(directory: impl AsFd, name: &[u8]) -> PathBuf {
     let mut path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd()));
     path.push(OsStr::from_bytes(name));
@@ -92,7 +92,7 @@ fn collect(
         let Ok(name) = CStr::from_bytes_with_nul(name) else {
             continue;
         };
-        // Gone in between, or listed to those who may not read it.
+        // Removed in the meantime, or listed although the process may not read it.
         if let Some(value) = absent_is_none(value(|buffer| get(name, buffer)))? {
             xattrs.insert(name.to_bytes().to_vec(), value);
         }
@@ -100,7 +100,7 @@ fn collect(
     Ok(xattrs)
 }
 
-/// Reads with a small buffer, then with the largest there is need for.
+/// Reads with a small buffer first, then with one of the maximum size.
 fn value(mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<Vec<u8>> {
     let mut small = [0; USUAL];
     match read(&mut small) {

@@ -1,18 +1,18 @@
-//! Addresses of hosts and the lists in which people write them. Must not know how they are reached.
+//! Addresses of hosts, and the list syntax for them. Must not depend on how hosts are reached.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::{Error, Result};
 
-/// The SSH port when nothing else is said.
+/// Default SSH port.
 pub(crate) const SSH_PORT: u16 = 22;
 
-/// A longer list is a slip of the finger, such as `10.0.0.0/8`.
+/// Maximum number of hosts in a list; a longer list is a mistake, such as `10.0.0.0/8`.
 const MOST_HOSTS: usize = 4096;
 
-/// One host as it is reached. `Display` writes `name`, `name:port` when the port is not 22, and
-/// `[v6]:port` for IPv6.
+/// Address of a host. `Display` writes `name`, `name:port` if the port is not 22, and `[v6]:port`
+/// for IPv6.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Address {
     /// An IPv4 or IPv6 address without brackets, or a DNS name.
@@ -30,9 +30,10 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// Reads one list as `--masters` and `--nodes` take it: separated by commas, each `ip`, `ip:port`,
-/// `[v6]:port`, `ip-ip` (a range, both ends included), `cidr` (hosts only, without network and
-/// broadcast address), or a name. Duplicates are errors. `port` is for those that name none.
+/// Parses a list in the format of `--masters` and `--nodes`: comma-separated items, each `ip`,
+/// `ip:port`, `[v6]:port`, `ip-ip` (a range, both ends included), `cidr` (hosts only, without
+/// network and broadcast address), or a name. Duplicates are errors. `port` applies to items
+/// without a port.
 pub(crate) fn parse_list(text: &str, port: u16) -> Result<Vec<Address>> {
     let mut list = Vec::new();
     if text.trim().is_empty() {
@@ -56,7 +57,7 @@ pub(crate) fn parse_list(text: &str, port: u16) -> Result<Vec<Address>> {
     Ok(list)
 }
 
-/// Reads one host: `ip`, `ip:port`, `[v6]:port`, `name` or `name:port`.
+/// Parses one host: `ip`, `ip:port`, `[v6]:port`, `name` or `name:port`.
 pub(crate) fn parse_one(text: &str, port: u16) -> Result<Address> {
     let wrong = |why: &str| {
         Error::usage(format!("`{}` is no host: {why}", shortened(text))).hint(
@@ -127,7 +128,8 @@ fn parse_item(item: &str, port: u16) -> Result<Vec<Address>> {
     Ok(named.collect())
 }
 
-/// The ends of `ip-ip`; `None` when it is no range but, perhaps, a name with a dash.
+/// Returns the ends of `ip-ip`; `None` if it is not a range but possibly a name that contains a
+/// dash.
 fn range_ends(item: &str) -> Result<Option<(IpAddr, IpAddr)>> {
     let Some((first, last)) = item.split_once('-') else {
         return Ok(None);
@@ -164,9 +166,9 @@ fn range(item: &str, first: IpAddr, last: IpAddr) -> Result<Vec<IpAddr>> {
     between(item, low, high, first.is_ipv4())
 }
 
-/// The hosts of a network. The address may be any of the network. Networks of two addresses or
-/// one (/31, /32, /127, /128) have no address that is not a host; IPv6 has no broadcast, but its
-/// first address is that of the routers.
+/// Returns the hosts of a network, given by any address in it. In networks with one or two
+/// addresses (/31, /32, /127, /128), every address is a host. IPv6 has no broadcast address, but
+/// its first address is the anycast address of the routers.
 fn cidr(item: &str) -> Result<Vec<IpAddr>> {
     let wrong = || {
         Error::usage(format!("`{}` is no network", shortened(item)))
@@ -218,7 +220,7 @@ fn parse_port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| digits && *port != 0)
 }
 
-/// Why a name cannot be one of a host.
+/// Returns why a name is not a valid host name.
 fn wrong_name(name: &str) -> Option<&'static str> {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -233,7 +235,7 @@ fn wrong_name(name: &str) -> Option<&'static str> {
         return Some("names have letters, digits, dashes and dots");
     }
     let last = labels.rsplit('.').next().unwrap_or_default();
-    // `10.0.0.256` and `10.0.1` are slips, and no top-level domain is a number.
+    // `10.0.0.256` and `10.0.1` are typing errors, and no top-level domain is a number.
     last.bytes()
         .all(|byte| byte.is_ascii_digit())
         .then_some("it is no IP address")

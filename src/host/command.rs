@@ -1,4 +1,4 @@
-//! Running one command on a host to its end, for callers that wait. Must not know what carries it.
+//! Runs a command on a host to completion, for blocking callers. Must not depend on the transport.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use crate::error::{Error, IoContext, Kind, Result};
 use crate::host::reactor;
 use crate::host::transport::{Channel, Ended, Privilege, Transport};
 
-/// So long outputs are waited for when the command has ended but something it left behind holds
-/// them open, counted from the last byte.
+/// How long to wait for output after the command has ended while a process that it left behind
+/// keeps the streams open, counted from the last byte.
 const AFTER_THE_END: Duration = Duration::from_secs(2);
 
-/// What a command came to.
+/// Result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Output {
     pub(crate) ended: Ended,
-    /// The first `limit` bytes of each.
+    /// The first `limit` bytes of each stream.
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
-    /// Whether an output was longer than the limit.
+    /// Whether a stream exceeded the limit.
     pub(crate) truncated: bool,
 }
 
 impl Output {
-    /// The output of a command that succeeded; else an error that says what `doing` came to, with
-    /// the end of what it wrote on stderr.
+    /// Returns the output of a successful command. Otherwise, returns an error that names `doing`,
+    /// with the end of stderr (of stdout, if stderr is empty).
     pub(crate) fn success(self, host: &str, doing: &str) -> Result<Self> {
         if self.ended.is_success() {
             return Ok(self);
@@ -48,7 +48,7 @@ impl Output {
     }
 }
 
-/// The last lines of an output, as text for a message.
+/// Returns the last lines of an output, as text for a message.
 fn last_lines(bytes: &[u8]) -> String {
     const LONGEST: usize = 2000;
     let from = bytes.len().saturating_sub(LONGEST);
@@ -58,9 +58,9 @@ fn last_lines(bytes: &[u8]) -> String {
     lines.get(from..).unwrap_or_default().join("\n")
 }
 
-/// Runs `line` and waits for its end. `input` goes to its stdin, which is closed then (at once
-/// without one). At most `limit` bytes of each output are kept; the rest is read and dropped.
-/// After `timeout` the command is ended and the call is an error.
+/// Runs `line` and waits for it to end. `input` goes to its stdin, which is then closed
+/// (immediately without input). At most `limit` bytes of each output are kept; the rest is read and
+/// discarded. After `timeout`, the command is terminated and the call fails.
 #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
 pub(crate) fn run(
     transport: &dyn Transport,
@@ -98,8 +98,8 @@ async fn drive(channel: Channel, input: &[u8], limit: usize) -> Result<Output> {
         ended,
     } = channel;
     let feed = async move {
-        // A command that does not read all of its input is none of our business: its exit code
-        // tells what became of it.
+        // A command that does not read all of its input is not an error: its exit code reports the
+        // outcome.
         if stdin.write_all(input).await.is_ok() {
             let _ = stdin.shutdown().await;
         }
@@ -117,7 +117,7 @@ async fn drive(channel: Channel, input: &[u8], limit: usize) -> Result<Output> {
         );
         tokio::join!(reading.0, reading.1)
     };
-    // Input that nobody takes must not outlive the command.
+    // Unread input must not keep the call running after the command has ended.
     let feed = async {
         let mut over = over.clone();
         tokio::select! {
@@ -139,15 +139,16 @@ async fn drive(channel: Channel, input: &[u8], limit: usize) -> Result<Output> {
     })
 }
 
-/// Which output something came from.
+/// The stream that output came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Output,
     Errors,
 }
 
-/// Runs `line` without input and hands over its output as it comes. A `sink` that takes its time
-/// slows the command down, and nothing else when the connection is its own; one that fails ends it.
+/// Runs `line` without input and passes its output to `sink` as it arrives. A slow `sink` slows
+/// down the command (and only that if the connection is not shared); a `sink` that fails terminates
+/// it.
 pub(crate) fn follow(
     transport: &dyn Transport,
     line: &str,
@@ -196,7 +197,7 @@ pub(crate) fn follow(
     })
 }
 
-/// Reads to the end, or until nothing has come for a while after the command was over.
+/// Reads to the end, or until no output has arrived for a while after the command ended.
 async fn collect(
     from: &mut (dyn AsyncRead + Send + Unpin),
     limit: usize,
@@ -206,7 +207,7 @@ async fn collect(
     let mut buffer = vec![0; 32 << 10];
     loop {
         let silence = async {
-            // A sender that is gone has told before.
+            // A dropped sender has already sent its value.
             let _ = over.wait_for(|over| *over).await;
             tokio::time::sleep(AFTER_THE_END).await;
         };

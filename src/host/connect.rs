@@ -1,5 +1,5 @@
-//! All connections of one command: each host is called once, jump hosts too. Must not know what the
-//! connections are for.
+//! All connections of one command: each host is connected to once, including jump hosts. Must not
+//! depend on the purpose of the connections.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::host::ssh::{Hop, KeyCache, Ssh, SshTransport, Target, configured, par
 use crate::host::ssh_config::Config;
 use crate::host::transport::Transport;
 
-/// Jump hosts behind jump hosts; a longer chain is a circle in ssh_config.
+/// Maximum number of chained jump hosts; a longer chain is a loop in ssh_config.
 const MOST_HOPS: usize = 8;
 
 /// A host to connect to.
@@ -21,11 +21,11 @@ const MOST_HOPS: usize = 8;
 pub(crate) struct Call {
     pub(crate) address: Address,
     pub(crate) login: Login,
-    /// The machine we run on, reached without SSH.
+    /// The controller itself, accessed without SSH.
     pub(crate) local: bool,
 }
 
-/// What makes two calls the same: the host, who logs in, and the way to it.
+/// Identifies a connection: the host, the user and the route to the host.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     address: Address,
@@ -33,7 +33,8 @@ struct Key {
     way: Vec<Address>,
 }
 
-/// The connections, for all threads. They end when this and what it gave out are dropped.
+/// Connections, shared by all threads. They close when this value and the transports it returned
+/// are dropped.
 pub(crate) struct Connections {
     settings: Settings,
     config: Config,
@@ -42,7 +43,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Reads ssh_config; connects to nothing yet.
+    /// Reads ssh_config; does not connect yet.
     pub(crate) fn new(settings: Settings) -> Result<Self> {
         let config = Config::read(&settings.config_files, settings.home.as_deref())?;
         Ok(Self {
@@ -53,8 +54,8 @@ impl Connections {
         })
     }
 
-    /// Connects to a host and logs in; a host that is connected is not called again. What is
-    /// returned makes a lost connection anew by itself.
+    /// Connects to a host and logs in; an existing connection is reused. The returned transport
+    /// reconnects by itself after the connection is lost.
     pub(crate) fn connect(
         &self,
         address: &Address,
@@ -69,7 +70,7 @@ impl Connections {
         Ok(Arc::new(SshTransport(ssh)))
     }
 
-    /// Connects to many hosts at once; the results are in the order of the calls.
+    /// Connects to many hosts concurrently; the results are in the order of the calls.
     #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn connect_all(&self, calls: &[Call]) -> Vec<Result<Arc<dyn Transport>>> {
         let Ok(runtime) = reactor::reactor() else {
@@ -112,7 +113,7 @@ impl Connections {
         begun.into_iter().map(finish).collect()
     }
 
-    /// The machine we run on, called `label` in messages.
+    /// Returns a transport for the controller itself, called `label` in messages.
     pub(crate) fn local(&self, label: Option<String>, login: &Login) -> Arc<dyn Transport> {
         let password = login.sudo_password.clone().or(login.password.clone());
         Arc::new(Local::new(label, password))
@@ -126,7 +127,7 @@ impl Connections {
         self.through(address, login, via, way)
     }
 
-    /// The last of some hops, reached through those before it, and the way to it.
+    /// Returns the last of a list of hops, reached through the previous ones, and the route to it.
     fn via(
         &self,
         hops: &[Hop],
@@ -144,8 +145,8 @@ impl Connections {
             }
             let mut own = login.clone();
             own.jump = None;
-            // ssh_config may have another user for the jump host; what was given is for the host
-            // behind it, and the next best guess.
+            // ssh_config may set a different user for the jump host. The given user applies to the
+            // target host and is only the fallback here.
             own.user.clone_from(&hop.user);
             let found = configured(&hop.address, &own, &self.settings, &self.config);
             if own.user.is_none() && found.user.is_none() {
@@ -176,7 +177,7 @@ impl Connections {
             user: target.user.clone(),
             way,
         };
-        // User and way are in the key; what is left is what we log in with.
+        // User and route are in the key; the rest are the credentials.
         let with = Login {
             user: None,
             jump: None,

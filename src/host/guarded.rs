@@ -1,5 +1,5 @@
-//! The parts of a running command that know when the last of them has gone. Must not know what
-//! carries the command.
+//! Detects when the last part of a running command has been dropped. Must not depend on the
+//! transport.
 
 use std::io;
 use std::pin::Pin;
@@ -10,18 +10,19 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{mpsc, oneshot};
 
-/// Held by each part of a channel; when the last one goes, the other end of the oneshot learns it.
+/// Held by each part of a channel; dropping the last one notifies the other end of the oneshot.
 pub(super) struct Held {
     _release: oneshot::Sender<()>,
 }
 
-/// The token for the parts, and what resolves when all of them are gone.
+/// Returns the token for the parts, and a receiver that resolves when all of them have been
+/// dropped.
 pub(super) fn held() -> (Arc<Held>, oneshot::Receiver<()>) {
     let (release, released) = oneshot::channel();
     (Arc::new(Held { _release: release }), released)
 }
 
-/// A stream that keeps the command alive.
+/// A stream that keeps the command running.
 pub(super) struct Guarded<T> {
     pub(super) inner: T,
     pub(super) _held: Arc<Held>,
@@ -55,8 +56,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
     }
 }
 
-/// Reads pieces as they come out of a queue; the end of the queue is the end of the file, unless
-/// it was told to be an error.
+/// Reads pieces from a queue; the end of the queue is the end of the file, unless the queue
+/// delivers an error.
 pub(super) struct Pieces {
     queue: mpsc::Receiver<io::Result<Bytes>>,
     current: Bytes,

@@ -1,7 +1,7 @@
-//! known_hosts files: which keys hosts are known by, and learning new ones.
+//! known_hosts files: looks up the keys of known hosts and adds new ones.
 //!
 //! Reads what OpenSSH writes: plain and hashed names, `[host]:port`, wildcards and negation,
-//! `@revoked` and `@cert-authority`. Must not know connections.
+//! `@revoked` and `@cert-authority`. Must not depend on connections.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -18,14 +18,15 @@ use crate::fs::lock::{Lock, Mode};
 use crate::host::address::{Address, SSH_PORT};
 use crate::host::pattern;
 
-/// Fleets of thousands have a megabyte; more is no known_hosts file.
+/// Maximum size of a known_hosts file, in bytes. Fleets of thousands of hosts need about a
+/// megabyte.
 const LARGEST_FILE: u64 = 64 << 20;
 
-/// What an entry says about its key.
+/// Marker of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Marker {
     None,
-    /// Signs the keys of hosts.
+    /// The key of a certificate authority that signs host keys.
     Authority,
     Revoked,
 }
@@ -38,11 +39,11 @@ struct Entry {
     key: PublicKey,
 }
 
-/// Where an entry stands.
+/// Location of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) file: PathBuf,
-    /// From 1.
+    /// Counted from 1.
     pub(super) line: usize,
 }
 
@@ -52,24 +53,24 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// What the files say about the key of a host.
+/// Result of looking up a host key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Known,
-    /// The host is in no file.
+    /// The host is not in any file.
     Unknown,
-    /// The host is known by another key.
+    /// The host is known with another key.
     Changed(Place),
     Revoked(Place),
 }
 
-/// The entries of some files.
+/// Entries of known_hosts files.
 pub(super) struct KnownHosts {
     files: Vec<PathBuf>,
     entries: Vec<Entry>,
 }
 
-/// The name under which known_hosts keeps a host: `name`, or `[name]:port`.
+/// Returns the name of a host in known_hosts: `name`, or `[name]:port`.
 pub(super) fn name_of(address: &Address) -> String {
     match address.port {
         SSH_PORT => address.name.clone(),
@@ -78,8 +79,7 @@ pub(super) fn name_of(address: &Address) -> String {
 }
 
 impl KnownHosts {
-    /// Reads the files; one that is not there is empty. Lines that mean nothing are passed over, as
-    /// OpenSSH does.
+    /// Reads the files; a missing one counts as empty. Invalid lines are skipped, as in OpenSSH.
     pub(super) fn read(files: &[PathBuf]) -> Result<Self> {
         let mut entries = Vec::new();
         for (index, file) in files.iter().enumerate() {
@@ -117,7 +117,7 @@ impl KnownHosts {
         }
     }
 
-    /// What is to be thought of `key`, which the host `name` has shown.
+    /// Checks the `key` that the host `name` presented.
     pub(super) fn check(&self, name: &str, key: &PublicKey) -> Verdict {
         if let Some(place) = self.revoked(key) {
             return Verdict::Revoked(place);
@@ -127,7 +127,7 @@ impl KnownHosts {
             if entry.key.key_data() == key.key_data() {
                 return Verdict::Known;
             }
-            // Of several entries the one of the same type tells most.
+            // If there are several entries, one with the same key type is the most relevant.
             if verdict == Verdict::Unknown || entry.key.algorithm() == key.algorithm() {
                 verdict = Verdict::Changed(self.place(entry));
             }
@@ -135,7 +135,7 @@ impl KnownHosts {
         verdict
     }
 
-    /// Where a key is revoked, for whichever host.
+    /// Returns where a key is revoked, for any host.
     pub(super) fn revoked(&self, key: &PublicKey) -> Option<Place> {
         self.entries
             .iter()
@@ -143,8 +143,8 @@ impl KnownHosts {
             .map(|entry| self.place(entry))
     }
 
-    /// The types of the keys by which a host is known: those are asked for first, so that a host
-    /// with several keys does not seem to have changed.
+    /// Returns the key types known for a host. They are requested first, so that a host with
+    /// several keys does not appear to have changed.
     pub(super) fn algorithms(&self, name: &str) -> Vec<Algorithm> {
         self.of(name)
             .filter(|entry| entry.marker == Marker::None)
@@ -152,7 +152,7 @@ impl KnownHosts {
             .collect()
     }
 
-    /// The keys whose signature makes the key of this host a known one.
+    /// Returns the certificate authority keys that are trusted for this host.
     pub(super) fn authorities(&self, name: &str) -> Vec<&PublicKey> {
         self.entries
             .iter()
@@ -162,8 +162,9 @@ impl KnownHosts {
     }
 }
 
-/// Adds the key of a new host to `file`. Returns what another process has learnt in the meantime:
-/// [`Verdict::Unknown`] means that the key was added.
+/// Adds the key of a new host to the first of `files`, if that file can store keys. Returns the
+/// verdict at that moment, because another process may have added a key: [`Verdict::Unknown`] means
+/// that there was no entry before.
 pub(super) fn learn(files: &[PathBuf], name: &str, key: &PublicKey) -> Result<Verdict> {
     let Some(file) = files.first() else {
         return Ok(Verdict::Unknown);
@@ -177,7 +178,7 @@ pub(super) fn learn(files: &[PathBuf], name: &str, key: &PublicKey) -> Result<Ve
             .create(directory)
             .path("create the directory", directory)?;
     }
-    // The way to say that nothing is to be learnt.
+    // A device such as /dev/null means that no keys are stored.
     if file
         .metadata()
         .is_ok_and(|data| data.file_type().is_char_device())
@@ -192,7 +193,7 @@ pub(super) fn learn(files: &[PathBuf], name: &str, key: &PublicKey) -> Result<Ve
     let key = key
         .to_openssh()
         .map_err(|error| Error::failed("cannot write the key of a host").caused_by(error))?;
-    // Without a comment.
+    // Removes the comment.
     let key: Vec<&str> = key.split_whitespace().take(2).collect();
     let mut file_ = OpenOptions::new()
         .read(true)
@@ -241,7 +242,7 @@ fn read_text(path: &Path) -> Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Marker, names and key of a line; `None` for comments and what means nothing.
+/// Returns the marker, names and key of a line; `None` for comments and invalid lines.
 fn parse_line(line: &str) -> Option<(Marker, &str, PublicKey)> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
@@ -263,7 +264,7 @@ fn parse_line(line: &str) -> Option<(Marker, &str, PublicKey)> {
     Some((marker, names, key))
 }
 
-/// Whether the names of an entry, plain or hashed, are of the host `name`.
+/// Returns whether the names of an entry, plain or hashed, match the host `name`.
 fn matches(names: &str, name: &str) -> bool {
     match names.strip_prefix("|1|") {
         Some(hashed) => matches_hashed(hashed, name).unwrap_or(false),
@@ -329,7 +330,7 @@ mod tests {
             revoked.check("a", &key(A)),
             Verdict::Revoked(Place { file, line: 2 })
         );
-        // An authority is no host.
+        // The key of an authority is not a host key.
         assert_eq!(revoked.check("c", &key(B)), Verdict::Unknown);
         assert_eq!(revoked.authorities("c").len(), 1);
     }

@@ -1,4 +1,4 @@
-//! The machine we run on: commands are child processes. Must not know SSH.
+//! The controller itself as a host: commands are child processes. Must not depend on SSH.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Stdio};
@@ -23,7 +23,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// `password` is for sudo, when we are not root.
+    /// `password` is for sudo, if the process does not run as root.
     pub(super) fn new(label: Option<String>, password: Option<Secret>) -> Self {
         let label = label.unwrap_or_else(|| LABEL.to_owned());
         let user = format!("user {}", rustix::process::geteuid().as_raw());
@@ -64,7 +64,7 @@ impl Local {
                     let _ = tell.send(status);
                 }
                 _ = released => {
-                    // Not yet waited for, so the number is still that of our child.
+                    // The child has not been waited for, so the PID is still valid.
                     if let Some(group) = group {
                         let _ = rustix::process::kill_process_group(group, Signal::KILL);
                     }

@@ -1,7 +1,7 @@
-//! Hosts: their addresses, how to log in to them, and a way to run commands there.
+//! Hosts: their addresses, how to log in to them, and how to run commands on them.
 //!
-//! Everything that reaches a host goes through a [`transport::Transport`]: SSH, or a child process
-//! for the machine we run on. Must not know agents, clusters or images.
+//! Every access to a host goes through a [`transport::Transport`]: SSH, or a child process for the
+//! controller itself. Must not depend on agents, clusters or images.
 
 pub(crate) mod address;
 mod command;

@@ -1,7 +1,7 @@
-//! The patterns of ssh_config(5) and known_hosts: `*`, `?`, lists, and `!` before a pattern that
-//! must not match. Must not know files.
+//! Patterns of ssh_config(5) and known_hosts: `*`, `?`, lists, and `!` before a pattern that must
+//! not match. Must not depend on files.
 
-/// Whether a list of patterns matches: one that is not negated does, and none that is.
+/// Returns whether a list of patterns matches: at least one plain pattern and no negated one.
 pub(super) fn matches_list<'a>(patterns: impl IntoIterator<Item = &'a str>, name: &str) -> bool {
     let mut found = false;
     for pattern in patterns {
@@ -14,10 +14,11 @@ pub(super) fn matches_list<'a>(patterns: impl IntoIterator<Item = &'a str>, name
     found
 }
 
-/// Whether one pattern matches the whole name, without regard to case.
+/// Returns whether a pattern matches the whole name, ignoring case.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
-    // Where to go back to: behind the last star, and the place in the name it has eaten up to.
+    // Backtracking position: after the last star, and the end of the part of the name that it has
+    // matched.
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {
         match pattern.get(p) {
@@ -63,7 +64,7 @@ mod tests {
         assert!(matches_list(["*.a", "!x.a"], "y.a"));
         assert!(!matches_list(["*.a", "!x.a"], "x.a"));
         assert!(!matches_list(["!x.a"], "y.a"));
-        // A hostile pattern does not take exponential time.
+        // A hostile pattern must not take exponential time.
         assert!(!matches(&"a*".repeat(500), &"a".repeat(400)));
     }
 }

@@ -1,6 +1,6 @@
 //! Quoting for a POSIX shell.
 
-/// One word of shell that means exactly `text`, whatever is in it.
+/// Quotes `text` as a single shell word that stands for exactly `text`.
 pub(crate) fn quote(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

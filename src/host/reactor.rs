@@ -1,7 +1,7 @@
-//! The one tokio runtime of everything that talks to hosts. Must not know what runs on it.
+//! The single tokio runtime for all communication with hosts. Must not depend on what runs on it.
 //!
-//! Callers are ordinary threads: they hand a future to [`block_on`] and wait. Two workers are
-//! enough for a thousand connections; encryption is what they do most.
+//! Callers are ordinary threads: they pass a future to [`block_on`] and wait. Two workers are
+//! enough for a thousand connections; most of their work is encryption.
 
 use std::future::Future;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -13,7 +13,7 @@ use crate::error::{Error, IoContext, Result};
 static REACTOR: OnceLock<Runtime> = OnceLock::new();
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// The runtime, made when first asked for.
+/// Returns the runtime, created on first use.
 pub(crate) fn reactor() -> Result<&'static Runtime> {
     if let Some(runtime) = REACTOR.get() {
         return Ok(runtime);
@@ -31,8 +31,8 @@ pub(crate) fn reactor() -> Result<&'static Runtime> {
     Ok(REACTOR.get_or_init(|| made))
 }
 
-/// Runs a future to its end on the reactor. For ordinary threads only: inside the reactor it would
-/// wait for itself, so it refuses there.
+/// Runs a future to completion on the reactor. For ordinary threads only: a call from inside the
+/// reactor would deadlock and therefore returns an error.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     if tokio::runtime::Handle::try_current().is_ok() {
         return Err(Error::failed(

@@ -1,5 +1,5 @@
-//! Where the name of a host leads: `/etc/hosts`, then the name servers of `/etc/resolv.conf`,
-//! without the C library's NSS. Must not know SSH.
+//! Resolves host names: `/etc/hosts`, then the name servers of `/etc/resolv.conf`, without the C
+//! library's NSS. Must not depend on SSH.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,10 +13,10 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use crate::error::{Error, Kind, Result};
 
 static RESOLVER: OnceLock<TokioResolver> = OnceLock::new();
-/// Names that were found once keep their addresses when they are not found later.
+/// Addresses of names that were resolved before, used if a later lookup fails.
 static KNOWN: Mutex<BTreeMap<String, Vec<IpAddr>>> = Mutex::new(BTreeMap::new());
 
-/// The socket addresses of `name`, in the order in which to try them; never empty.
+/// Returns the socket addresses of `name`, in the order in which to try them; never empty.
 pub(super) async fn resolve(name: &str, port: u16, patience: Duration) -> Result<Vec<SocketAddr>> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -32,7 +32,7 @@ pub(super) async fn resolve(name: &str, port: u16, patience: Duration) -> Result
             known.insert(name.to_owned(), found.clone());
             found
         }
-        // The network may be what is down: then it is the connection that fails and is tried again.
+        // The network itself may be down: then the connection fails, which is retried.
         (_, Some(before)) => before.clone(),
         (found, None) => return Err(found.err().unwrap_or_else(|| unknown(name))),
     };
@@ -40,7 +40,7 @@ pub(super) async fn resolve(name: &str, port: u16, patience: Duration) -> Result
     Ok(sockets.map(|ip| SocketAddr::new(ip, port)).collect())
 }
 
-/// Of a kind that is not tried again: a misspelt name gets no better.
+/// The error kind is not retried: a misspelled name stays wrong.
 fn unknown(name: &str) -> Error {
     Error::new(Kind::NotFound, format!("cannot find the address of {name}")).hint(
         "use its IP address, or add the name to /etc/hosts or the name servers of this machine",
@@ -52,7 +52,7 @@ fn resolver() -> Result<&'static TokioResolver> {
         return Ok(resolver);
     }
     let mut builder = TokioResolver::builder_tokio().unwrap_or_else(|error| {
-        // Nobody else's servers are asked: then only /etc/hosts is left.
+        // No public name servers are used as a fallback, so only /etc/hosts remains.
         tracing::debug!("there is no name server: {error}");
         let provider = TokioRuntimeProvider::default();
         TokioResolver::builder_with_config(ResolverConfig::default(), provider)

@@ -1,4 +1,5 @@
-//! Copying a directory to a host: one tar stream into the host's own tar. Must not know images.
+//! Copies a directory to a host: streams a tar archive into the host's tar. Must not depend on
+//! images.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -13,7 +14,7 @@ use crate::host::upload::stream_all;
 use crate::layer::tar_writer::{END, append_header, padding};
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
 
-/// What was sent, and what had to be left out.
+/// Number of files and bytes sent, and the files that were left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SentTree {
     pub(crate) files: u64,
@@ -22,9 +23,9 @@ pub(crate) struct SentTree {
     pub(crate) left_out: Vec<String>,
 }
 
-/// Copies what is in `source` into the directory `destination` of the host, with modes and
-/// modification times; symlinks stay symlinks. The owner is who writes there. What is there
-/// already and not in `source` stays.
+/// Copies the content of `source` to the directory `destination` on the host, with modes and
+/// modification times; symlinks are preserved. The files belong to the user who writes them.
+/// Existing files that are not in `source` are kept.
 pub(crate) fn send_tree(
     transport: &dyn Transport,
     source: &Path,
@@ -34,7 +35,7 @@ pub(crate) fn send_tree(
 ) -> Result<SentTree> {
     let root = Root::open(source)?;
     let mode = root.metadata(Path::new("."))?.mode;
-    // GNU tar would put a directory in the place of a symlink to one.
+    // By default, GNU tar replaces a symlink to a directory with a directory.
     let line = format!(
         "set -eu; d={}; [ -d \"$d\" ] || {{ (umask 022; mkdir -p \"$d\"); chmod {mode:04o} \"$d\"; }}; cd \"$d\"; \
          k=; if tar --keep-directory-symlink --version >/dev/null 2>&1; then k=--keep-directory-symlink; fi; \
@@ -53,13 +54,13 @@ pub(crate) fn send_tree(
         let writing = scope.spawn(|| write_tree(&root, writer, sent));
         let mut reader = reader;
         let output = stream_all(transport, &line, privilege, &mut reader);
-        // A writer whose reader has gone stops by itself.
+        // The writer stops once its reader is dropped.
         drop(reader);
         let written = writing.join();
         let written = written.unwrap_or_else(|_| Err(Error::failed("reading the files ended")));
         (written, output)
     });
-    // A command that failed explains a pipe that broke, not the other way round.
+    // A failed command explains a broken pipe, not the other way round.
     let output = output.context(doing)?;
     if !output.ended.is_success() {
         output.success(transport.label(), &format!("unpack into {destination}"))?;

@@ -1,9 +1,8 @@
-//! ssh_config(5): what people have written down about their hosts.
+//! Reads ssh_config(5).
 //!
-//! Reads the settings that have a meaning for us and passes over the rest, as OpenSSH would for
-//! those it does not know: the first value of a setting counts. `Match` knows `all`, `host`,
-//! `originalhost`, `user` and `localuser`; a block with another condition never applies. Must not
-//! know connections.
+//! Reads the supported settings and ignores the others, as OpenSSH does with unknown ones; the
+//! first value of a setting applies. `Match` supports `all`, `host`, `originalhost`, `user` and
+//! `localuser`; a block with any other condition never applies. Must not depend on connections.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,11 +10,11 @@ use std::time::Duration;
 use crate::error::{Error, IoContext, Result};
 use crate::host::pattern;
 
-/// Files include files so deep, as in OpenSSH.
+/// Maximum include depth, as in OpenSSH.
 const DEEPEST: usize = 16;
 const LARGEST_FILE: u64 = 4 << 20;
 
-/// What the files say about one host.
+/// Settings of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HostConfig {
     pub(super) host_name: Option<String>,
@@ -26,7 +25,7 @@ pub(super) struct HostConfig {
     /// `none` is `Some("none")`.
     pub(super) proxy_jump: Option<String>,
     pub(super) known_hosts: Option<Vec<PathBuf>>,
-    /// Whether unknown hosts are refused.
+    /// Whether to refuse unknown hosts.
     pub(super) strict: Option<bool>,
     pub(super) host_key_alias: Option<String>,
     pub(super) connect_timeout: Option<Duration>,
@@ -40,20 +39,20 @@ enum Item {
     Include(Vec<Vec<Item>>),
 }
 
-/// Files that were read and can be asked.
+/// Parsed ssh_config files.
 #[derive(Default)]
 pub(super) struct Config {
     files: Vec<Vec<Item>>,
 }
 
-/// Who asks.
+/// The local user who runs the lookup.
 pub(super) struct Asker<'a> {
     pub(super) home: Option<&'a Path>,
     pub(super) local_user: Option<&'a str>,
 }
 
 impl Config {
-    /// Reads the files in order; one that is not there is empty.
+    /// Reads the files in order; a missing one counts as empty.
     pub(super) fn read(files: &[PathBuf], home: Option<&Path>) -> Result<Self> {
         let mut read = Vec::new();
         for file in files {
@@ -62,7 +61,8 @@ impl Config {
         Ok(Self { files: read })
     }
 
-    /// What holds for the host that the user called `name`, with the user name given to us if any.
+    /// Returns the settings for the host that the user called `name`, with the given user name, if
+    /// any.
     pub(super) fn lookup(&self, name: &str, user: Option<&str>, asker: &Asker<'_>) -> HostConfig {
         let mut question = Question {
             name,
@@ -85,7 +85,7 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Applies the items of one file, inside a block that applies or not.
+    /// Applies the items of one file. `outer` is whether the enclosing block applies.
     fn apply(&mut self, items: &[Item], outer: bool) {
         let mut active = outer;
         for item in items {
@@ -145,7 +145,7 @@ impl Question<'_> {
                     set_once(&mut found.port, port);
                 }
             }
-            // This one adds up.
+            // Values of this setting accumulate.
             "identityfile" => found.identity_files.push(PathBuf::from(first)),
             "identitiesonly" => set_once(&mut found.identities_only, yes),
             "identityagent" => set_once(&mut found.identity_agent, first.clone()),
@@ -167,7 +167,7 @@ impl Question<'_> {
         }
     }
 
-    /// Replaces `%` words and `~` once everything is known.
+    /// Expands `%` tokens and `~` once all settings are known.
     fn finish(mut self) -> HostConfig {
         let host = match self.found.host_name.take() {
             Some(name) => name.replace("%h", self.name).replace("%%", "%"),
@@ -266,8 +266,8 @@ fn read_file(path: &Path, home: Option<&Path>, depth: usize) -> Result<Vec<Item>
     Ok(items)
 }
 
-/// The files that an `Include` names: `~`, relative to the directory of the file, `*` and `?` in
-/// the last part of the path.
+/// Returns the files that an `Include` names: `~`, paths relative to the directory of the file, and
+/// `*` and `?` in the last path component.
 fn included(value: &str, path: &Path, home: Option<&Path>) -> Result<Vec<PathBuf>> {
     let value = match (value.strip_prefix("~/"), home) {
         (Some(below), Some(home)) => home.join(below),
@@ -294,8 +294,8 @@ fn included(value: &str, path: &Path, home: Option<&Path>) -> Result<Vec<PathBuf
     Ok(found)
 }
 
-/// Keyword in lower case and arguments: `Key value`, `Key=value`, quotes, `#` at the beginning of
-/// a word ends the line.
+/// Returns the keyword in lower case and the arguments. Supports `Key value`, `Key=value` and
+/// quotes; `#` at the beginning of a word ends the line.
 fn split_line(line: &str) -> std::result::Result<Option<(String, Vec<String>)>, &'static str> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {

@@ -1,9 +1,9 @@
-//! Becoming root through sudo, over pipes that stay 8-bit clean.
+//! Runs commands as root through sudo, over pipes that stay 8-bit clean.
 //!
-//! sudo is told to prompt with a word that nothing else prints, and the command it starts prints
-//! another one first. Whichever comes on stderr says what sudo wants: a password is sent only when
-//! it was asked for, so it can never become the input of the command. Must not know what carries
-//! the command.
+//! sudo uses a prompt that no other program prints, and the command that it starts first prints a
+//! second marker. The one that appears on stderr shows the state of sudo: the password is sent only
+//! when sudo asks for it, so that it can never become input of the command. Must not depend on the
+//! transport.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -18,27 +18,27 @@ use crate::secret::Secret;
 const PROMPT: &str = "[imgctl-sudo-asks]";
 const STARTED: &str = "[imgctl-sudo-started]";
 
-/// More than this is not said before a prompt.
+/// Maximum number of bytes on stderr before the prompt or the marker.
 const LONGEST_PREAMBLE: usize = 64 << 10;
 
-/// Name services and PAM modules of hosts can be slow to answer.
+/// Timeout for sudo; name services and PAM modules on hosts can be slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How one user of one host becomes root.
+/// sudo for one user on one host.
 pub(super) struct Sudo {
     host: String,
     user: String,
     password: Option<Secret>,
-    /// Why it failed, when it did: a second wrong password could lock the account.
+    /// Why sudo failed, if it did: a second wrong password could lock the account.
     refused: Mutex<Option<String>>,
 }
 
-/// What sudo said it wants.
+/// State of sudo according to stderr.
 enum Wish {
     Password,
-    /// The command runs; what it has written on stderr already.
+    /// The command runs; contains what it has already written to stderr.
     Running(Vec<u8>),
-    /// It has ended, and said this.
+    /// sudo ended; contains its output.
     Gone(String),
 }
 
@@ -52,7 +52,7 @@ impl Sudo {
         }
     }
 
-    /// Fails at once when sudo has refused before.
+    /// Fails immediately if sudo refused before.
     pub(super) fn check(&self) -> Result<()> {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         match refused.as_ref() {
@@ -61,7 +61,7 @@ impl Sudo {
         }
     }
 
-    /// The shell line that runs `line` as root.
+    /// Returns the shell line that runs `line` as root.
     pub(super) fn wrap(&self, line: &str) -> String {
         let script = format!("printf %s {STARTED} >&2; exec /bin/sh -c \"$1\"");
         format!(
@@ -72,7 +72,7 @@ impl Sudo {
         )
     }
 
-    /// Answers what sudo asks; returns the channel when the command runs.
+    /// Answers sudo's prompt; returns the channel once the command runs.
     pub(super) async fn pass(&self, channel: Channel) -> Result<Channel> {
         let outcome = tokio::time::timeout(PATIENCE, self.answer(channel)).await;
         outcome.unwrap_or_else(|_| {
@@ -158,14 +158,14 @@ impl Sudo {
     }
 }
 
-/// The end of `word` in `text`.
+/// Returns the position after `word` in `text`.
 fn find(text: &[u8], word: &str) -> Option<usize> {
     text.windows(word.len())
         .position(|window| window == word.as_bytes())
         .map(|at| at + word.len())
 }
 
-/// What sudo's last words mean.
+/// Explains the last output of sudo.
 fn explain(said: &str, ended: Ended, user: &str) -> String {
     let has = |words: &str| said.contains(words);
     if ended == Ended::Code(127) || has("sudo: not found") {
@@ -218,7 +218,7 @@ mod tests {
     fn a_line_with_quotes_survives_two_shells() {
         let sudo = Sudo::new("h".to_owned(), "u".to_owned(), None);
         let line = "printf '%s' \"it's \\$x\"";
-        // Without sudo itself: what it would have been given.
+        // Runs what sudo would run, without sudo itself.
         let wrapped = sudo
             .wrap(line)
             .replace(&format!("exec sudo -H -S -p '{PROMPT}' --"), "exec");

@@ -1,11 +1,12 @@
-//! A real sshd on the loopback for tests, with keys and files of its own. Shared with `tests/ssh`.
+//! A real sshd on the loopback interface for tests, with its own keys and files. Shared with
+//! `tests/ssh`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// An sshd that ends with the value, and a directory of its own.
+/// An sshd with its own directory that stops when the value is dropped.
 pub(super) struct Sshd {
     pub(super) port: u16,
     pub(super) directory: tempfile::TempDir,
@@ -19,7 +20,7 @@ impl Drop for Sshd {
     }
 }
 
-/// Runs a tool that must succeed.
+/// Runs a tool and panics if it fails.
 pub(super) fn tool(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program)
         .args(arguments)
@@ -34,7 +35,7 @@ pub(super) fn tool(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Makes a key pair.
+/// Creates a key pair.
 pub(super) fn keygen(path: &Path, kind: &[&str], passphrase: &str) {
     let file = path.to_str().unwrap();
     let mut arguments = vec!["-q", "-f", file, "-N", passphrase, "-C", "test"];
@@ -43,7 +44,8 @@ pub(super) fn keygen(path: &Path, kind: &[&str], passphrase: &str) {
 }
 
 impl Sshd {
-    /// With an ed25519 host key, one user key `id` that is let in, and more lines of sshd_config.
+    /// Starts sshd with an ed25519 host key, one authorized user key `id`, and additional lines of
+    /// sshd_config.
     pub(super) fn start(lines: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -51,7 +53,7 @@ impl Sshd {
         keygen(&path("host"), &["-t", "ed25519"], "");
         keygen(&path("id"), &["-t", "ed25519"], "");
         std::fs::copy(path("id.pub"), path("authorized")).unwrap();
-        // Some sshds want it.
+        // Some versions of sshd require it.
         let _ = std::fs::create_dir("/run/sshd");
         let port = free_port();
         let penalties = if knows_penalties() {
@@ -59,7 +61,8 @@ impl Sshd {
         } else {
             ""
         };
-        // With it bash does not read root's rc files, which can take longer than the test.
+        // With `SHLVL` set, bash does not read root's rc files, which can take longer than the
+        // test.
         let config = format!(
             "ListenAddress 127.0.0.1\nPort {port}\nHostKey {d}/host\nAuthorizedKeysFile {d}/authorized\n\
              StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\nPasswordAuthentication no\n\
@@ -110,7 +113,7 @@ fn free_port() -> u16 {
     socket.local_addr().unwrap().port()
 }
 
-/// Whether this sshd punishes addresses (9.8 and later).
+/// Returns whether this sshd supports `PerSourcePenalties` (9.8 and later).
 fn knows_penalties() -> bool {
     let output = Command::new("/usr/sbin/sshd").arg("-V").output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

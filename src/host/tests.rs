@@ -1,4 +1,4 @@
-//! Hosts over a real sshd.
+//! Tests of hosts with a real sshd.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ impl Sshd {
         }
     }
 
-    /// Settings that touch nothing outside the directory.
+    /// Returns settings that affect nothing outside the directory.
     fn settings(&self) -> Settings {
         Settings {
             host_keys: HostKeys::TrustOnFirstUse,
@@ -38,7 +38,7 @@ impl Sshd {
         }
     }
 
-    /// With the key that is let in.
+    /// Returns a login with the authorized key.
     fn login(&self) -> Login {
         Login {
             keys: vec![self.path("id")],
@@ -72,7 +72,7 @@ fn commands_run_with_their_streams_and_codes() {
     assert_eq!(output.stderr, b"it's\n");
     assert_eq!(output.ended, Ended::Code(42));
     assert_eq!(go(&*host, "kill -KILL $$", None).ended, Ended::Signal(9));
-    // One connection for both.
+    // Both commands share one connection.
     assert_eq!(sshd.log().matches("Accepted publickey").count(), 1);
 }
 
@@ -114,7 +114,7 @@ fn large_transfers_keep_every_byte_both_ways() {
     assert_eq!(mode & 0o7777, 0o750);
     let back = go(&*host, &format!("cat \"{path}\""), None);
     assert!(back.stdout == data);
-    // Too few bytes leave the old file.
+    // An upload with too few bytes keeps the old file.
     let error = upload(&*host, path, 0o600, &mut &data[..5], 10).unwrap_err();
     assert_eq!(error.kind(), Kind::BadContent);
     assert!(std::fs::read(path).unwrap() == data);
@@ -203,7 +203,7 @@ fn keys_and_certificates_come_from_an_agent() {
     while !socket.exists() && begun.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(10));
     }
-    // More keys than a host takes attempts; the right one is last.
+    // More keys than a host allows attempts; the correct one is last.
     for number in 0..8 {
         let path = sshd.path(&format!("decoy{number}"));
         keygen(&path, &["-t", "ed25519"], "");
@@ -290,7 +290,8 @@ fn a_host_key_is_learnt_once_and_a_changed_one_is_refused() {
     assert_eq!((mode(&known), mode(&sshd.path("ssh"))), (0o600, 0o700));
     sshd.connect_with(&sshd.login(), strict.clone()).unwrap();
     assert_eq!(std::fs::read_to_string(&known).unwrap(), text);
-    // OpenSSH reads what we wrote, and we what it hashes.
+    // imgctl can read the entries that OpenSSH has hashed, and OpenSSH can read the file that
+    // imgctl wrote.
     tool("ssh-keygen", &["-H", "-f", known.to_str().unwrap()]);
     assert!(std::fs::read_to_string(&known).unwrap().starts_with("|1|"));
     sshd.connect_with(&sshd.login(), strict).unwrap();
@@ -378,7 +379,7 @@ fn two_jump_hosts_lead_to_a_third_and_are_shared() {
         .unwrap();
     let data = vec![7; 3 << 20];
     assert!(go(&*host, "cat", Some(&data)).stdout == data);
-    // The same way to a second host is not gone again: here the second one itself.
+    // The connection to the first host is reused; here the target is the second host itself.
     login.jump = Some(format!("127.0.0.1:{}", first.port));
     connections
         .connect(&second.address(), &login, false)
@@ -433,7 +434,7 @@ fn a_connection_cut_in_the_middle_is_an_error_and_is_made_anew() {
         Ok(())
     })
     .unwrap();
-    // The sshd process of this connection, not the one that listens.
+    // The sshd process of this connection, not the listening one.
     let parent = go(&*host, "echo $PPID", None).stdout;
     let parent = String::from_utf8(parent).unwrap();
     tool("kill", &["-KILL", parent.trim()]);
@@ -453,12 +454,12 @@ fn a_connection_cut_in_the_middle_is_an_error_and_is_made_anew() {
 fn thirty_hosts_are_connected_within_a_second_or_so() {
     let sshd = Sshd::start("");
     let connections = Connections::new(sshd.settings()).unwrap();
-    // One sshd by 30 names of the loopback: connections of their own, and keys of their own to learn.
+    // Thirty connections to one sshd.
     let mut calls = Vec::new();
     for number in 0..30 {
         let mut login = sshd.login();
         login.user = Some("root".to_owned());
-        // A different login is a different connection.
+        // A different login requires a separate connection.
         login.sudo_password = Some(Secret::new(number.to_string()));
         calls.push(Call {
             address: sshd.address(),
@@ -470,7 +471,7 @@ fn thirty_hosts_are_connected_within_a_second_or_so() {
     let connected = connections.connect_all(&calls);
     let taken = begun.elapsed();
     assert!(connected.iter().all(Result::is_ok));
-    // Ten times what it takes with optimisation, on a machine that does other things.
+    // Ten times the duration of an optimized build on a loaded machine.
     assert!(taken < Duration::from_secs(20), "{taken:?}");
     let known = std::fs::read_to_string(sshd.path("ssh/known_hosts")).unwrap();
     assert_eq!(known.lines().count(), 1, "learnt once: {known}");

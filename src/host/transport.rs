@@ -11,12 +11,12 @@ pub(crate) use crate::host::command::{Source, follow};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Who runs the command.
+/// The user that runs the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Privilege {
     /// The user who logged in.
     User,
-    /// root: that user when it is root, else through sudo.
+    /// root: directly if the login user is root, otherwise through sudo.
     Root,
 }
 
@@ -24,12 +24,12 @@ pub(crate) enum Privilege {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Code(u8),
-    /// By a signal of that number.
+    /// Terminated by the signal with this number.
     Signal(i32),
 }
 
 impl Ended {
-    /// Whether it ended with exit code 0.
+    /// Returns whether the command ended with exit code 0.
     pub(crate) fn is_success(self) -> bool {
         self == Self::Code(0)
     }
@@ -44,32 +44,32 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// A running command. Dropping `input` closes its stdin; dropping the whole of it ends the command
-/// (SIGTERM to its process group over SSH, SIGKILL on the machine we run on).
+/// A running command. Dropping `input` closes its stdin; dropping the whole channel terminates the
+/// command (SIGTERM to its process group over SSH, SIGKILL on the controller).
 ///
-/// Both outputs must be read to their ends: the channels of one connection share its flow, so one
-/// that is not read from holds up the others.
+/// Both outputs must be read to the end: the channels of one connection share its flow, so that an
+/// unread output blocks the others.
 pub(crate) struct Channel {
     pub(crate) input: Box<dyn AsyncWrite + Send + Unpin>,
     pub(crate) output: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) errors: Box<dyn AsyncRead + Send + Unpin>,
-    /// Resolves when the command has ended; an error when the connection was lost before. Output
-    /// may still be on its way, and a process it left behind may hold the outputs open.
+    /// Resolves when the command has ended; an error if the connection was lost before. Output may
+    /// still be pending, and a process that the command left behind may keep the outputs open.
     pub(crate) ended: BoxFuture<'static, Result<Ended>>,
 }
 
-/// One connection to one host, shared by everything that talks to it.
+/// One connection to one host, shared by all callers.
 pub(crate) trait Transport: Send + Sync {
-    /// The host as messages name it.
+    /// Returns the name of the host in messages.
     fn label(&self) -> &str;
 
-    /// Whether it is the machine we run on.
+    /// Returns whether this is the controller itself.
     fn is_local(&self) -> bool;
 
-    /// Starts a line of POSIX shell. 8-bit clean, without a terminal; the line must hold no
-    /// secrets (it is in the host's process table). A password for sudo is given on stdin before
-    /// the command sees it. A connection that was lost is made anew first.
+    /// Starts a line of POSIX shell, 8-bit clean and without a terminal. The line must not contain
+    /// secrets, because it is visible in the host's process table. A sudo password is sent on stdin
+    /// before the command reads it. A lost connection is re-established first.
     ///
-    /// The future may be polled on any runtime; the channel's own work is done by the reactor.
+    /// The future may be polled on any runtime; the reactor does the work of the channel.
     fn open<'a>(&'a self, line: &'a str, privilege: Privilege) -> BoxFuture<'a, Result<Channel>>;
 }

@@ -1,4 +1,4 @@
-//! Bringing a file to a host by streaming it into a command. Must not know what the file is.
+//! Uploads a file to a host by streaming it into a command. Must not depend on what the file is.
 
 use std::io::Read;
 use std::time::Duration;
@@ -11,12 +11,13 @@ use crate::host::quote::quote;
 use crate::host::reactor;
 use crate::host::transport::{Ended, Privilege, Transport};
 
-/// A host that takes nothing for so long is gone.
+/// Timeout for a write: a host that accepts no bytes for this long is unreachable.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PIECE: usize = 256 << 10;
 
-/// Writes `size` bytes of `reader` to `path` on the host, with `mode`: into a file beside it, which
-/// takes its place when all bytes have arrived and are on disk. Missing directories are made.
+/// Writes `size` bytes of `reader` to `path` on the host, with `mode`: first to a temporary file
+/// next to it, which replaces it once all bytes have arrived and are on disk. Missing directories
+/// are created.
 #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
 pub(crate) fn upload(
     transport: &dyn Transport,
@@ -34,17 +35,17 @@ pub(crate) fn upload(
     upload_to(transport, &place, Privilege::Root, reader, size)
 }
 
-/// Where a file goes, and how it is to look there.
+/// Destination and metadata of an uploaded file.
 pub(crate) struct Place<'a> {
     pub(crate) path: &'a str,
     pub(crate) mode: u32,
-    /// Seconds since 1970; `None`: now.
+    /// Seconds since 1970; `None`: the current time.
     pub(crate) mtime: Option<i64>,
-    /// When `path` is a directory there, the file goes into it by this name.
+    /// Name of the file if `path` is a directory on the host.
     pub(crate) into: Option<&'a str>,
 }
 
-/// [`upload`] with more to say.
+/// [`upload`] with more options.
 pub(crate) fn upload_to(
     transport: &dyn Transport,
     place: &Place<'_>,
@@ -83,8 +84,8 @@ fn script(place: &Place<'_>, size: u64) -> String {
     )
 }
 
-/// Runs `line` with exactly `size` bytes of `reader` on its stdin. At most 64 KiB of its outputs
-/// are kept. A reader that is cut short leaves the command with too few bytes and is an error.
+/// Runs `line` with exactly `size` bytes of `reader` on its stdin. At most 64 KiB of each output
+/// are kept. A reader that ends early is an error, and the command receives too few bytes.
 pub(crate) fn stream(
     transport: &dyn Transport,
     line: &str,
@@ -95,7 +96,7 @@ pub(crate) fn stream(
     feed(transport, line, privilege, reader, Some(size))
 }
 
-/// The same for a reader whose length is not known: it goes to its end.
+/// The same for a reader of unknown length, which is read to its end.
 pub(crate) fn stream_all(
     transport: &dyn Transport,
     line: &str,
@@ -154,7 +155,7 @@ fn feed(
         let sent = reactor::block_on(async {
             let write = input.write_all(&buffer[..count]);
             match tokio::time::timeout(PATIENCE, write).await {
-                // The command has ended or the connection is gone: its end tells which.
+                // Either the command has ended or the connection is lost; its end tells which.
                 Ok(sent) => Ok(sent.is_ok()),
                 Err(_) => Err(Error::new(
                     Kind::Network,
@@ -167,7 +168,8 @@ fn feed(
         }
     }
     if let Some(error) = read_error {
-        // Dropping the channel ends the command before it can take half a file for a whole one.
+        // Dropping the channel terminates the command before it can take a partial file for a
+        // complete one.
         return Err(error);
     }
     reactor::block_on(async {

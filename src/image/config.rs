@@ -1,7 +1,7 @@
 //! Image configurations: the OCI members plus Docker's (HEALTHCHECK, SHELL, ONBUILD), which
-//! BuildKit and we write into OCI configs too, as readers expect them there.
+//! BuildKit and imgctl also write into OCI configs, because readers expect them there.
 //!
-//! Members we do not know are kept (`extra`), so that an image that passes through stays whole.
+//! Unknown members are kept (`extra`), so that an image that passes through stays unmodified.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::error::{Error, Result};
 use crate::image::descriptor::null_as_default;
 use crate::image::{Digest, Platform};
 
-/// Largest config we read, in bytes.
+/// Maximum size of a config, in bytes.
 pub(crate) const MAX_CONFIG: u64 = 32 << 20;
 
 type Extra = serde_json::Map<String, serde_json::Value>;
 
-/// The config blob of one image (image-spec, config.md).
+/// Config blob of one image (image-spec, config.md).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ImageConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,13 +54,13 @@ impl ImageConfig {
             .map_err(|error| Error::bad_content("the image's config is malformed").caused_by(error))
     }
 
-    /// The platform the image is for.
+    /// Returns the platform of the image.
     pub(crate) fn platform(&self) -> Platform {
         Platform::new(&self.os, &self.architecture, self.variant.as_deref())
     }
 }
 
-/// What a container of the image runs and sees. Member names are Docker's.
+/// Runtime settings for a container of the image. Member names are Docker's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct ContainerConfig {
@@ -143,7 +143,7 @@ fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// The layers, lowest first, by the digest of their uncompressed tar.
+/// Layers, lowest first, by the digest of their uncompressed tar.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RootFs {
     #[serde(rename = "type", default)]

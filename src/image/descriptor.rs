@@ -9,14 +9,14 @@ use crate::image::{Digest, Platform};
 
 /// Annotation on a layer descriptor that carries its [`LayerKind`].
 pub(crate) const LAYER_KIND: &str = "io.imgctl.layer.kind";
-/// Label of an image that lists its embedded images: a JSON object from reference to digest.
+/// Label that lists the embedded images of an image: a JSON object from reference to digest.
 pub(crate) const EMBEDDED_IMAGES: &str = "io.imgctl.images";
-/// Annotation on an index entry that carries the image's name (image-spec, annotations.md).
+/// Annotation on an index entry that contains the image name (image-spec, annotations.md).
 pub(crate) const REF_NAME: &str = "org.opencontainers.image.ref.name";
-/// Annotation by which an index entry says that it attests something of another (`BuildKit`).
+/// Annotation that marks an index entry as an attestation for another entry (`BuildKit`).
 pub(crate) const ATTESTED_IMAGE: &str = "vnd.docker.reference.digest";
 
-/// What a blob is, how long, and its digest.
+/// Media type, size and digest of a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Descriptor {
@@ -40,7 +40,7 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// A descriptor with nothing but the three required members.
+    /// Returns a descriptor with only the three required members.
     pub(crate) fn new(media_type: &str, digest: Digest, size: u64) -> Self {
         Self {
             media_type: media_type.to_owned(),
@@ -54,12 +54,12 @@ impl Descriptor {
         }
     }
 
-    /// The kind annotated on a layer; an image made by another tool has none.
+    /// Returns the kind annotated on a layer; an image built by another tool has none.
     pub(crate) fn layer_kind(&self) -> Option<LayerKind> {
         LayerKind::parse(self.annotations.get(LAYER_KIND)?)
     }
 
-    /// The image name annotated on an index entry.
+    /// Returns the image name annotated on an index entry.
     pub(crate) fn ref_name(&self) -> Option<&str> {
         self.annotations.get(REF_NAME).map(String::as_str)
     }
@@ -74,19 +74,19 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// What a layer of a cluster image holds (design: typed layers).
+/// Content type of a cluster image's layer (design: typed layers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum LayerKind {
-    /// Binaries, scripts, units, templates: what every host gets.
+    /// Binaries, scripts, units, templates: rendered on every host.
     Rootfs,
-    /// The embedded registry's tree: what registry hosts get.
+    /// The embedded registry's tree, for registry hosts.
     Registry,
     /// Charts, manifests, applications.
     Addons,
 }
 
 impl LayerKind {
-    /// The annotation's value.
+    /// Returns the value of the annotation.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Rootfs => "rootfs",
@@ -95,7 +95,7 @@ impl LayerKind {
         }
     }
 
-    /// The kind with that name.
+    /// Returns the kind with the given name.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         [Self::Rootfs, Self::Registry, Self::Addons]
             .into_iter()

@@ -1,5 +1,5 @@
-//! Content digests: a strict grammar, so that a parsed [`Digest`] is always safe in a path,
-//! and the hashers that verify them.
+//! Content digests: a strict grammar, so that a parsed [`Digest`] is always safe in a path, and the
+//! hashers that verify digests.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 use crate::error::{Error, Result};
 
-/// The registered digest algorithms (image-spec, descriptor.md) that we verify.
+/// The supported digest algorithms, as registered in image-spec, descriptor.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Algorithm {
     Sha256,
@@ -18,7 +18,7 @@ pub(crate) enum Algorithm {
 }
 
 impl Algorithm {
-    /// The name before the colon.
+    /// Returns the name before the colon.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Sha256 => "sha256",
@@ -36,7 +36,7 @@ impl Algorithm {
     }
 }
 
-/// `algorithm:lower-case-hex`, checked.
+/// `algorithm:lower-case-hex`, validated.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Digest {
     algorithm: Algorithm,
@@ -44,14 +44,14 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
-    /// The SHA-256 digest of `bytes`.
+    /// Returns the SHA-256 digest of `bytes`.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let mut hasher = Hasher::new();
         hasher.update(bytes);
         hasher.finish()
     }
 
-    /// Checks `text` against the grammar; anything else than `alg:hex` of the right length is refused.
+    /// Parses `text`; anything other than `alg:hex` of the correct length is an error.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong = || {
             Error::bad_content(format!("`{}` is not a digest", clip(text)))
@@ -74,17 +74,17 @@ impl Digest {
         })
     }
 
-    /// The algorithm before the colon.
+    /// Returns the algorithm before the colon.
     pub(crate) fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// The hex digits after the colon.
+    /// Returns the hex digits after the colon.
     pub(crate) fn hex(&self) -> &str {
         &self.hex
     }
 
-    /// The first twelve hex digits, as people see them in tables.
+    /// Returns the first twelve hex digits, for display in tables.
     pub(crate) fn short(&self) -> &str {
         self.hex.get(..12).unwrap_or(&self.hex)
     }
@@ -137,7 +137,7 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// A running hash. The one place that names the hash implementation.
+/// A running hash. The only place that names the hash implementation.
 #[derive(Clone)]
 pub(crate) struct Hasher(State);
 
@@ -149,12 +149,12 @@ enum State {
 }
 
 impl Hasher {
-    /// SHA-256, which everything we write uses.
+    /// Returns a SHA-256 hasher, which is used for everything that imgctl writes.
     pub(crate) fn new() -> Self {
         Self::with(Algorithm::Sha256)
     }
 
-    /// A hasher that can verify a digest of `algorithm`.
+    /// Returns a hasher that can verify a digest of `algorithm`.
     pub(crate) fn with(algorithm: Algorithm) -> Self {
         Self(match algorithm {
             Algorithm::Sha256 => State::Sha256(Sha256::new()),
@@ -172,7 +172,7 @@ impl Hasher {
         }
     }
 
-    /// The digest of everything added.
+    /// Returns the digest of all added bytes.
     pub(crate) fn finish(self) -> Digest {
         match self.0 {
             State::Sha256(hash) => Digest::from_bytes(Algorithm::Sha256, &hash.finalize()),

@@ -1,5 +1,5 @@
-//! Image manifests and indexes, OCI and Docker schema 2, with the checks that keep one document
-//! from being read two ways (CVE-2021-41190).
+//! Image manifests and indexes, OCI and Docker schema 2, with checks that prevent one document from
+//! having two interpretations (CVE-2021-41190).
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::error::{Error, Result};
 use crate::image::descriptor::null_as_default;
 use crate::image::{Descriptor, Platform, media_type};
 
-/// Largest manifest or index we read, in bytes (distribution-spec asks registries for 4 MiB).
+/// Maximum size of a manifest or index, in bytes (distribution-spec asks registries for 4 MiB).
 pub(crate) const MAX_DOCUMENT: u64 = 16 << 20;
-/// More layers than this in one image are refused.
+/// Maximum number of layers in one image.
 pub(crate) const MAX_LAYERS: usize = 10_000;
 
-/// One image of one platform.
+/// Manifest of an image for one platform.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Manifest {
@@ -36,7 +36,7 @@ pub(crate) struct Manifest {
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-/// Several manifests under one name, or a layout's table of names.
+/// Several manifests under one name, or the table of names of a layout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Index {
@@ -58,7 +58,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// An index over `manifests`.
+    /// Returns an index of `manifests`.
     pub(crate) fn new(manifests: Vec<Descriptor>) -> Self {
         Self {
             schema_version: 2,
@@ -70,7 +70,7 @@ impl Index {
         }
     }
 
-    /// The entry that serves `wanted` best; attestations (`unknown/unknown`) never do.
+    /// Returns the entry that best matches `wanted`; attestations (`unknown/unknown`) never match.
     pub(crate) fn select(&self, wanted: &Platform) -> Option<&Descriptor> {
         let distance = |entry: &Descriptor| match &entry.platform {
             Some(platform) => platform.distance_to(wanted),
@@ -84,7 +84,7 @@ impl Index {
     }
 }
 
-/// A parsed manifest document of either sort.
+/// A parsed manifest or index.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one at a time, never in numbers")]
 pub(crate) enum Document {
@@ -93,8 +93,8 @@ pub(crate) enum Document {
 }
 
 impl Document {
-    /// Parses `bytes`. `declared` is the media type the descriptor or registry gave, which the
-    /// document must not contradict.
+    /// Parses `bytes`. `declared` is the media type from the descriptor or registry; the document
+    /// must not contradict it.
     pub(crate) fn parse(bytes: &[u8], declared: Option<&str>) -> Result<Self> {
         let refuse = |why: &str| Error::bad_content(format!("cannot use the manifest: {why}"));
         let value: serde_json::Value = serde_json::from_slice(bytes)

@@ -15,17 +15,17 @@ pub(crate) const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v
 pub(crate) const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
 pub(crate) const DOCKER_LAYER_GZIP: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
 
-/// Whether `media_type` is an index or a manifest list.
+/// Returns whether `media_type` is an index or a manifest list.
 pub(crate) fn is_index(media_type: &str) -> bool {
     matches!(media_type, OCI_INDEX | DOCKER_LIST)
 }
 
-/// Whether `media_type` is an image manifest.
+/// Returns whether `media_type` is an image manifest.
 pub(crate) fn is_manifest(media_type: &str) -> bool {
     matches!(media_type, OCI_MANIFEST | DOCKER_MANIFEST)
 }
 
-/// Whether `media_type` is a layer that is a tar, compressed or not, of either family.
+/// Returns whether `media_type` is a tar layer, compressed or not, of either family.
 pub(crate) fn is_layer(media_type: &str) -> bool {
     matches!(
         media_type,
@@ -35,8 +35,8 @@ pub(crate) fn is_layer(media_type: &str) -> bool {
         || media_type == "application/vnd.docker.image.rootfs.diff.tar.zstd"
 }
 
-/// The same layer's media type in Docker's family or in the OCI's; a zstd layer has none in
-/// Docker's, which is an error.
+/// Returns the corresponding media type of a layer in the Docker or OCI family. Docker has no media
+/// type for zstd layers, so that is an error.
 pub(crate) fn in_family(media_type: &str, docker: bool) -> Result<&'static str> {
     let compressed = media_type.ends_with("gzip");
     let is_zstd = media_type.ends_with("zstd");

@@ -1,6 +1,7 @@
 //! The OCI model: names, digests, descriptors, manifests, configs, platforms.
 //!
-//! Pure data: text and bytes to values and back. Must not know files, stores or networks.
+//! Pure data: converts text and bytes to values and back. Must not depend on files, stores or
+//! networks.
 
 pub(crate) mod config;
 pub(crate) mod descriptor;

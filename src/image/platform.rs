@@ -1,4 +1,4 @@
-//! Platforms: `os/architecture[/variant]`, normalised as containerd does, and matching.
+//! Platforms: `os/architecture[/variant]`, normalized as in containerd, and matching.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub(crate) struct Platform {
 }
 
 impl Platform {
-    /// A platform from its parts, normalised.
+    /// Returns a normalized platform from its parts.
     pub(crate) fn new(os: &str, architecture: &str, variant: Option<&str>) -> Self {
         let (architecture, variant) = normalise(architecture, variant.filter(|v| !v.is_empty()));
         Self {
@@ -37,12 +37,12 @@ impl Platform {
         }
     }
 
-    /// The platform this binary runs on.
+    /// Returns the platform that this binary runs on.
     pub(crate) fn host() -> Self {
         Self::new("linux", std::env::consts::ARCH, None)
     }
 
-    /// Parses `os/arch[/variant]` or a lone architecture (`arm64`).
+    /// Parses `os/arch[/variant]` or an architecture alone (`arm64`).
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong = || {
             Error::usage(format!("`{text}` is not a platform"))
@@ -67,7 +67,8 @@ impl Platform {
         }
     }
 
-    /// How well `self` (of an image) serves `wanted`: `None` = not at all, lower is better.
+    /// Returns how well `self` (of an image) matches `wanted`: `None` = not at all, lower is
+    /// better.
     pub(crate) fn distance_to(&self, wanted: &Platform) -> Option<u32> {
         let ours = Self::new(&self.os, &self.architecture, self.variant.as_deref());
         let wanted = Self::new(&wanted.os, &wanted.architecture, wanted.variant.as_deref());
@@ -77,7 +78,7 @@ impl Platform {
         if ours.variant == wanted.variant {
             return Some(0);
         }
-        // arm v8 runs v7, v6, v5; amd64 v3 runs v2 and plain; the higher the nearer.
+        // arm v8 runs v7, v6, v5; amd64 v3 runs v2 and plain; a higher level is closer.
         let level = |variant: &Option<String>| match variant.as_deref() {
             None => Some(if wanted.architecture == "arm" { 7 } else { 1 }),
             Some(variant) => variant
@@ -89,7 +90,7 @@ impl Platform {
     }
 }
 
-/// containerd's normalisation of architecture and variant.
+/// Normalizes architecture and variant as containerd does.
 fn normalise(architecture: &str, variant: Option<&str>) -> (String, Option<String>) {
     let architecture = architecture.to_ascii_lowercase();
     let variant = variant.map(str::to_ascii_lowercase);

@@ -1,7 +1,7 @@
-//! Image names: `[registry/]repository[:tag][@digest]` by the grammar of distribution/reference.
+//! Image names: `[registry/]repository[:tag][@digest]` in the grammar of distribution/reference.
 //!
-//! Parsing checks, it does not guess: a short name (`etcd:v1`) stays short until
-//! [`Reference::qualified`] or [`Reference::candidates`] gives it a registry.
+//! Parsing validates but does not guess: a short name (`etcd:v1`) stays short until
+//! [`Reference::qualified`] or [`Reference::candidates`] adds a registry.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,17 +9,17 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 use crate::image::Digest;
 
-/// The registry that images built here without one get, as buildah and sealos do.
+/// Registry of locally built images whose name has none, as in buildah and sealos.
 pub(crate) const LOCAL_REGISTRY: &str = "localhost";
-/// The registry that docker means by a short name.
+/// Registry that docker uses for a short name.
 pub(crate) const DOCKER_HUB: &str = "docker.io";
-/// The tag that is meant where a name has neither tag nor digest.
+/// Default tag of a name that has neither tag nor digest.
 pub(crate) const DEFAULT_TAG: &str = "latest";
-/// Total length limit of a repository name (distribution/reference).
+/// Maximum length of a repository name (distribution/reference).
 const MAX_NAME: usize = 255;
 const MAX_TAG: usize = 128;
 
-/// A checked image name. At least a repository; registry, tag and digest as written.
+/// A validated image name with at least a repository; registry, tag and digest as written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Reference {
     registry: Option<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    /// Parses `text`; the error says which part is wrong.
+    /// Parses `text`; the error names the invalid part.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong = |why: &str| {
             Error::usage(format!("`{text}` is not an image name: {why}"))
@@ -91,27 +91,27 @@ impl Reference {
         })
     }
 
-    /// The registry, if the name has one.
+    /// Returns the registry, if the name has one.
     pub(crate) fn registry(&self) -> Option<&str> {
         self.registry.as_deref()
     }
 
-    /// The repository without registry, tag and digest.
+    /// Returns the repository without registry, tag and digest.
     pub(crate) fn repository(&self) -> &str {
         &self.repository
     }
 
-    /// The tag as written.
+    /// Returns the tag as written.
     pub(crate) fn tag(&self) -> Option<&str> {
         self.tag.as_deref()
     }
 
-    /// The digest as written.
+    /// Returns the digest as written.
     pub(crate) fn digest(&self) -> Option<&Digest> {
         self.digest.as_ref()
     }
 
-    /// `registry/repository` (or only the repository), without tag and digest.
+    /// Returns `registry/repository` (or only the repository), without tag and digest.
     pub(crate) fn name(&self) -> String {
         match &self.registry {
             Some(registry) => format!("{registry}/{}", self.repository),
@@ -119,8 +119,8 @@ impl Reference {
         }
     }
 
-    /// The full name under which the store files an image called so: `localhost/` for short
-    /// names, `:latest` when there is neither tag nor digest.
+    /// Returns the full name under which the store keeps an image with this name: `localhost/` for
+    /// short names, `:latest` if there is neither tag nor digest.
     pub(crate) fn qualified(&self) -> Self {
         let mut full = self.clone();
         if full.registry.is_none() {
@@ -129,7 +129,7 @@ impl Reference {
         full.with_default_tag()
     }
 
-    /// The full names that a name as typed may mean, most likely first.
+    /// Returns the full names that a typed name may refer to, most likely first.
     pub(crate) fn candidates(&self) -> Vec<Self> {
         let tagged = self.clone().with_default_tag();
         if self.registry.is_some() {
@@ -155,8 +155,8 @@ impl Reference {
         all
     }
 
-    /// The name with the registry that docker means: a short name is one of Docker Hub's. No tag is
-    /// added.
+    /// Returns the name with the registry that docker uses: a short name refers to Docker Hub. No
+    /// tag is added.
     pub(crate) fn on_docker_hub(mut self) -> Self {
         if self.registry.is_none() {
             self.registry = Some(DOCKER_HUB.to_owned());
@@ -167,8 +167,8 @@ impl Reference {
         self
     }
 
-    /// The same name with `:latest` where it has neither tag nor digest: what a registry is asked
-    /// for.
+    /// Returns the name as requested from a registry: with `:latest` if it has neither tag nor
+    /// digest.
     pub(crate) fn with_default_tag(mut self) -> Self {
         if self.tag.is_none() && self.digest.is_none() {
             self.tag = Some(DEFAULT_TAG.to_owned());

@@ -1,10 +1,11 @@
-//! Times as image documents write them: RFC 3339, UTC.
+//! Timestamps in image documents: RFC 3339, UTC.
 
 use jiff::Timestamp;
 
 use crate::error::{Error, Result};
 
-/// Seconds since 1970 as `2024-01-02T03:04:05Z`; out of range clamps to the calendar's end.
+/// Formats seconds since 1970 as `2024-01-02T03:04:05Z`; values out of range are clamped to the end
+/// of the calendar.
 pub(crate) fn rfc3339(seconds: i64) -> String {
     Timestamp::from_second(seconds)
         .unwrap_or(if seconds < 0 {

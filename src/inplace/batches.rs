@@ -1,4 +1,4 @@
-//! Who goes when: shares of a number of Pods, and the batches they make.
+//! Batches: shares of a number of Pods, and the batch sizes that follow from them.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub(crate) enum Share {
 }
 
 impl Share {
-    /// Reads `3` or `10%`; zero is refused.
+    /// Parses `3` or `10%`; zero is an error.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong = || {
             Error::usage(format!("`{text}` is neither a number nor a percentage"))
@@ -29,7 +29,7 @@ impl Share {
         }
     }
 
-    /// How many of `total` they are: percentages are rounded up, and never more than `total`.
+    /// Returns the share of `total`: percentages are rounded up, and the result is at most `total`.
     pub(crate) fn up(self, total: usize) -> usize {
         match self {
             Self::Count(count) => count.min(total),
@@ -37,7 +37,8 @@ impl Share {
         }
     }
 
-    /// The same for what may be missing: percentages are rounded down, but one may always be.
+    /// Returns the share of `total` that may be unavailable: percentages are rounded down, and the
+    /// result is at least one.
     pub(crate) fn down(self, total: usize) -> usize {
         match self {
             Self::Count(count) => count.min(total),
@@ -64,8 +65,8 @@ impl TryFrom<String> for Share {
     }
 }
 
-/// The sizes of the batches: first all that are not ready (they lose nothing), then so many that the
-/// shares of those that are ready are reached one after the other, at last all others.
+/// Returns the sizes of the batches: first all Pods that are not ready (they lose nothing), then as
+/// many as it takes to reach each share of the ready Pods in turn, and finally all remaining Pods.
 pub(crate) fn sizes(unready: usize, ready: usize, shares: &[Share]) -> Vec<usize> {
     let mut sizes = vec![unready];
     let mut reached = 0;

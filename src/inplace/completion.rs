@@ -1,4 +1,4 @@
-//! Whether a Pod that was changed runs what it is to run. Pure: looks at the Pod as it is.
+//! Determines whether a changed Pod runs as requested. Pure: only looks at the given Pod.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use crate::inplace::request::Verify;
 use crate::inplace::target::Target;
 use crate::inplace::verdict::same;
 
-/// Clocks of hosts may differ by so much.
+/// Maximum clock skew between hosts, in seconds.
 const SKEW: i64 = 120;
 
-/// How far a Pod is.
+/// Progress of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// For what, in words.
+    /// The reason for waiting.
     Waiting(String),
-    /// Its containers are; the Pod is not: a readiness gate may be closed.
+    /// The containers are ready but the Pod is not: a readiness gate may be closed.
     ContainersReady,
     Ready,
     Failed(String),
-    /// It is not there any more, or another one has its name.
+    /// The Pod no longer exists, or another Pod has its name.
     Gone,
 }
 
@@ -32,12 +32,12 @@ pub(crate) struct Changed {
     pub(crate) uid: String,
     pub(crate) architecture: String,
     pub(crate) state: PodState,
-    /// Images as the server stored them: admission may have changed them.
+    /// Images as stored by the API server: admission may have changed them.
     pub(crate) stored: BTreeMap<String, String>,
     pub(crate) verdicts: BTreeMap<String, (Verdict, Role)>,
 }
 
-/// Judges. `targets` by what was asked for.
+/// Judges the progress of a Pod. `targets` is keyed by the requested image name.
 pub(crate) fn judge(
     changed: &Changed,
     pod: Option<&Pod>,
@@ -97,7 +97,7 @@ pub(crate) fn judge(
     }
 }
 
-/// Reasons to wait that do not pass by themselves.
+/// Waiting reasons that do not resolve by themselves.
 const FATAL: [&str; 8] = [
     "ErrImagePull",
     "ImagePullBackOff",
@@ -109,7 +109,7 @@ const FATAL: [&str; 8] = [
     "RunContainerError",
 ];
 
-/// `None`: it runs what it is to run.
+/// Judges a container; `None`: it runs as requested.
 #[expect(clippy::too_many_arguments, reason = "all of them are one observation")]
 fn container(
     changed: &Changed,
@@ -129,7 +129,7 @@ fn container(
         let told = format!("`{name}`: {reason} {}", waiting.message)
             .trim_end()
             .to_owned();
-        // What it was waiting for before says nothing of the new image.
+        // A previous waiting reason says nothing about the new image.
         let ours = is_new || before.waiting != reason || named_alike(&status.image, &spec.image);
         return match reason {
             "CrashLoopBackOff" if is_new => fails(told),
@@ -163,7 +163,7 @@ fn container(
     let target = targets.get(&before.to).filter(|_| before.to == spec.image);
     let known = target.map(|target| target.is(&status.image_id, &changed.architecture));
     let alike = named_alike(&status.image, &spec.image)
-        // Runtimes that know several names for an image tell any of them, or its digest.
+        // Runtimes that know several names for an image report any of them, or its digest.
         || (!before.image_id.is_empty() && status.image_id != before.image_id);
     match (known, verify) {
         (Some(true), _) => None,
@@ -179,7 +179,7 @@ fn container(
     }
 }
 
-/// `None`: it has its resources.
+/// Judges the resources of a container; `None`: nothing is pending.
 fn resources(
     pod: &Pod,
     before: &Before,
@@ -210,7 +210,7 @@ fn resources(
     }
 }
 
-/// Whether two names mean the same image: `nginx:1` and `docker.io/library/nginx:1`.
+/// Returns whether two names refer to the same image: `nginx:1` and `docker.io/library/nginx:1`.
 fn named_alike(a: &str, b: &str) -> bool {
     let full = |name: &str| {
         let parsed = Reference::parse(name).ok()?;

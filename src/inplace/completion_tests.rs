@@ -1,4 +1,4 @@
-//! Tests of `completion`: what is taken for a container that runs its new image.
+//! Tests of `completion`: when a container counts as running its new image.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn changed(verdict: Verdict) -> Changed {
     }
 }
 
-/// A Pod that runs its new image, but for what `with` changes.
+/// Returns a Pod that runs its new image, modified by `with`.
 fn pod(with: impl FnOnce(&mut Value)) -> Pod {
     let mut pod = json!({
         "metadata": {"uid": "u", "name": "p", "generation": 2},
@@ -149,7 +149,7 @@ fn a_crash_loop_of_the_former_image_is_no_failure_of_the_new_one() {
     assert!(matches!(judgement, Judgement::Waiting(_)), "{judgement:?}");
 }
 
-/// Case 69: the image's ID does not change, the container's does.
+/// Case 69: the image ID does not change, but the container ID does.
 #[test]
 fn the_same_content_under_another_name_ends_with_the_restart() {
     let same = |id: &'static str| {
@@ -168,7 +168,7 @@ fn the_same_content_under_another_name_ends_with_the_restart() {
     ));
 }
 
-/// Case 80: what was stored counts, not what was sent.
+/// Case 80: the stored image counts, not the requested one.
 #[test]
 fn an_image_that_admission_has_rewritten_is_compared_as_stored() {
     let mut changed = changed(Verdict::Change);

@@ -1,4 +1,4 @@
-//! Where Pods run other images than their templates say, and what was left half done.
+//! Finds Pods whose images differ from their templates, and unfinished runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,11 +13,11 @@ use crate::inplace::request::WorkloadKind;
 use crate::inplace::world::{Known, Owner, World, asked};
 use crate::kube::api::Api;
 
-/// Everything that was found; docs/inplace.md has the JSON.
+/// The complete report; docs/inplace.md describes the JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Report {
     pub(crate) workloads: Vec<WorkloadReport>,
-    /// Pods without owner that were changed in place.
+    /// Pods without an owner that were changed in place.
     pub(crate) pods: Vec<PodReport>,
 }
 
@@ -26,12 +26,12 @@ pub(crate) struct WorkloadReport {
     pub(crate) kind: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Container, image of the template, images of Pods with how many have them.
+    /// Containers with the image of the template, and the images of the Pods with their counts.
     pub(crate) containers: Vec<ContainerReport>,
-    /// It was left behind on purpose by this run.
+    /// The run that intentionally left the template behind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kept: Option<String>,
-    /// A run that changed its template and did not come to its end.
+    /// A run that changed the template and did not finish.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unfinished: Option<String>,
 }
@@ -72,18 +72,18 @@ pub(crate) struct PodReport {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) id: String,
-    /// Former and present image by container.
+    /// Former and current image, by container.
     pub(crate) images: BTreeMap<String, (String, String)>,
 }
 
 impl Report {
-    /// Nothing drifts, nothing is half done.
+    /// Returns whether nothing drifts and nothing is unfinished.
     pub(crate) fn is_well(&self) -> bool {
         self.workloads.is_empty()
     }
 }
 
-/// Looks at one namespace, or at all.
+/// Reports on one namespace, or on all.
 pub(crate) fn report(api: &dyn Api, namespace: Option<&str>) -> Result<Report> {
     let world = look(api, namespace)?;
     let mut report = Report::default();
@@ -130,7 +130,8 @@ fn workload(world: &World, known: &Known) -> Option<WorkloadReport> {
             }
         }
         let differs = images.keys().any(|image| *image != container.image);
-        // A rollout has Pods of two templates as well; only what we or others patched is drift.
+        // During a rollout, Pods of two templates exist as well; only images that were patched into
+        // Pods are drift.
         if differs && patched(world, known, &pods, &container.name) {
             containers.push(ContainerReport {
                 name: container.name.clone(),
@@ -158,7 +159,7 @@ fn workload(world: &World, known: &Known) -> Option<WorkloadReport> {
     })
 }
 
-/// Whether a Pod has another image than that which its own ReplicaSet or workload would give it.
+/// Returns whether a Pod has a different image than its own ReplicaSet or workload would give it.
 fn patched(world: &World, known: &Known, pods: &[&Pod], container: &str) -> bool {
     pods.iter().any(|pod| {
         let direct = pod.metadata.controller();
@@ -177,8 +178,9 @@ fn patched(world: &World, known: &Known, pods: &[&Pod], container: &str) -> bool
     })
 }
 
-/// Whether admission made `own` of the template's name: of a change of ours the Pod's note says what
-/// was asked for; elsewhere the last part of the name stays, with its tag or a digest behind.
+/// Returns whether admission derived `own` from the template's name. For a change by imgctl, the
+/// annotation on the Pod records the requested name. Otherwise, the last component of the name is
+/// preserved, with its tag or an additional digest.
 fn is_admitted(pod: &Pod, container: &str, theirs: &str, own: &str) -> bool {
     if let Some(state) = marks::state(&pod.metadata)
         && let Some(before) = state.containers.get(container)

@@ -1,7 +1,7 @@
-//! A plan being carried out: batch after batch, Pod after Pod, then the templates.
+//! Executes a plan: batch after batch, Pod after Pod, then the templates.
 //!
-//! Every act is written into the journal before it is done. What is done follows from what is
-//! there, not from the journal: a run that was cut off is taken up by doing it again.
+//! Every action is written to the journal before it is executed. The current state of the cluster,
+//! not the journal, determines what is done: an interrupted run is resumed by running it again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,29 +26,29 @@ use crate::inplace::world::{self, Owner, World};
 use crate::kube::api::Api;
 use crate::pipeline::interrupt::Interrupt;
 
-/// New Pods are looked for so often at most.
+/// Maximum number of passes that look for new Pods.
 const ROUNDS: usize = 20;
 
-/// How long things may take.
+/// Intervals and timeouts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Between two looks.
+    /// Interval between polls.
     pub(crate) poll: Duration,
-    /// For a Pod to be ready, or for leave to begin with the next.
+    /// Timeout for a Pod to become ready, or for permission to start with the next one.
     pub(crate) ready_timeout: Duration,
-    /// So long a Pod has to stay ready.
+    /// Time that a Pod must stay ready.
     pub(crate) bake: Duration,
-    /// For controllers to see a change of a workload.
+    /// Timeout for controllers to observe a change of a workload.
     pub(crate) controllers: Duration,
 }
 
-/// All that is needed.
+/// Context of a run.
 pub(crate) struct Engine<'a> {
     pub(crate) api: &'a dyn Api,
     pub(crate) plan: &'a Plan,
     pub(crate) desired: &'a Desired,
     pub(crate) journal: &'a Journal,
-    /// Runs whose half-done templates are ours to finish: this one, and the one it undoes.
+    /// Runs whose unfinished templates this run may finish: itself, and the one it undoes.
     pub(crate) ids: &'a [String],
     /// `None`: `--pre-pull none`.
     pub(crate) puller: Option<&'a dyn Puller>,
@@ -58,30 +58,30 @@ pub(crate) struct Engine<'a> {
     pub(crate) listener: &'a dyn Fn(&Event),
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) changed: usize,
     pub(crate) skipped: usize,
-    /// Replaced while we worked.
+    /// Pods replaced during the run.
     pub(crate) gone: usize,
-    /// Pods that somebody else has changed since the plan was made.
+    /// Pods that another party has changed since the plan was made.
     pub(crate) left: Vec<String>,
-    /// Workloads whose template followed.
+    /// Workloads whose template was updated.
     pub(crate) synced: usize,
 }
 
-/// A Pod on its way.
+/// A Pod whose change is in progress.
 struct Flight {
     plan: PodPlan,
     changed: Changed,
     since: Instant,
     ready_since: Option<Instant>,
-    /// A readiness gate that we closed.
+    /// The readiness gate that this run closed.
     gate: Option<String>,
 }
 
-/// Carries the plan out.
+/// Executes the plan.
 pub(crate) fn run(engine: &Engine<'_>) -> Result<Summary> {
     engine.plan.check()?;
     engine.journal.append(&Record::Start {
@@ -116,7 +116,7 @@ struct Work<'a> {
     summary: Summary,
     /// Pods of earlier batches that were changed by this run.
     done: Vec<Flight>,
-    /// UIDs that need no further look.
+    /// UIDs that need no further check.
     known: Vec<String>,
 }
 
@@ -163,7 +163,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Pods that came while we worked have the old image as long as the template has.
+    /// Changes Pods that were created during the run; they have the old image while the template
+    /// has it.
     fn newcomers(&mut self) -> Result<()> {
         if matches!(self.engine.plan.request.selection, Selection::Pods { .. }) {
             return Ok(());
@@ -194,7 +195,7 @@ impl Work<'_> {
             .hint("something makes them anew: see the workload's events, then run the same command again"))
     }
 
-    /// What is to become of a Pod that is not in the plan; `None`: nothing.
+    /// Plans the change of a Pod that is not in the plan; `None`: no change is needed.
     fn planned(&self, pod: &Pod) -> Option<PodPlan> {
         let plan = self.engine.plan;
         let common = wanted_of_group(plan, self.engine.desired, &self.world.group(pod));
@@ -202,7 +203,7 @@ impl Work<'_> {
         planned.is_work().then_some(planned)
     }
 
-    /// One batch; on a failure its Pods get their former images back.
+    /// Executes one batch; on failure, its Pods get their former images back.
     fn batch(&mut self, pods: Vec<PodPlan>) -> Result<()> {
         let mut flights: Vec<Flight> = Vec::new();
         let mut finished: Vec<Flight> = Vec::new();
@@ -212,7 +213,8 @@ impl Work<'_> {
                 self.done.append(&mut finished);
                 Ok(())
             }
-            // Without an API nothing can be put back; taken up again, the run sees what came of it.
+            // Without the API, nothing can be restored; when the run is resumed, it sees the actual
+            // state.
             Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Network) => Err(error),
             Err(error) => {
                 flights.append(&mut finished);
@@ -250,12 +252,12 @@ impl Work<'_> {
             }
             let seen = match held.is_empty() {
                 true => self.world.refresh(engine.api),
-                // Somebody may have scaled the workload.
+                // The workload may have been scaled.
                 false => self.world.refresh_all(engine.api),
             };
             match seen {
                 Ok(()) => contact = Instant::now(),
-                // An API server that is being restarted is no reason to give up.
+                // An API server restart is not a reason to give up.
                 Err(error)
                     if error.kind() == Kind::Network
                         && contact.elapsed() < engine.pace.ready_timeout =>
@@ -326,7 +328,7 @@ impl Work<'_> {
             return Ok(());
         };
         let mut group = group.clone();
-        // As many as are wanted now, not when the plan was made.
+        // The number of replicas requested now, not when the plan was made.
         let known = self.world.workloads.get(&plan.group);
         if let Some(wanted) = known.and_then(|known| known.object.spec.replicas) {
             group.desired = usize::try_from(wanted).unwrap_or(0);
@@ -370,7 +372,8 @@ impl Work<'_> {
         }
     }
 
-    /// Where the template has the new image already, the Pod becomes one of its revision.
+    /// If the template already has the new image, returns the labels that assign the Pod to its
+    /// revision.
     fn labels(&self, plan: &PodPlan) -> BTreeMap<String, String> {
         let Some(Owner::Workload(known)) =
             self.world.pod(&plan.uid).map(|pod| self.world.owner(pod))
@@ -448,7 +451,7 @@ impl Work<'_> {
         Ok(Some(gate.condition_type.clone()))
     }
 
-    /// Gives Pods their former images back; says in words what came of it.
+    /// Restores the former images of Pods; returns the outcome as a message.
     fn restore(&mut self, flights: &[Flight]) -> String {
         let engine = self.engine;
         let (mut restored, mut not) = (Vec::new(), Vec::new());
@@ -481,7 +484,7 @@ impl Work<'_> {
             not.push(format!("{} is not ready yet", flight.plan.full_name()));
         }
         for flight in &restored {
-            // The error that brought us here matters more than a journal that cannot be written.
+            // The original error matters more than a failed journal write.
             let _ = self.note(&flight.plan, Phase::Restored, None, None);
         }
         match (restored.len(), not.is_empty()) {
@@ -566,7 +569,7 @@ fn before(changed: &Changed) -> BTreeMap<String, crate::inplace::marks::Before> 
     containers.clone()
 }
 
-/// Images that all Pods of a group get.
+/// Returns the images that all Pods of a group get.
 fn wanted_of_group(plan: &Plan, desired: &Desired, group: &str) -> verdict::Wanted {
     let mut wanted = desired.common.clone();
     for pod in plan.pods.iter().filter(|pod| pod.group == group) {

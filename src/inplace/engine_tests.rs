@@ -1,4 +1,4 @@
-//! Tests of whole runs: the numbers are those of the hard cases in-place changes have to stand.
+//! Tests of whole runs; the numbers refer to the hard cases for in-place changes.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,7 +51,8 @@ fn deployment_is_well(api: &StandIn, image: &str) {
     );
 }
 
-/// 67, 72, 78: Pods stay, containers restart, the template follows; containers go by name.
+/// 67, 72, 78: Pods stay, containers restart, the template follows; containers are selected by
+/// name.
 #[test]
 fn a_deployment_changes_without_new_pods() {
     let (api, directory) = (cluster(4), tempfile::tempdir().unwrap());
@@ -66,7 +67,7 @@ fn a_deployment_changes_without_new_pods() {
     deployment_is_well(&api, "r.io/app:2");
 }
 
-/// 72: the rollback's normal case, an older ReplicaSet that has the template.
+/// 72: the normal case of a rollback, an older ReplicaSet that has the template.
 #[test]
 fn a_former_replica_set_of_the_same_template_goes_first() {
     let (api, directory) = (cluster(2), tempfile::tempdir().unwrap());
@@ -79,7 +80,7 @@ fn a_former_replica_set_of_the_same_template_goes_first() {
     );
 }
 
-/// 68: only the canary sees a bad image, and has its former one again.
+/// 68: only the canary gets a bad image, and then its former image again.
 #[test]
 fn a_bad_image_stops_at_the_canary() {
     let (api, directory) = (cluster(4), tempfile::tempdir().unwrap());
@@ -112,7 +113,7 @@ fn the_same_content_under_another_name_comes_to_its_end() {
     assert_eq!(summary.changed, 2);
 }
 
-/// 70: nothing to be done, nothing sent.
+/// 70: no change is needed, and no request is sent.
 #[test]
 fn the_same_name_sends_nothing() {
     let (api, directory) = (cluster(2), tempfile::tempdir().unwrap());
@@ -134,7 +135,7 @@ impl Puller for Pulls {
     }
 }
 
-/// 71: a Node that cannot have the image keeps all from being changed.
+/// 71: a Node that cannot pull the image prevents all changes.
 #[test]
 fn a_failed_pull_changes_nothing_anywhere() {
     let (api, directory) = (cluster(3), tempfile::tempdir().unwrap());
@@ -171,7 +172,7 @@ fn a_failed_pull_changes_nothing_anywhere() {
     }
 }
 
-/// 74: what is kept is written down and told.
+/// 74: a template that is kept is recorded and reported.
 #[test]
 fn a_template_that_is_kept_is_reported_as_drift() {
     let (api, directory) = (cluster(2), tempfile::tempdir().unwrap());
@@ -190,7 +191,7 @@ fn a_template_that_is_kept_is_reported_as_drift() {
     assert_eq!(report.workloads.len(), 1);
     assert_eq!(report.workloads[0].kept.as_deref(), Some("x"));
     assert_eq!(report.workloads[0].containers[0].pods["r.io/app:2"], 2);
-    // The same with sync heals it; nothing restarts.
+    // The same request with sync resolves the drift; nothing restarts.
     request.template = TemplatePolicy::Sync;
     let summary = apply(&api, &request, "y", directory.path()).unwrap();
     assert_eq!((summary.changed, summary.synced), (0, 1));
@@ -206,7 +207,7 @@ fn budget(min: u64) -> Value {
     })
 }
 
-/// 75: the API would not mind.
+/// 75: the API would allow it.
 #[test]
 fn a_budget_that_never_allows_anything_refuses_the_plan() {
     let (api, directory) = (cluster(3), tempfile::tempdir().unwrap());
@@ -221,7 +222,7 @@ fn a_budget_that_never_allows_anything_refuses_the_plan() {
     apply(&api, &request(web(), "r.io/app:2"), "x", directory.path()).unwrap();
 }
 
-/// 76: a Pod that comes in the middle has the former image, and is found.
+/// 76: a Pod created during the run has the former image and is found.
 #[test]
 fn a_pod_that_comes_meanwhile_is_changed_too() {
     let (api, directory) = (cluster(2), tempfile::tempdir().unwrap());
@@ -236,14 +237,15 @@ fn a_pod_that_comes_meanwhile_is_changed_too() {
     assert_eq!(images(&api), ["r.io/app:2"; 3]);
 }
 
-/// 77: somebody is faster than we are.
+/// 77: a concurrent edit happens first.
 #[test]
 fn a_pod_that_somebody_edits_is_looked_at_again() {
     let (api, directory) = (cluster(3), tempfile::tempdir().unwrap());
     let request = request(web(), "r.io/app:2");
     let (desired, ids) = (desired(&request), ["x".to_owned()]);
     let plan = planned(&api, &request, &desired, &ids, false);
-    // Of another Pod something else changes between our look and our patch: that is tried again.
+    // A different field of another Pod changes between the read and the patch: the patch is
+    // retried.
     let failed = AtomicUsize::new(0);
     api.react(move |api, request| {
         if request.verb == "get"
@@ -272,7 +274,7 @@ fn a_pod_that_somebody_edits_is_looked_at_again() {
     );
     let codes: Vec<u16> = api.writes().iter().map(|one| one.code).collect();
     assert!(codes.contains(&422), "{codes:?}");
-    // The template speaks for all: it was left alone.
+    // The template applies to all Pods, so it was left alone.
     let web = api.peek(WEB).unwrap();
     assert_eq!(
         web["spec"]["template"]["spec"]["containers"][0]["image"],
@@ -357,7 +359,7 @@ fn what_cannot_be_changed_is_refused_with_its_reason() {
         api.change(WEB, |web| web["metadata"]["uid"] = json!("d-uid"));
         api.add(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-9", "namespace": "shop", "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d-uid", "controller": true}]}, "spec": {"containers": [{"name": "app", "image": "r.io/app:1"}]}, "status": {"phase": "Running"}}));
     });
-    // The Deployment's own Pods only are meant: the others are Rollout's now.
+    // Only the Deployment's own Pods are selected: the others now belong to the Rollout.
     assert_eq!(said, "", "{said}");
     let api = cluster(1);
     let request = request(web(), "r.io/app:2");
@@ -365,7 +367,7 @@ fn what_cannot_be_changed_is_refused_with_its_reason() {
     assert!(plan.problems[0].reason.contains("one replica"));
 }
 
-/// Fails for good after so many writes, as a process does that is killed.
+/// Fails permanently after a number of writes, like a killed process.
 struct Dying<'a> {
     api: &'a StandIn,
     left: AtomicUsize,
@@ -383,7 +385,7 @@ impl Dying<'_> {
         self.alive()?;
         let done = write();
         self.left.fetch_sub(1, Ordering::SeqCst);
-        // The write has landed, but nobody hears of it.
+        // The write succeeds, but the response is lost.
         self.alive()?;
         done
     }
@@ -421,8 +423,8 @@ impl Api for Dying<'_> {
     }
 }
 
-/// 73: killed after each write in turn, taken up by its id: everything is done once, nothing is
-/// left paused; or undone instead.
+/// 73: killed after each write in turn and resumed by its id: everything is done once, and nothing
+/// stays paused. Or undone instead.
 #[test]
 fn a_run_that_is_killed_anywhere_is_taken_up_or_undone() {
     for undo in [false, true] {

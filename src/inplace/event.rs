@@ -1,14 +1,14 @@
-//! What a run tells while it goes on. Must not know how it is shown.
+//! Progress events of a run. Must not depend on how they are displayed.
 
 use serde::Serialize;
 
 use crate::inplace::journal::Phase;
 
-/// One thing that happened; docs/inplace.md has the JSON.
+/// One event; docs/inplace.md describes the JSON.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub(crate) enum Event {
-    /// So many images are on their Nodes.
+    /// Number of images pulled to their Nodes.
     Pulled {
         images: usize,
     },

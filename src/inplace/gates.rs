@@ -1,10 +1,11 @@
-//! Whether one more Pod may be taken out of service now. Pure.
+//! Determines whether another Pod may be taken out of service now. Pure.
 
 use crate::inplace::object::Pod;
 use crate::inplace::plan::Group;
 use crate::inplace::world::World;
 
-/// `Err`: not yet, because of this. `flying`: UIDs of Pods that we took out and that are not back.
+/// `Err` contains the reason why it may not. `flying`: UIDs of Pods that this run took out of
+/// service and that are not ready again.
 pub(crate) fn may_start(
     world: &World,
     pod: &Pod,
@@ -17,7 +18,7 @@ pub(crate) fn may_start(
         return Err(trouble);
     }
     if !pod.is_ready() {
-        // It is out of service anyway.
+        // It is already out of service.
         return Ok(());
     }
     let serves = |pod: &&Pod| pod.is_ready() && !flying.contains(&pod.metadata.uid.as_str());
@@ -42,7 +43,7 @@ pub(crate) fn may_start(
             pods.filter(|pod| !pod.is_finished() && !pod.is_going())
                 .filter(counted)
         };
-        // Its controller may or may not have seen yet that they are out.
+        // The budget's controller may not have observed yet that they are out of service.
         let out = alive()
             .filter(|pod| flying.contains(&pod.metadata.uid.as_str()))
             .count();

@@ -1,4 +1,5 @@
-//! Nodes reached as hosts: `crictl pull`, through the container runtime's own way to registries.
+//! Pulls images on Nodes that are hosts: runs `crictl pull`, with the container runtime's own
+//! registry configuration.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +14,18 @@ use crate::inplace::plan::PodPlan;
 use crate::inplace::pre_pull::Puller;
 use crate::runtime::action::Crew;
 
-/// A pull takes no longer.
+/// Timeout for a pull, in seconds.
 const TIMEOUT: u64 = 1800;
-/// What is kept of a command's output.
+/// Maximum number of bytes kept of a command's output.
 const LONGEST: usize = 1 << 20;
 
-/// Hosts of a cluster; each is connected when it is to pull, for Pods come to other Nodes meanwhile.
+/// Hosts of a cluster. Each is connected when it has to pull, because Pods may move to other Nodes
+/// during the run.
 pub(crate) struct HostPuller<'a> {
     pub(crate) crew: &'a dyn Crew,
-    /// By the name of their Node.
+    /// Hosts by the name of their Node.
     pub(crate) hosts: BTreeMap<String, &'a Host>,
-    /// Where hosts keep what runs: `<data>/runs`.
+    /// Directory on hosts for running commands: `<data>/runs`.
     pub(crate) runs: String,
 }
 
@@ -55,7 +57,8 @@ impl Puller for HostPuller<'_> {
 }
 
 impl HostPuller<'_> {
-    /// Whether there is room where the runtime keeps images, as far as it says where that is.
+    /// Checks that there is enough free space where the runtime stores images, if it reports that
+    /// location.
     fn check_room(&self, agent: &dyn Agent, room: u64) -> Result<()> {
         let line = "place=$(crictl imagefsinfo -o json 2>/dev/null | sed -n 's/.*\"mountpoint\": *\"\\([^\"]*\\)\".*/\\1/p' | head -n 1); \
                     df -B1 --output=avail -- \"${place:-/var/lib}\" | tail -n 1";
@@ -75,7 +78,7 @@ impl HostPuller<'_> {
         }
     }
 
-    /// Runs a line; its stdout.
+    /// Runs a line and returns its stdout.
     fn run(&self, agent: &dyn Agent, line: &str) -> Result<String> {
         let request = Run {
             directory: self.runs.clone(),
@@ -106,7 +109,7 @@ impl HostPuller<'_> {
     }
 }
 
-/// One word of shell.
+/// Quotes a single shell word.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

@@ -1,5 +1,5 @@
-//! Nodes that are no hosts of ours: a short-lived Pod on the Node has its kubelet pull the image,
-//! with the pull secrets of the Pod that will need it.
+//! Pulls images on Nodes that are not hosts of the cluster: a short-lived Pod on the Node makes its
+//! kubelet pull the image, with the pull secrets of the Pod that needs it.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use crate::inplace::plan::PodPlan;
 use crate::inplace::pre_pull::Puller;
 use crate::kube::api::Api;
 
-/// A pull takes no longer.
+/// Timeout for a pull.
 const TIMEOUT: Duration = Duration::from_secs(1800);
 const NAME: &str = "pull";
-/// Reasons by which a container does not start though its image is there.
+/// Reasons why a container does not start although its image is present.
 const PULLED: [&str; 4] = [
     "CreateContainerError",
     "CreateContainerConfigError",
@@ -29,7 +29,7 @@ pub(crate) struct JobPuller<'a> {
 }
 
 impl Puller for JobPuller<'_> {
-    /// `room` is not looked at: the kubelet sees to its own.
+    /// `room` is ignored: the kubelet manages its own disk space.
     fn pull(&self, pod: &PodPlan, image: &str, _room: u64) -> Result<Vec<String>> {
         let digest = Digest::of(format!("{}\n{image}", pod.node).as_bytes());
         let name = format!("imgctl-pull-{}", digest.short());
@@ -58,14 +58,15 @@ impl Puller for JobPuller<'_> {
                     "name": NAME,
                     "image": image,
                     "imagePullPolicy": "Always",
-                    // It is there to be pulled, not to run; an image without this command is fine.
+                    // The image only has to be pulled, not run; an image without this command works
+                    // as well.
                     "command": ["/bin/true"],
                     "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}},
                 }],
             },
         });
         let path = pod_path(&pod.namespace, &name);
-        // One of an earlier run that was cut off.
+        // May be left over from an interrupted run.
         self.remove(&path);
         let collection = format!("/api/v1/namespaces/{}/pods", pod.namespace);
         self.api
@@ -125,7 +126,7 @@ impl JobPuller<'_> {
         }
     }
 
-    /// Best effort: it has no effect but its name.
+    /// Best effort: a leftover Pod only occupies its name.
     fn remove(&self, path: &str) {
         let options = json!({"gracePeriodSeconds": 0});
         if let Err(error) = self.api.delete(path, &options)

@@ -1,5 +1,5 @@
-//! What a run did to Pods and templates, line by line: `inplace/<id>.jsonl` of the cluster's state.
-//! Records are on disk before the next thing happens.
+//! Records what a run did to Pods and templates, line by line: `inplace/<id>.jsonl` in the
+//! cluster's state. Each record is on disk before the next action starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -18,14 +18,14 @@ use crate::fs::lock::{Lock, Mode};
 use crate::inplace::marks::Before;
 use crate::inplace::plan::Plan;
 
-/// No journal is longer.
+/// Maximum size of a journal, in bytes.
 const LONGEST: u64 = 256 << 20;
 
-/// One line.
+/// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub(crate) enum Record {
-    /// A run begins, or takes up this journal again.
+    /// A run starts or resumes.
     Start {
         time: Timestamp,
         version: String,
@@ -46,7 +46,7 @@ pub(crate) enum Record {
         workload: String,
         uid: String,
         phase: TemplatePhase,
-        /// Images that the template had.
+        /// Former images of the template.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         images: BTreeMap<String, String>,
     },
@@ -58,20 +58,20 @@ pub(crate) enum Record {
     },
 }
 
-/// How far a Pod is.
+/// Progress of a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Phase {
-    /// It is about to be changed.
+    /// The Pod is about to be changed.
     Intent,
     Patched,
     Ready,
     Failed,
-    /// It has its former image again.
+    /// The Pod has its former image again.
     Restored,
-    /// It was replaced by another one.
+    /// The Pod was replaced by another one.
     Gone,
-    /// Nothing was to be done, or somebody else has changed it.
+    /// No change was needed, or another party has changed the Pod.
     Skipped,
 }
 
@@ -91,21 +91,21 @@ pub(crate) enum Outcome {
     Interrupted,
 }
 
-/// What was read of an earlier run.
+/// State read from the journal of an earlier run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Past {
-    /// The first plan of all: what was wanted.
+    /// The first plan, which contains the original request.
     pub(crate) plan: Option<Plan>,
-    /// Last phase by UID.
+    /// Last phase, by UID.
     pub(crate) phases: BTreeMap<String, Phase>,
-    /// What containers were before they were first changed, by UID.
+    /// State of the containers before their first change, by UID.
     pub(crate) before: BTreeMap<String, BTreeMap<String, Before>>,
-    /// Images of templates before, by the workload's UID.
+    /// Former images of templates, by UID of the workload.
     pub(crate) templates: BTreeMap<String, BTreeMap<String, String>>,
     pub(crate) outcome: Option<Outcome>,
 }
 
-/// An open journal; one process has it.
+/// An open journal, exclusive to one process.
 pub(crate) struct Journal {
     id: String,
     path: PathBuf,
@@ -115,7 +115,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of the run `id`, new or old.
+    /// Opens the journal of the run `id`, new or existing.
     pub(crate) fn open(directory: &Path, id: &str, sync: bool) -> Result<(Self, Past)> {
         check_id(id)?;
         std::fs::DirBuilder::new()
@@ -138,7 +138,7 @@ impl Journal {
             .mode(0o600)
             .open(&path)
             .path("open the journal", &path)?;
-        // A line that a crash tore.
+        // Removes a line that a crash left incomplete.
         file.set_len(whole).path("cut a torn line off", &path)?;
         if sync {
             sync_directory(directory)?;
@@ -161,7 +161,7 @@ impl Journal {
         &self.path
     }
 
-    /// Writes a record down.
+    /// Appends a record.
     pub(crate) fn append(&self, record: &Record) -> Result<()> {
         let mut line = serde_json::to_vec(record)
             .map_err(|error| Error::failed("cannot write a record as JSON").caused_by(error))?;
@@ -176,13 +176,13 @@ impl Journal {
     }
 }
 
-/// What a run of that id did; `None`: there was none.
+/// Returns what the run with this id did; `None`: there is no such run.
 pub(crate) fn past(directory: &Path, id: &str) -> Result<Option<Past>> {
     check_id(id)?;
     Ok(read_whole(&path_of(directory, id))?.map(|(past, _)| past))
 }
 
-/// Ids of all runs, the oldest first by name.
+/// Returns the ids of all runs, sorted by name, oldest first.
 pub(crate) fn ids(directory: &Path) -> Result<Vec<String>> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -214,7 +214,7 @@ fn check_id(id: &str) -> Result<()> {
     }
 }
 
-/// The run, and how many bytes of its journal are whole lines.
+/// Returns the run, and the number of bytes of its journal that form complete lines.
 fn read_whole(path: &Path) -> Result<Option<(Past, u64)>> {
     let mut text = Vec::new();
     match File::open(path) {
@@ -250,7 +250,7 @@ fn read_whole(path: &Path) -> Result<Option<(Past, u64)>> {
 }
 
 impl Past {
-    /// UIDs of Pods that came to their end.
+    /// Returns the UIDs of Pods that reached [`Phase::Ready`].
     pub(crate) fn done(&self) -> BTreeSet<String> {
         let ready = self
             .phases

@@ -1,5 +1,5 @@
-//! What we leave on objects of the API, so that everybody can see it and a lost controller is no
-//! loss: annotations with a JSON document each.
+//! Annotations on API objects, each with a JSON document. They make changes visible to other tools
+//! and allow another controller to continue a run.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::inplace::object::{Meta, Resources};
 
-/// On a Pod: what it was before the last change.
+/// On a Pod: its state before the last change.
 pub(crate) const STATE: &str = "imgctl.io/inplace-state";
-/// On a workload whose template is being brought after: what is to be put back when that is done.
+/// On a workload whose template is being updated: the settings to restore afterwards.
 pub(crate) const RESTORE: &str = "imgctl.io/inplace-restore";
-/// On a workload whose template was left behind on purpose.
+/// On a workload whose template was intentionally left behind.
 pub(crate) const DRIFT: &str = "imgctl.io/inplace-drift";
-/// The label by which StatefulSets and DaemonSets know Pods of a revision.
+/// Label that assigns Pods of StatefulSets and DaemonSets to a revision.
 pub(crate) const REVISION: &str = "controller-revision-hash";
 
-/// [`STATE`].
+/// Content of [`STATE`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodState {
@@ -36,16 +36,16 @@ pub(crate) struct Before {
     #[serde(rename = "containerID")]
     pub(crate) container_id: String,
     pub(crate) restart_count: u64,
-    /// It waited for this.
+    /// Waiting reason of the container, if any.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) waiting: String,
-    /// What was asked for; admission may have stored something else.
+    /// The requested image; admission may have stored a different one.
     pub(crate) to: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resources: Option<Resources>,
 }
 
-/// [`RESTORE`].
+/// Content of [`RESTORE`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Restore {
@@ -53,30 +53,30 @@ pub(crate) struct Restore {
     /// `spec.paused` of a Deployment.
     #[serde(default)]
     pub(crate) paused: bool,
-    /// `spec.updateStrategy` of the others.
+    /// `spec.updateStrategy` of the other kinds.
     #[serde(default)]
     pub(crate) update_strategy: serde_json::Value,
-    /// The template's images before.
+    /// Former images of the template.
     #[serde(default)]
     pub(crate) images: BTreeMap<String, String>,
 }
 
-/// [`DRIFT`].
+/// Content of [`DRIFT`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Drift {
     pub(crate) id: String,
     pub(crate) time: jiff::Timestamp,
-    /// Images of the Pods where the template has others.
+    /// Images of the Pods that differ from the template.
     pub(crate) images: BTreeMap<String, String>,
 }
 
-/// What a Pod was before.
+/// Returns the state of a Pod before the change.
 pub(crate) fn state(meta: &Meta) -> Option<PodState> {
     serde_json::from_str(meta.annotations.get(STATE)?).ok()
 }
 
-/// What is to be put back; an error in words when it cannot be read.
+/// Returns the settings to restore; an error message if they cannot be read.
 pub(crate) fn restore(meta: &Meta) -> Option<Result<Restore, String>> {
     let text = meta.annotations.get(RESTORE)?;
     Some(serde_json::from_str(text).map_err(|error| {
@@ -84,12 +84,12 @@ pub(crate) fn restore(meta: &Meta) -> Option<Result<Restore, String>> {
     }))
 }
 
-/// What was left behind.
+/// Returns the recorded drift.
 pub(crate) fn drift(meta: &Meta) -> Option<Drift> {
     serde_json::from_str(meta.annotations.get(DRIFT)?).ok()
 }
 
-/// A key of a map as JSON pointers write it.
+/// Escapes a map key for a JSON pointer.
 pub(crate) fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }

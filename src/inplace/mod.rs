@@ -1,4 +1,4 @@
-//! New images for running Pods, without rescheduling them.
+//! Updates images of running Pods without rescheduling them.
 //!
 //! Must not print, prompt or read the environment.
 

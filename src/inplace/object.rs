@@ -1,4 +1,4 @@
-//! Kubernetes objects as far as this module reads them. Must not know what is to be changed.
+//! Partial views of Kubernetes objects. Must not depend on the planned change.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// Reads a typed view out of what the API gave.
+/// Reads a typed view from an API response.
 pub(crate) fn read<T: serde::de::DeserializeOwned>(value: &Value, what: &str) -> Result<T> {
     T::deserialize(value).map_err(|error| {
         Error::bad_content(format!("the API gave no sound {what}")).caused_by(error)
@@ -31,7 +31,7 @@ pub(crate) struct Meta {
 }
 
 impl Meta {
-    /// The owner that manages it.
+    /// Returns the owner that manages the object.
     pub(crate) fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references.iter().find(|owner| owner.controller)
     }
@@ -83,7 +83,7 @@ pub(crate) struct Container {
     pub(crate) resources: Resources,
 }
 
-/// Requests and limits; quantities as they are written.
+/// Requests and limits; quantities as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Resources {
@@ -151,7 +151,7 @@ pub(crate) struct Waiting {
     pub(crate) message: String,
 }
 
-/// What a container of a Pod is there for.
+/// Role of a container in a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
@@ -162,7 +162,7 @@ pub(crate) enum Role {
     Ephemeral,
 }
 
-/// Where a container is in a Pod's or template's spec.
+/// Position of a container in the spec of a Pod or template.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Place<'a> {
     pub(crate) role: Role,
@@ -173,7 +173,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl PodSpec {
-    /// The container of that name, wherever it is.
+    /// Returns the container with the given name, in either list.
     pub(crate) fn container(&self, name: &str) -> Option<Place<'_>> {
         let lists = [
             ("containers", &self.containers),
@@ -228,7 +228,7 @@ impl Pod {
             .is_some_and(|one| one.status == "True")
     }
 
-    /// It comes from a file of its host.
+    /// Returns whether the Pod comes from a manifest on its host (static Pod).
     pub(crate) fn is_mirror(&self) -> bool {
         self.metadata
             .annotations
@@ -252,7 +252,7 @@ pub(crate) fn pod_path(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods/{name}")
 }
 
-/// A Node: whether Pods on it may be touched.
+/// A Node, with the conditions that decide whether its Pods may be changed.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Node {
@@ -284,7 +284,7 @@ pub(crate) struct NodeInfo {
 }
 
 impl Node {
-    /// Why its Pods are better left alone; `None`: it is well.
+    /// Returns why its Pods must not be changed; `None`: the Node is healthy.
     pub(crate) fn trouble(&self) -> Option<String> {
         let name = &self.metadata.name;
         let status = |kind: &str| {

@@ -1,5 +1,5 @@
-//! The JSON patches that Pods get: each tests what it relies on, so that nobody's change is
-//! overwritten unseen. Pure.
+//! JSON patches for Pods: each tests what it relies on, so that no concurrent change is
+//! overwritten. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::inplace::marks::{self, PodState, escaped};
 use crate::inplace::object::Pod;
 
-/// The images of `wanted`, the note about what was there before (`None`: the note goes), and labels,
-/// in one request.
+/// Returns a patch that sets the images of `wanted`, the annotation with the previous state
+/// (`None`: the annotation is removed), and labels, in one request.
 pub(crate) fn images(
     pod: &Pod,
     wanted: &BTreeMap<String, String>,
@@ -36,7 +36,7 @@ pub(crate) fn images(
     match state {
         Some(text) => {
             if pod.metadata.annotations.is_empty() {
-                // Somebody may add the first one before us: it would be lost.
+                // Otherwise, a first annotation added concurrently would be lost.
                 operations.push(test(
                     "/metadata/resourceVersion",
                     &pod.metadata.resource_version,
@@ -57,7 +57,7 @@ pub(crate) fn images(
     Ok(Value::Array(operations))
 }
 
-/// Resources, for the `resize` subresource.
+/// Returns a patch of resources, for the `resize` subresource.
 pub(crate) fn resources(
     pod: &Pod,
     wanted: &BTreeMap<String, crate::inplace::object::Resources>,
@@ -87,7 +87,7 @@ pub(crate) fn test(path: &str, value: &str) -> Value {
     json!({"op": "test", "path": path, "value": value})
 }
 
-/// The pointer to an annotation of an object.
+/// Returns the JSON pointer to an annotation of an object.
 pub(crate) fn annotation(name: &str) -> String {
     format!("/metadata/annotations/{}", escaped(name))
 }

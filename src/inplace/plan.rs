@@ -1,6 +1,6 @@
-//! The plan as a value: what will become of each Pod, and why not. docs/inplace.md has its JSON.
+//! The plan as data: what will happen to each Pod, and why not. docs/inplace.md describes its JSON.
 //!
-//! Must not know how anything is done.
+//! Must not depend on how the plan is executed.
 
 use std::collections::BTreeMap;
 
@@ -12,35 +12,36 @@ use crate::inplace::object::{Resources, Role};
 use crate::inplace::request::Request;
 use crate::inplace::target::Target;
 
-/// The form of this document.
+/// Schema version of this document.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// Everything that was decided.
+/// The complete plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Plan {
     pub(crate) schema: u32,
-    /// Over what is to change and from what; not over what changes by itself.
+    /// Digest of the changes and their starting point; values that change by themselves are
+    /// excluded.
     pub(crate) digest: String,
     pub(crate) request: Request,
-    /// It undoes an earlier run.
+    /// Whether the plan undoes an earlier run.
     #[serde(default)]
     pub(crate) rollback: bool,
     pub(crate) server: String,
-    /// What the new images mean, by name.
+    /// Resolved new images, by name.
     pub(crate) images: BTreeMap<String, Target>,
-    /// By UID of the workload, or of the Pod that has none.
+    /// Groups by UID of the workload, or of the Pod if it has none.
     pub(crate) groups: BTreeMap<String, Group>,
-    /// In the order in which they go.
+    /// Pods in the order in which they are changed.
     pub(crate) pods: Vec<PodPlan>,
-    /// UIDs; those of one batch are done before the next begins.
+    /// UIDs by batch; a batch finishes before the next one starts.
     pub(crate) batches: Vec<Vec<String>>,
-    /// Any of these keeps it from beginning.
+    /// Problems that prevent the run from starting.
     pub(crate) problems: Vec<Problem>,
     pub(crate) notes: Vec<String>,
 }
 
-/// Why something is not done.
+/// Reason why a change is not made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Problem {
     pub(crate) subject: String,
@@ -49,22 +50,22 @@ pub(crate) struct Problem {
     pub(crate) hint: Option<String>,
 }
 
-/// Pods of one owner.
+/// The Pods of one owner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Group {
-    /// `Deployment`, …; `Pod`: nobody manages it.
+    /// `Deployment`, …; `Pod`: it has no workload.
     pub(crate) kind: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) desired: usize,
     pub(crate) ready: usize,
-    /// How many of them may be out of service at once.
+    /// Maximum number of Pods that may be out of service at once.
     pub(crate) max_unavailable: usize,
     pub(crate) budgets: Vec<BudgetView>,
-    /// Images of its template that differ from what its Pods get.
+    /// Images of the template that differ from the requested ones.
     pub(crate) template: BTreeMap<String, String>,
-    /// What becomes of the new images later.
+    /// What later happens to the new images.
     pub(crate) consequence: String,
 }
 
@@ -75,7 +76,7 @@ impl Group {
     }
 }
 
-/// A PodDisruptionBudget as it was.
+/// State of a PodDisruptionBudget at planning time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BudgetView {
@@ -85,13 +86,13 @@ pub(crate) struct BudgetView {
     pub(crate) desired_healthy: i64,
 }
 
-/// What will become of a container or Pod; the later, the worse.
+/// What will happen to a container or Pod, in increasing order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING-KEBAB-CASE")]
 pub(crate) enum Verdict {
-    /// It has that image already: no request is sent.
+    /// It already has that image: no request is sent.
     Noop,
-    /// Another name for what it runs: the container restarts all the same.
+    /// A different name for the running image: the container restarts nevertheless.
     RestartOnly,
     Change,
     Refuse,
@@ -108,7 +109,7 @@ impl Verdict {
     }
 }
 
-/// One Pod.
+/// Plan for one Pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodPlan {
@@ -124,9 +125,9 @@ pub(crate) struct PodPlan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
     pub(crate) containers: Vec<ContainerPlan>,
-    /// At most so long it takes to end: its grace period.
+    /// Maximum time to stop: the grace period of the Pod.
     pub(crate) stop_seconds: u64,
-    /// What it took to become ready last time, where that can be seen.
+    /// Time that the Pod took to become ready last time, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) start_seconds: Option<u64>,
     /// Names of its `imagePullSecrets`.
@@ -140,21 +141,21 @@ impl PodPlan {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Whether something is to be done to it.
+    /// Returns whether the Pod has to be changed.
     pub(crate) fn is_work(&self) -> bool {
         matches!(self.verdict, Verdict::Change | Verdict::RestartOnly)
     }
 }
 
-/// One container.
+/// Plan for one container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ContainerPlan {
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// The image as it is written in the Pod.
+    /// The image as written in the Pod.
     pub(crate) from: String,
-    /// The image that runs, as the kubelet calls it.
+    /// The running image, as reported by the kubelet.
     pub(crate) image_id: String,
     pub(crate) to: String,
     pub(crate) verdict: Verdict,
@@ -170,7 +171,7 @@ pub(crate) struct ResizePlan {
 }
 
 impl Plan {
-    /// Computes the digest anew.
+    /// Recomputes the digest.
     pub(crate) fn seal(&mut self) -> Result<()> {
         let mut pods: Vec<serde_json::Value> = self
             .pods
@@ -203,12 +204,12 @@ impl Plan {
         Ok(())
     }
 
-    /// Pods to which something is to be done.
+    /// Returns the Pods that have to be changed.
     pub(crate) fn work(&self) -> impl Iterator<Item = &PodPlan> {
         self.pods.iter().filter(|pod| pod.is_work())
     }
 
-    /// An error when something keeps it from beginning.
+    /// Returns an error if a problem prevents the run from starting.
     pub(crate) fn check(&self) -> Result<()> {
         if self.problems.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! From what is there and what is wanted to the plan. Pure: asks nobody.
+//! Creates a plan from the current and the requested state. Pure: makes no requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use crate::inplace::target::Target;
 use crate::inplace::verdict::{self, Wanted};
 use crate::inplace::world::{Known, Owner, World};
 
-/// Which images Pods are to have.
+/// The requested images of Pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Desired {
-    /// For those that are not named.
+    /// For Pods without an entry in `by_pod`.
     pub(crate) common: Wanted,
-    /// By UID.
+    /// Images by UID of the Pod.
     pub(crate) by_pod: BTreeMap<String, Wanted>,
 }
 
@@ -28,7 +28,7 @@ impl Desired {
         self.by_pod.get(uid).unwrap_or(&self.common)
     }
 
-    /// All images that are named.
+    /// Returns all requested images.
     pub(crate) fn images(&self) -> BTreeSet<&String> {
         self.common
             .values()
@@ -37,24 +37,24 @@ impl Desired {
     }
 }
 
-/// All that a plan is made of.
+/// Input of a plan.
 pub(crate) struct Inputs<'a> {
     pub(crate) world: &'a World,
     pub(crate) request: &'a Request,
     pub(crate) desired: &'a Desired,
     pub(crate) targets: &'a BTreeMap<String, Target>,
-    /// Runs that this one takes up, or undoes: what they left half done does not stop it.
+    /// Runs that this one resumes or undoes: their unfinished changes do not block it.
     pub(crate) ids: &'a [String],
-    /// UIDs of Pods that the run has brought to their end.
+    /// UIDs of Pods that the run has already finished.
     pub(crate) done: &'a BTreeSet<String>,
     pub(crate) rollback: bool,
-    /// Whether registries give Pods what they are to have.
+    /// Whether the Pods may pull their images from the registries.
     pub(crate) access: &'a Accesses,
-    /// Nobody pulls beforehand: the operator says that the images are there.
+    /// Images are not pulled in advance: the operator asserts that they are present.
     pub(crate) is_there: bool,
 }
 
-/// Makes the plan.
+/// Creates the plan.
 pub(crate) fn plan(inputs: &Inputs<'_>) -> Result<Plan> {
     let (world, request) = (inputs.world, inputs.request);
     let mut plan = Plan {
@@ -137,7 +137,7 @@ fn version(version: &str) -> String {
     }
 }
 
-/// What concerns the Pods of one owner together.
+/// Plans what concerns all Pods of one owner together.
 fn groups(inputs: &Inputs<'_>, plan: &mut Plan) {
     let world = inputs.world;
     let keys: BTreeSet<String> = plan.pods.iter().map(|pod| pod.group.clone()).collect();
@@ -222,7 +222,7 @@ fn describe(owner: &Owner<'_>, first: &Pod, members: usize) -> Group {
     }
 }
 
-/// Images in the template that are not what the Pods get.
+/// Returns the images of the template that differ from the requested ones.
 fn template_differs(
     inputs: &Inputs<'_>,
     known: &Known,
@@ -290,7 +290,7 @@ fn workload_problems(
                     }
                 }
             }
-            // A template speaks for all Pods, also those that were not named.
+            // A template applies to all Pods, including those that were not selected.
             if let Some(pod) = world.members(&group_key(known)).find(|pod| {
                 !pods.iter().any(|plan| plan.uid == pod.metadata.uid)
                     && images.iter().any(|(container, to)| {
@@ -308,7 +308,7 @@ fn workload_problems(
         _ => {}
     }
     if let Some(reason) = rollout::in_progress(world, known, inputs.ids) {
-        // What was cut off does not come to its end by waiting.
+        // Waiting does not finish an interrupted run.
         let held = marks::restore(&known.object.metadata).is_some();
         let hint = "wait until `kubectl rollout status` is content";
         problems.push(problem(reason, (!held).then_some(hint)));
@@ -337,7 +337,7 @@ fn budgets(world: &World, pods: &[&PodPlan]) -> Vec<BudgetView> {
     views.into_values().collect()
 }
 
-/// What budgets say to taking ready Pods out of service.
+/// Checks the budgets for taking ready Pods out of service.
 fn budget_findings(world: &World, pods: &[&PodPlan]) -> (Vec<Problem>, Vec<String>) {
     let (mut problems, mut notes, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
     let ready = pods.iter().filter(|pod| pod.ready && pod.is_work());
@@ -443,7 +443,7 @@ fn minor(version: &str) -> Option<u32> {
     version.split('.').nth(1)?.parse().ok()
 }
 
-/// A tool that writes the workload from a source of its own.
+/// Returns the tool that manages the workload from its own source.
 fn managed_by(known: &Known) -> Option<&'static str> {
     let meta = &known.object.metadata;
     let has = |prefix: &str| {

@@ -1,4 +1,5 @@
-//! One Pod changed, and changed back: reads it, decides by what is there, patches with tests.
+//! Changes and restores a single Pod: reads it, decides based on its state, and patches it with
+//! tests.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,24 +16,24 @@ use crate::inplace::plan::{PodPlan, Verdict};
 use crate::inplace::verdict::same;
 use crate::kube::api::{Api, PatchKind};
 
-/// The readiness gate that others close for the same purpose.
+/// The readiness gate that other tools close for the same purpose.
 pub(crate) const GATE: &str = "InPlaceUpdateReady";
-/// How often a Pod is read anew when somebody changed it between our look and our patch.
+/// Maximum number of attempts if the Pod changes between the read and the patch.
 const ATTEMPTS: u32 = 5;
-/// For a Pod to leave the EndpointSlices.
+/// Timeout for a Pod to leave the EndpointSlices.
 const OUT_OF_SERVICE: Duration = Duration::from_secs(30);
 
-/// What came of beginning.
+/// Result of starting a change.
 pub(crate) enum Started {
     Changed(Box<Changed>),
-    /// It is as it is to be, and not by us.
+    /// The Pod already has the requested state, and not because of this run.
     Nothing,
     Gone,
-    /// Somebody has set another image than the plan knew, in words.
+    /// Another party has set a different image than the plan expected; contains the message.
     Edited(String),
 }
 
-/// Changes the Pod, or finds that the run `id` has done so.
+/// Changes the Pod, or detects that the run `id` has already changed it.
 pub(crate) fn start(
     api: &dyn Api,
     plan: &PodPlan,
@@ -102,7 +103,7 @@ pub(crate) fn start(
             let operations = patch::images(&pod, &images, Some(&state), labels)?;
             match api.patch(&path, PatchKind::Json, &operations) {
                 Ok(value) => stored = object::read(&value, "Pod")?,
-                // Somebody was faster: look again, and decide again.
+                // The Pod was changed concurrently: read it and decide again.
                 Err(error) if error.is_conflict() => continue,
                 Err(error) if error.is_not_found() => return Ok(Started::Gone),
                 Err(error) => return Err(Error::from(error)).context(failed),
@@ -122,8 +123,8 @@ pub(crate) fn start(
     Err(Error::failed("somebody else keeps changing it")).context(failed)
 }
 
-/// Whether the server would store what the Pod has already: an earlier run asked for the same names
-/// and admission made others of them. Patched again, nothing would restart.
+/// Returns whether the patch would store what the Pod already has: an earlier run requested the
+/// same names, and admission rewrote them. Another patch would not restart anything.
 fn is_admitted(api: &dyn Api, pod: &Pod, images: &BTreeMap<String, String>) -> Result<bool> {
     let state = marks::state(&pod.metadata);
     let has = |pod: &Pod, name: &String| {
@@ -141,7 +142,7 @@ fn is_admitted(api: &dyn Api, pod: &Pod, images: &BTreeMap<String, String>) -> R
     let operations = patch::images(pod, images, state.as_ref(), &BTreeMap::new())?;
     let path = format!("{}?dryRun=All", pod.path());
     let answer = api.patch(&path, PatchKind::Json, &operations);
-    // What stands against it is told when it is done in earnest.
+    // An error of the dry run is reported by the actual patch.
     let Ok(value) = answer else {
         return Ok(false);
     };
@@ -186,7 +187,7 @@ fn changed(plan: &PodPlan, state: PodState, stored: &Pod) -> Changed {
         uid: plan.uid.clone(),
         architecture: plan.architecture.clone(),
         stored: state.containers.keys().filter_map(image).collect(),
-        // A run that is taken up may find NOOP where the patch has landed already.
+        // A resumed run may plan NOOP if the patch was already applied.
         verdicts: plan
             .containers
             .iter()
@@ -204,7 +205,7 @@ fn changed(plan: &PodPlan, state: PodState, stored: &Pod) -> Changed {
     }
 }
 
-/// Gives the Pod its former images and resources back; `false`: there is nothing to give back.
+/// Restores the former images and resources of the Pod; `false`: there is nothing to restore.
 pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Result<bool> {
     let failed = || format!("cannot give Pod {} its former image back", plan.full_name());
     let path = pod_path(&plan.namespace, &plan.name);
@@ -223,7 +224,7 @@ pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Resul
             let Some(place) = pod.spec.container(name) else {
                 continue;
             };
-            // Only what we set ourselves.
+            // Only restores images that this run has set.
             if changed.stored.get(name) == Some(&place.spec.image) {
                 images.insert(name.clone(), before.image.clone());
             }
@@ -251,7 +252,7 @@ pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Resul
     Err(Error::failed("somebody else keeps changing it")).context(failed)
 }
 
-/// Whether a Pod that was given its former images back is ready with them.
+/// Returns whether a Pod with restored images is ready.
 pub(crate) fn is_back(pod: &Pod, changed: &Changed) -> bool {
     let back = changed.state.containers.iter().all(|(name, before)| {
         pod.spec
@@ -284,7 +285,7 @@ pub(crate) fn set_gate(api: &dyn Api, pod: &Pod, gate: &str, open: bool) -> Resu
     Ok(())
 }
 
-/// Waits until no EndpointSlice sends traffic to the Pod, or for a while.
+/// Waits until no EndpointSlice sends traffic to the Pod, up to a timeout.
 pub(crate) fn wait_out_of_service(api: &dyn Api, pod: &Pod, poll: Duration) {
     let path = format!(
         "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices",

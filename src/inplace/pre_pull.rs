@@ -1,5 +1,5 @@
-//! New images on Nodes before any container is killed: the kubelet kills first and pulls then.
-//! Must not know how a Node is reached.
+//! Pulls new images to Nodes before any container is killed: the kubelet kills the container first
+//! and pulls afterwards. Must not depend on how a Node is reached.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,19 +9,20 @@ use crate::error::{Error, Kind, Result};
 use crate::inplace::plan::{PodPlan, Verdict};
 use crate::inplace::target::Target;
 
-/// Nodes at once.
+/// Maximum number of Nodes that pull concurrently.
 const PARALLEL: usize = 8;
-/// Room that an image takes unpacked, as a multiple of what is sent, in tenths.
+/// Size of an unpacked image relative to its compressed size, in tenths.
 const UNPACKED: u64 = 25;
 
-/// Whoever can have a Node pull.
+/// Pulls images on Nodes.
 pub(crate) trait Puller: Sync {
-    /// Has `node` pull `image`, with the secrets of `pod` where it can; gives what the image is
-    /// called there (digests), as far as it tells. `room`: bytes that have to be free.
+    /// Pulls `image` on the Node of `pod`, with the secrets of `pod` if supported. Returns the
+    /// names of the image on the Node (digests), if reported. `room`: free space required, in
+    /// bytes.
     fn pull(&self, pod: &PodPlan, image: &str, room: u64) -> Result<Vec<String>>;
 }
 
-/// Nodes that pull with what they know themselves, and where that is refused, with the Pod's secrets.
+/// Pulls with the Node's own credentials first and, if that fails, with the secrets of the Pod.
 pub(crate) struct OrWithSecrets<A, B> {
     pub(crate) node: A,
     pub(crate) secrets: B,
@@ -39,7 +40,8 @@ impl<A: Puller, B: Puller> Puller for OrWithSecrets<A, B> {
     }
 }
 
-/// Has all Nodes of `pods` pull what they will need. All failures of all Nodes are told at once.
+/// Pulls on all Nodes of `pods` the images that they need. The error lists the failures of all
+/// Nodes.
 pub(crate) fn pre_pull(
     pods: &[&PodPlan],
     targets: &BTreeMap<String, Target>,
@@ -48,13 +50,13 @@ pub(crate) fn pre_pull(
     let mut tasks: BTreeMap<(&str, &str), &PodPlan> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !pod.node.is_empty()) {
         for one in &pod.containers {
-            // Another name is not on the Node either, though its content may be.
+            // An image under a new name has to be pulled as well, even if its content is present.
             if matches!(one.verdict, Verdict::Change | Verdict::RestartOnly) {
                 tasks.entry((&pod.node, &one.to)).or_insert(pod);
             }
         }
     }
-    // A Node pulls one image after the other; several Nodes pull side by side.
+    // A Node pulls its images one after another; several Nodes pull concurrently.
     let mut by_node: BTreeMap<&str, Vec<(&str, &PodPlan)>> = BTreeMap::new();
     for ((node, image), pod) in tasks {
         by_node.entry(node).or_default().push((image, pod));

@@ -1,5 +1,5 @@
-//! Whether a kubelet may pull an image for a Pod: registries are asked with nothing but what the
-//! Pod itself names. What a Node knows besides cannot be seen from here.
+//! Determines whether a kubelet may pull an image for a Pod: queries registries with only the
+//! credentials that the Pod itself names. Credentials configured on a Node are not visible here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,24 +17,24 @@ use crate::inplace::world::World;
 use crate::kube::api::Api;
 use crate::secret::Secret;
 
-/// What a registry says to one image and the secrets of a Pod.
+/// Access to one image with the secrets of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It lets everybody in, or hosts of the cluster have its login.
+    /// The registry allows anonymous access, or the hosts of the cluster have its credentials.
     Open,
-    /// One of the secrets opens it.
+    /// One of the secrets grants access.
     Granted,
-    /// It wants a login, and none of the secrets is one that it takes.
+    /// The registry requires a login and accepts none of the secrets.
     Denied,
-    /// It could not be asked, for this reason.
+    /// The registry could not be queried, for this reason.
     Unknown(String),
 }
 
-/// By image and names of the Pod's secrets.
+/// Access by image and names of the Pod's secrets.
 pub(crate) type Accesses = BTreeMap<(String, Vec<String>), Access>;
 
-/// Asks for all Pods that are meant. Secrets are read only where a registry wants a login. `known`:
-/// what registries say to anybody, by image, as far as that need not be asked again.
+/// Queries access for all selected Pods. Secrets are read only if a registry requires a login.
+/// `known`: anonymous access by image, for images that need not be queried again.
 pub(crate) fn survey(
     api: &dyn Api,
     images: &dyn Images,
@@ -65,10 +65,11 @@ pub(crate) fn survey(
     accesses
 }
 
-/// Registries that want a login which the Pods do not have. Pull secrets of a Pod that is there
-/// cannot be changed, and a kubelet that may not pull has killed the container by then.
+/// Returns problems with registries that require a login that the Pods lack. The pull secrets of an
+/// existing Pod are immutable, and a kubelet that may not pull has already killed the container by
+/// then.
 ///
-/// `is_there`: nobody pulls beforehand, the operator says that the images are there.
+/// `is_there`: images are not pulled in advance, the operator asserts that they are present.
 pub(crate) fn findings(
     accesses: &Accesses,
     world: &World,
@@ -121,7 +122,7 @@ pub(crate) fn findings(
     (problems, notes)
 }
 
-/// Names of a Pod's pull secrets.
+/// Returns the names of a Pod's pull secrets.
 pub(crate) fn secrets_of(pod: &Pod) -> Vec<String> {
     let secrets = pod.spec.image_pull_secrets.iter();
     secrets
@@ -129,7 +130,7 @@ pub(crate) fn secrets_of(pod: &Pod) -> Vec<String> {
         .collect()
 }
 
-/// Whether both come from the same registry.
+/// Returns whether both images come from the same registry.
 fn same_registry(a: &str, b: &str) -> bool {
     let registry = |name: &str| {
         let reference = Reference::parse(name).ok()?;
@@ -153,7 +154,7 @@ fn with_secrets(
                 Ok(logins) => images.access(image, Some(&logins)),
                 Err(error) => Access::Unknown(format!("Secret {namespace}/{name}: {error}")),
             },
-            // Kubelets pass over what is not there.
+            // Kubelets ignore missing secrets.
             Err(error) if error.is_not_found() => Access::Denied,
             Err(error) => Access::Unknown(format!("Secret {namespace}/{name}: {error}")),
         };
@@ -166,7 +167,7 @@ fn with_secrets(
     worst
 }
 
-/// The text of a `config.json` out of a pull secret of either form.
+/// Returns the content of a `config.json` from a pull secret of either type.
 fn logins(secret: &Value) -> Result<Secret> {
     let unusable = || Error::bad_content("it holds no logins for registries");
     let decoded = |key: &str| {
@@ -189,7 +190,7 @@ mod tests {
     use crate::inplace::world;
     use crate::kube::stand_in::StandIn;
 
-    /// Wants the login `yes`.
+    /// Accepts only the login `yes`.
     struct Closed;
 
     impl Images for Closed {
@@ -242,7 +243,8 @@ mod tests {
         add("old", ".dockercfg", r#"{"r.io":"yes"}"#);
         name_secrets(&api, &["wrong", "old"]);
         assert_eq!(surveyed(&api, "r.io/app:2"), Access::Granted);
-        // What was read before is not read again, and open registries need none.
+        // Results that are already known are not queried again, and open registries require no
+        // secrets.
         let reads = |api: &StandIn| {
             let all = api.requests().into_iter();
             all.filter(|one| one.path.contains("/secrets/")).count()

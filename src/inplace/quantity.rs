@@ -1,8 +1,8 @@
-//! Kubernetes quantities, compared by what they mean: `0.5` is `500m`.
+//! Kubernetes quantities, compared by value: `0.5` is `500m`.
 
 use crate::error::{Error, Result};
 
-/// In thousandths; what is finer is rounded up, as the API does.
+/// Parses a quantity into thousandths; a finer fraction is rounded up, as in the API.
 pub(crate) fn parse(text: &str) -> Result<i128> {
     let wrong = || {
         Error::usage(format!("`{text}` is not a quantity"))
@@ -35,7 +35,7 @@ pub(crate) fn parse(text: &str) -> Result<i128> {
     Ok(scaled / divisor + i128::from(scaled % divisor != 0))
 }
 
-/// Whether two quantities mean the same; what cannot be read only equals itself.
+/// Returns whether two quantities are equal; an invalid one equals only the same text.
 pub(crate) fn equal(a: &str, b: &str) -> bool {
     match (parse(a), parse(b)) {
         (Ok(a), Ok(b)) => a == b,

@@ -1,4 +1,4 @@
-//! What the operator wants: which Pods, which images and resources, and how carefully.
+//! The operator's request: which Pods, which images and resources, and the safety settings.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use crate::image::Reference;
 use crate::inplace::batches::Share;
 use crate::inplace::quantity;
 
-/// Everything that was said.
+/// The complete request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Request {
     pub(crate) selection: Selection,
-    /// Image by name of the container.
+    /// Images by container name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) set: BTreeMap<String, String>,
-    /// Resources by name of the container.
+    /// Resources by container name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) resize: BTreeMap<String, Resize>,
     pub(crate) template: TemplatePolicy,
@@ -37,7 +37,7 @@ pub(crate) struct Request {
     pub(crate) gate: Option<String>,
 }
 
-/// Which Pods.
+/// Selection of Pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "by")]
 pub(crate) enum Selection {
@@ -65,7 +65,7 @@ impl Selection {
         }
     }
 
-    /// `kind/namespace/name`, or `kind/name` in `namespace`.
+    /// Parses `kind/namespace/name`, or `kind/name` in `namespace`.
     pub(crate) fn workload(text: &str, namespace: &str) -> Result<Self> {
         let parts: Vec<&str> = text.split('/').collect();
         let (kind, namespace, name) = match parts[..] {
@@ -84,7 +84,7 @@ impl Selection {
     }
 }
 
-/// A name that goes into a path of the API.
+/// Validates a name that becomes part of an API path.
 pub(crate) fn checked(name: &str, what: &str) -> Result<String> {
     let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     if name.is_empty() || name.len() > 253 || name.starts_with('.') || !name.chars().all(sound) {
@@ -96,7 +96,7 @@ pub(crate) fn checked(name: &str, what: &str) -> Result<String> {
     Ok(name.to_owned())
 }
 
-/// Kinds that have Pods and that we know.
+/// Supported workload kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) enum WorkloadKind {
@@ -132,7 +132,7 @@ impl WorkloadKind {
         }
     }
 
-    /// The collection in `namespace`.
+    /// Returns the API path of the collection in `namespace`.
     pub(crate) fn collection(self, namespace: &str) -> String {
         let (group, plural) = match self {
             Self::Deployment => ("apps", "deployments"),
@@ -144,7 +144,7 @@ impl WorkloadKind {
         format!("/apis/{group}/v1/namespaces/{namespace}/{plural}")
     }
 
-    /// Whether its template can be brought after its Pods.
+    /// Returns whether its template can be updated after its Pods.
     pub(crate) fn syncs(self) -> bool {
         matches!(
             self,
@@ -157,12 +157,12 @@ impl WorkloadKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum TemplatePolicy {
-    /// Pods whose workload would go back to the old image are not touched.
+    /// Pods whose workload would return to the old image are not changed.
     #[default]
     Refuse,
-    /// The template stays behind; this is written down on the workload.
+    /// The template is left behind, which is recorded on the workload.
     Keep,
-    /// The template follows, without a rollout.
+    /// The template is updated, without a rollout.
     Sync,
 }
 
@@ -170,26 +170,26 @@ pub(crate) enum TemplatePolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verify {
-    /// The name that the kubelet reports, or the digest where it is known.
+    /// The name that the kubelet reports, or the digest if it is known.
     #[default]
     Image,
-    /// The digest, which has to be known beforehand.
+    /// The digest, which must be known in advance.
     Digest,
 }
 
-/// New requests and limits; what is not named stays.
+/// New requests and limits; resources that are not named stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Resize {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) requests: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) limits: BTreeMap<String, String>,
-    /// For requests and limits, wherever a container has them.
+    /// Applies to requests and limits, where a container has them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) both: BTreeMap<String, String>,
 }
 
-/// `container=image`.
+/// Parses `container=image`.
 pub(crate) fn set(text: &str) -> Result<(String, String)> {
     let (container, image) = text.split_once('=').ok_or_else(|| {
         Error::usage(format!("`{text}` sets no image"))
@@ -199,7 +199,7 @@ pub(crate) fn set(text: &str) -> Result<(String, String)> {
     Ok((checked(container, "a container")?, image.to_owned()))
 }
 
-/// `container=cpu=500m,memory=1Gi,limits.cpu=1`.
+/// Parses `container=cpu=500m,memory=1Gi,limits.cpu=1`.
 pub(crate) fn resize(text: &str) -> Result<(String, Resize)> {
     let wrong = || {
         Error::usage(format!("`{text}` sets no resources")).hint(

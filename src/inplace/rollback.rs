@@ -1,5 +1,5 @@
-//! Back to the images from before: what a run's journal says, else what Pods' annotations say.
-//! Pure.
+//! Determines the former images: from the journal of a run, otherwise from the annotations of the
+//! Pods. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +12,16 @@ use crate::inplace::request::Resize;
 use crate::inplace::verdict::Wanted;
 use crate::inplace::world::World;
 
-/// What Pods are to have again.
+/// The state to restore.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Former {
     pub(crate) desired: Desired,
     pub(crate) resize: BTreeMap<String, Resize>,
-    /// Ids of the runs that are undone.
+    /// Ids of the runs to undo.
     pub(crate) ids: Vec<String>,
 }
 
-/// Finds out. `id`: only what that run did counts.
+/// Returns the state to restore. `id`: only considers what that run did.
 pub(crate) fn former(world: &World, past: Option<&Past>, id: Option<&str>) -> Result<Former> {
     let mut former = Former {
         ids: id.map(str::to_owned).into_iter().collect(),
@@ -61,7 +61,7 @@ pub(crate) fn former(world: &World, past: Option<&Past>, id: Option<&str>) -> Re
         }
         former.desired.by_pod.insert(uid.clone(), wanted);
     }
-    // Pods that came later have what their template says; it goes back with the others.
+    // Pods created later have the images of their template; they are restored with the others.
     for images in past.into_iter().flat_map(|past| past.templates.values()) {
         for (name, image) in images {
             seen.entry(name.clone()).or_default().insert(image.clone());

@@ -1,10 +1,10 @@
-//! Whether a workload is at rest: Pods of one that is not would be replaced under our hands.
+//! Checks whether a workload is stable: otherwise, its Pods would be replaced during the change.
 
 use crate::inplace::marks::{self, Restore};
 use crate::inplace::request::WorkloadKind;
 use crate::inplace::world::{Known, World};
 
-/// What is going on; `None`: nothing, or what the runs `ids` left.
+/// Returns what is in progress; `None`: nothing, or only what the runs `ids` left unfinished.
 pub(crate) fn in_progress(world: &World, known: &Known, ids: &[String]) -> Option<String> {
     let object = &known.object;
     match marks::restore(&object.metadata) {
@@ -13,7 +13,7 @@ pub(crate) fn in_progress(world: &World, known: &Known, ids: &[String]) -> Optio
                 "run {other} changed its template and was cut off: `imgctl inplace apply --id {other}` takes it up"
             ));
         }
-        // Ours: it is paused or held back because we did that.
+        // Paused or held back by this run or one that it undoes.
         Some(Ok(_)) => return None,
         Some(Err(why)) => return Some(why),
         None => {}

@@ -1,10 +1,10 @@
-//! Label selectors: whom they match, and how they are written in a query.
+//! Label selectors: matching, and encoding in a query.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// `metav1.LabelSelector`. Empty: everything.
+/// `metav1.LabelSelector`. An empty one matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Selector {
@@ -21,7 +21,7 @@ pub(crate) struct Expression {
 }
 
 impl Selector {
-    /// Whether an object with `labels` is meant.
+    /// Returns whether the selector matches an object with `labels`.
     pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         let equal = self
             .match_labels
@@ -36,14 +36,15 @@ impl Selector {
                     "NotIn" => !listed,
                     "Exists" => value.is_some(),
                     "DoesNotExist" => value.is_none(),
-                    // A rule of tomorrow: rather one budget too many than one too few.
+                    // An operator unknown to this version: considering one budget too many is safer
+                    // than one too few.
                     _ => true,
                 }
             })
     }
 }
 
-/// A value for the query of a URL.
+/// Encodes a value for the query of a URL.
 pub(crate) fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

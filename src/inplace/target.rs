@@ -1,4 +1,4 @@
-//! What an image name means in a registry: digests by which a running container is known again.
+//! Resolves image names in registries, to digests that identify the image of a running container.
 
 use std::collections::BTreeMap;
 
@@ -12,35 +12,35 @@ use crate::registry::credentials::Credentials;
 use crate::registry::{Client, ClientOptions, Target as Asked};
 use crate::secret::Secret;
 
-/// An image as a registry has it now.
+/// The current state of an image in a registry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Target {
-    /// What the name means: of an index, if it has several platforms.
+    /// Digest that the name resolves to: of the index, if the image has several platforms.
     pub(crate) digest: String,
-    /// By architecture; `""`: whatever it runs on.
+    /// Images by architecture; `""`: any architecture.
     pub(crate) platforms: BTreeMap<String, Variant>,
 }
 
-/// The image of one platform.
+/// The image for one platform.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Variant {
     pub(crate) manifest: String,
-    /// Digest of the configuration: the image's ID in a container runtime.
+    /// Digest of the configuration: the image ID in a container runtime.
     pub(crate) config: String,
-    /// Bytes of its layers as they are sent.
+    /// Compressed size of its layers, in bytes.
     pub(crate) size: u64,
 }
 
 impl Target {
-    /// The image for Nodes of `architecture`.
+    /// Returns the image for Nodes of `architecture`.
     pub(crate) fn variant(&self, architecture: &str) -> Option<&Variant> {
         self.platforms
             .get(architecture)
             .or_else(|| self.platforms.get(""))
     }
 
-    /// Whether a container that reports `image_id` runs this image. Runtimes report the digest of
-    /// the index, of the manifest or of the configuration.
+    /// Returns whether a container that reports `image_id` runs this image. Runtimes report the
+    /// digest of the index, the manifest or the configuration.
     pub(crate) fn is(&self, image_id: &str, architecture: &str) -> bool {
         let Some(digest) = digest_of(image_id) else {
             return false;
@@ -51,29 +51,29 @@ impl Target {
     }
 }
 
-/// The `sha256:…` at the end of what a kubelet calls an image's ID.
+/// Returns the `sha256:…` at the end of an image ID as reported by a kubelet.
 pub(crate) fn digest_of(image_id: &str) -> Option<&str> {
     let start = image_id.rfind("sha256:")?;
     Some(&image_id[start..])
 }
 
-/// Whoever knows what names of images mean.
+/// Resolves image names.
 pub(crate) trait Images {
-    /// What `image` means now.
+    /// Returns the current target of `image`.
     fn target(&self, image: &str) -> Result<Target>;
 
-    /// Whether its registry gives it to whoever has these logins (the text of a `config.json`),
-    /// or to anybody.
+    /// Returns whether its registry grants access with these logins (the content of a
+    /// `config.json`), or to anonymous clients.
     fn access(&self, image: &str, logins: Option<&Secret>) -> Access;
 }
 
-/// Registries: the cluster's own first, then the one that the name says.
+/// Registries: the cluster's own first, then the one in the image name.
 pub(crate) struct RegistryImages {
-    /// `HOST:PORT` of places that serve the cluster's embedded registry.
+    /// `HOST:PORT` of the endpoints that serve the cluster's embedded registry.
     pub(crate) embedded: Vec<String>,
     pub(crate) embedded_client: Option<Client>,
     pub(crate) client: Client,
-    /// What clients with other logins are made of.
+    /// Options for clients with other credentials.
     pub(crate) options: ClientOptions,
 }
 
@@ -100,7 +100,7 @@ impl Images for RegistryImages {
 }
 
 impl RegistryImages {
-    /// The first answer of the cluster's own registry to `question`.
+    /// Returns the first answer of the cluster's own registry to `question`.
     fn in_cluster<T>(
         &self,
         reference: &Reference,
@@ -142,7 +142,7 @@ impl RegistryImages {
     }
 }
 
-/// With the registry that a name without one means.
+/// Adds the default registry to a name without one.
 fn located(reference: Reference) -> Reference {
     match reference.registry() {
         Some(_) => reference,
@@ -150,7 +150,7 @@ fn located(reference: Reference) -> Reference {
     }
 }
 
-/// The same repository on another registry.
+/// Returns the same repository on another registry.
 fn elsewhere(reference: &Reference, host: &str) -> Result<Reference> {
     let library = reference.clone().on_docker_hub();
     let repository = match reference.registry() {

@@ -1,6 +1,6 @@
 //! Tests only: Pods on the stand-in for the API server, with a kubelet that restarts containers
-//! whose image has changed, and controllers as far as templates need them. What they do was seen
-//! of the real ones (Kubernetes 1.34).
+//! whose image has changed, and controllers as far as templates need them. Their behavior was
+//! observed in the real components (Kubernetes 1.34).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -29,7 +29,8 @@ pub(super) const PACE: Pace = Pace {
     controllers: Duration::from_millis(400),
 };
 
-/// Node, a Deployment `web` with `replicas` Pods and its ReplicaSet, kubelet and controllers.
+/// Returns a cluster with a Node, a Deployment `web` with `replicas` Pods and its ReplicaSet, a
+/// kubelet and controllers.
 pub(super) fn cluster(replicas: usize) -> StandIn {
     let api = StandIn::new();
     api.add(json!({
@@ -80,7 +81,7 @@ pub(super) fn replica_set(name: &str, uid: &str, replicas: usize, image: &str) -
     })
 }
 
-/// A ready Pod; its containers are in another order than in the template.
+/// Returns a ready Pod; its containers are in a different order than in the template.
 pub(super) fn pod(name: &str, kind: &str, owner: &str, image: &str) -> Value {
     let owners = match kind {
         "" => json!([]),
@@ -109,7 +110,7 @@ pub(super) fn pod(name: &str, kind: &str, owner: &str, image: &str) -> Value {
 }
 
 fn id_of(image: &str) -> String {
-    // The second name of the first image.
+    // A second name for the first image.
     let image = image.replace("app:same", "app:1");
     crate::image::Digest::of(image.as_bytes()).to_string()
 }
@@ -141,7 +142,7 @@ const PODS: &str = "/api/v1/namespaces/shop/pods";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
 const SETS: &str = "/apis/apps/v1/namespaces/shop/replicasets";
 
-/// Restarts what has another image than it ran; images called `bad` cannot be pulled.
+/// Restarts containers whose image has changed; images called `bad` cannot be pulled.
 pub(super) fn kubelet(api: &StandIn) {
     for number in 0..40 {
         for name in [
@@ -180,8 +181,9 @@ pub(super) fn kubelet(api: &StandIn) {
     }
 }
 
-/// Looks at Deployments as their controller does: the oldest ReplicaSet of the same template is
-/// its own; if there is none and it is not paused, a new one would come (`Surprise`).
+/// Processes Deployments as their controller does: the oldest ReplicaSet with the same template
+/// belongs to the Deployment. If there is none and the Deployment is not paused, a new one would be
+/// created (`surprise`).
 pub(super) fn deployments(api: &StandIn) {
     let look = |name: &str| api.peek(&format!("{DEPLOYMENTS}/{name}"));
     let Some(deployment) = look("web") else {
@@ -270,7 +272,7 @@ pub(super) fn planned(
     .unwrap()
 }
 
-/// Plans and carries out under the name `id`, as `apply` does.
+/// Plans and executes a run with the id `id`, as `apply` does.
 pub(super) fn apply(
     api: &dyn Api,
     request: &Request,
@@ -307,7 +309,7 @@ pub(super) fn carry_out(
     })
 }
 
-/// Images of the container `app` of all Pods.
+/// Returns the images of the container `app` in all Pods.
 pub(super) fn images(api: &StandIn) -> Vec<String> {
     let mut images: Vec<String> = Vec::new();
     for path in paths(api, PODS) {

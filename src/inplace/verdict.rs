@@ -1,4 +1,5 @@
-//! What will become of one Pod: the same image, the same content, another one, or nothing at all.
+//! Decides what will happen to one Pod: the same image, the same content, a different image, or no
+//! change at all.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +12,14 @@ use crate::inplace::request::{Request, Resize, Verify};
 use crate::inplace::target::Target;
 use crate::inplace::world::{Owner, World};
 
-/// Images that a Pod's containers are to have, by name.
+/// Requested images of a Pod, by container name.
 pub(crate) type Wanted = BTreeMap<String, String>;
 
-/// Grace of a Pod that names none.
+/// Default grace period of a Pod, in seconds.
 const GRACE: u64 = 30;
 
-/// Judges one Pod. `taken_up`: runs whose changes are to be seen through to their end, not taken
-/// for something that was there before.
+/// Judges one Pod. `taken_up`: runs whose changes are to be completed, rather than treated as the
+/// previous state.
 pub(crate) fn pod(
     world: &World,
     pod: &Pod,
@@ -83,7 +84,7 @@ fn refused(mut plan: PodPlan, reason: String) -> PodPlan {
     plan
 }
 
-/// Why nothing of this Pod may be touched.
+/// Returns why this Pod must not be changed.
 fn refusal(world: &World, pod: &Pod, request: &Request) -> Option<String> {
     if pod.is_mirror() {
         return Some("its host makes it from a file (static Pod): change the file".to_owned());
@@ -165,7 +166,7 @@ fn container(
     })
 }
 
-/// What an earlier run began with counts, not what it made of it.
+/// Uses the state from before an earlier run, not the result of that run.
 fn see_through(
     container: &mut ContainerPlan,
     before: &Before,
@@ -187,7 +188,7 @@ fn see_through(
     };
 }
 
-/// The resources a container is to have; `None`: it has them.
+/// Returns the resources that a container is to have; `None`: it already has them.
 fn resized(container: &Container, resize: &Resize) -> Result<Option<ResizePlan>, String> {
     let name = &container.name;
     let from = container.resources.clone();
@@ -231,7 +232,7 @@ fn resized(container: &Container, resize: &Resize) -> Result<Option<ResizePlan>,
     Ok((!same(&from, &to)).then_some(ResizePlan { from, to }))
 }
 
-/// Whether two mean the same.
+/// Returns whether two sets of resources are equal.
 pub(crate) fn same(a: &Resources, b: &Resources) -> bool {
     let equal = |a: &BTreeMap<String, String>, b: &BTreeMap<String, String>| {
         a.len() == b.len()
@@ -241,7 +242,7 @@ pub(crate) fn same(a: &Resources, b: &Resources) -> bool {
     equal(&a.requests, &b.requests) && equal(&a.limits, &b.limits)
 }
 
-/// A Pod's quality of service is fixed when it is made.
+/// Returns an error message if the QoS class would change: it is fixed when a Pod is created.
 fn qos_changes(pod: &Pod, containers: &[ContainerPlan]) -> Option<String> {
     if containers.iter().all(|one| one.resize.is_none()) {
         return None;
@@ -281,7 +282,7 @@ fn qos(containers: &mut dyn Iterator<Item = Resources>) -> &'static str {
     }
 }
 
-/// From the start of its last container to its being ready.
+/// Returns the time from the start of the last container until the Pod became ready.
 fn start_seconds(pod: &Pod) -> Option<u64> {
     let ready = pod.condition("Ready").filter(|one| one.status == "True")?;
     let ready: jiff::Timestamp = ready.last_transition_time.as_ref()?.parse().ok()?;

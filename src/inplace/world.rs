@@ -1,5 +1,5 @@
-//! What is there: Pods of a namespace, who owns them, budgets, Nodes. Read with few requests;
-//! decides nothing.
+//! Current state of the cluster: the Pods of a namespace, their owners, budgets and Nodes. Reads it
+//! with few requests; makes no decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,12 +29,12 @@ impl Known {
     }
 }
 
-/// Who manages a Pod.
+/// The owner of a Pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Owner<'a> {
     Nobody,
     Workload(&'a Known),
-    /// An owner that may do anything with it, in words.
+    /// An owner of unknown behavior, with its kind and name.
     Stranger {
         kind: String,
         name: String,
@@ -42,31 +42,31 @@ pub(crate) enum Owner<'a> {
     },
 }
 
-/// What the server is and can.
+/// Version and features of the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Server {
-    /// `v1.34.2`; empty where it does not say.
+    /// `v1.34.2`; empty if unknown.
     pub(crate) version: String,
-    /// It has `pods/resize`.
+    /// Whether the server supports `pods/resize`.
     pub(crate) resize: bool,
 }
 
-/// One look at a namespace.
+/// Snapshot of a namespace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
     pub(crate) namespace: String,
     pub(crate) server: Server,
-    /// All Pods of the namespace, by name.
+    /// All Pods of the namespace, sorted by name.
     pub(crate) pods: Vec<Pod>,
-    /// UIDs of those that are meant.
+    /// UIDs of the selected Pods.
     pub(crate) selected: BTreeSet<String>,
-    /// By UID.
+    /// Workloads by UID.
     pub(crate) workloads: BTreeMap<String, Known>,
     pub(crate) budgets: Vec<Budget>,
     pub(crate) nodes: BTreeMap<String, Node>,
 }
 
-/// Looks at everything that a plan depends on.
+/// Reads everything that a plan depends on.
 pub(crate) fn observe(api: &dyn Api, selection: &Selection) -> Result<World> {
     let namespace = selection.namespace().to_owned();
     let mut world = World {
@@ -101,7 +101,7 @@ pub(crate) fn observe(api: &dyn Api, selection: &Selection) -> Result<World> {
 }
 
 impl World {
-    /// Who manages `pod`; of a Deployment's Pods it is the Deployment.
+    /// Returns the owner of `pod`; for a Deployment's Pods, that is the Deployment.
     pub(crate) fn owner(&self, pod: &Pod) -> Owner<'_> {
         let Some(reference) = pod.metadata.controller() else {
             return Owner::Nobody;
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// The UID that Pods of one owner share; a Pod without owner is its own.
+    /// Returns the UID that Pods of one owner share; a Pod without an owner forms its own group.
     pub(crate) fn group(&self, pod: &Pod) -> String {
         match self.owner(pod) {
             Owner::Nobody => pod.metadata.uid.clone(),
@@ -136,14 +136,14 @@ impl World {
         self.pods.iter().find(|pod| pod.metadata.uid == uid)
     }
 
-    /// Pods of one group that are neither finished nor on their way out.
+    /// Returns the Pods of a group that are neither finished nor terminating.
     pub(crate) fn members(&self, group: &str) -> impl Iterator<Item = &Pod> {
         self.pods
             .iter()
             .filter(move |pod| !pod.is_finished() && !pod.is_going() && self.group(pod) == group)
     }
 
-    /// Budgets that a Pod counts for.
+    /// Returns the budgets that select a Pod.
     pub(crate) fn budgets_of<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a Budget> {
         self.budgets.iter().filter(|budget| {
             let selector = budget.spec.selector.as_ref();
@@ -151,7 +151,7 @@ impl World {
         })
     }
 
-    /// ReplicaSets of a Deployment.
+    /// Returns the ReplicaSets of a Deployment.
     pub(crate) fn replica_sets<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a Known> {
         self.workloads.values().filter(move |known| {
             let owner = known.object.metadata.controller();
@@ -159,7 +159,7 @@ impl World {
         })
     }
 
-    /// Looks at Pods, budgets and Nodes again.
+    /// Reads Pods, budgets and Nodes again.
     pub(crate) fn refresh(&mut self, api: &dyn Api) -> Result<()> {
         self.pods = pods(api, &self.namespace)?;
         self.budgets = budgets(api, &self.namespace)?;
@@ -167,7 +167,7 @@ impl World {
         Ok(())
     }
 
-    /// The same with workloads: they come and go while we work.
+    /// Reads workloads as well, because they may be created or removed during a run.
     pub(crate) fn refresh_all(&mut self, api: &dyn Api) -> Result<()> {
         self.workloads = workloads(api, &self.namespace)?;
         self.refresh(api)
@@ -223,7 +223,7 @@ impl World {
     }
 }
 
-/// An answer with what was asked in its error.
+/// Adds the requested path to the error of an answer.
 pub(crate) fn asked<T>(answer: Answer<T>, path: &str) -> Result<T> {
     answer
         .map_err(Error::from)
@@ -250,7 +250,7 @@ fn nodes(api: &dyn Api) -> Result<BTreeMap<String, Node>> {
         .collect())
 }
 
-/// Workloads of a namespace by UID.
+/// Reads the workloads of a namespace, by UID.
 pub(crate) fn workloads(api: &dyn Api, namespace: &str) -> Result<BTreeMap<String, Known>> {
     let mut all = BTreeMap::new();
     for kind in [
@@ -272,7 +272,7 @@ fn listed<T: serde::de::DeserializeOwned>(api: &dyn Api, path: &str, what: &str)
     items.iter().map(|item| object::read(item, what)).collect()
 }
 
-/// Best effort: a server that tells nothing of itself has nothing special.
+/// Best effort: without version information, the server is assumed to have no optional features.
 fn server(api: &dyn Api) -> Server {
     let version = api.get("/version").ok();
     let version = version

@@ -1,5 +1,5 @@
-//! The Kubernetes API in terms of paths and JSON: what the other parts of kube/ and those above it
-//! need, and no more, so that a stand-in is small.
+//! The Kubernetes API in terms of paths and JSON: only what kube/ and the modules above it need, so
+//! that a stand-in stays small.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::error::{Error, Kind};
 
-/// How a patch is meant; also names its media type.
+/// Semantics of a patch; determines its media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchKind {
-    /// `application/json-patch+json`: with `test` operations, free of races.
+    /// `application/json-patch+json`: free of races with `test` operations.
     Json,
     /// `application/merge-patch+json`.
     Merge,
@@ -18,10 +18,10 @@ pub(crate) enum PatchKind {
     Strategic,
 }
 
-/// A refusal of the server (`kind: Status`), or no answer at all.
+/// An error response of the server (`kind: Status`), or no response at all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ApiError {
-    /// HTTP status; 0: no answer came.
+    /// HTTP status; 0: no response.
     pub(crate) code: u16,
     /// `NotFound`, `Conflict`, `TooManyRequests`, …
     pub(crate) reason: String,
@@ -37,7 +37,7 @@ impl ApiError {
         self.code == 404
     }
 
-    /// The object is no longer as it was when it was read (409), or a `test` of a JSON patch
+    /// Returns whether the object has changed since it was read (409), or a `test` of a JSON patch
     /// failed (422).
     pub(crate) fn is_conflict(&self) -> bool {
         self.code == 409 || self.code == 422
@@ -69,19 +69,19 @@ impl From<ApiError> for Error {
     }
 }
 
-/// What the API gave.
+/// Result of an API request.
 pub(crate) type Answer<T> = Result<T, ApiError>;
 
-/// One API server. Paths begin with `/api/v1/…` or `/apis/…` and may carry a query. All calls
-/// block, and may be made from several threads at once.
+/// One API server. Paths begin with `/api/v1/…` or `/apis/…` and may contain a query. All calls
+/// block and may be made from several threads concurrently.
 pub(crate) trait Api: Send + Sync {
-    /// The body as it came, byte for byte.
+    /// Returns the response body, byte for byte.
     fn raw(&self, path: &str) -> Answer<Vec<u8>>;
 
-    /// One object.
+    /// Returns one object.
     fn get(&self, path: &str) -> Answer<Value>;
 
-    /// All items of a list, page after page; each has `apiVersion` and `kind` as the list says.
+    /// Returns all items of a list, page by page; each gets `apiVersion` and `kind` from the list.
     fn list(&self, path: &str) -> Answer<Vec<Value>>;
 
     fn create(&self, path: &str, object: &Value) -> Answer<Value>;

@@ -1,4 +1,4 @@
-//! Tests only: a certificate authority, what an API server shows, and kubeconfigs for it.
+//! Tests only: a certificate authority, an API server certificate, and kubeconfigs for it.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
 
-/// The token of `token.kubeconfig`.
+/// Token in `token.kubeconfig`.
 pub(crate) const TOKEN: &str = "testtoken";
 
-/// Writes `ca.crt`, `server.{crt,key}`, `sa.{key,pub}`, `tokens.csv` and kubeconfigs for an API server on
-/// a port of loopback: `kubeconfig` (client certificate), `token.kubeconfig`, `wrong.kubeconfig`,
-/// `lb.kubeconfig` (under the name of a load balancer that the certificate lacks) and
-/// `stranger.kubeconfig` (trusts another authority).
+/// Writes `ca.crt`, `server.{crt,key}`, `sa.{key,pub}`, `tokens.csv` and kubeconfigs for an API
+/// server on a loopback port: `kubeconfig` (client certificate), `token.kubeconfig`,
+/// `wrong.kubeconfig`, `lb.kubeconfig` (with the name of a load balancer that the certificate
+/// lacks) and `stranger.kubeconfig` (trusts another authority).
 pub(crate) fn write(directory: &Path, port: u16) {
     let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
     let authority_key = KeyPair::generate().unwrap();
@@ -36,7 +36,7 @@ pub(crate) fn write(directory: &Path, port: u16) {
         let pem = params.signed_by(&key, &issuer).unwrap().pem();
         (pem, key.serialize_pem())
     };
-    // As kubeadm's: neither `localhost` nor the host's own name for the load balancer.
+    // As with kubeadm: neither `localhost` nor the name of the load balancer.
     let server = sign(
         &["kubernetes", "kubernetes.default.svc", "127.0.0.1"],
         &[(DnType::CommonName, "kube-apiserver")],

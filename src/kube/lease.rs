@@ -1,8 +1,8 @@
-//! The lock that all controllers of one cluster see: Lease `kube-system/imgctl-upgrade`.
+//! The lock that all controllers of one cluster share: Lease `kube-system/imgctl-upgrade`.
 //!
-//! It keeps two operators apart; it is no proof that nobody else is at work, for the API may be
-//! away for minutes while a control plane is upgraded. Clocks of hosts are not trusted: a lease
-//! counts as expired only after nobody renewed it while we watched.
+//! It keeps two operators apart. It does not prove that no other controller is at work, because the
+//! API may be unreachable for minutes while a control plane is upgraded. Host clocks are not
+//! trusted: a lease counts as expired only if it is not renewed while this controller watches it.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,15 +17,15 @@ use crate::kube::api::{Answer, Api, ApiError};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 const NAME: &str = "imgctl-upgrade";
-/// How often an attempt is repeated when others write at the same time.
+/// Maximum number of attempts when others write at the same time.
 const TRIES: u32 = 5;
 
-/// How long things take; shorter in tests.
+/// Intervals of the lock; shorter in tests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// Between two renewals.
+    /// Interval between two renewals.
     pub(crate) renew: Duration,
-    /// Without a renewal for so long, it is free.
+    /// Time without a renewal after which the lock is free.
     pub(crate) ttl: Duration,
 }
 
@@ -38,16 +38,16 @@ impl Default for Times {
     }
 }
 
-/// The lock, held and renewed until it is dropped.
+/// The lock. It is held and renewed until this value is dropped.
 pub(crate) struct Held {
     lost: Arc<Mutex<Option<String>>>,
     stop: Option<Sender<()>>,
     renewing: Option<JoinHandle<()>>,
 }
 
-/// Takes the lock for `holder`. Whoever gives the same name is the same: it goes on where it was
-/// killed. A lock of somebody else is [`Kind::Busy`], unless nobody renews it any more; to see
-/// that can take as long as one renewal and a bit.
+/// Acquires the lock for `holder`. A caller with the same name counts as the same holder and
+/// resumes after having been killed. Fails with [`Kind::Busy`] if another holder has the lock and
+/// still renews it; detecting an abandoned lock can take slightly longer than one renewal interval.
 pub(crate) fn hold(api: Arc<dyn Api>, holder: &str, times: Times) -> Result<Held> {
     let mine = Mine {
         api,
@@ -79,8 +79,8 @@ pub(crate) fn hold(api: Arc<dyn Api>, holder: &str, times: Times) -> Result<Held
 }
 
 impl Held {
-    /// An error if somebody else has taken the lock in the meantime. An API server that does not
-    /// answer is none.
+    /// Fails if another holder has taken the lock in the meantime. An API server that does not
+    /// answer is not an error.
     pub(crate) fn check(&self) -> Result<()> {
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         match &*lost {
@@ -137,7 +137,7 @@ impl Mine {
             };
             match answer {
                 Ok(_) => return Ok(()),
-                // Somebody was faster.
+                // Another writer was faster.
                 Err(error) if error.code == 409 => {}
                 Err(error) => return Err(error.into()),
             }
@@ -145,7 +145,7 @@ impl Mine {
         Err(Error::new(Kind::Busy, "others keep changing it"))
     }
 
-    /// Whether somebody else's lease is over: `Ok` when it is.
+    /// Succeeds if the lease of another holder has expired.
     fn watch(&self, lease: &Value, holder: &str) -> Result<()> {
         let renewed: Option<Timestamp> = lease["spec"]["renewTime"]
             .as_str()
@@ -163,7 +163,7 @@ impl Mine {
         if age.is_some_and(|age| age < seconds) {
             return busy(lease["spec"]["renewTime"].as_str().unwrap_or_default());
         }
-        // Our clock may be ahead of its clock: whoever lives renews it now.
+        // Our clock may be ahead of the holder's: a live holder renews the lease while we watch.
         let version = &lease["metadata"]["resourceVersion"];
         let until = Instant::now() + self.times.renew + self.times.renew / 3;
         while Instant::now() < until {
@@ -176,7 +176,8 @@ impl Mine {
         Ok(())
     }
 
-    /// Puts our name and the time into it; fails if it was changed since.
+    /// Writes our name and the current time to the lease; fails if it has changed since it was
+    /// read.
     fn write(&self, mut lease: Value) -> Answer<Value> {
         lease["spec"] = self.spec(&lease["spec"]);
         self.api.replace(&Self::path(), &lease)
@@ -199,12 +200,12 @@ impl Mine {
         })
     }
 
-    /// Renews it; who has it if it is not us any more.
+    /// Renews the lease. Returns the other holder if the lease is no longer ours.
     fn renew(&self) -> Option<String> {
         for _ in 0..TRIES {
             let lease = match self.api.get(&Self::path()) {
                 Ok(lease) => lease,
-                // It was deleted, or is out of reach: nobody else has it as far as we know.
+                // The lease was deleted or the API is unreachable; no other holder is known.
                 Err(error) => {
                     let answer = match error.is_not_found() {
                         true => self.take().err().map(|error| error.to_string()),
@@ -232,7 +233,7 @@ impl Mine {
         None
     }
 
-    /// Says that it is free, if it is still ours.
+    /// Marks the lease as free if it is still ours.
     fn release(&self) {
         let Ok(mut lease) = self.api.get(&Self::path()) else {
             return;
@@ -289,7 +290,7 @@ mod tests {
         }
         assert_eq!(spec(&api)["acquireTime"], first["acquireTime"]);
         held.check().unwrap();
-        // The same one again: it was killed and goes on.
+        // The same holder again: it was killed and resumes.
         drop(take(&api, "a").unwrap());
         drop(held);
         assert_eq!(spec(&api)["holderIdentity"], "");
@@ -315,7 +316,7 @@ mod tests {
         old(70);
         let held = take(&api, "a").unwrap();
         assert_eq!(spec(&api)["leaseTransitions"], 5);
-        // Somebody takes it by force.
+        // Another holder takes the lock by force.
         old(70);
         let until = Instant::now() + Duration::from_secs(5);
         while held.check().is_ok() {
@@ -325,7 +326,7 @@ mod tests {
         assert!(held.check().unwrap_err().to_string().contains("dead"));
         drop(held);
         assert_eq!(spec(&api)["holderIdentity"], "dead", "not ours to release");
-        // It looks dead for our clock but is renewed while we watch.
+        // The lease looks expired by our clock but is renewed while we watch.
         api.react(|api, request| {
             if request.verb == "get" {
                 api.change(&Mine::path(), |lease| lease["spec"]["x"] = json!(1));

@@ -1,6 +1,7 @@
-//! Kubernetes as a client sees it: its API, draining Nodes, what its kubelets do to containers.
+//! Kubernetes from a client's point of view: the API, draining Nodes, and what kubelets do to
+//! containers.
 //!
-//! Must not know runtimes, pipelines or how a cluster was made.
+//! Must not depend on runtimes, pipelines or how a cluster was created.
 
 pub(crate) mod api;
 pub(crate) mod client;

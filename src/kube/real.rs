@@ -1,23 +1,24 @@
-//! Tests only: what is done with a real kube-apiserver, if `KUBEBUILDER_ASSETS` names a directory
-//! that holds one and etcd.
+//! Tests only: tests against a real kube-apiserver, if `KUBEBUILDER_ASSETS` names a directory that
+//! contains kube-apiserver and etcd.
 
 use std::path::{Path, PathBuf};
 
 pub(crate) use crate::kube::real_server::Real;
 
 impl Real {
-    /// `None` where there are no assets: then the test is for elsewhere.
+    /// Starts the servers. Returns `None` if there are no assets, in which case the test is
+    /// skipped.
     pub(crate) fn start() -> Option<Self> {
         tests::told("KUBEBUILDER_ASSETS").map(|assets| Self::start_in(&assets))
     }
 }
 
-/// Whether answers are to be recorded anew.
+/// Returns whether to record the answers again.
 pub(crate) fn is_recording() -> bool {
     tests::told("IMGCTL_RECORD").is_some()
 }
 
-/// Where recordings lie.
+/// Returns the directory of the recordings.
 pub(crate) fn recorded() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kube/recorded")
 }
@@ -34,7 +35,7 @@ mod tests {
     use crate::kube::drain::{Cordon, OnTimeout, Options, blocked, cordon, drain, uncordon};
     use crate::kube::lease;
 
-    /// What who runs the tests says.
+    /// Reads an environment variable set for the test run.
     #[expect(clippy::disallowed_methods, reason = "only tests are told so")]
     pub(super) fn told(name: &str) -> Option<PathBuf> {
         std::env::var_os(name).map(PathBuf::from)
@@ -72,7 +73,7 @@ mod tests {
             0
         );
 
-        // More than a page.
+        // More than one page.
         for number in 0..510 {
             let map = json!({"metadata": {"name": format!("m{number}")}});
             api.create("/api/v1/namespaces/default/configmaps", &map)
@@ -90,7 +91,7 @@ mod tests {
         }
         add_pod(&*api, "elsewhere", "m", "free");
         let options = Options {
-            // There is no kubelet that would end them.
+            // No kubelet is running that would end the Pods.
             grace: Some(0),
             timeout: Duration::from_secs(2),
             poll: Duration::from_millis(50),

@@ -1,5 +1,4 @@
-//! Tests only: a real kube-apiserver with its etcd on loopback. There are no controllers and no
-//! kubelets.
+//! Tests only: a real kube-apiserver and its etcd on loopback, without controllers and kubelets.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::kube::api::Api;
 use crate::kube::{client, credentials};
 
-/// It is slow to begin on a busy machine.
+/// Startup is slow on a busy machine.
 const BEGIN: Duration = Duration::from_secs(180);
 
 pub(crate) struct Real {
@@ -34,7 +33,7 @@ fn free_port() -> u16 {
 }
 
 impl Real {
-    /// `assets` is a directory with both programs.
+    /// Starts both programs from the directory `assets`.
     pub(crate) fn start_in(assets: &Path) -> Self {
         let mut real = Self {
             directory: tempfile::tempdir().unwrap(),
@@ -90,7 +89,7 @@ impl Real {
         real.processes.extend(begun);
         let until = Instant::now() + BEGIN;
         let api = real.api("kubeconfig");
-        // What it makes itself comes a moment after it is ready.
+        // The server creates its own objects shortly after it reports ready.
         while api.raw("/readyz").is_err()
             || api.get("/api/v1/namespaces/default").is_err()
             || api.get("/api/v1/namespaces/kube-system").is_err()
@@ -104,7 +103,7 @@ impl Real {
         real
     }
 
-    /// A client as the file `kubeconfig` or `token.kubeconfig` says.
+    /// Returns a client configured by the file `kubeconfig` or `token.kubeconfig`.
     pub(crate) fn api(&self, kubeconfig: &str) -> Arc<dyn Api> {
         client::connect_kubeconfig(&self.path(kubeconfig)).unwrap()
     }
@@ -113,7 +112,7 @@ impl Real {
         self.directory.path().join(name)
     }
 
-    /// What both said last.
+    /// Returns the end of both logs.
     fn log(&self) -> String {
         let read = |name: &str| std::fs::read_to_string(self.path(name)).unwrap_or_default();
         let text = read("etcd.log") + &read("kube-apiserver.log");

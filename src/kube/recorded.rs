@@ -1,9 +1,9 @@
-//! Tests only: what a real kube-apiserver answered, held against the stand-in; and, where
-//! `KUBEBUILDER_ASSETS` names one, against a real one again.
+//! Tests only: compares the recorded answers of a real kube-apiserver with the stand-in and, if
+//! `KUBEBUILDER_ASSETS` is set, with a real one again.
 //!
-//! A recording is a list of exchanges. `look` names the parts of an answer that count; `$(PATH
-//! POINTER)` in a body stands for a part of an object as it is then. To record anew:
-//! `IMGCTL_RECORD=1 KUBEBUILDER_ASSETS=… cargo test --lib kube::recorded`.
+//! A recording is a list of exchanges. `look` names the parts of an answer that are compared;
+//! `$(PATH POINTER)` in a body stands for the current value of a part of an object. To record
+//! again: `IMGCTL_RECORD=1 KUBEBUILDER_ASSETS=… cargo test --lib kube::recorded`.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::kube::stand_in::StandIn;
 
 const FILES: [&str; 3] = ["eviction", "changes", "nodes"];
 
-/// Runs one recording, and what was answered, in the form of the file.
+/// Runs one recording and returns the exchanges with their answers, in the format of the file.
 fn run(api: &dyn Api, exchanges: &[Value]) -> Vec<Value> {
     exchanges
         .iter()
@@ -57,7 +57,7 @@ fn filled(api: &dyn Api, value: &Value) -> Value {
             let mut patched = None;
             for (name, one) in all {
                 match name.as_str() {
-                    // `{"$": "$(PATH)", …}`: that object with these members merged in.
+                    // `{"$": "$(PATH)", …}`: the object at that path with these members merged in.
                     "$" => patched = Some(filled(api, one)),
                     _ => {
                         new.insert(name.clone(), filled(api, one));
@@ -87,7 +87,7 @@ fn merge(object: &mut Value, patch: &Value) {
     }
 }
 
-/// An answer without what differs from time to time.
+/// Returns an answer without the parts that vary between runs.
 fn told(answer: Answer<Value>, look: &Value) -> Value {
     match answer {
         Ok(object) => {
@@ -113,7 +113,7 @@ fn told(answer: Answer<Value>, look: &Value) -> Value {
     }
 }
 
-/// A message without uids, versions and the picture of a difference that some end with.
+/// Returns a message without uids, versions and the diff that some messages end with.
 fn plain(message: &str) -> String {
     let replaced = |text: &str, pattern: &str, by: &str| {
         let pattern = regex::Regex::new(pattern).unwrap();

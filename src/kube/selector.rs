@@ -1,9 +1,9 @@
-//! Label selectors as PodDisruptionBudgets and workloads have them.
+//! Label selectors of PodDisruptionBudgets and workloads.
 
 use serde_json::Value;
 
-/// Whether a `LabelSelector` selects these labels. An empty one selects all, none at all selects
-/// nothing.
+/// Returns whether a `LabelSelector` selects these labels. An empty selector selects everything, a
+/// missing one nothing.
 pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     let Some(selector) = selector.as_object() else {
         return false;

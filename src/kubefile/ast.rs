@@ -1,8 +1,8 @@
 //! The syntax tree of a Kubefile.
 //!
-//! Words are *raw*: unexpanded, quotes and escapes intact, because what they mean depends on the
-//! environment of the step; [`super::expand`] turns a raw word into its value. The tree knows
-//! nothing of images or files.
+//! Words are *raw*: unexpanded, with quotes and escapes intact, because their meaning depends on
+//! the environment of the step; [`super::expand`] turns a raw word into its value. Must not depend
+//! on images or files.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use super::span::{LineMap, Span};
 /// A parsed Kubefile.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kubefile {
-    /// The file's name as shown to people.
+    /// The file's display name.
     pub(crate) name: String,
     pub(crate) directives: Directives,
-    /// The `ARG`s before the first `FROM`.
+    /// The `ARG` instructions before the first `FROM`.
     pub(crate) global_args: Vec<Instruction>,
     /// At least one.
     pub(crate) stages: Vec<Stage>,
-    /// Blank lines inside continued instructions: allowed, but a lint rule dislikes them.
+    /// Blank lines inside continued instructions: allowed, but reported by a lint rule.
     pub(crate) empty_continuations: Vec<Span>,
 }
 
-/// The parser directives: `# key=value` lines at the very top.
+/// The parser directives: `# key=value` lines at the very top of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Directives {
-    /// `# syntax=`; accepted and without effect.
+    /// `# syntax=`; accepted and ignored.
     pub(crate) syntax: Option<String>,
     /// `# escape=`: `\` or a backtick.
     pub(crate) escape: char,
@@ -45,20 +45,20 @@ impl Default for Directives {
 /// `# check=skip=A,B;error=true;experimental=C`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CheckDirective {
-    /// Names of rules that stay silent.
+    /// Names of the rules to suppress.
     pub(crate) skip: Vec<String>,
     pub(crate) skip_all: bool,
-    /// A finding fails the build.
+    /// Whether a finding fails the build.
     pub(crate) error: bool,
-    /// Experimental rules that are switched on.
+    /// Experimental rules that are enabled.
     pub(crate) experimental: Vec<String>,
     pub(crate) experimental_all: bool,
 }
 
-/// One `FROM` and what follows it.
+/// A `FROM` and the instructions that follow it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stage {
-    /// Counts from 0.
+    /// Position of the stage, counted from 0.
     pub(crate) index: usize,
     pub(crate) from: From,
     pub(crate) instructions: Vec<Instruction>,
@@ -69,9 +69,9 @@ pub(crate) struct Stage {
 pub(crate) struct From {
     /// Raw.
     pub(crate) platform: Option<String>,
-    /// Raw: an image, `scratch`, or an earlier stage (by lower-case name).
+    /// Raw: an image, `scratch`, or the lower-case name of an earlier stage.
     pub(crate) image: String,
-    /// In lower case, which is how stages are compared.
+    /// The name in lower case, as stages are compared.
     pub(crate) name: Option<String>,
     /// The name as written.
     pub(crate) written_name: Option<String>,
@@ -82,8 +82,8 @@ pub(crate) struct From {
 }
 
 impl From {
-    /// Where `part` (a piece of the instruction's text) stands; the whole instruction if it
-    /// cannot be told.
+    /// Returns the place of `part`, a piece of the instruction's text, or the whole instruction if
+    /// the place is unknown.
     pub(crate) fn span_of(&self, part: &str) -> Span {
         span_of(&self.map, &self.text, self.span, part)
     }
@@ -95,20 +95,20 @@ pub(crate) struct Instruction {
     pub(crate) kind: InstructionKind,
     /// The whole instruction, its heredocs included.
     pub(crate) span: Span,
-    /// The instruction on one line: continuations joined, comments left out, without heredoc
-    /// bodies; what `history` shows.
+    /// The instruction on one line, as shown in `history`: continuations joined, without comments
+    /// and heredoc bodies.
     pub(crate) text: String,
     pub(crate) map: LineMap,
 }
 
 impl Instruction {
-    /// The name in upper case, as in `COPY`.
+    /// Returns the name in upper case, as in `COPY`.
     pub(crate) fn name(&self) -> &'static str {
         self.kind.name()
     }
 
-    /// Where `part` (a piece of the instruction's text) stands; the whole instruction if it
-    /// cannot be told.
+    /// Returns the place of `part`, a piece of the instruction's text, or the whole instruction if
+    /// the place is unknown.
     pub(crate) fn span_of(&self, part: &str) -> Span {
         span_of(&self.map, &self.text, self.span, part)
     }
@@ -121,12 +121,12 @@ fn span_of(map: &LineMap, text: &str, whole: Span, part: &str) -> Span {
     }
 }
 
-/// What an instruction says. Strings are raw words unless said otherwise.
+/// The content of an instruction. Strings are raw words unless stated otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum InstructionKind {
     /// `ADD`.
     Add(Transfer),
-    /// `ARG NAME[=DEFAULT]…`: the default is raw.
+    /// `ARG NAME[=DEFAULT]…`; the default is raw.
     Arg(Vec<(String, Option<String>)>),
     /// `CMD`; never expanded at build time.
     Cmd(CommandForm),
@@ -136,32 +136,32 @@ pub(crate) enum InstructionKind {
     Entrypoint(CommandForm),
     /// `ENV`, both forms: raw key, raw value.
     Env(Vec<(String, String)>),
-    /// `EXPOSE`: raw words; one may expand to several.
+    /// `EXPOSE`: raw words; one word may expand to several.
     Expose(Vec<String>),
     /// `HEALTHCHECK`.
     Healthcheck(Healthcheck),
     /// `LABEL`, both forms: raw key, raw value.
     Label(Vec<(String, String)>),
-    /// `MAINTAINER`: text, not expanded.
+    /// `MAINTAINER`: unexpanded text.
     Maintainer(String),
     /// `ONBUILD`.
     Onbuild(Onbuild),
     /// `RUN`; only its flags are expanded.
     Run(Run),
-    /// `SHELL`: the words as they are.
+    /// `SHELL`: the words as written.
     Shell(Vec<String>),
     /// `STOPSIGNAL`.
     StopSignal(String),
     /// `USER`.
     User(String),
-    /// `VOLUME`: raw words; one may expand to several in the unquoted form.
+    /// `VOLUME`: raw words; in the unquoted form, one word may expand to several.
     Volume(Vec<String>),
     /// `WORKDIR`.
     Workdir(String),
 }
 
 impl InstructionKind {
-    /// The name in upper case, as in `COPY`.
+    /// Returns the name in upper case, as in `COPY`.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Add(_) => "ADD",
@@ -188,7 +188,7 @@ impl InstructionKind {
 /// A command in shell form (text for the stage's shell) or exec form (an argument vector).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CommandForm {
-    /// Text for `SHELL`.
+    /// Text for the shell set by `SHELL`.
     Shell(String),
     /// The decoded strings of a JSON array.
     Exec(Vec<String>),
@@ -204,10 +204,11 @@ pub(crate) struct Transfer {
     pub(crate) dest: String,
 }
 
-/// The flags of `COPY` and `ADD`; texts are raw. Those that only the other one has stay unset.
+/// The flags of `COPY` and `ADD`; texts are raw. Flags that only the other instruction has remain
+/// unset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TransferFlags {
-    /// `--from` (COPY): stage name or number, image or named context; takes no variables.
+    /// `--from` (COPY): stage name or number, image or named context; must not contain variables.
     pub(crate) from: Option<String>,
     pub(crate) chown: Option<String>,
     pub(crate) chmod: Option<String>,
@@ -227,22 +228,22 @@ pub(crate) struct TransferFlags {
 pub(crate) enum Source {
     /// A raw word: path, pattern or (ADD) URL.
     Path(String),
-    /// A file written in the Kubefile itself.
+    /// A file whose content is in the Kubefile itself.
     Heredoc(Heredoc),
 }
 
 /// A here-document: `<<EOF`, `<<-EOF`, `<<"EOF"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Heredoc {
-    /// The delimiter without quotes; for `COPY` also the file's name.
+    /// The delimiter without quotes; for `COPY` also the name of the file.
     pub(crate) name: String,
-    /// The lines between, the last one with its newline; leading tabs are already gone where
-    /// `<<-` asked for it.
+    /// The lines of the body, the last one with its newline. With `<<-`, leading tabs are already
+    /// removed.
     pub(crate) body: String,
     /// The body with its tabs, as written.
     pub(crate) raw_body: String,
-    /// The delimiter was not quoted: variables in the body count (`COPY` and `ADD` only; in a
-    /// `RUN` that is the shell's business).
+    /// Whether the delimiter is unquoted, so variables in the body are expanded (`COPY` and `ADD`
+    /// only; in a `RUN`, the shell expands them).
     pub(crate) expand: bool,
 }
 
@@ -261,14 +262,14 @@ pub(crate) struct Run {
     pub(crate) heredocs: Vec<Heredoc>,
 }
 
-/// What a `RUN` executes, its heredocs taken into account.
+/// The command that a `RUN` executes, including its heredocs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RunCommand {
-    /// Run as it is.
+    /// An argument vector to execute as it is.
     Exec(Vec<String>),
     /// Text for the stage's shell.
     Shell(String),
-    /// A script with its own `#!` line: to be put into a file of this name and run.
+    /// A script with its own `#!` line, to be written to a file of this name and executed.
     Script { name: String, body: String },
 }
 
@@ -287,13 +288,14 @@ pub(crate) enum RunSecurity {
     Insecure,
 }
 
-/// One `RUN --mount=…`, raw. Its options may hold variables, so it is read twice: by the parser
-/// (what can be checked without values) and, with values, by [`MountSpec::resolve`].
+/// One `RUN --mount=…`, raw. Its options may contain variables, so it is read twice: by the parser,
+/// to check what does not depend on values, and with values by [`MountSpec::resolve`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountSpec {
-    /// What stands after `--mount=`.
+    /// The text after `--mount=`.
     pub(crate) raw: String,
-    /// `from=`: takes no variables, so that the graph of stages is known before any value is.
+    /// `from=`: must not contain variables, because the graph of stages is needed before any value
+    /// is known.
     pub(crate) from: Option<String>,
 }
 
@@ -301,8 +303,8 @@ pub(crate) struct MountSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
     pub(crate) kind: MountKind,
-    /// Absolute or relative to the working directory. Without one, secrets and agents have a
-    /// place of their own and everything else is the working directory.
+    /// Absolute, or relative to the working directory. Defaults to a fixed location for secrets and
+    /// SSH agents, and to the working directory for all other types.
     pub(crate) target: Option<String>,
     pub(crate) read_only: bool,
     /// Options of other builders that have no effect here, as written.
@@ -312,38 +314,39 @@ pub(crate) struct Mount {
 /// `RUN --mount=type=cache`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CacheMount {
-    /// The default is the target.
+    /// ID of the cache; defaults to the target.
     pub(crate) id: String,
     pub(crate) sharing: CacheSharing,
-    /// What it starts from when it is new; empty without.
+    /// Initial content of a new cache; empty if unset.
     pub(crate) from: Option<String>,
-    /// A path inside `from`, or else inside the cache.
+    /// A path inside `from` or, without `from`, inside the cache.
     pub(crate) source: Option<String>,
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
 }
 
-/// What is mounted.
+/// The type of a mount and its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MountKind {
-    /// A directory or file of the context, a stage or an image. Writes are thrown away.
+    /// A directory or file of the build context, a stage or an image. Writes are discarded.
     Bind {
         from: Option<String>,
         source: Option<String>,
     },
-    /// A directory that outlives the build.
+    /// A directory that persists across builds.
     Cache(CacheMount),
-    /// An empty file system in memory.
+    /// An empty in-memory file system.
     Tmpfs {
-        /// In bytes.
+        /// Size in bytes.
         size: Option<u64>,
         mode: u32,
     },
-    /// A secret of the command line as a file or an environment variable.
+    /// A secret from the command line, as a file or an environment variable.
     Secret {
         id: String,
-        /// Name of the environment variable; a file as well only if the mount has a target.
+        /// Name of the environment variable; the secret is also mounted as a file only if a target
+        /// is set.
         env: Option<String>,
         required: bool,
         mode: u32,
@@ -352,7 +355,7 @@ pub(crate) enum MountKind {
     },
     /// The socket of an SSH agent.
     Ssh {
-        /// `default` unless given.
+        /// Defaults to `default`.
         id: String,
         required: bool,
         mode: u32,
@@ -361,7 +364,7 @@ pub(crate) enum MountKind {
     },
 }
 
-/// Who may use a cache mount at the same time.
+/// Concurrent access to a cache mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheSharing {
     Shared,
@@ -372,7 +375,7 @@ pub(crate) enum CacheSharing {
 /// `HEALTHCHECK`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Healthcheck {
-    /// `HEALTHCHECK NONE`: switches an inherited check off.
+    /// `HEALTHCHECK NONE`: disables an inherited check.
     None,
     /// `HEALTHCHECK [OPTIONS] CMD …`; `None` = inherit.
     Cmd {
@@ -388,7 +391,7 @@ pub(crate) enum Healthcheck {
 /// `ONBUILD TRIGGER`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Onbuild {
-    /// The trigger as it goes into the image's config.
+    /// The trigger as stored in the image's config.
     pub(crate) trigger: String,
     /// The trigger, parsed.
     pub(crate) instruction: Box<Instruction>,

@@ -1,5 +1,5 @@
-//! BuildKit as the referee of the language: what its parser, its expansion and moby's pattern
-//! matcher answered to the inputs in `tests/buildkit` (see the README there), against ours.
+//! BuildKit as the reference for the language: compares the results of its parser, its expansion
+//! and moby's pattern matcher for the inputs in `tests/buildkit` (see the README there) with ours.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::glob::SegmentPattern;
 use super::ignore::IgnoreRules;
 use super::parse;
 
-/// What a file of `tests/buildkit` holds: one JSON value a line, hundreds of them.
+/// Reads a file of `tests/buildkit`: hundreds of JSON values, one per line.
 fn lines(text: &str) -> Vec<Value> {
     let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
     let lines: Vec<Value> = lines.collect();
@@ -30,8 +30,8 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
-/// Fails with everything that differs and is no exception of `kind`, and with every exception
-/// that does not differ any more.
+/// Fails on every difference that is not a listed exception of `kind`, and on every exception that
+/// no longer differs.
 fn judge(kind: &str, compared: usize, differences: Vec<(String, String)>) {
     let text = include_str!("../../tests/buildkit/exceptions.json");
     let exceptions: Value = serde_json::from_str(text).unwrap();
@@ -192,7 +192,8 @@ fn kubefiles_parse_as_in_buildkit() {
     judge("parse", cases.len(), differences);
 }
 
-/// Refuses what can be seen only when a here-document is expanded; BuildKit was asked to do so.
+/// Fails on errors that appear only when a here-document is expanded; the BuildKit results include
+/// that expansion.
 fn bodies_expand(kubefile: Kubefile) -> Result<Kubefile, String> {
     let instructions = kubefile.stages.iter().flat_map(|stage| &stage.instructions);
     for instruction in instructions {
@@ -211,7 +212,7 @@ fn bodies_expand(kubefile: Kubefile) -> Result<Kubefile, String> {
     Ok(kubefile)
 }
 
-/// The first instruction that says something else.
+/// Returns the first instruction that differs.
 fn difference(ours: &Kubefile, theirs: &Value) -> Option<String> {
     if theirs["escape"] != ours.directives.escape.to_string() {
         return Some(format!("escape {}", ours.directives.escape));
@@ -247,7 +248,7 @@ fn difference(ours: &Kubefile, theirs: &Value) -> Option<String> {
         .map(|(ours, theirs)| format!("- {theirs}\n  + {ours}"))
 }
 
-/// Our mounts with only the options that theirs say: BuildKit fills defaults in later.
+/// Returns our mounts with only the options that BuildKit lists: BuildKit fills in defaults later.
 fn same_mounts(ours: &Value, theirs: &Value) -> Value {
     let mut ours = ours.clone();
     let Some(mounts) = ours["mounts"].as_array_mut() else {
@@ -281,7 +282,7 @@ fn kind(kind: &InstructionKind) -> Value {
         InstructionKind::Env(pairs) | InstructionKind::Label(pairs) => json!({"pairs": pairs}),
         InstructionKind::Cmd(form) | InstructionKind::Entrypoint(form) => command(form),
         InstructionKind::Expose(ports) => {
-            // BuildKit sorts them here, and nothing sees the order later.
+            // BuildKit sorts them here; the order has no effect later.
             let mut ports = ports.clone();
             ports.sort();
             json!({"list": ports})
@@ -357,7 +358,8 @@ fn run(run: &Run) -> Value {
     said
 }
 
-/// A mount. Defaults are ours to fill in: [`same_mounts`] looks at what BuildKit's says.
+/// Converts a mount, including our defaults: [`same_mounts`] reduces it to the options of
+/// BuildKit's mount.
 fn mount(mount: &Mount) -> Value {
     let mut said = match &mount.kind {
         MountKind::Bind { from, source } => json!({"type": "bind", "from": from, "source": source}),

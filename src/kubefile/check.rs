@@ -1,8 +1,8 @@
-//! Lint for `build --check`: rules named as BuildKit names them, and a few of our own for
+//! Lint for `build --check`: rules with the names that BuildKit uses, and a few additional ones for
 //! cluster images.
 //!
-//! Pure: what depends on files or images (ignored sources, a base image's environment) is told
-//! from outside or left to the builder.
+//! Pure functions: facts that depend on files or images (ignored sources, a base image's
+//! environment) are passed in or left to the builder.
 
 mod archives;
 mod cluster;
@@ -44,22 +44,22 @@ pub(crate) const RULES: [&str; 23] = [
     "WorkdirRelativePath",
 ];
 
-/// The names of the environment variables of an image, `None` if that image is not at hand.
+/// Returns the names of an image's environment variables, or `None` if the image is not available.
 pub(crate) type BaseEnvironment<'a> = dyn Fn(&str) -> Option<Vec<String>> + 'a;
 
-/// What the command line and the store know and a Kubefile does not say.
+/// Facts from the command line and the store that a Kubefile does not contain.
 #[derive(Default)]
 pub(crate) struct CheckOptions<'a> {
     /// Keys given with `--label`.
     pub(crate) labels: Vec<String>,
-    /// What base images set; asked with the image as the `FROM` line names it.
+    /// Environment of base images; called with the image as written in the `FROM` line.
     pub(crate) base_environment: Option<&'a BaseEnvironment<'a>>,
-    /// Archives of the context whose images the build embeds, as clean paths.
+    /// Clean paths of the archives in the build context whose images the build embeds.
     pub(crate) archives: Vec<String>,
 }
 
-/// All findings, in the order of the file, without those that `# check=skip=…` silences.
-/// Whether they fail the build is `directives.check.error`'s to say.
+/// Returns all findings in file order, except those that `# check=skip=…` suppresses.
+/// `directives.check.error` determines whether they fail the build.
 pub(crate) fn check(kubefile: &Kubefile, options: &CheckOptions<'_>) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let parents = parents(kubefile);
@@ -77,14 +77,14 @@ pub(crate) fn check(kubefile: &Kubefile, options: &CheckOptions<'_>) -> Vec<Diag
     found
 }
 
-/// The place of an instruction's name.
+/// Returns the place of an instruction's name.
 fn name_span(instruction: &Instruction) -> Span {
     let text = &instruction.text;
     let length = text.find(char::is_whitespace).unwrap_or(text.len());
     instruction.map.locate(text, 0, length)
 }
 
-/// For each stage the index of the earlier stage it builds on, as far as its `FROM` says so
+/// Returns, for each stage, the index of the earlier stage it builds on, if its `FROM` names one
 /// without variables. A later stage hides an earlier one of the same name.
 fn parents(kubefile: &Kubefile) -> Vec<Option<usize>> {
     let mut names = HashMap::new();

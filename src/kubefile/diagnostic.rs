@@ -1,6 +1,6 @@
-//! What is wrong with a Kubefile, where, and how it is shown: message, line, caret, hint.
+//! Problems in a Kubefile, their place, and how they are shown: message, line, caret, hint.
 //!
-//! Knows the source text only when it renders. Decides nothing about printing or exit codes.
+//! Uses the source text only for rendering. Does not decide about printing or exit codes.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet, normali
 use super::span::Span;
 use crate::error::Error;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Severity {
     Warning,
@@ -22,15 +22,15 @@ pub(crate) struct Diagnostic {
     /// A sentence without a full stop.
     pub(crate) message: String,
     pub(crate) span: Span,
-    /// What to do instead.
+    /// Suggested fix.
     pub(crate) hint: Option<String>,
     pub(crate) severity: Severity,
-    /// The lint rule that found it; `None` for errors of the language.
+    /// The lint rule that reported it; `None` for language errors.
     pub(crate) rule: Option<&'static str>,
 }
 
 impl Diagnostic {
-    /// An error of the language.
+    /// Returns a language error.
     pub(crate) fn error(message: impl Into<String>, span: Span) -> Self {
         Self {
             message: message.into(),
@@ -41,7 +41,7 @@ impl Diagnostic {
         }
     }
 
-    /// A finding of a lint rule.
+    /// Returns a finding of a lint rule.
     pub(crate) fn warning(rule: &'static str, message: impl Into<String>, span: Span) -> Self {
         Self {
             severity: Severity::Warning,
@@ -50,15 +50,15 @@ impl Diagnostic {
         }
     }
 
-    /// Says what to do instead.
+    /// Adds a suggested fix.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 }
 
-/// Shows findings with their source lines, one blank line between them. `name` is the file's
-/// display name, `source` its whole text.
+/// Renders findings with their source lines, separated by blank lines. `name` is the file's display
+/// name, `source` its entire text.
 pub(crate) fn render(
     diagnostics: &[Diagnostic],
     name: &str,
@@ -79,7 +79,8 @@ pub(crate) fn render(
     shown.join("\n\n")
 }
 
-/// One [`Error`] (kind Usage) for all findings, rendered into its message without colours.
+/// Combines all findings into one [`Error`] (kind Usage), rendered into its message without
+/// colours.
 pub(crate) fn into_error(diagnostics: &[Diagnostic], name: &str, source: &[u8]) -> Error {
     let errors = diagnostics.len();
     let count = match errors {
@@ -102,8 +103,8 @@ fn render_one(renderer: &Renderer, diagnostic: &Diagnostic, name: &str, source: 
         None => diagnostic.message.clone(),
     };
     let excerpt = excerpt(source, diagnostic.span);
-    // The renderer makes titles and source lines harmless for terminals. Path and help
-    // may quote the file as well; of those it does not.
+    // The renderer makes titles and source lines safe for terminals, but not the path and the help
+    // text, which may quote the file as well.
     let annotation = AnnotationKind::Primary.span(excerpt.mark);
     let mut group = Group::with_title(level.primary_title(title)).element(
         Snippet::source(excerpt.text)
@@ -117,14 +118,14 @@ fn render_one(renderer: &Renderer, diagnostic: &Diagnostic, name: &str, source: 
     renderer.render(&[group])
 }
 
-/// The lines of a span, and the marked bytes in them.
+/// The lines of a span, and the range of bytes to mark in them.
 struct Excerpt<'a> {
     text: &'a str,
     first_line: usize,
     mark: Range<usize>,
 }
 
-/// Only the lines concerned are handed to the renderer: its cost grows with the text.
+/// Extracts the affected lines only, because the renderer's cost grows with the text.
 fn excerpt(source: &str, span: Span) -> Excerpt<'_> {
     let first_line = span.line.max(1);
     let last_line = span.end_line.max(first_line);

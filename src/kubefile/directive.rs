@@ -2,17 +2,17 @@
 
 use super::ast::{CheckDirective, Directives};
 
-/// What a line at the top turned out to be.
+/// Type of a line at the top of the file.
 pub(super) enum Line {
-    /// A directive, taken.
+    /// A directive that was accepted.
     Directive,
-    /// Something else: no directive may follow.
+    /// Another line: no directive may follow it.
     Other,
-    /// A directive that is wrong, and why.
+    /// An invalid directive, and the reason.
     Wrong(String),
 }
 
-/// Which directives have been seen.
+/// The directives seen so far.
 #[derive(Default)]
 pub(super) struct Seen {
     syntax: bool,
@@ -50,7 +50,7 @@ pub(super) fn read(line: &str, directives: &mut Directives, seen: &mut Seen) -> 
     Line::Directive
 }
 
-/// `# key = value`; the key is letters and digits, the value is not empty.
+/// Parses `# key = value`; the key consists of letters and digits, the value is not empty.
 fn key_value(line: &str) -> Option<(&str, &str)> {
     let (key, value) = line.trim().strip_prefix('#')?.split_once('=')?;
     let (key, value) = (key.trim(), value.trim());
@@ -59,7 +59,7 @@ fn key_value(line: &str) -> Option<(&str, &str)> {
     (word && !value.is_empty()).then_some((key, value))
 }
 
-/// `skip=A,B;error=true;experimental=C`.
+/// Parses `skip=A,B;error=true;experimental=C`.
 fn check(value: &str) -> Result<CheckDirective, String> {
     let mut check = CheckDirective::default();
     for setting in value.split(';').map(str::trim).filter(|s| !s.is_empty()) {

@@ -1,35 +1,36 @@
-//! Word expansion: quotes and escapes go, variables come in, as in BuildKit's shell lexer.
+//! Word expansion: removes quotes and escapes and inserts variables, as BuildKit's shell lexer
+//! does.
 //!
-//! Knows nothing of instructions or of where values come from: the caller looks them up.
+//! Must not depend on instructions or on the source of values: the caller looks them up.
 
 use std::cell::RefCell;
 use std::fmt;
 
 use super::pattern::ShellPattern;
 
-/// A value may not grow beyond this many bytes (`ENV a=$a$a` doubles with every line).
+/// Maximum size of a value, in bytes (`ENV a=$a$a` doubles it with every line).
 pub(crate) const MAX_VALUE: usize = 1 << 20;
 
-/// How deep `${a:-${b:-…}}` may be nested.
+/// Maximum nesting depth of `${a:-${b:-…}}`.
 const MAX_DEPTH: usize = 64;
 
-/// The value of a variable, `None` if it is not set.
+/// Returns the value of a variable, or `None` if it is not set.
 pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// Why a word has no value.
+/// Reason why a word has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ExpandError {
-    /// A quote or a bracket that is never closed.
+    /// A quote or bracket that is not closed.
     Unclosed(&'static str),
     /// `${}`, `${:x}`, `${{x}}`.
     BadSubstitution,
-    /// `${x^y}` and other forms that do not exist.
+    /// `${x^y}` and other forms that are not supported.
     UnknownModifier(String),
-    /// `${x:?message}` of a variable that is not set: name and message.
+    /// `${x:?message}` for an unset variable: name and message.
     Required(String, String),
-    /// `${x#\a}`: a pattern that escapes what needs no escape.
+    /// `${x#\a}`: the pattern escapes a character that needs no escape.
     BadPattern(char),
-    /// `${${…}}` too deep.
+    /// `${${…}}` is nested too deeply.
     TooDeep,
     /// The value would be larger than [`MAX_VALUE`].
     TooLarge,
@@ -55,13 +56,13 @@ impl fmt::Display for ExpandError {
 
 impl std::error::Error for ExpandError {}
 
-/// The value of a raw word: one string, whatever blanks its variables hold.
+/// Returns the value of a raw word as one string, whatever whitespace its variables contain.
 pub(crate) fn expand(raw: &str, escape: char, lookup: &Lookup<'_>) -> Result<String, ExpandError> {
     Ok(run(raw, escape, lookup, false)?.value)
 }
 
-/// The values of a raw word whose unquoted variables are cut at blanks; empty words are left
-/// out.
+/// Returns the values of a raw word, splitting unquoted variables at whitespace and omitting empty
+/// words.
 pub(crate) fn expand_words(
     raw: &str,
     escape: char,
@@ -70,8 +71,8 @@ pub(crate) fn expand_words(
     Ok(run(raw, escape, lookup, false)?.finish())
 }
 
-/// Expands the body of a here-document: variables and escapes count, quotes do not. The escape
-/// character is `\`, whatever `# escape=` says, as in BuildKit.
+/// Expands the body of a here-document: variables and escapes are special, quotes are not. The
+/// escape character is always `\`, regardless of `# escape=`, as in BuildKit.
 pub(crate) fn expand_heredoc(body: &str, lookup: &Lookup<'_>) -> Result<String, ExpandError> {
     let mut expander = Expander::new(body, '\\', lookup, false);
     expander.quotes = false;
@@ -82,12 +83,12 @@ pub(crate) fn expand_heredoc(body: &str, lookup: &Lookup<'_>) -> Result<String, 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VariableUse {
     pub(crate) name: String,
-    /// It may be unset without harm: `${x:-y}`, `${x:+y}`, `${x:?y}`.
+    /// Whether the variable may be unset: `${x:-y}`, `${x:+y}`, `${x:?y}`.
     pub(crate) optional: bool,
 }
 
-/// The variables of a raw word, in order, those in defaults included. Fails only where no
-/// values could make the word valid.
+/// Returns the variables of a raw word in order, including those in defaults. Fails only if the
+/// word is invalid whatever the values are.
 pub(crate) fn variables(raw: &str, escape: char) -> Result<Vec<VariableUse>, ExpandError> {
     let nothing = |_: &str| None;
     let mut expander = Expander::new(raw, escape, &nothing, true);
@@ -99,7 +100,7 @@ fn run(raw: &str, escape: char, lookup: &Lookup<'_>, survey: bool) -> Result<Wor
     Expander::new(raw, escape, lookup, survey).until(None, false)
 }
 
-/// A value, and the words it falls into.
+/// A value, and the words it is split into.
 #[derive(Default)]
 struct Words {
     value: String,
@@ -108,7 +109,7 @@ struct Words {
 }
 
 impl Words {
-    /// Text of the raw word itself or of a variable: blanks cut.
+    /// Adds a character of the raw word itself or of a variable; whitespace ends a word.
     fn push_cutting(&mut self, c: char) {
         self.value.push(c);
         if !c.is_whitespace() {
@@ -118,7 +119,7 @@ impl Words {
         }
     }
 
-    /// Quoted or escaped text: never cut.
+    /// Adds quoted or escaped text, which is never split.
     fn push_whole(&mut self, text: &str) {
         self.value.push_str(text);
         self.word.push_str(text);
@@ -136,9 +137,9 @@ struct Expander<'a> {
     chars: std::iter::Peekable<std::str::Chars<'a>>,
     escape: char,
     lookup: &'a Lookup<'a>,
-    /// Only which variables there are is asked for; values do not matter.
+    /// Whether only the names of the variables are wanted and values are ignored.
     survey: bool,
-    /// Quotes are special.
+    /// Whether quotes are special.
     quotes: bool,
     depth: usize,
     uses: RefCell<Vec<VariableUse>>,
@@ -157,8 +158,8 @@ impl<'a> Expander<'a> {
         }
     }
 
-    /// Expands up to `stop` (which is consumed) or the end. With `keep_escapes` escape
-    /// characters stay in the value, for patterns.
+    /// Expands up to `stop` (which is consumed) or the end. With `keep_escapes`, escape characters
+    /// stay in the value, for use in patterns.
     fn until(&mut self, stop: Option<char>, keep_escapes: bool) -> Result<Words, ExpandError> {
         let mut out = Words::default();
         while let Some(&c) = self.chars.peek() {
@@ -205,7 +206,7 @@ impl<'a> Expander<'a> {
         if keep_escapes {
             out.push_whole(c.encode_utf8(&mut [0; 4]));
         }
-        // An escape at the very end escapes nothing and is dropped.
+        // A trailing escape character escapes nothing and is dropped.
         if let Some(escaped) = self.chars.next() {
             out.push_whole(escaped.encode_utf8(&mut [0; 4]));
         }
@@ -244,7 +245,7 @@ impl<'a> Expander<'a> {
                             text.push(next);
                             self.chars.next();
                         }
-                        // Anything else is not escaped: the escape character is text.
+                        // No other character can be escaped here: the escape character is literal.
                         Some(_) => text.push(c),
                     }
                 }
@@ -260,7 +261,7 @@ impl<'a> Expander<'a> {
         Err(ExpandError::Unclosed("the closing \""))
     }
 
-    /// `$name` or `${…}`; the `$` is next.
+    /// Expands `$name` or `${…}`, starting at the `$`.
     fn dollar(&mut self) -> Result<String, ExpandError> {
         self.chars.next();
         if self.chars.peek() != Some(&'{') {
@@ -285,7 +286,7 @@ impl<'a> Expander<'a> {
         value
     }
 
-    /// The inside of `${…}` from the name on.
+    /// Expands the inside of `${…}`, starting at the name.
     fn braced(&mut self) -> Result<String, ExpandError> {
         let name = self.name();
         let Some(mut operator) = self.chars.next() else {
@@ -316,7 +317,7 @@ impl<'a> Expander<'a> {
         operator: char,
         colon: bool,
     ) -> Result<String, ExpandError> {
-        // The use is noted before those in the word, as it stands before them.
+        // Record this use before those in the word, which come after it.
         let value = self.value_of(name, true);
         let word = self.until(Some('}'), false)?.value;
         let is_set = value.is_some();
@@ -373,7 +374,7 @@ impl<'a> Expander<'a> {
             .ok_or(ExpandError::TooLarge)
     }
 
-    /// A name: letters, digits and `_`, or digits alone, or one special parameter.
+    /// Reads a name: letters, digits and `_`, only digits, or one special parameter.
     fn name(&mut self) -> String {
         let mut name = String::new();
         while let Some(&c) = self.chars.peek() {

@@ -1,15 +1,15 @@
 //! The `--name=value` words between an instruction's name and its arguments.
 //!
-//! Quotes and escapes are taken away here once, as BuildKit does; variables in values stay.
+//! Quotes and escapes are removed once here, as in BuildKit; variables in values remain.
 
 use super::problem::Problem;
 use super::suggest::closest;
 
-/// How many unknown flags of one instruction are reported.
+/// Maximum number of unknown flags reported per instruction.
 const MAX_REPORTED: usize = 10;
 
-/// The flags of one instruction as written, to be taken out one by one; what is left at the end
-/// is unknown.
+/// The flags of one instruction as written. Callers take out the flags they know; those left at the
+/// end are unknown.
 #[derive(Debug, Default)]
 pub(super) struct Flags {
     found: Vec<Flag>,
@@ -19,12 +19,12 @@ pub(super) struct Flags {
 struct Flag {
     name: String,
     value: Option<String>,
-    /// The word as written, for carets.
+    /// The word as written, for placing the caret.
     written: String,
 }
 
 impl Flags {
-    /// Cuts the flags off the front of `text`; also returns the arguments.
+    /// Splits the flags off the front of `text` and also returns the arguments.
     pub(super) fn split(text: &str, escape: char) -> (Flags, &str) {
         let mut flags = Flags::default();
         let mut rest = text.trim_start();
@@ -49,7 +49,7 @@ impl Flags {
         (flags, rest.trim_end())
     }
 
-    /// The values of a flag that may be repeated.
+    /// Returns the values of a repeatable flag.
     pub(super) fn many(&mut self, name: &str, problems: &mut Vec<Problem>) -> Vec<String> {
         let mut values = Vec::new();
         self.found.retain(|flag| {
@@ -69,13 +69,13 @@ impl Flags {
         values
     }
 
-    /// The value of a flag that may stand once.
+    /// Returns the value of a flag that may appear once.
     pub(super) fn one(&mut self, name: &str, problems: &mut Vec<Problem>) -> Option<String> {
         self.refuse_repeated(name, problems);
         self.many(name, problems).pop()
     }
 
-    /// A flag that is on by itself, or says `=true` or `=false`.
+    /// Returns the state of a flag that is on when given, or set with `=true` or `=false`.
     pub(super) fn switch(&mut self, name: &str, problems: &mut Vec<Problem>) -> Option<bool> {
         self.refuse_repeated(name, problems);
         let mut state = None;
@@ -100,7 +100,7 @@ impl Flags {
         state
     }
 
-    /// Reports what nobody asked for.
+    /// Reports the flags that were not taken out.
     pub(super) fn finish(self, instruction: &str, known: &[&str], problems: &mut Vec<Problem>) {
         for flag in self.found.into_iter().take(MAX_REPORTED) {
             let problem = Problem::new(format!("{instruction} has no flag --{}", flag.name))
@@ -121,7 +121,7 @@ impl Flags {
     }
 }
 
-/// The first word of `text` without its quotes and escapes, and its length as written.
+/// Returns the first word of `text` without its quotes and escapes, and its length as written.
 fn unquote_word(text: &str, escape: char) -> (String, usize) {
     let mut word = String::new();
     let mut quote = None;

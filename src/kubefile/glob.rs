@@ -1,19 +1,20 @@
-//! Patterns of one path segment with the rules of Go's `filepath.Match`, on bytes: `*`, `?`,
-//! `[a-z]`, `[^a-z]` and `\`. `COPY` sources and ignore rules are made of them. Knows no files.
+//! Patterns for one path segment with the rules of Go's `filepath.Match`, on bytes: `*`, `?`,
+//! `[a-z]`, `[^a-z]` and `\`. Used by `COPY` sources and ignore rules. Must not depend on files.
 
-/// Whether a raw name is a pattern at all (an escape makes it one as well).
+/// Returns whether a raw name is a pattern (an escape makes it one as well).
 pub(crate) fn has_meta(name: &[u8]) -> bool {
     name.iter()
         .any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'))
 }
 
-/// A compiled pattern of one segment.
+/// A compiled pattern for one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentPattern {
     tokens: Vec<Token>,
 }
 
-/// The pattern is malformed: `[` without `]`, a reversed bracket, `\` at the end.
+/// The pattern is malformed: `[` without `]`, an empty class, a misplaced `-` in a class, or `\` at
+/// the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadPattern;
 
@@ -24,25 +25,25 @@ pub(super) enum Token {
     Any,
     /// `*`: any number of characters, not `/`.
     Star,
-    /// `[…]`: one character in (or, negated, not in) the ranges; a `/` as well, as in Go.
+    /// `[…]`: one character in (or, if negated, not in) the ranges; may be `/`, as in Go.
     Class {
         negated: bool,
         ranges: Vec<(Unit, Unit)>,
     },
-    /// Whole directories or none, each with its `/`; ignore rules only.
+    /// Zero or more whole directories, each with its `/`; ignore rules only.
     Directories,
-    /// Anything at all; ignore rules only.
+    /// Any text; ignore rules only.
     Everything,
 }
 
-/// A character, or a byte that is part of none (above all characters).
+/// A character, or a byte that is not part of one (numbered above all characters).
 pub(super) type Unit = u32;
 
 pub(super) const SLASH: Unit = b'/' as Unit;
 
 const NOT_UTF8: Unit = 0x11_0000;
 
-/// The first character of `bytes`, and its length; `None` at the end.
+/// Returns the first character of `bytes` and its length; `None` at the end.
 pub(super) fn first_unit(bytes: &[u8]) -> Option<(Unit, usize)> {
     let &first = bytes.first()?;
     if first.is_ascii() {
@@ -65,7 +66,7 @@ pub(super) fn first_unit(bytes: &[u8]) -> Option<(Unit, usize)> {
 }
 
 impl Token {
-    /// Whether the token can take this character.
+    /// Returns whether the token matches this character.
     pub(super) fn takes(&self, unit: Unit) -> bool {
         match self {
             Token::Unit(expected) => *expected == unit,
@@ -82,7 +83,7 @@ impl Token {
 }
 
 impl SegmentPattern {
-    /// Compiles a pattern. It is an error wherever `filepath.Match` says "bad pattern".
+    /// Compiles a pattern. Fails where `filepath.Match` reports "bad pattern".
     pub(crate) fn compile(pattern: &[u8]) -> Result<Self, BadPattern> {
         let mut tokens = Vec::new();
         let mut rest = pattern;
@@ -95,16 +96,16 @@ impl SegmentPattern {
         Ok(Self { tokens })
     }
 
-    /// A pattern of tokens that are known already.
+    /// Creates a pattern from existing tokens.
     pub(super) fn from_tokens(tokens: Vec<Token>) -> Self {
         Self { tokens }
     }
 
-    /// Whether the name of one file matches. No allocation; linear unless stars and text
-    /// conspire, then at worst pattern × name.
+    /// Returns whether a file name matches. Does not allocate. The cost is usually linear, and at
+    /// worst pattern × name if stars and text overlap.
     pub(crate) fn matches(&self, name: &[u8]) -> bool {
         let (mut token, mut at) = (0, 0);
-        // Where to take up again when what follows the last star does not fit.
+        // Where to resume if the text after the last star does not match.
         let mut retry: Option<(usize, usize)> = None;
         loop {
             let unit = first_unit(&name[at..]);
@@ -181,7 +182,7 @@ fn class_unit(rest: &[u8]) -> Result<(Unit, &[u8]), BadPattern> {
         Some(_) => rest,
     };
     let (unit, length) = first_unit(rest).ok_or(BadPattern)?;
-    // The bracket has to be closed behind it.
+    // The closing bracket must follow.
     match &rest[length..] {
         [] => Err(BadPattern),
         tail => Ok((unit, tail)),

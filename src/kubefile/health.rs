@@ -15,7 +15,7 @@ const FLAGS: [&str; 5] = [
     "retries",
 ];
 
-/// Docker refuses shorter ones.
+/// Docker rejects shorter durations.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Parses `HEALTHCHECK NONE` or `HEALTHCHECK [FLAGS] CMD …`.
@@ -90,7 +90,7 @@ fn retries(reader: &mut Reader<'_>) -> Option<u32> {
     }
 }
 
-/// A duration in Go's notation, without a sign: `1h2m3.5s`, `100ms`, `0`.
+/// Parses a duration in Go's notation, without a sign: `1h2m3.5s`, `100ms`, `0`.
 fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
@@ -123,7 +123,7 @@ fn duration(text: &str) -> Option<Duration> {
             whole.parse::<u64>().ok()?.into()
         };
         total = total.checked_add(whole.checked_mul(unit)?)?;
-        // Nineteen digits are finer than a nanosecond of any unit.
+        // Nineteen digits are finer than a nanosecond for every unit.
         let mut scale = unit;
         for digit in fraction.chars().take(19) {
             scale /= 10;

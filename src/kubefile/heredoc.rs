@@ -1,23 +1,23 @@
-//! Here-documents: which words open one, what their bodies are, and what a `RUN` makes of them.
+//! Here-documents: which words open one, how their bodies end, and how a `RUN` uses them.
 
 use super::ast::{CommandForm, Heredoc, Run, RunCommand};
 use super::words::{self, Json};
 
-/// What `<<EOF` says, before the body is read.
+/// The opening of a here-document (`<<EOF`), before its body is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Opening {
     /// The delimiter without quotes.
     pub(super) name: String,
-    /// `<<-`: leading tabs go.
+    /// `<<-`: removes leading tabs.
     pub(super) strip_tabs: bool,
-    /// The delimiter has no quotes.
+    /// Whether the delimiter is unquoted.
     pub(super) expand: bool,
     /// As written, from the first digit or `<` on.
     pub(super) written: String,
 }
 
-/// The here-documents that a folded `RUN`, `COPY` or `ADD` line opens. `arguments` stands behind
-/// the flags.
+/// Returns the here-documents that a folded `RUN`, `COPY` or `ADD` line opens. `arguments` is the
+/// text after the flags.
 pub(super) fn openings(instruction: &str, arguments: &str) -> Vec<Opening> {
     if !arguments.contains("<<") || matches!(words::json_form(arguments), Json::Strings(_)) {
         return Vec::new();
@@ -31,19 +31,19 @@ pub(super) fn openings(instruction: &str, arguments: &str) -> Vec<Opening> {
         .collect()
 }
 
-/// A word that is nothing but the opening of a here-document.
+/// Parses a word that consists only of the opening of a here-document.
 pub(super) fn whole_word(word: &str) -> Option<Opening> {
     let (opening, length) = opening_at(word, false)?;
     (length == word.len()).then_some(opening)
 }
 
-/// Here-documents among the words of a shell command: not in quotes, not in `$((1 << 2))`.
+/// Finds here-documents among the words of a shell command, outside quotes and `$((1 << 2))`.
 fn in_shell_line(line: &str) -> Vec<Opening> {
     let mut found = Vec::new();
     let mut at = 0;
     let mut quote = None;
     let mut word_starts = true;
-    // One look for the end is enough: without this, `$(($((…` would cost the square of its length.
+    // Look for the end only once: otherwise `$(($((…` would cost the square of its length.
     let mut arithmetic_ends = true;
     while let Some(c) = line[at..].chars().next() {
         let rest = &line[at..];
@@ -53,7 +53,7 @@ fn in_shell_line(line: &str) -> Vec<Opening> {
         } else if c == '\\' && quote != Some('\'') {
             length += rest[length..].chars().next().map_or(0, char::len_utf8);
         } else if quote.is_some() {
-            // Nothing opens inside quotes.
+            // No here-document opens inside quotes.
         } else if c == '"' || c == '\'' {
             quote = Some(c);
         } else if arithmetic_ends && rest.starts_with("$((") {
@@ -72,8 +72,8 @@ fn in_shell_line(line: &str) -> Vec<Opening> {
     found
 }
 
-/// Reads `[digits]<<[-][blanks]delimiter` at the start of `text`; also how long it is. In a
-/// shell line the delimiter ends at an operator such as `;` or `>` too.
+/// Parses `[digits]<<[-][blanks]delimiter` at the start of `text` and also returns its length. In a
+/// shell line, an operator such as `;` or `>` also ends the delimiter.
 fn opening_at(text: &str, shell: bool) -> Option<(Opening, usize)> {
     let after_digits = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let mut rest = after_digits.strip_prefix("<<")?;
@@ -121,7 +121,7 @@ fn opening_at(text: &str, shell: bool) -> Option<(Opening, usize)> {
 }
 
 impl Opening {
-    /// Whether a line (without its newline) ends the body.
+    /// Returns whether a line (without its newline) ends the body.
     pub(super) fn ends_at(&self, line: &str) -> bool {
         let line = if self.strip_tabs {
             line.trim_start_matches('\t')
@@ -131,7 +131,7 @@ impl Opening {
         line == self.name
     }
 
-    /// The here-document with its body as written.
+    /// Returns the here-document with its body as written.
     pub(super) fn with_body(self, raw_body: String) -> Heredoc {
         let body = if self.strip_tabs {
             raw_body
@@ -151,8 +151,8 @@ impl Opening {
 }
 
 impl Run {
-    /// What to execute: a lone here-document is the script itself, any other is handed to the
-    /// shell together with the command (BuildKit's rule).
+    /// Returns the command to execute: a lone here-document is the script itself, any other is
+    /// passed to the shell together with the command (BuildKit's rule).
     pub(crate) fn command(&self) -> RunCommand {
         let text = match &self.form {
             CommandForm::Exec(arguments) => return RunCommand::Exec(arguments.clone()),

@@ -1,17 +1,17 @@
 //! Ignore files (`.dockerignore`, `.sealignore`) with moby's rules, on bytes.
 //!
-//! Patterns hang on the root of the context and cover what lies below a match; the last rule
-//! that matches wins; `**` is any number of directories. Knows no files: a walker asks about
-//! paths, and carries a [`ParentState`] down the tree so that no path is matched twice.
+//! Patterns are relative to the root of the build context and also cover everything below a match;
+//! the last matching rule wins; `**` matches any number of directories. Must not depend on files: a
+//! walker queries paths and carries a [`ParentState`] down the tree, so no path is matched twice.
 
 use super::diagnostic::Diagnostic;
 use super::glob::{self, BadPattern, SLASH, SegmentPattern, Token};
 use super::span::Span;
 
-/// Largest ignore file we read, in bytes.
+/// Maximum size of an ignore file, in bytes.
 pub(crate) const MAX_IGNORE_FILE: usize = 1 << 20;
 
-/// Most rules in one file; more would make a walk of a large context very slow.
+/// Maximum number of rules per file; more would slow down a walk of a large context.
 const MAX_RULES: usize = 10_000;
 
 /// The rules of one ignore file.
@@ -22,27 +22,27 @@ pub(crate) struct IgnoreRules {
 
 #[derive(Clone, Debug)]
 struct Rule {
-    /// `!`: takes back what is excluded.
+    /// `!`: includes again what earlier rules exclude.
     includes: bool,
     matcher: Matcher,
 }
 
-/// The ways to match, the cheap ones first.
+/// The types of matchers, cheapest first.
 #[derive(Clone, Debug)]
 enum Matcher {
-    /// No wildcard.
+    /// A path without wildcards.
     Exact(Vec<u8>),
-    /// `text/**`: what begins so.
+    /// `text/**`: paths that start with the text.
     Prefix(Vec<u8>),
-    /// `**text`: what ends so; of `**/text` also the plain `text`.
+    /// `**text`: paths that end with the text; `**/text` also matches the plain `text`.
     Suffix(Vec<u8>),
-    /// `**/segment`: the last name.
+    /// `**/segment`: matches the last component.
     LastName(SegmentPattern),
-    /// Anything else.
+    /// Any other pattern.
     Tokens(Vec<Token>),
 }
 
-/// Which rules match a directory or one above it.
+/// The rules that match a directory or one of its parents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParentState {
     /// One bit per rule; empty at the root.
@@ -58,7 +58,7 @@ impl ParentState {
 }
 
 impl IgnoreRules {
-    /// Parses an ignore file; all bad lines are reported.
+    /// Parses an ignore file and reports all invalid lines.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, Vec<Diagnostic>> {
         if text.len() > MAX_IGNORE_FILE {
             let message = format!("the ignore file is larger than {MAX_IGNORE_FILE} bytes");
@@ -98,13 +98,13 @@ impl IgnoreRules {
         }
     }
 
-    /// Whether there is nothing to ask.
+    /// Returns whether there are no rules.
     pub(crate) fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Whether a path, relative to the root of the context and clean (no `.`, `..`, doubled or
-    /// outer `/`), is excluded. A walker is faster with [`Self::excludes`].
+    /// Returns whether a path is excluded. The path is relative to the root of the context and
+    /// clean (no `.`, `..`, doubled or outer `/`). For walkers, [`Self::excludes`] is faster.
     pub(crate) fn matches(&self, path: &[u8]) -> bool {
         let mut state = ParentState::default();
         for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
@@ -113,9 +113,9 @@ impl IgnoreRules {
         self.excludes(&state, path)
     }
 
-    /// Whether `path` is excluded, given the state of the directory it is in. Allocates nothing.
+    /// Returns whether `path` is excluded, given the state of its directory. Does not allocate.
     pub(crate) fn excludes(&self, parent: &ParentState, path: &[u8]) -> bool {
-        // The last rule decides, so the first match from behind does.
+        // The last matching rule decides, so search from the end.
         self.rules
             .iter()
             .enumerate()
@@ -124,7 +124,8 @@ impl IgnoreRules {
             .is_some_and(|(_, rule)| !rule.includes)
     }
 
-    /// The state for what is in directory `path`, which itself lies in `parent`.
+    /// Returns the state for the content of directory `path`; `parent` is the state of the
+    /// directory that contains `path`.
     pub(crate) fn enter(&self, parent: &ParentState, path: &[u8]) -> ParentState {
         let mut matched = vec![0; self.rules.len().div_ceil(64)];
         for (index, rule) in self.rules.iter().enumerate() {
@@ -135,8 +136,8 @@ impl IgnoreRules {
         ParentState { matched }
     }
 
-    /// Whether a walker can leave out directory `path` with all that is in it: it is excluded,
-    /// and no later rule can take back anything below it. `state` is the directory's own, from
+    /// Returns whether a walker can skip directory `path` and everything in it: it is excluded, and
+    /// no later rule can include anything below it. `state` is the directory's own, from
     /// [`Self::enter`].
     pub(crate) fn may_prune_dir(&self, state: &ParentState, path: &[u8]) -> bool {
         for (index, rule) in self.rules.iter().enumerate().rev() {
@@ -155,13 +156,13 @@ impl IgnoreRules {
 enum RuleError {
     Bang,
     Pattern,
-    /// The range as written, and in ascending order.
+    /// A descending range as written, and in ascending order.
     Range(String, String),
 }
 
-/// Reads one line; `None` if it holds no rule.
+/// Parses one line; `None` if it contains no rule.
 fn rule(line: &[u8]) -> Result<Option<Rule>, RuleError> {
-    // A comment begins in the very first column.
+    // A comment starts in the first column.
     if line.first() == Some(&b'#') {
         return Ok(None);
     }
@@ -178,19 +179,19 @@ fn rule(line: &[u8]) -> Result<Option<Rule>, RuleError> {
         };
     }
     let pattern = clean(pattern);
-    // moby cleans `!/` once more as a whole and finds a lone `!`.
+    // moby cleans `!/` again as a whole and is left with a lone `!`.
     if includes && pattern == b"/" {
         return Err(RuleError::Bang);
     }
-    // Go checks the whole pattern as one for `filepath.Match`.
+    // Go validates the whole pattern with `filepath.Match`.
     SegmentPattern::compile(&pattern).map_err(|BadPattern| RuleError::Pattern)?;
     check_ranges(&pattern)?;
     let matcher = Matcher::compile(&pattern).map_err(|BadPattern| RuleError::Pattern)?;
     Ok(Some(Rule { includes, matcher }))
 }
 
-/// A range that runs backwards matches nothing for `filepath.Match`, but moby's matcher is made of
-/// regular expressions, where it is a syntax error.
+/// Rejects descending ranges: `filepath.Match` accepts them as matching nothing, but moby's matcher
+/// uses regular expressions, where they are a syntax error.
 fn check_ranges(pattern: &[u8]) -> Result<(), RuleError> {
     let mut rest = pattern;
     while let Some((token, tail)) =
@@ -211,7 +212,7 @@ fn check_ranges(pattern: &[u8]) -> Result<(), RuleError> {
     Ok(())
 }
 
-/// `path.Clean`, and a leading `/` gone.
+/// Applies `path.Clean` and removes a leading `/`.
 pub(super) fn clean(pattern: &[u8]) -> Vec<u8> {
     let rooted = pattern.first() == Some(&b'/');
     let mut parts: Vec<&[u8]> = Vec::new();
@@ -279,7 +280,7 @@ impl Matcher {
         }
     }
 
-    /// Whether some path below directory `path` could match.
+    /// Returns whether some path below directory `path` could match.
     fn can_match_below(&self, path: &[u8]) -> bool {
         let below = |text: &[u8]| {
             text.strip_prefix(path)
@@ -289,7 +290,7 @@ impl Matcher {
             Self::Exact(text) => below(text),
             Self::Prefix(text) => path.starts_with(text) || below(text) || text.is_empty(),
             Self::Suffix(_) | Self::LastName(_) => true,
-            // The pattern's very end needs no more text: nothing below matches by that.
+            // A pattern that is already at its end matches nothing below.
             Self::Tokens(tokens) => follow(tokens, &[path, b"/"], |states| {
                 states
                     .split_last()
@@ -299,13 +300,13 @@ impl Matcher {
     }
 }
 
-/// The tokens of a whole pattern: those of `filepath.Match`, and `**`.
+/// Parses a whole pattern into the tokens of `filepath.Match` and `**`.
 fn tokens(pattern: &[u8]) -> Result<Vec<Token>, BadPattern> {
     let mut tokens = Vec::new();
     let mut rest = pattern;
     loop {
         if let Some(tail) = rest.strip_prefix(b"**") {
-            // `**/` is `**`: the directories bring their slashes along.
+            // `**/` equals `**`: the directories include their slashes.
             let tail = tail.strip_prefix(b"/").unwrap_or(tail);
             tokens.push(match tail {
                 [] => Token::Everything,
@@ -324,12 +325,12 @@ fn tokens(pattern: &[u8]) -> Result<Vec<Token>, BadPattern> {
     }
 }
 
-/// How many positions of a pattern are followed without allocating.
+/// Number of pattern positions tracked without allocating.
 const ON_STACK: usize = 128;
 
-/// Follows the text (in pieces) through the pattern and asks `verdict` about the positions it
-/// can have reached; the last one is the pattern's end. Following all at once bounds the cost
-/// to pattern × text.
+/// Follows the text (in pieces) through the pattern and calls `verdict` with the positions that can
+/// be reached; the last one is the end of the pattern. Following all positions at once limits the
+/// cost to pattern × text.
 fn follow(tokens: &[Token], pieces: &[&[u8]], verdict: fn(&[bool]) -> bool) -> bool {
     let positions = tokens.len() + 1;
     let mut stack = [false; 3 * ON_STACK];
@@ -366,15 +367,15 @@ fn follow(tokens: &[Token], pieces: &[&[u8]], verdict: fn(&[bool]) -> bool) -> b
             }
         }
     }
-    // A position inside directories still goes on.
+    // A position inside `Directories` is still active.
     for (state, inside) in states.iter_mut().zip(inside_directories) {
         *state |= *inside;
     }
     verdict(states)
 }
 
-/// Moves on over what may be empty. `Directories` that were reached swallow text until the end,
-/// and let go behind every `/`.
+/// Advances past tokens that can match nothing. Once reached, `Directories` consumes text until the
+/// end and can be left after every `/`.
 fn spread(
     tokens: &[Token],
     states: &mut [bool],

@@ -1,5 +1,5 @@
-//! From a folded line to a typed instruction. Knows one instruction at a time; stages and their
-//! order are [`super::parser`]'s.
+//! Parses a folded line into a typed instruction. Handles one instruction at a time; stages and
+//! their order belong to [`super::parser`].
 
 use super::ast::{
     CommandForm, From, Heredoc, InstructionKind, Onbuild, Source, Transfer, TransferFlags,
@@ -15,7 +15,7 @@ use super::run;
 use super::suggest::closest;
 use super::words::{self, Json};
 
-/// Every instruction, for "did you mean".
+/// All instructions, for "did you mean".
 pub(super) const NAMES: [&str; 18] = [
     "ADD",
     "ARG",
@@ -49,13 +49,13 @@ const ADD_FLAGS: [&str; 8] = [
 ];
 const COPY_FLAGS: [&str; 6] = ["from", "chown", "chmod", "link", "exclude", "parents"];
 
-/// What a line turned out to be.
+/// A parsed line.
 pub(super) enum Parsed {
     From(From),
     Instruction(InstructionKind),
 }
 
-/// One line being read: its arguments, and what has been found wrong.
+/// A line being parsed: its arguments and the problems found so far.
 pub(super) struct Reader<'a> {
     pub(super) name: &'static str,
     pub(super) escape: char,
@@ -68,7 +68,7 @@ pub(super) struct Reader<'a> {
     pub(super) problems: Vec<Problem>,
 }
 
-/// Parses one line; the instruction is missing only if problems are not.
+/// Parses one line; the instruction is missing only if there are problems.
 pub(super) fn parse(folded: &Folded, escape: char) -> (Option<Parsed>, Vec<Problem>) {
     let (word, arguments) = words::split_first(&folded.text);
     let Some(name) = NAMES
@@ -77,7 +77,7 @@ pub(super) fn parse(folded: &Folded, escape: char) -> (Option<Parsed>, Vec<Probl
     else {
         return (None, vec![unknown(word)]);
     };
-    // The arguments of ONBUILD are an instruction with flags of its own.
+    // The arguments of ONBUILD are an instruction with its own flags.
     let (flags, rest) = match name {
         "ONBUILD" => (Flags::default(), arguments),
         _ => Flags::split(arguments, escape),
@@ -130,7 +130,7 @@ impl Reader<'_> {
         kind.map(Parsed::Instruction)
     }
 
-    /// Reports the flags nobody asked for.
+    /// Reports unknown flags.
     pub(super) fn finish_flags(&mut self, known: &[&str]) {
         std::mem::take(&mut self.flags).finish(self.name, known, &mut self.problems);
     }
@@ -139,14 +139,14 @@ impl Reader<'_> {
         self.problems.push(problem);
     }
 
-    /// A problem at `part`; if that is a slice of the instruction, at this very place.
+    /// Returns a problem at `part`; if `part` is a slice of the instruction, at exactly that place.
     fn at(&self, part: &str, message: impl Into<String>) -> Problem {
         let mut problem = Problem::new(message).at(part);
         problem.offset = words::offset_in(self.text, part);
         problem
     }
 
-    /// The arguments, which must not be empty.
+    /// Returns the arguments; reports a problem if they are empty.
     fn arguments(&mut self) -> Option<String> {
         if self.rest.is_empty() {
             let name = self.name;
@@ -156,7 +156,7 @@ impl Reader<'_> {
         Some(self.rest.to_owned())
     }
 
-    /// Checks that a raw word can be expanded at all.
+    /// Checks that a raw word can be expanded.
     pub(super) fn check_word(&mut self, raw: &str) -> bool {
         if let Err(error) = expand::variables(raw, self.escape) {
             let mut problem = self.at(raw, error.to_string());
@@ -183,7 +183,7 @@ impl Reader<'_> {
         Some(word)
     }
 
-    /// The exec form or the shell form.
+    /// Parses the exec form or the shell form.
     pub(super) fn form(&mut self, text: &str) -> Option<CommandForm> {
         match words::json_form(text) {
             Json::Strings(strings) => Some(CommandForm::Exec(strings)),
@@ -226,7 +226,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `KEY=VALUE…`, or the legacy form `KEY VALUE`.
+    /// Parses `KEY=VALUE…`, or the legacy form `KEY VALUE`.
     fn pairs(&mut self) -> Option<Vec<(String, String)>> {
         self.finish_flags(&[]);
         self.arguments()?;
@@ -293,7 +293,7 @@ impl Reader<'_> {
         Some(InstructionKind::Arg(args))
     }
 
-    /// Words in the JSON form or cut at blanks.
+    /// Parses words in JSON form or separated by blanks.
     fn list(&mut self) -> Option<Vec<String>> {
         let words = match self.form(self.rest)? {
             CommandForm::Exec(words) => words,
@@ -358,7 +358,7 @@ impl Reader<'_> {
                 .at(&dest),
             );
         }
-        // A name in quotes that holds a blank has been cut: one error is enough.
+        // A quoted name that contains a blank has been split: one error is enough.
         let _ = words
             .iter()
             .chain([&dest])
@@ -400,7 +400,7 @@ impl Reader<'_> {
             found.keep_git_dir = flags.switch("keep-git-dir", problems).unwrap_or(false);
             found.unpack = flags.switch("unpack", problems);
         } else {
-            // An empty one is the context (BuildKit).
+            // An empty value means the build context (BuildKit).
             let from = flags.one("from", problems);
             found.from = from.filter(|name| !name.is_empty());
             if let Some(from) = found.from.clone() {
@@ -414,7 +414,8 @@ impl Reader<'_> {
         found
     }
 
-    /// `--from` names a stage or an image before any variable of the stage has a value (BuildKit).
+    /// Rejects variables in `--from`: it names a stage or image before any variable of the stage
+    /// has a value (BuildKit).
     fn refuse_variables(&mut self, from: &str) {
         if expand::variables(from, self.escape).is_ok_and(|names| !names.is_empty()) {
             let written = format!("--from={from}");
@@ -510,7 +511,7 @@ impl Reader<'_> {
     }
 }
 
-/// The legacy form `KEY VALUE` of `ENV` and `LABEL`: the first word has no `=`.
+/// Parses the legacy form `KEY VALUE` of `ENV` and `LABEL`: the first word has no `=`.
 pub(super) fn legacy_pair(rest: &str, escape: char) -> Option<(&str, &str)> {
     let first = words::split_quoted(rest, escape).into_iter().next()?;
     (!first.contains('=')).then(|| words::split_first(rest))

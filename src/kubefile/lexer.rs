@@ -1,5 +1,6 @@
-//! From text to folded lines: byte-order mark, directives, comments, continuations and
-//! here-document bodies. Knows which instructions may have a here-document, and no more of them.
+//! Splits text into folded lines: byte-order mark, directives, comments, continuations and
+//! here-document bodies. Knows which instructions may have a here-document, and nothing else about
+//! them.
 
 use super::ast::{Directives, Heredoc};
 use super::diagnostic::Diagnostic;
@@ -12,7 +13,7 @@ use super::words;
 /// One instruction on one line, with its here-documents.
 #[derive(Debug)]
 pub(super) struct Folded {
-    /// Trimmed; never empty.
+    /// The trimmed text; never empty.
     pub(super) text: String,
     pub(super) map: LineMap,
     /// From the first character to the end of the last line, here-documents included.
@@ -20,7 +21,7 @@ pub(super) struct Folded {
     pub(super) heredocs: Vec<Heredoc>,
 }
 
-/// What the lexer makes of a file.
+/// The result of lexing a file.
 #[derive(Debug, Default)]
 pub(super) struct Lexed {
     pub(super) directives: Directives,
@@ -29,7 +30,7 @@ pub(super) struct Lexed {
     pub(super) empty_continuations: Vec<Span>,
 }
 
-/// Folds a whole file. Errors are added to `found`; the lines that could be read are returned.
+/// Folds a whole file. Adds errors to `found` and returns the lines that could be read.
 pub(super) fn lex(text: &str, found: &mut Vec<Diagnostic>) -> Lexed {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lexer = Lexer {
@@ -45,7 +46,7 @@ pub(super) fn lex(text: &str, found: &mut Vec<Diagnostic>) -> Lexed {
     lexer.lexed
 }
 
-/// Folds text that has no directives: the trigger of an `ONBUILD`.
+/// Folds text without directives: the trigger of an `ONBUILD`.
 pub(super) fn lex_plain(text: &str, escape: char, found: &mut Vec<Diagnostic>) -> Vec<Folded> {
     let mut lexer = Lexer {
         lines: text.split_inclusive('\n').collect(),
@@ -62,7 +63,7 @@ pub(super) fn lex_plain(text: &str, escape: char, found: &mut Vec<Diagnostic>) -
 
 struct Lexer<'a> {
     lines: Vec<&'a str>,
-    /// Index of the line to be read next; its number is one more.
+    /// Index of the next line to read; its line number is one higher.
     next: usize,
     lexed: Lexed,
     found: &'a mut Vec<Diagnostic>,
@@ -91,7 +92,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Reads one instruction, or one line that is none.
+    /// Reads one instruction, or one line that contains none.
     fn instruction(&mut self) {
         let Some(folded) = self.fold() else { return };
         let mut folded = folded;
@@ -105,7 +106,7 @@ impl<'a> Lexer<'a> {
         Some((self.next, line))
     }
 
-    /// Joins a line with those that continue it; `None` if nothing is left of it.
+    /// Joins a line with its continuation lines; `None` if nothing remains.
     fn fold(&mut self) -> Option<Folded> {
         let mut text = String::new();
         let mut map = LineMap::default();
@@ -126,7 +127,7 @@ impl<'a> Lexer<'a> {
                 continue;
             }
             let (piece, more) = strip_continuation(line, self.lexed.directives.escape);
-            // Blanks before the first word belong to nothing.
+            // Whitespace before the first word is dropped.
             let piece = if text.is_empty() {
                 piece.trim_start()
             } else {
@@ -202,8 +203,9 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// The line without its continuation mark, and whether it had one: a lone escape character at
-/// the end, blanks behind it allowed (`\\` is an escaped backslash and ends the line).
+/// Returns the line without its continuation character, and whether it had one: a single escape
+/// character at the end, optionally followed by blanks (`\\` is an escaped backslash and ends the
+/// line).
 fn strip_continuation(line: &str, escape: char) -> (&str, bool) {
     let trimmed = line.trim_end_matches([' ', '\t']);
     match trimmed.strip_suffix(escape) {

@@ -1,7 +1,7 @@
-//! The Kubefile language: text to syntax tree, words, ignore patterns, lint.
+//! The Kubefile language: parsing, word expansion, ignore patterns and lint.
 //!
-//! A Kubefile is a Dockerfile; the rules are those of BuildKit's Dockerfile reference. Everything
-//! here is a pure function of its input: it must not open files, know images or build anything.
+//! A Kubefile is a Dockerfile and follows BuildKit's Dockerfile reference. Everything here is a
+//! pure function of its input. Must not open files, depend on images or build anything.
 
 pub(crate) mod ast;
 #[cfg(test)]

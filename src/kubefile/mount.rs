@@ -1,4 +1,4 @@
-//! `RUN --mount=…`: its options and their defaults. Knows no stages and mounts nothing.
+//! `RUN --mount=…`: its options and their defaults. Must not depend on stages; mounts nothing.
 
 use super::ast::{CacheMount, CacheSharing, Mount, MountKind, MountSpec};
 use super::expand::{self, ExpandError};
@@ -31,8 +31,8 @@ const KEYS: [&str; 20] = [
     "gid",
 ];
 
-/// Options of buildah and podman, in lower case, that change nothing here: a build's mounts are
-/// its own, never relabelled, never given away and never propagated.
+/// Options of buildah and podman, in lower case, that have no effect here: a build's mounts are
+/// private and are never relabelled, chowned or propagated.
 const IGNORED: [&str; 18] = [
     "z",
     "u",
@@ -54,14 +54,14 @@ const IGNORED: [&str; 18] = [
     "tmpcopyup",
 ];
 
-/// The mode of a file system in memory (that of `/tmp`).
+/// Mode of an in-memory file system (that of `/tmp`).
 const TMPFS_MODE: u32 = 0o1777;
 
-/// Where a secret lands unless it says so itself.
+/// Default directory of secrets.
 const SECRETS: &str = "/run/secrets";
 
 impl MountSpec {
-    /// Checks what can be checked before variables have values.
+    /// Parses the options and checks what does not depend on variables.
     pub(super) fn parse(raw: &str, escape: char) -> Result<Self, Problem> {
         let mut from = None;
         let mut variable = false;
@@ -103,7 +103,7 @@ impl MountSpec {
         Ok(spec)
     }
 
-    /// The mount with its variables expanded, checked and completed with defaults.
+    /// Returns the mount with variables expanded, options checked and defaults filled in.
     pub(crate) fn resolve(
         &self,
         expand: &dyn Fn(&str) -> Result<String, ExpandError>,
@@ -122,7 +122,7 @@ impl MountSpec {
     }
 }
 
-/// Cuts at commas; a field in double quotes may hold some (RFC 4180).
+/// Splits at commas; a field in double quotes may contain commas (RFC 4180).
 fn fields(raw: &str) -> Result<Vec<String>, Problem> {
     let mut fields = Vec::new();
     let mut field = String::new();
@@ -156,7 +156,7 @@ fn split(field: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// An empty `from=` names nothing: the context then, or an empty cache (BuildKit).
+/// Treats an empty `from=` as unset: the build context or an empty cache (BuildKit).
 fn named(from: String) -> Option<String> {
     Some(from).filter(|name| !name.is_empty())
 }
@@ -280,7 +280,7 @@ impl Options {
         }
     }
 
-    /// Options that the type does not have.
+    /// Rejects options that the mount type does not have.
     fn refuse_foreign(&self, kind: &str) -> Result<(), Problem> {
         let foreign = [
             ("from", self.from.is_some(), &["bind", "cache"][..]),
@@ -317,7 +317,7 @@ impl Options {
         }
     }
 
-    /// The target; without one, or with an empty one, the working directory is meant.
+    /// Returns the target; a missing or empty target means the working directory.
     fn place(&self) -> Option<String> {
         self.target.clone().filter(|target| !target.is_empty())
     }
@@ -378,7 +378,7 @@ impl Options {
     }
 }
 
-/// A target as the id of a cache: `/c`, `/c/` and `/x/../c` are one.
+/// Normalizes a target into a cache ID: `/c`, `/c/` and `/x/../c` are the same.
 fn cleaned(target: &str) -> String {
     let clean = ignore::clean(target.as_bytes());
     let clean = String::from_utf8_lossy(&clean);
@@ -392,7 +392,7 @@ fn last_name(path: &str) -> &str {
         .unwrap_or(path)
 }
 
-/// The spellings Go's flags know.
+/// Parses a Boolean in the spellings that Go's flags accept.
 fn boolean(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -401,7 +401,7 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// A size with an optional binary unit: `64m`, `1.5GiB`, `1024`.
+/// Parses a size with an optional binary unit: `64m`, `1.5GiB`, `1024`.
 fn bytes(text: &str) -> Option<u64> {
     let lower = text.trim().to_ascii_lowercase();
     let digits = lower
@@ -509,7 +509,7 @@ mod tests {
         for raw in ["type=bind", "from=st", "type=tmpfs", "type=cache,target="] {
             assert_eq!(parse(raw).unwrap().target, None, "{raw}");
         }
-        // An id of its own, as BuildKit gives it.
+        // The cache still has an ID, as in BuildKit.
         for (raw, expected) in [
             ("type=cache", "."),
             ("type=cache,target=/c/", "/c"),

@@ -1,4 +1,4 @@
-//! From text to the syntax tree: stages, their order, and every error at once.
+//! Parses text into the syntax tree: stages, their order, and all errors at once.
 
 use super::ast::{Instruction, InstructionKind, Kubefile, Stage};
 use super::diagnostic::{Diagnostic, Severity};
@@ -7,17 +7,16 @@ use super::lexer::{self, Folded};
 use super::problem::Problem;
 use super::span::Span;
 
-/// Largest Kubefile we read, in bytes; here-documents make some of them long.
+/// Maximum size of a Kubefile, in bytes; here-documents can make it long.
 pub(crate) const MAX_KUBEFILE: usize = 4 << 20;
 
-/// Most stages of one Kubefile.
+/// Maximum number of stages in one Kubefile.
 const MAX_STAGES: usize = 1000;
 
-/// No more errors than this are reported for one file.
+/// Maximum number of errors reported for one file.
 const MAX_DIAGNOSTICS: usize = 50;
 
-/// Parses a Kubefile; `name` is what people shall see as the file's name. All errors found are
-/// returned, in the order of the file.
+/// Parses a Kubefile; `name` is the file's display name. Returns all errors in file order.
 pub(crate) fn parse(name: &str, text: &[u8]) -> Result<Kubefile, Vec<Diagnostic>> {
     let text = decode(text)?;
     let mut found = Vec::new();
@@ -50,8 +49,8 @@ pub(crate) fn parse(name: &str, text: &[u8]) -> Result<Kubefile, Vec<Diagnostic>
     Ok(kubefile)
 }
 
-/// Parses one instruction by itself: an `ONBUILD` trigger out of a base image's config. `FROM`,
-/// `ONBUILD` and `MAINTAINER` are refused.
+/// Parses a single instruction: an `ONBUILD` trigger from a base image's config. Rejects `FROM`,
+/// `ONBUILD` and `MAINTAINER`.
 pub(crate) fn parse_instruction(text: &str, escape: char) -> Result<Instruction, Vec<Diagnostic>> {
     let mut found = Vec::new();
     let mut lines = lexer::lex_plain(text, escape, &mut found).into_iter();
@@ -86,12 +85,12 @@ pub(crate) fn parse_instruction(text: &str, escape: char) -> Result<Instruction,
     Err(found)
 }
 
-/// Puts instructions into stages.
+/// Assigns instructions to stages.
 #[derive(Default)]
 struct Assembler {
-    /// A `FROM` has been seen, if only a wrong one.
+    /// Whether a `FROM` has been seen, even an invalid one.
     began: bool,
-    /// An instruction before the first `FROM` has been reported.
+    /// Whether an instruction before the first `FROM` has been reported.
     orphaned: bool,
 }
 
@@ -134,7 +133,7 @@ impl Assembler {
     }
 }
 
-/// Puts an instruction together.
+/// Builds an instruction from its kind and its folded line.
 pub(super) fn instruction(kind: InstructionKind, folded: Folded) -> Instruction {
     Instruction {
         kind,

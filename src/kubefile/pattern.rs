@@ -1,6 +1,7 @@
-//! The patterns of `${v#p}`, `${v%p}` and `${v/p/r}`: `*` and `?`, no brackets (BuildKit's rule).
+//! The patterns of `${v#p}`, `${v%p}` and `${v/p/r}`: `*` and `?`, without bracket classes
+//! (BuildKit's rule).
 //!
-//! Matching follows all possibilities at once, so its cost is pattern × text whatever they are.
+//! Matching follows all possibilities at once, so its cost is always pattern × text.
 
 /// A compiled pattern.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ enum Token {
 }
 
 impl Token {
-    /// As in BuildKit, wildcards stay on their line.
+    /// Returns whether the token matches `c`. As in BuildKit, wildcards do not match newlines.
     fn takes(self, c: char) -> bool {
         match self {
             Token::Char(expected) => expected == c,
@@ -28,14 +29,15 @@ impl Token {
 }
 
 impl ShellPattern {
-    /// Compiles a pattern; `Err` is the character that may not be escaped. `\*`, `\?` and `\\`
-    /// are themselves, `\}` and `\/` were escaped for the sake of `${}`.
+    /// Compiles a pattern; `Err` holds a character that must not be escaped. `\*`, `\?` and `\\`
+    /// stand for the characters themselves; `\}` and `\/` are escaped because of the surrounding
+    /// `${}`.
     pub(super) fn compile(pattern: &str) -> Result<Self, char> {
         let mut tokens = Vec::new();
         let mut chars = pattern.chars();
         while let Some(c) = chars.next() {
             tokens.push(match c {
-                // A run of stars is one star.
+                // Consecutive stars are one star.
                 '*' if tokens.last() == Some(&Token::Star) => continue,
                 '*' => Token::Star,
                 '?' => Token::Any,
@@ -49,7 +51,7 @@ impl ShellPattern {
         Ok(Self { tokens })
     }
 
-    /// `${v#p}`, `${v##p}`.
+    /// Implements `${v#p}` and `${v##p}`.
     pub(super) fn trim_prefix<'a>(&self, value: &'a str, longest: bool) -> &'a str {
         let ends = value.char_indices().map(|(at, c)| (at + c.len_utf8(), c));
         match anchored(&self.tokens, ends, longest) {
@@ -58,7 +60,7 @@ impl ShellPattern {
         }
     }
 
-    /// `${v%p}`, `${v%%p}`.
+    /// Implements `${v%p}` and `${v%%p}`.
     pub(super) fn trim_suffix<'a>(&self, value: &'a str, longest: bool) -> &'a str {
         let reversed: Vec<Token> = self.tokens.iter().rev().copied().collect();
         let starts = value.char_indices().rev();
@@ -69,7 +71,8 @@ impl ShellPattern {
         }
     }
 
-    /// `${v/p/r}`, and with `all` `${v//p/r}`; `None` if the result is longer than `limit` bytes.
+    /// Implements `${v/p/r}` and, with `all`, `${v//p/r}`. Returns `None` if the result is longer
+    /// than `limit` bytes.
     pub(super) fn replace(
         &self,
         value: &str,
@@ -79,7 +82,7 @@ impl ShellPattern {
     ) -> Option<String> {
         let mut result = String::new();
         let mut at = 0;
-        // No empty match right behind another match (as in Go).
+        // No empty match directly after another match (as in Go).
         let mut blocked = None;
         while let Some((start, end)) = self.find(value, at) {
             result.push_str(&value[at..start]);
@@ -108,10 +111,10 @@ impl ShellPattern {
         (result.len() <= limit).then_some(result)
     }
 
-    /// The leftmost and then longest match at or after `from`.
+    /// Returns the leftmost, then longest match at or after `from`.
     fn find(&self, value: &str, from: usize) -> Option<(usize, usize)> {
         let goal = self.tokens.len();
-        // For each state the earliest start that leads to it.
+        // For each state, the earliest start that leads to it.
         let mut states: Vec<Option<usize>> = vec![None; goal + 1];
         let mut following = states.clone();
         let mut best: Option<(usize, usize)> = None;
@@ -158,7 +161,7 @@ fn earlier(a: Option<usize>, b: Option<usize>) -> Option<usize> {
     }
 }
 
-/// The length of the shortest or longest match from the first of `steps` on; each step is a
+/// Returns the length of the shortest or longest match from the first of `steps` on; each step is a
 /// character and the length of the text up to its end.
 fn anchored(
     tokens: &[Token],

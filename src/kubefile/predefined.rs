@@ -1,7 +1,7 @@
-//! Build arguments that exist without an `ARG`. Their values are the builder's business.
+//! Build arguments that exist without an `ARG`. The builder provides their values.
 
-/// Visible in every `FROM` line; a stage imports one with `ARG NAME` (Dockerfile reference,
-/// "Automatic platform ARGs in the global scope").
+/// Arguments visible in every `FROM` line; a stage imports one with `ARG NAME` (Dockerfile
+/// reference, "Automatic platform ARGs in the global scope").
 pub(crate) const PLATFORM_ARGS: [&str; 10] = [
     "BUILDPLATFORM",
     "BUILDOS",
@@ -15,8 +15,8 @@ pub(crate) const PLATFORM_ARGS: [&str; 10] = [
     "TARGETVARIANT",
 ];
 
-/// Given with `--build-arg`, they reach every `RUN` undeclared, and neither cache keys nor
-/// history (Dockerfile reference, "Predefined ARGs").
+/// Arguments that, given with `--build-arg`, are available in every `RUN` without a declaration and
+/// affect neither cache keys nor history (Dockerfile reference, "Predefined ARGs").
 pub(crate) const PROXY_ARGS: [&str; 10] = [
     "HTTP_PROXY",
     "http_proxy",

@@ -1,4 +1,4 @@
-//! A mistake in one instruction, before its place in the file is known.
+//! A mistake in one instruction whose place in the file is not known yet.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use super::diagnostic::Diagnostic;
 use super::expand::ExpandError;
 use super::span::LineMap;
 
-/// What is wrong with an instruction or a part of one.
+/// A problem with an instruction or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) message: String,
-    /// The piece of the instruction's text at which the caret belongs.
+    /// The piece of the instruction's text to place the caret at.
     pub(crate) part: Option<String>,
-    /// Where in the text that piece begins, if it occurs more than once.
+    /// Offset of that piece in the text, if it occurs more than once.
     pub(super) offset: Option<usize>,
     pub(crate) hint: Option<String>,
 }
 
 impl Problem {
-    /// A mistake of the whole instruction.
+    /// Returns a problem with the whole instruction.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -28,20 +28,20 @@ impl Problem {
         }
     }
 
-    /// Says which piece of the text is meant.
+    /// Sets the affected piece of the text.
     pub(crate) fn at(mut self, part: &str) -> Self {
         self.part = Some(part.to_owned());
         self
     }
 
-    /// Says what to do instead.
+    /// Adds a suggested fix.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Gives the mistake its place in the folded line `text`. Without a better one the caret
-    /// stands under the instruction's name.
+    /// Converts the problem into a diagnostic for the folded line `text`. If no part is set, the
+    /// caret is placed under the instruction's name.
     pub(super) fn into_diagnostic(self, text: &str, map: &LineMap) -> Diagnostic {
         let part = self.part.as_deref().filter(|part| !part.is_empty());
         let start = self.offset.or_else(|| text.find(part?));

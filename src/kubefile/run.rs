@@ -35,7 +35,7 @@ pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Run> {
     });
     let devices = reader.flags.many("device", &mut reader.problems);
     reader.finish_flags(&FLAGS);
-    // Without a command the shell runs an empty one (BuildKit).
+    // Without a command, the shell runs an empty one (BuildKit).
     Some(Run {
         mounts,
         network,

@@ -1,7 +1,7 @@
-//! Places in a Kubefile, and the way back from a folded instruction to its source.
+//! Places in a Kubefile, and the mapping from a folded instruction to its source.
 //!
-//! An instruction may run over many lines; the parser works on the folded line. A [`LineMap`]
-//! says where each piece of it came from, so that a caret can point at the very word.
+//! An instruction may span several lines; the parser works on the folded line. A [`LineMap`]
+//! records the source of each piece, so a caret can point at the exact word.
 
 /// A range of the source. Lines and columns count from 1, columns in characters; the end is
 /// exclusive.
@@ -15,7 +15,7 @@ pub(crate) struct Span {
 
 impl Span {}
 
-/// One physical line's share of a folded line.
+/// The part of a folded line that comes from one physical line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {
     /// Byte offset in the folded line at which this piece starts.
@@ -24,23 +24,23 @@ struct Piece {
     column: usize,
 }
 
-/// Where the pieces of a folded line stand in the source.
+/// Source positions of the pieces of a folded line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LineMap {
     pieces: Vec<Piece>,
 }
 
 impl LineMap {
-    /// Notes that from byte `at` of the folded line on, text comes from `line`, `column`.
+    /// Records that the text from byte `at` of the folded line on comes from `line`, `column`.
     pub(crate) fn push(&mut self, at: usize, line: usize, column: usize) {
         self.pieces.push(Piece { at, line, column });
     }
 
-    /// The place of byte range `start..end` of the folded line `text`.
+    /// Returns the place of byte range `start..end` of the folded line `text`.
     pub(crate) fn locate(&self, text: &str, start: usize, end: usize) -> Span {
         let (line, column) = self.place(text, start);
         let (end_line, end_column) = if end > start {
-            // The place after the last character, not that of the next piece's first.
+            // The position after the last character, not the start of the next piece.
             let last = floor_boundary(text, end - 1);
             let (line, column) = self.place(text, last);
             (line, column + 1)
@@ -55,7 +55,7 @@ impl LineMap {
         }
     }
 
-    /// The map of the folded line's tail from byte `start` on.
+    /// Returns the map of the folded line's tail, starting at byte `start`.
     pub(super) fn tail(&self, text: &str, start: usize) -> LineMap {
         let (line, column) = self.place(text, start);
         let mut tail = LineMap::default();

@@ -1,11 +1,11 @@
-//! "Did you mean": the nearest of a few candidates by edit distance. Knows nothing of what the
-//! words mean.
+//! "Did you mean": finds the nearest of a few candidates by edit distance. Does not interpret the
+//! words.
 
-/// Longer words are not compared: the table below is quadratic.
+/// Maximum length of a compared word, because the cost is quadratic.
 const MAX_WORD: usize = 64;
 
-/// The candidate nearest to `word`, without regard to case; `None` if none is near enough to be
-/// a slip of the keyboard (a third of the word, at least one character).
+/// Returns the candidate nearest to `word`, ignoring case; `None` if none is close enough to be a
+/// typing error (a third of the word, at least one character).
 pub(crate) fn closest<'a, I>(word: &str, candidates: I) -> Option<&'a str>
 where
     I: IntoIterator<Item = &'a str>,
@@ -27,8 +27,8 @@ where
         .map(|(_, candidate)| candidate)
 }
 
-/// The number of insertions, deletions, replacements and swaps of neighbours between two words
-/// ("optimal string alignment").
+/// Returns the number of insertions, deletions, replacements and swaps of neighbours between two
+/// words ("optimal string alignment").
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before_last: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();

@@ -1,25 +1,26 @@
-//! Cutting an instruction's arguments into raw words: by blanks, by blanks outside quotes, or as
-//! a JSON array. Quotes and escapes stay; [`super::expand`] takes them away.
+//! Splits an instruction's arguments into raw words: at blanks, at blanks outside quotes, or as a
+//! JSON array. Quotes and escapes remain; [`super::expand`] removes them.
 
-/// White space between arguments as BuildKit sees it (a newline cannot occur in a folded line).
+/// Returns whether BuildKit treats the character as white space between arguments (a folded line
+/// contains no newlines).
 pub(super) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\x0b' | '\x0c' | '\r')
 }
 
-/// Where `inner`, a slice of `outer`, begins in it; `None` if it is not a slice of it.
+/// Returns the offset of `inner` in `outer`; `None` if `inner` is not a slice of `outer`.
 pub(super) fn offset_in(outer: &str, inner: &str) -> Option<usize> {
     let offset = (inner.as_ptr() as usize).checked_sub(outer.as_ptr() as usize)?;
     (offset + inner.len() <= outer.len()).then_some(offset)
 }
 
-/// Cuts at blanks, quotes or not: `FROM`, `EXPOSE`, `COPY`, `ADD`, `VOLUME`.
+/// Splits at blanks, ignoring quotes: `FROM`, `EXPOSE`, `COPY`, `ADD`, `VOLUME`.
 pub(super) fn split_blanks(text: &str) -> Vec<&str> {
     text.split(is_blank)
         .filter(|word| !word.is_empty())
         .collect()
 }
 
-/// Cuts at the first blank: (word, rest without leading blanks).
+/// Splits at the first blank and returns the word and the rest without leading blanks.
 pub(super) fn split_first(text: &str) -> (&str, &str) {
     match text.find(is_blank) {
         Some(at) => (&text[..at], text[at..].trim_start()),
@@ -27,8 +28,8 @@ pub(super) fn split_first(text: &str) -> (&str, &str) {
     }
 }
 
-/// Cuts at blanks outside quotes: `ENV`, `LABEL`, `ARG`. A quote that is never closed runs to
-/// the end; an escape as the very last character is dropped.
+/// Splits at blanks outside quotes: `ENV`, `LABEL`, `ARG`. An unclosed quote extends to the end; a
+/// trailing escape character is dropped.
 pub(super) fn split_quoted(text: &str, escape: char) -> Vec<&str> {
     let mut words = Vec::new();
     let mut start = None;
@@ -44,7 +45,7 @@ pub(super) fn split_quoted(text: &str, escape: char) -> Vec<&str> {
         }
         start.get_or_insert(at);
         if c == escape && quote != Some('\'') {
-            // Whatever follows belongs to the word, a quote or a blank as well.
+            // The next character belongs to the word, even if it is a quote or a blank.
             if chars.next().is_none() {
                 end = at;
             }
@@ -61,17 +62,17 @@ pub(super) fn split_quoted(text: &str, escape: char) -> Vec<&str> {
     words
 }
 
-/// What the arguments are, taken as JSON.
+/// The arguments interpreted as JSON.
 pub(super) enum Json {
     /// An array of strings: the exec form.
     Strings(Vec<String>),
-    /// A valid array with something else in it, which is an error rather than shell form.
+    /// A valid array with other elements, which is an error and not shell form.
     OtherArray,
     /// Not an array: shell form.
     No,
 }
 
-/// Reads the arguments as the JSON form.
+/// Parses the arguments as the JSON form.
 pub(super) fn json_form(text: &str) -> Json {
     let text = text.trim();
     if !text.starts_with('[') {

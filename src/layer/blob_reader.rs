@@ -1,8 +1,9 @@
-//! The reading side of a scan: takes a blob apart into pieces of uncompressed tar, in order.
+//! The reading side of a scan: splits a blob into pieces of uncompressed tar, in order.
 //!
-//! Independent zstd frames (such as we write) are decompressed by several threads while there is
-//! memory for them; everything else by the reading thread itself, so that hashing and consuming run
-//! beside it. What one layer takes does not depend on its size. Must not know what is in the tar.
+//! Independent zstd frames (as imgctl writes them) are decompressed by several threads while memory
+//! allows; everything else is decompressed by the reading thread itself, so hashing and consuming
+//! run in parallel with it. The memory used does not depend on the size of the layer. Must not
+//! depend on the content of the tar.
 
 use std::io::{self, BufRead, Read};
 use std::sync::atomic::Ordering;
@@ -19,24 +20,25 @@ use crate::layer::scan::Shared;
 use crate::layer::toc::RestartPoint;
 use crate::layer::zstd_frames::{self, Front};
 
-/// Pieces that may wait for the consumer.
+/// Maximum number of pieces waiting for the consumer.
 pub(super) const PIECES: usize = 4;
 
-/// Bytes read or decompressed at a time, and how many such buffers there are.
+/// Number of bytes read or decompressed at a time, and number of such buffers.
 const CHUNK: usize = 256 << 10;
 const CHUNKS: usize = PIECES + 3;
 
-/// Content of the largest frames that are decompressed in parallel: what we write ourselves.
+/// Maximum content of a frame that is decompressed in parallel, in bytes: the frame size that
+/// imgctl writes.
 const FRAME: usize = 4 << 20;
 
-/// Restart points nearer to each other than this are not worth their place.
+/// Minimum distance between two restart points; closer ones are not worth storing.
 const RESTART_DISTANCE: u64 = 1 << 20;
 
-/// A stretch of the tar.
+/// A piece of the tar.
 #[derive(Debug)]
 pub(super) enum Piece {
     Ready(Block),
-    /// A thread is at it.
+    /// A thread is decompressing the piece.
     Pending(Receiver<io::Result<Block>>),
 }
 
@@ -52,18 +54,18 @@ impl Piece {
     }
 }
 
-/// What is known of a blob that has been read to its end.
+/// Facts about a blob that has been read to its end.
 #[derive(Debug)]
 pub(super) struct BlobRead {
-    /// `None` where it is the diff-id, the blob being a plain tar, or not asked for.
+    /// `None` if it equals the diff-id because the blob is a plain tar, or if it was not requested.
     pub(super) digest: Option<Digest>,
     pub(super) size: u64,
     pub(super) restarts: Vec<RestartPoint>,
 }
 
-/// Reads `blob` to its end and sends its pieces. `algorithms` are those of blob and tar; a
-/// blob without one is not hashed. Restart points are looked for if they are `wanted`. `None` if
-/// the consumer wants no more.
+/// Reads `blob` to its end and sends its pieces. `algorithms` are those of the blob and the tar; a
+/// blob without one is not hashed. Restart points are collected if they are `wanted`. Returns
+/// `None` if the consumer stops early.
 pub(super) fn run(
     blob: impl Read + Send,
     size: Option<u64>,
@@ -130,7 +132,7 @@ fn take_apart<R: Read + Send>(
             }
         }
     }
-    // What follows the compressed data belongs to the blob, too.
+    // Data after the compressed stream is part of the blob, too.
     io::copy(source, &mut io::sink())?;
     Ok(restarts)
 }
@@ -148,7 +150,7 @@ fn stream(decoder: &mut dyn Read, pieces: &Sender<Piece>) -> io::Result<()> {
     }
 }
 
-/// Fills as much of `buffer` as the stream gives.
+/// Fills as much of `buffer` as the stream provides.
 fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -176,8 +178,8 @@ struct Job {
     reply: Sender<io::Result<Block>>,
 }
 
-/// Decompresses independent frames in parallel for as long as there are such, then the rest as a
-/// stream.
+/// Decompresses independent frames in parallel until another kind of data follows, then the rest as
+/// a stream.
 fn zstd_frames<R: Read + Send>(
     source: &mut Source<'_, R>,
     share: &FrameShare,
@@ -255,14 +257,14 @@ fn start_worker<'scope>(
                     }
                 });
                 let _ = used.send(frame);
-                // Nobody waits for it if the consumer has given up.
+                // There is no receiver if the consumer has given up.
                 let _ = reply.send(result);
             }
         })?;
     Ok(())
 }
 
-/// The blob as it is, hashed and counted block by block.
+/// The raw blob, hashed and counted block by block.
 struct Source<'a, R> {
     blob: R,
     expected: Option<u64>,
@@ -270,13 +272,13 @@ struct Source<'a, R> {
     shared: &'a Shared,
     pool: Pool,
     block: Option<Block>,
-    /// How far the block has been read.
+    /// Number of bytes of the block read so far.
     position: usize,
     hash: Option<HashThread>,
 }
 
 impl<R: Read> Source<'_, R> {
-    /// Hashes the block at hand and all that follow.
+    /// Hashes the current block and all that follow.
     fn start_hash(&mut self, algorithm: Algorithm) -> Result<()> {
         let hash = HashThread::start(algorithm)?;
         if let Some(block) = &self.block {
@@ -286,13 +288,13 @@ impl<R: Read> Source<'_, R> {
         Ok(())
     }
 
-    /// Hands out the block at hand, of which nothing must have been read.
+    /// Takes the current block. The caller must not have read from it.
     fn take_block(&mut self) -> Option<Block> {
         debug_assert_eq!(self.position, 0);
         self.block.take()
     }
 
-    /// Bytes consumed so far.
+    /// Returns the number of bytes consumed so far.
     fn offset(&self) -> u64 {
         let left = self.block.as_ref().map_or(0, |block| block.len()) - self.position;
         self.size - left as u64

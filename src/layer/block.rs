@@ -1,9 +1,9 @@
-//! One block of a tar, compressed by itself: the same bytes whoever does it and when.
+//! One independently compressed block of a tar: the same input always gives the same bytes.
 //!
-//! zstd blocks are whole frames; gzip blocks are runs of deflate blocks that end on a byte and
-//! refer to nothing before them, to be strung together into one member. Blocks that do not shrink
-//! are stored. The output is a function of the block, the level and the exact versions of the
-//! codecs (Cargo.toml pins them; the golden digests in `writer/tests.rs` watch them).
+//! zstd blocks are whole frames; gzip blocks are runs of deflate blocks that end on a byte boundary
+//! and do not refer to earlier data, so they can be concatenated into one member. Blocks that do
+//! not shrink are stored. The output is a function of the block, the level and the exact versions
+//! of the codecs (pinned in Cargo.toml; the golden digests in `writer/tests.rs` detect changes).
 
 use std::io::{self, Write};
 
@@ -14,19 +14,19 @@ use crate::error::{Error, Result};
 use crate::layer::Compression;
 use crate::layer::pipe::Block;
 
-/// What a block has become.
+/// The result of packing a block.
 #[derive(Debug)]
 pub(super) struct Packed {
-    /// The block as it was.
+    /// The original block.
     pub(super) block: Block,
-    /// The compressed form; `None` if the block is to be stored as it is.
+    /// The compressed form; `None` if the block is stored uncompressed.
     pub(super) compressed: Option<Vec<u8>>,
     /// CRC-32 of the block (gzip only).
     pub(super) crc: Crc,
 }
 
 impl Packed {
-    /// A block left as it is, without asking whether it shrinks.
+    /// Returns a block stored uncompressed, without checking whether it shrinks.
     pub(super) fn stored(block: Block) -> Self {
         Self {
             block,
@@ -36,7 +36,7 @@ impl Packed {
     }
 }
 
-/// Bytes in one block; part of what makes a layer's digest.
+/// Returns the number of bytes in one block; it affects the digest of a layer.
 pub(super) fn block_size(compression: Compression) -> usize {
     match compression {
         Compression::None | Compression::Gzip { .. } => 1 << 20,
@@ -44,7 +44,7 @@ pub(super) fn block_size(compression: Compression) -> usize {
     }
 }
 
-/// Compresses block after block, reusing its memory.
+/// Compresses blocks one after another, reusing its memory.
 pub(super) struct Packer {
     codec: Codec,
     probe: Compressor<'static>,
@@ -75,7 +75,7 @@ impl Packer {
         })
     }
 
-    /// Compresses `block` into `spare`, or leaves it as it is.
+    /// Compresses `block` into `spare`, or leaves it uncompressed.
     pub(super) fn pack(&mut self, block: Block, mut spare: Vec<u8>) -> Result<Packed> {
         let mut crc = Crc::new();
         if matches!(self.codec, Codec::Gzip { .. }) {
@@ -95,16 +95,17 @@ impl Packer {
             Codec::None => Ok(false),
             Codec::Gzip { deflate, level } => {
                 deflate.reset();
-                // Room for the worst case: nine bits for each byte.
+                // Space for the worst case: nine bits per byte.
                 output.reserve(block.len() + block.len() / 8 + (64 << 10));
-                // A block's bytes depend on how they are cut into calls, so it is always one.
+                // The output depends on how a block is split into calls, so it is always a single
+                // call.
                 let status = deflate
                     .compress_vec(block, output, FlushCompress::Full)
                     .map_err(|error| Error::failed("cannot deflate").caused_by(error))?;
                 let all_in = deflate.total_in() == block.len() as u64;
                 let all_out = output.len() < output.capacity();
                 if !(status == Status::Ok && all_in && all_out) {
-                    // zlib-rs 0.6.8 does not forget pending output on reset.
+                    // In zlib-rs 0.6.8, a reset does not discard pending output.
                     *deflate = new_deflate(*level);
                     return Ok(false);
                 }
@@ -119,8 +120,9 @@ impl Packer {
         }
     }
 
-    /// Whether compressing is worth the time, by a few samples. Registry blobs and other archives
-    /// are compressed already and would cost as much as everything else together.
+    /// Returns whether compression is worthwhile, judging by a few samples. Registry blobs and
+    /// other archives are already compressed and would cost as much time as everything else
+    /// together.
     fn shrinks(&mut self, block: &[u8]) -> Result<bool> {
         if matches!(self.codec, Codec::None) {
             return Ok(false);
@@ -141,7 +143,7 @@ impl Packer {
     }
 }
 
-/// Samples of a block that decide whether it shrinks, and bytes in each.
+/// Number of samples that decide whether a block shrinks, and bytes in each.
 const SAMPLES: usize = 8;
 const SAMPLE: usize = 8 << 10;
 
@@ -153,7 +155,7 @@ fn new_zstd(level: i32) -> Result<Compressor<'static>> {
     Compressor::new(level).map_err(|error| Error::io("cannot set up zstd", error))
 }
 
-/// Writes a block that did not shrink, in the codec's own form for such data.
+/// Writes a block that did not shrink, in the codec's form for uncompressed data.
 pub(super) fn write_stored(
     compression: Compression,
     block: &[u8],
@@ -215,14 +217,14 @@ mod tests {
         buffer.bytes_mut().copy_from_slice(bytes);
         let block = buffer.freeze(bytes.len());
         let mut packer = Packer::new(compression).unwrap();
-        // Twice: the second time with used memory.
+        // Pack twice: the second time with reused memory.
         let first = packer.pack(block.clone(), Vec::new()).unwrap();
         let second = packer.pack(block, Vec::new()).unwrap();
         assert_eq!(first.compressed, second.compressed);
         second
     }
 
-    /// What deceives the probe grows at level 1, which codes most bytes in nine bits.
+    /// Data that misleads the probe grows at level 1, which encodes most bytes in nine bits.
     #[test]
     fn blocks_that_grow_leave_nothing_behind() {
         let mut deceiving = noise(1 << 20);
@@ -263,7 +265,8 @@ mod tests {
             assert!(pack(compression, &noise(1 << 20)).compressed.is_none());
             assert!(pack(compression, &noise(1000)).compressed.is_none());
             assert!(pack(compression, b"x").compressed.is_none());
-            // The probe misses what repeats only far apart: stored is right if not smallest.
+            // The probe does not detect repetitions that are far apart: storing the block is
+            // correct, but not optimal.
             assert!(pack(compression, &repeated).compressed.is_none());
         }
         assert!(pack(Compression::None, &text).compressed.is_none());

@@ -1,5 +1,5 @@
-//! Fills the blocks of a pipeline: bytes in, a compressed stream out. What is no layer (an archive
-//! as a whole) is compressed by this alone; a layer's writer frames its tar on top of it.
+//! Fills the blocks of a pipeline: bytes in, a compressed stream out. Compresses data that is not a
+//! layer (a whole archive) directly; a layer's writer frames its tar on top of it.
 
 use std::io::{self, Read, Write};
 
@@ -8,18 +8,18 @@ use crate::layer::Compression;
 use crate::layer::pipe::Buffer;
 use crate::layer::pipeline::{Output, Pipeline};
 
-/// Cuts what it is given into blocks, which are compressed side by side. The bytes that come out
-/// depend on those that went in alone: not on how they were cut into calls, nor on the threads.
+/// Splits its input into blocks, which are compressed in parallel. The output depends only on the
+/// input bytes, not on how they are split into calls or on the number of threads.
 #[derive(Debug)]
 pub(crate) struct BlockWriter<W> {
     pipeline: Pipeline<W>,
-    /// The block being filled and how far it is.
+    /// The current block; the first `filled` bytes are in use.
     block: Option<Buffer>,
     filled: usize,
 }
 
 impl<W: Write + Send + 'static> BlockWriter<W> {
-    /// Compresses into `sink` with as many threads as the machine has. Nothing is hashed.
+    /// Compresses into `sink` with as many threads as the machine supports, without hashing.
     pub(crate) fn compressing(sink: W, compression: Compression) -> Result<Self> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Self::new(Pipeline::start_unhashed(
@@ -37,7 +37,7 @@ impl<W: Write + Send + 'static> BlockWriter<W> {
         }
     }
 
-    /// Copies `reader` to its end; returns how many bytes it gave.
+    /// Copies `reader` to its end and returns the number of bytes copied.
     pub(crate) fn read_from(&mut self, reader: &mut dyn Read) -> io::Result<u64> {
         let mut copied = 0;
         loop {
@@ -53,8 +53,8 @@ impl<W: Write + Send + 'static> BlockWriter<W> {
         }
     }
 
-    /// Compresses the rest, waits for all of it to be written and gives the sink back. On error (or
-    /// drop) nothing keeps running.
+    /// Compresses the rest, waits until everything is written and returns the sink. After an error
+    /// or a drop, no threads remain.
     pub(crate) fn finish(self) -> Result<W> {
         self.flushed()?.finish_unhashed()
     }
@@ -80,7 +80,7 @@ impl<W: Write + Send + 'static> BlockWriter<W> {
         Ok(())
     }
 
-    /// What is still free of the current block, never nothing.
+    /// Returns the free part of the current block, which is never empty.
     pub(super) fn room(&mut self) -> Result<&mut [u8]> {
         let block = match self.block.take() {
             Some(block) => block,
@@ -89,7 +89,7 @@ impl<W: Write + Send + 'static> BlockWriter<W> {
         Ok(&mut self.block.insert(block).bytes_mut()[self.filled..])
     }
 
-    /// Counts `count` bytes put into [`BlockWriter::room`]; a full block is sent on.
+    /// Counts `count` bytes written to [`BlockWriter::room`] and sends a full block on.
     pub(super) fn advance(&mut self, count: usize) -> Result<()> {
         self.filled += count;
         let is_full = |block: &mut Buffer| self.filled == block.bytes_mut().len();
@@ -115,7 +115,7 @@ impl<W: Write + Send + 'static> Write for BlockWriter<W> {
         Ok(bytes.len())
     }
 
-    /// Does nothing: where blocks end shows in the output.
+    /// Does nothing, because the end of a block is visible in the output.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::layer::decompress::{Format, decompress};
 
-    /// Text, then what does not shrink, as an archive of compressed layers is.
+    /// Returns text followed by incompressible data, like an archive of compressed layers.
     fn content() -> Vec<u8> {
         let mut bytes = b"all work and no play ".repeat(120_000);
         let mut noise = vec![0; 5 << 20];
@@ -161,7 +161,7 @@ mod tests {
             let mut back = Vec::new();
             reader.read_to_end(&mut back).unwrap();
             assert!(back == content);
-            // The noise as it is, and hardly anything of the text.
+            // The noise is stored; the text adds almost nothing.
             let noise = 5 << 20;
             assert!((noise..noise + (100 << 10)).contains(&outputs[0].len()));
         }
@@ -174,7 +174,7 @@ mod tests {
         let mut writer = BlockWriter::compressing(Vec::new(), gzip).unwrap();
         writer.write_all(&content).unwrap();
         let bytes = writer.finish().unwrap();
-        // A decoder that stops after the first member has all of it.
+        // A decoder that stops after the first member reads all of the data.
         let mut member = flate2::bufread::GzDecoder::new(&bytes[..]);
         let mut back = Vec::new();
         member.read_to_end(&mut back).unwrap();

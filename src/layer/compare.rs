@@ -1,12 +1,12 @@
-//! What differs between two merged trees: names added, modified, deleted.
+//! Differences between two merged trees: names added, modified and deleted.
 //!
-//! Times are left out: two builds of the same content differ in nothing. Must not know images.
+//! Times are ignored, so two builds of the same content do not differ. Must not depend on images.
 
 use std::cmp::Ordering;
 
 use crate::layer::{Entry, EntryKind, Found, LayerPath, Tree};
 
-/// How a name differs.
+/// Type of difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Added,
@@ -14,8 +14,8 @@ pub(crate) enum Change {
     Deleted,
 }
 
-/// The differences from `old` to `new`, in the order of paths component by component. Below a
-/// directory that is added or deleted, everything is listed.
+/// Returns the differences from `old` to `new`, ordered by path components. Everything below an
+/// added or deleted directory is listed.
 pub(crate) fn compare(old: &Tree, new: &Tree) -> Vec<(Change, LayerPath)> {
     let mut changes = Vec::new();
     let root = LayerPath::root();
@@ -51,8 +51,8 @@ fn same(a: &Found<'_>, b: &Found<'_>) -> bool {
     metadata(x) == metadata(y) && x.xattrs == y.xattrs && same_content(a, b)
 }
 
-/// Content digests decide where both are known; else equal sizes in the same layer position do not
-/// prove anything and the file counts as modified.
+/// Compares content digests if both are known. Otherwise the file counts as modified: equal sizes
+/// at the same position in a layer prove nothing.
 fn same_content(a: &Found<'_>, b: &Found<'_>) -> bool {
     match (&a.entry().kind, &b.entry().kind) {
         (EntryKind::File { size: x }, EntryKind::File { size: y }) => {

@@ -1,9 +1,9 @@
-//! Compression of layers: which codec and level, and what the result is called.
+//! Compression of layers: codec, level and media type of the result.
 
 use crate::error::{Error, Result};
 use crate::image::media_type;
 
-/// How a layer's tar is compressed.
+/// Compression of a layer's tar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
     /// A plain tar.
@@ -21,7 +21,7 @@ impl Default for Compression {
 }
 
 impl Compression {
-    /// Parses `zstd`, `gzip`, `none` with an optional level (`zstd:9`); `level` overrides.
+    /// Parses `zstd`, `gzip` or `none` with an optional level (`zstd:9`), which `level` overrides.
     pub(crate) fn parse(text: &str, level: Option<i32>) -> Result<Self> {
         let (name, own_level) = match text.split_once(':') {
             Some((name, digits)) => {
@@ -60,7 +60,8 @@ impl Compression {
         }
     }
 
-    /// The layer's media type; Docker's family has no zstd (an error that says so).
+    /// Returns the layer's media type. Fails for zstd with Docker's media types, which do not
+    /// include it.
     pub(crate) fn media_type(self, docker: bool) -> Result<&'static str> {
         Ok(match (self, docker) {
             (Self::None, false) => media_type::OCI_LAYER,

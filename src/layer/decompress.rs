@@ -1,5 +1,5 @@
-//! Decompression by what the bytes are, not by what they claim to be: gzip (all members), zstd
-//! (all frames), plain tar; for ADD also bzip2 and xz.
+//! Decompression by the actual format of the data, regardless of its declared type: gzip (all
+//! members), zstd (all frames), plain tar; for ADD also bzip2 and xz.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::layer::Limits;
 #[cfg(test)]
 mod tests;
 
-/// What a stream starts with.
+/// The format at the start of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Nothing we know: taken for what it is.
+    /// No known compression: used as it is.
     Plain,
     Gzip,
     Zstd,
@@ -22,12 +22,12 @@ pub(crate) enum Format {
     Xz,
 }
 
-/// The bytes that [`Format::sniff`] needs.
+/// Number of bytes that [`Format::sniff`] needs.
 pub(crate) const SNIFF: usize = 6;
 
 impl Format {
-    /// Recognises the magic number in the first bytes (at least [`SNIFF`], if there are so many)
-    /// of a stream.
+    /// Recognises the magic number in the first bytes of a stream (at least [`SNIFF`], if
+    /// available).
     pub(crate) fn sniff(start: &[u8]) -> Self {
         match start {
             [0x1f, 0x8b, ..] => Self::Gzip,
@@ -41,13 +41,13 @@ impl Format {
     }
 }
 
-/// Memory that a zstd frame may ask for: a power of two, 128 MiB.
+/// Maximum window size of a zstd frame as a power of two: 128 MiB.
 pub(super) const ZSTD_WINDOW_LOG: u32 = 27;
 
-/// Memory that an xz stream may ask for, in KiB.
+/// Maximum memory of an xz stream, in KiB.
 const XZ_MEMORY: u32 = 256 << 10;
 
-/// Wraps `reader` into its decompressor. Output is unbounded: callers limit it.
+/// Wraps `reader` in its decompressor. The output is unlimited; callers must limit it.
 pub(crate) fn decompress<'a>(
     mut reader: impl Read + Send + 'a,
 ) -> Result<(Format, Box<dyn Read + Send + 'a>)> {
@@ -62,8 +62,8 @@ pub(crate) fn decompress<'a>(
     Ok((format, decoder(format, reader)?))
 }
 
-/// Like [`decompress`], but reading fails once the output is beyond `limits.size`, or beyond
-/// `limits.ratio` times the input (looked at from 1 GiB on).
+/// Like [`decompress`], but reading fails if the output exceeds `limits.size`, or `limits.ratio`
+/// times the input (checked from 1 GiB on).
 pub(crate) fn decompress_within<'a>(
     reader: impl Read + Send + 'a,
     limits: Limits,
@@ -112,7 +112,7 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-/// Fails if `output` bytes are too many, or too many for `input` bytes.
+/// Fails if `output` exceeds the size limit or the ratio limit for `input` bytes.
 pub(super) fn check_ratio(output: u64, input: u64, limits: Limits) -> Result<()> {
     if output > limits.size {
         return Err(Error::bad_content(format!(
@@ -129,7 +129,7 @@ pub(super) fn check_ratio(output: u64, input: u64, limits: Limits) -> Result<()>
     Ok(())
 }
 
-/// The decompressor of a format.
+/// Returns the decompressor of a format.
 pub(super) fn decoder<'a>(
     format: Format,
     reader: impl BufRead + Send + 'a,
@@ -143,7 +143,7 @@ pub(super) fn decoder<'a>(
     })
 }
 
-/// Reads all frames, skippable ones included.
+/// Returns a decoder for all frames, including skippable ones.
 pub(super) fn zstd_decoder<'a, R: BufRead + 'a>(
     reader: R,
 ) -> Result<zstd::stream::read::Decoder<'a, R>> {
@@ -153,7 +153,7 @@ pub(super) fn zstd_decoder<'a, R: BufRead + 'a>(
     Ok(decoder)
 }
 
-/// Reads one gzip member after another. What follows the last one and is no member (some tools
+/// Reads one gzip member after another. Data after the last member that is not a member (some tools
 /// pad with zeros) is left unread.
 struct GzipMembers<R> {
     member: Option<flate2::bufread::GzDecoder<R>>,

@@ -1,6 +1,6 @@
-//! One entry of a layer, whatever stream it came from: path, type, metadata.
+//! One entry of a layer, independent of the source stream: path, type, metadata.
 //!
-//! Names are bytes. Content travels beside the entry, never inside it.
+//! Names are bytes. Content is passed alongside the entry, never inside it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,19 +11,19 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::image::LayerKind;
 
-/// A path inside an image: relative to its root, `/`-parted, without empty, `.` or `..`
-/// components; the empty path is the root itself.
+/// A path inside an image: relative to its root, separated by `/`, without empty, `.` or `..`
+/// components. The empty path is the root itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct LayerPath(Vec<u8>);
 
 impl LayerPath {
-    /// The image's root.
+    /// Returns the image's root.
     pub(crate) fn root() -> Self {
         Self(Vec::new())
     }
 
-    /// Reads a name as tars and users write it: leading `/` and `./` fall away, `..` and NUL are
-    /// refused (they are the oldest attack on unpackers).
+    /// Parses a name as tars and users write it: removes leading `/` and `./`, and rejects `..` and
+    /// NUL (the oldest attack on unpackers).
     pub(crate) fn parse(name: &[u8]) -> Result<Self> {
         if name
             .split(|b| *b == b'/')
@@ -34,9 +34,8 @@ impl LayerPath {
         Self::clean(name).map(|(path, _)| path)
     }
 
-    /// Reads a name as Go's `path.Clean` does: `..` takes the component before it away, whatever
-    /// that is, and stops at the root. Also says whether the name leads above the root. A NUL is
-    /// refused.
+    /// Parses a name as Go's `path.Clean` does: `..` removes the preceding component, whatever it
+    /// is, and stops at the root. Also returns whether the name leads above the root. Rejects NUL.
     pub(crate) fn clean(name: &[u8]) -> Result<(Self, bool)> {
         if name.contains(&0) {
             return Err(refuse(name, "contains a NUL byte"));
@@ -62,22 +61,22 @@ impl LayerPath {
         Ok((Self(path), leaves))
     }
 
-    /// The bytes, without a leading or trailing slash.
+    /// Returns the bytes, without a leading or trailing slash.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// As a relative path for file calls.
+    /// Returns a relative path for file operations.
     pub(crate) fn as_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.0))
     }
 
-    /// Whether this is the root.
+    /// Returns whether this is the root.
     pub(crate) fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The last component; the root has none.
+    /// Returns the last component; `None` for the root.
     pub(crate) fn file_name(&self) -> Option<&[u8]> {
         self.0
             .rsplit(|b| *b == b'/')
@@ -85,7 +84,7 @@ impl LayerPath {
             .filter(|name| !name.is_empty())
     }
 
-    /// The path without its last component; the root has none.
+    /// Returns the path without its last component; `None` for the root.
     pub(crate) fn parent(&self) -> Option<LayerPath> {
         if self.is_root() {
             return None;
@@ -94,7 +93,7 @@ impl LayerPath {
         Some(Self(self.0[..end].to_vec()))
     }
 
-    /// This path with one more component, which must not contain `/`.
+    /// Returns this path with one more component, which must not contain `/`.
     pub(crate) fn join(&self, name: &[u8]) -> LayerPath {
         let mut path = self.0.clone();
         if !path.is_empty() {
@@ -104,14 +103,14 @@ impl LayerPath {
         Self(path)
     }
 
-    /// The components, first to last.
+    /// Returns the components in order.
     pub(crate) fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0
             .split(|b| *b == b'/')
             .filter(|component| !component.is_empty())
     }
 
-    /// Whether `self` is `other` or lies below it.
+    /// Returns whether `self` is `other` or below it.
     pub(crate) fn starts_with(&self, other: &LayerPath) -> bool {
         other.is_root()
             || self
@@ -120,7 +119,7 @@ impl LayerPath {
                 .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
     }
 
-    /// The kind of layer that this path of a cluster image belongs to (sealos' rootfs layout).
+    /// Returns the kind of layer for this path of a cluster image (sealos' rootfs layout).
     pub(crate) fn layer_kind(&self) -> LayerKind {
         match self.components().next() {
             Some(b"registry") => LayerKind::Registry,
@@ -134,7 +133,7 @@ fn refuse(name: &[u8], why: &str) -> Error {
     Error::bad_content(format!("path `{}` {why}", String::from_utf8_lossy(name)))
 }
 
-/// For people: lossy.
+/// For display only: the conversion is lossy.
 impl fmt::Display for LayerPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "/{}", String::from_utf8_lossy(&self.0))
@@ -154,10 +153,11 @@ pub(crate) struct Mtime {
     pub(crate) nanoseconds: u32,
 }
 
-/// What an entry is.
+/// Type of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EntryKind {
-    /// A regular file of `size` bytes; also every `.wh.` marker (layer/whiteout rules apply to names).
+    /// A regular file of `size` bytes, including every `.wh.` marker (whiteout rules apply to
+    /// names).
     File {
         size: u64,
     },
@@ -165,7 +165,7 @@ pub(crate) enum EntryKind {
     Symlink {
         target: Vec<u8>,
     },
-    /// A further name of an earlier file of the same layer (or, in foreign layers, of a lower one).
+    /// Another name of an earlier file in the same layer (in foreign layers, also in a lower one).
     HardLink {
         target: LayerPath,
     },
@@ -180,7 +180,7 @@ pub(crate) enum EntryKind {
     Fifo,
 }
 
-/// One entry: everything but the content.
+/// One entry, with everything except its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) path: LayerPath,
@@ -190,12 +190,12 @@ pub(crate) struct Entry {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) mtime: Mtime,
-    /// Extended attributes by full name (`security.capability`, `user.x`).
+    /// Extended attributes by their full name (`security.capability`, `user.x`).
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Entry {
-    /// A root-owned entry with `mode` and time 0.
+    /// Returns an entry owned by root with `mode` and time 0.
     pub(crate) fn new(path: LayerPath, kind: EntryKind, mode: u32) -> Self {
         Self {
             path,
@@ -208,7 +208,7 @@ impl Entry {
         }
     }
 
-    /// Bytes of content that follow the entry.
+    /// Returns the number of content bytes that follow the entry.
     pub(crate) fn size(&self) -> u64 {
         match self.kind {
             EntryKind::File { size } => size,
@@ -216,7 +216,7 @@ impl Entry {
         }
     }
 
-    /// Whether this is a directory.
+    /// Returns whether this is a directory.
     pub(crate) fn is_directory(&self) -> bool {
         self.kind == EntryKind::Directory
     }

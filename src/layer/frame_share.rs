@@ -1,26 +1,27 @@
-//! The memory in which whole zstd frames are decompressed side by side, shared by all layers that
-//! are read at once in this process: several layers of any size stay within it.
+//! The memory for decompressing whole zstd frames in parallel, shared by all layers that this
+//! process reads at the same time: its limit holds for any number of layers of any size.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Frames that may be in memory at once; each takes up to twice its largest content, 8 MiB.
+/// Maximum number of frames in memory; each takes at most 8 MiB, twice its largest content.
 const FRAMES: usize = 3;
-/// With fewer, nothing happens side by side.
+/// Minimum number of frames for parallel decompression.
 const LEAST: usize = 2;
 
 static FREE: Mutex<usize> = Mutex::new(FRAMES);
 
-/// One layer's part; given back when it goes.
+/// One layer's share, returned on drop.
 #[derive(Debug)]
 pub(super) struct FrameShare {
     frames: usize,
-    /// What was taken of the common memory; less than `frames` where that was insisted on.
+    /// The amount taken from the shared memory; less than `frames` if the minimum was granted on
+    /// demand.
     taken: usize,
 }
 
 impl FrameShare {
-    /// What is free, or nothing where that is too little. Whoever insists gets the least that
-    /// serves in any case: waiting could be for a reader that waits for us.
+    /// Takes all free frames, or none if there are too few. With `insist`, always grants at least
+    /// the minimum instead of waiting: a reader that it would wait for may be waiting for this one.
     pub(super) fn take(insist: bool) -> Option<Self> {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = match *free >= LEAST {
@@ -36,7 +37,7 @@ impl FrameShare {
         }
     }
 
-    /// How many frames may be in memory.
+    /// Returns how many frames may be in memory.
     pub(super) fn frames(&self) -> usize {
         self.frames
     }

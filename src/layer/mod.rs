@@ -1,7 +1,8 @@
-//! Layers: an ordered stream of entries to tar + compression + two digests in one pass, and back.
+//! Layers: converts an ordered stream of entries to tar with compression and two digests in one
+//! pass, and back.
 //!
-//! Everything here works on streams and directory descriptors handed in. Must not know the store,
-//! images or Kubefiles.
+//! Works only on streams and directory descriptors that callers pass in. Must not depend on the
+//! store, images or Kubefiles.
 
 mod blob_reader;
 mod block;

@@ -1,13 +1,13 @@
 //! PAX extended header records: `LENGTH KEY=VALUE\n` (POSIX.1-2017 pax, "pax Extended Header").
 //!
-//! Keys and values are bytes. Must not know headers or entries.
+//! Keys and values are bytes. Must not depend on headers or entries.
 
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::layer::Mtime;
 
-/// Records by key; sorted, so that what we write does not vary.
+/// Records by key; sorted, so the output is deterministic.
 pub(super) type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
 pub(super) const PATH: &[u8] = b"path";
@@ -16,12 +16,12 @@ pub(super) const SIZE: &[u8] = b"size";
 pub(super) const UID: &[u8] = b"uid";
 pub(super) const GID: &[u8] = b"gid";
 pub(super) const MTIME: &[u8] = b"mtime";
-/// star's prefix of extended attributes, which everyone else has adopted.
+/// Prefix of extended attributes, introduced by star and used by all tools.
 pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
-/// GNU tar's prefix of everything about sparse files.
+/// GNU tar's prefix for everything about sparse files.
 pub(super) const SPARSE: &[u8] = b"GNU.sparse.";
 
-/// Adds a name, and says so if it is not the UTF-8 that PAX expects.
+/// Adds a name, and declares its encoding if it is not the UTF-8 that PAX expects.
 pub(super) fn insert_text(records: &mut Records, key: &[u8], text: Vec<u8>) {
     if std::str::from_utf8(&text).is_err() {
         records.insert(b"hdrcharset".to_vec(), b"BINARY".to_vec());
@@ -29,11 +29,11 @@ pub(super) fn insert_text(records: &mut Records, key: &[u8], text: Vec<u8>) {
     records.insert(key.to_vec(), text);
 }
 
-/// The body of a PAX header.
+/// Returns the body of a PAX header.
 pub(super) fn serialize(records: &Records) -> Vec<u8> {
     let mut body = Vec::new();
     for (key, value) in records {
-        // The length counts its own digits.
+        // The length includes its own digits.
         let rest = 1 + key.len() + 1 + value.len() + 1;
         let mut length = rest + 1;
         while length != rest + length.to_string().len() {
@@ -49,8 +49,8 @@ pub(super) fn serialize(records: &Records) -> Vec<u8> {
     body
 }
 
-/// The records of a PAX header, in order, repetitions included. Anything malformed is an error:
-/// a reader that skips it sees another archive than its neighbour.
+/// Parses the records of a PAX header, in order and including repetitions. Fails on anything
+/// malformed: a reader that skips it would see a different archive than other readers.
 pub(super) fn parse(mut body: &[u8]) -> Result<Vec<(&[u8], &[u8])>> {
     let mut records = Vec::new();
     while !body.is_empty() {
@@ -85,7 +85,7 @@ pub(super) fn parse(mut body: &[u8]) -> Result<Vec<(&[u8], &[u8])>> {
     Ok(records)
 }
 
-/// An unsigned decimal number, nothing around it.
+/// Parses an unsigned decimal number without anything around it.
 pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -96,7 +96,7 @@ pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// A time as PAX spells it: seconds, a point, and no more digits than needed.
+/// Formats a time as PAX does: seconds, a point, and no more digits than needed.
 pub(super) fn format_time(time: Mtime) -> Vec<u8> {
     // The fraction counts away from zero: half a second before 1970 is "-0.5".
     let (sign, seconds, nanoseconds) = match (time.seconds, time.nanoseconds) {
@@ -115,7 +115,7 @@ pub(super) fn format_time(time: Mtime) -> Vec<u8> {
     text.trim_end_matches('0').as_bytes().to_vec()
 }
 
-/// Reads a time; digits beyond nanoseconds are dropped, towards the past.
+/// Parses a time; digits beyond nanoseconds are dropped, rounding towards the past.
 pub(super) fn parse_time(text: &[u8]) -> Option<Mtime> {
     let (negative, unsigned) = match text.strip_prefix(b"-") {
         Some(rest) => (true, rest),

@@ -1,8 +1,8 @@
-//! What the threads of a layer pipeline hand to each other: pooled blocks of bytes, and a thread
-//! that hashes them.
+//! Data exchange between the threads of a layer pipeline: pooled blocks of bytes, and a thread that
+//! hashes them.
 //!
-//! The number of buffers in a pool is the memory bound and the back pressure of a pipeline. Must
-//! not know what the bytes are.
+//! The number of buffers in a pool limits the memory of a pipeline and provides back pressure. Must
+//! not depend on the meaning of the bytes.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::error::{Error, IoContext, Result};
 use crate::image::{Algorithm, Digest, Hasher};
 
-/// A fixed number of equally large buffers that come back when the last holder drops them.
+/// A fixed number of buffers of equal size, which return to the pool when their last reference is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct Pool {
     home: Sender<Vec<u8>>,
@@ -23,7 +24,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// At most `count` buffers of `size` bytes, made when they are first needed.
+    /// Creates a pool of at most `count` buffers of `size` bytes, allocated on first use.
     pub(super) fn new(count: usize, size: usize) -> Self {
         let (home, free) = bounded(count);
         Self {
@@ -34,7 +35,7 @@ impl Pool {
         }
     }
 
-    /// A buffer of full length with arbitrary content; waits until one is free.
+    /// Returns a buffer of full length with arbitrary content; waits until one is free.
     pub(super) fn take(&mut self) -> Result<Buffer> {
         let bytes = match self.free.try_recv() {
             Ok(bytes) => bytes,
@@ -54,7 +55,7 @@ impl Pool {
     }
 }
 
-/// A buffer of a [`Pool`] in the hands of the one who fills it.
+/// A buffer of a [`Pool`] that is being filled.
 #[derive(Debug)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
@@ -62,12 +63,12 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// All of it.
+    /// Returns the whole buffer.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 
-    /// Ends the filling: the first `length` bytes can now be shared, read-only.
+    /// Finishes filling: the first `length` bytes can now be shared, read-only.
     pub(super) fn freeze(self, length: usize) -> Block {
         debug_assert!(length <= self.bytes.len());
         Block {
@@ -79,12 +80,12 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // Fails only when the pool is gone or full, and then the memory is free to go.
+        // Fails only if the pool is gone or full, in which case the memory can be freed.
         let _ = self.home.try_send(std::mem::take(&mut self.bytes));
     }
 }
 
-/// Bytes that several threads read.
+/// Bytes shared by several readers.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     buffer: Arc<Buffer>,
@@ -109,7 +110,7 @@ pub(super) struct HashThread {
 impl HashThread {
     /// Starts the thread.
     pub(super) fn start(algorithm: Algorithm) -> Result<Self> {
-        // Buffers are the bound; the channel only must not add another one before it.
+        // The buffers are the limit; the channel must not impose a lower one.
         let (sender, receiver) = bounded::<Block>(16);
         let thread = spawn("layer-hash", move || {
             let mut hasher = Hasher::with(algorithm);
@@ -134,7 +135,7 @@ impl HashThread {
         }
     }
 
-    /// The digest of all blocks, and their bytes.
+    /// Returns the digest of all blocks and the number of bytes.
     pub(super) fn finish(mut self) -> Result<(Digest, u64)> {
         self.blocks = None;
         match self.thread.take() {
@@ -164,7 +165,7 @@ pub(super) fn spawn<T: Send + 'static>(
         .doing(|| "cannot start a thread".to_owned())
 }
 
-/// Waits for a thread; one that panicked is an error like any other.
+/// Waits for a thread; a panic is returned as an error.
 pub(super) fn join<T>(thread: JoinHandle<T>) -> Result<T> {
     thread
         .join()

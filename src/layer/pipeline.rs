@@ -1,8 +1,8 @@
 //! The threads behind a layer writer: blocks of tar in, compressed blob and both digests out.
 //!
-//! The caller fills blocks; one thread hashes them for the diff-id, some compress them, one puts
-//! the results in order, hashes them for the digest and writes them. Memory is bounded by the
-//! pool of blocks. Must not know what is in the tar.
+//! The caller fills blocks; one thread hashes them for the diff-id, several compress them, and one
+//! reorders the results, hashes them for the digest and writes them. The pool of blocks limits
+//! memory. Must not depend on the content of the tar.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -19,10 +19,11 @@ use crate::layer::block::{self, Packed, Packer};
 use crate::layer::pipe::{self, Block, Buffer, HashThread, Pool};
 use crate::layer::toc::RestartPoint;
 
-/// More compressing threads than this only cost memory: hashing is then the limit.
+/// Maximum number of compressing threads; more would only use memory, because hashing is then the
+/// bottleneck.
 const MAX_THREADS: usize = 8;
 
-/// What has come out of a pipeline.
+/// The output of a pipeline.
 #[derive(Debug)]
 pub(super) struct Output<W> {
     pub(super) sink: W,
@@ -33,17 +34,17 @@ pub(super) struct Output<W> {
     pub(super) restarts: Vec<RestartPoint>,
 }
 
-/// A running pipeline. Dropped, it ends its threads and waits for them.
+/// A running pipeline. Dropping it ends its threads and waits for them.
 #[derive(Debug)]
 pub(super) struct Pipeline<W> {
     pool: Pool,
-    /// `None` where nothing is hashed.
+    /// `None` if nothing is hashed.
     diff_id: Option<HashThread>,
     jobs: Option<Sender<Job>>,
     in_order: Option<Sender<Receiver<Result<Packed>>>>,
     workers: Vec<JoinHandle<()>>,
     output: Option<JoinHandle<Result<Written<W>>>>,
-    /// The output thread has given up.
+    /// Whether the output thread has failed.
     failed: Arc<AtomicBool>,
 }
 
@@ -59,7 +60,7 @@ impl<W: Write + Send + 'static> Pipeline<W> {
         Self::begin(sink, compression, threads, true)
     }
 
-    /// Starts the threads for something of which nobody wants the digests.
+    /// Starts the threads for output whose digests are not needed.
     pub(super) fn start_unhashed(
         sink: W,
         compression: Compression,
@@ -71,11 +72,11 @@ impl<W: Write + Send + 'static> Pipeline<W> {
     fn begin(sink: W, compression: Compression, threads: usize, hashed: bool) -> Result<Self> {
         let threads = match compression {
             Compression::None => 0,
-            // The context of such a level takes tens of megabytes.
+            // A context for these levels takes tens of megabytes.
             Compression::Zstd { level } if level > 12 => threads.clamp(1, 2),
             _ => threads.clamp(1, MAX_THREADS),
         };
-        // One block is being filled, one hashed, one written, the others compressed.
+        // One block is being filled, one hashed and one written; the others are being compressed.
         let blocks = threads + 3;
         let (jobs, job_queue) = bounded(blocks);
         let (in_order, results) = bounded(blocks);
@@ -98,7 +99,7 @@ impl<W: Write + Send + 'static> Pipeline<W> {
             pipeline.workers.push(pipe::spawn("layer-pack", move || {
                 for Job { block, reply } in jobs {
                     let spare = spares.try_recv().unwrap_or_default();
-                    // Nobody waits for it if the output has failed.
+                    // There is no receiver if the output has failed.
                     let _ = reply.send(packer.pack(block, spare));
                 }
             })?);
@@ -109,7 +110,7 @@ impl<W: Write + Send + 'static> Pipeline<W> {
             let outcome = output.run(&results);
             if outcome.is_err() {
                 failed.store(true, Ordering::Release);
-                // Until the caller has noticed, the buffers must go on coming back.
+                // Buffers must return to the pool until the caller notices the failure.
                 results.into_iter().for_each(drop);
             }
             outcome
@@ -119,13 +120,13 @@ impl<W: Write + Send + 'static> Pipeline<W> {
 }
 
 impl<W> Pipeline<W> {
-    /// An empty block to fill; waits until one is free.
+    /// Returns an empty block to fill; waits until one is free.
     pub(super) fn buffer(&mut self) -> Result<Buffer> {
         self.pool.take()
     }
 
-    /// Sends a block on its way. All but the last must be full: where blocks end shows in the
-    /// output.
+    /// Sends a block into the pipeline. All blocks except the last must be full, because their ends
+    /// are visible in the output.
     pub(super) fn push(&mut self, block: &Block) -> Result<()> {
         if let Some(diff_id) = &self.diff_id {
             diff_id.send(block);
@@ -146,14 +147,14 @@ impl<W> Pipeline<W> {
         if sent {
             return Ok(());
         }
-        // The output thread has given up, so it knows why.
+        // The output thread has failed and holds the cause.
         match self.end() {
             Err(error) => Err(error),
             Ok(_) => Err(Error::failed("the layer's output ended early")),
         }
     }
 
-    /// Waits for everything to be written.
+    /// Waits until everything is written.
     pub(super) fn finish(mut self) -> Result<Output<W>> {
         let (written, diff) = self.end()?;
         let (diff_id, diff_size) = diff.ok_or_else(|| Error::failed("nothing was hashed"))?;
@@ -167,12 +168,12 @@ impl<W> Pipeline<W> {
         })
     }
 
-    /// The same where nothing was hashed.
+    /// Waits until everything is written, for a pipeline without hashing.
     pub(super) fn finish_unhashed(mut self) -> Result<W> {
         Ok(self.end()?.0.sink)
     }
 
-    /// Ends all threads, the output's first: its error is the one that matters.
+    /// Ends all threads, starting with the output thread, whose error takes precedence.
     fn end(&mut self) -> Result<Ended<W>> {
         self.jobs = None;
         self.in_order = None;
@@ -192,20 +193,20 @@ impl<W> Drop for Pipeline<W> {
     }
 }
 
-/// What was written, and the digest and bytes of what came in if that was hashed.
+/// The output, and the digest and size of the input if it was hashed.
 type Ended<W> = (Written<W>, Option<(Digest, u64)>);
 
-/// What the output thread leaves.
+/// The result of the output thread.
 #[derive(Debug)]
 struct Written<W> {
     sink: W,
-    /// `None` where it is the diff-id.
+    /// `None` if it equals the diff-id.
     digest: Option<Digest>,
     size: u64,
     restarts: Vec<RestartPoint>,
 }
 
-/// Puts blocks in order, hashes and writes them.
+/// Reorders, hashes and writes blocks.
 struct OutputThread<W> {
     sink: HashedSink<W>,
     compression: Compression,
@@ -218,7 +219,7 @@ struct OutputThread<W> {
 /// RFC 1952: deflate, no name, no time, system unknown.
 const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 
-/// An empty last deflate block with fixed codes: ends the run of blocks.
+/// An empty final deflate block with fixed codes: ends the sequence of blocks.
 const DEFLATE_END: [u8; 2] = [3, 0];
 
 impl<W: Write> OutputThread<W> {
@@ -285,7 +286,7 @@ impl<W: Write> OutputThread<W> {
     }
 }
 
-/// Hashes and counts what passes.
+/// Hashes and counts the bytes passed through.
 struct HashedSink<W> {
     sink: W,
     hasher: Option<Hasher>,

@@ -1,7 +1,8 @@
-//! Single files out of a layer blob, without unpacking it: by the offsets and restart points of
-//! its table of contents.
+//! Reads single files from a layer blob without unpacking it, using the offsets and restart points
+//! of its table of contents.
 //!
-//! Files read in the order of the tar are read in one pass. Must not know where blobs are kept.
+//! Files requested in the order of the tar are read in one pass. Must not depend on where blobs are
+//! stored.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -20,7 +21,7 @@ pub(crate) struct ContentReader {
     blob: File,
     format: Format,
     toc: Arc<Toc>,
-    /// The tar from some place on, as far as it has been read.
+    /// The tar, opened at some offset and read up to its current position.
     tar: Option<OpenTar>,
 }
 
@@ -30,8 +31,8 @@ struct OpenTar {
 }
 
 impl ContentReader {
-    /// Reads from `blob`, whose table of contents is `toc`. The blob's digest is not checked, but
-    /// the content of every file is.
+    /// Creates a reader for `blob`, whose table of contents is `toc`. Does not check the blob's
+    /// digest, but checks the content of every file.
     pub(crate) fn new(mut blob: File, toc: Arc<Toc>) -> Result<Self> {
         let doing = || "cannot read the layer".to_owned();
         let mut start = Vec::new();
@@ -48,8 +49,8 @@ impl ContentReader {
         })
     }
 
-    /// The content of a regular file. Its last read fails if the content is not what it was when
-    /// the table was made.
+    /// Opens a regular file. The last read fails if the content has changed since the table of
+    /// contents was created.
     pub(crate) fn open(&mut self, listed: &TocEntry) -> Result<Content<'_>> {
         let EntryKind::File { size } = listed.entry.kind else {
             return Err(Error::not_found(format!(
@@ -73,7 +74,7 @@ impl ContentReader {
         })
     }
 
-    /// Sparse files lie in pieces, so the tar is read until they come.
+    /// Opens a sparse file. It is stored in pieces, so the tar is read from the start up to it.
     fn open_sparse(&mut self, listed: &TocEntry) -> Result<TarReader<&mut OpenTar>> {
         self.tar = None;
         let mut tar = TarReader::new(self.seek(0)?, Limits::default(), Names::Layer);
@@ -88,11 +89,11 @@ impl ContentReader {
         )))
     }
 
-    /// The tar from byte `offset` on.
+    /// Returns the tar at byte `offset`.
     fn seek(&mut self, offset: u64) -> Result<&mut OpenTar> {
         let doing = || "cannot read the layer".to_owned();
         let restart = self.restart_before(offset);
-        // Going on is best unless a restart point lies between here and there.
+        // Continue from here unless a restart point lies in between.
         let kept = self
             .tar
             .take()
@@ -136,7 +137,7 @@ impl ContentReader {
         let blob = self.blob.try_clone().doing(doing)?;
         let blob = BufReader::with_capacity(128 << 10, blob);
         let reader: Box<dyn Read + Send> = match self.format {
-            // Inside the member, behind the header: deflate as it is.
+            // Inside the member, after the header: raw deflate data.
             Format::Gzip if restart.compressed > 0 => {
                 Box::new(flate2::bufread::DeflateDecoder::new(blob))
             }
@@ -157,7 +158,7 @@ impl Read for OpenTar {
     }
 }
 
-/// One file's content, checked as it is read.
+/// The content of one file, verified while it is read.
 pub(crate) struct Content<'a> {
     reader: Box<dyn Read + Send + 'a>,
     left: u64,

@@ -1,6 +1,6 @@
-//! The same tar in another compression: for registries and archive formats that need gzip.
+//! Recompresses a tar for registries and archive formats that need gzip.
 //!
-//! The bytes that come out depend on the tar alone, not on how it was compressed before.
+//! The output depends only on the tar, not on its previous compression.
 
 use std::io::{ErrorKind, Read, Write};
 
@@ -10,19 +10,19 @@ use crate::layer::Compression;
 use crate::layer::decompress::decompress;
 use crate::layer::pipeline::Pipeline;
 
-/// A layer compressed anew.
+/// A recompressed layer.
 #[derive(Debug)]
 pub(crate) struct Recompressed<W> {
     pub(crate) sink: W,
-    /// Of the compressed bytes.
+    /// Digest of the compressed bytes.
     pub(crate) digest: Digest,
-    /// Of the compressed bytes, in bytes.
+    /// Size of the compressed blob, in bytes.
     pub(crate) size: u64,
-    /// Of the tar; the caller compares it with what it should be.
+    /// Digest of the tar; the caller compares it with the expected one.
     pub(crate) diff_id: Digest,
 }
 
-/// Decompresses `blob`, whatever its compression, and writes it to `sink` with another.
+/// Decompresses `blob`, whatever its compression, and writes it to `sink` with another one.
 pub(crate) fn recompress<W: Write + Send + 'static>(
     blob: impl Read + Send,
     sink: W,

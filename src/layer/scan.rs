@@ -1,8 +1,8 @@
-//! Reads a layer blob once and checks everything about it: both digests, sizes and the tar's
-//! well-formedness, while the caller gets the entries and a table of contents is made.
+//! Reads a layer blob once and verifies it completely (both digests, sizes and the tar's
+//! well-formedness), while passing the entries to the caller and building a table of contents.
 //!
-//! One thread reads and takes the blob apart, others hash and decompress, the caller's consumes.
-//! Must not know what the caller does with the entries, nor where the blob comes from.
+//! One thread reads and splits the blob, others hash and decompress, the caller's thread consumes.
+//! Must not depend on what the caller does with the entries or on the source of the blob.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,36 +20,36 @@ use crate::layer::{Entry, EntryKind, Limits, Names, TarReader, Toc, TocEntry};
 #[cfg(test)]
 mod tests;
 
-/// What a blob is supposed to be.
+/// The expected properties of a blob.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Expected<'a> {
-    /// Digest of the blob as it is.
+    /// Digest of the raw blob.
     pub(crate) digest: Option<&'a Digest>,
-    /// Bytes of the blob as it is.
+    /// Size of the raw blob, in bytes.
     pub(crate) size: Option<u64>,
     /// Digest of the uncompressed tar.
     pub(crate) diff_id: Option<&'a Digest>,
 }
 
-/// What a blob is.
+/// The actual properties of a blob.
 #[derive(Clone, Debug)]
 pub(crate) struct Scanned {
-    /// Digest of the blob, by the algorithm of the expected one.
+    /// Digest of the blob, with the algorithm of the expected digest.
     pub(crate) digest: Digest,
-    /// Bytes of the blob.
+    /// Size of the blob, in bytes.
     pub(crate) size: u64,
-    /// Digest of the uncompressed tar, by the algorithm of the expected one.
+    /// Digest of the uncompressed tar, with the algorithm of the expected digest.
     pub(crate) diff_id: Digest,
-    /// Every entry; with restart points if the blob has been made of independent zstd frames.
+    /// All entries, with restart points if the blob consists of independent zstd frames.
     pub(crate) toc: Toc,
 }
 
-/// Called for each entry with its content and where that lies in the tar (`None` for sparse files
-/// and everything without content). It may leave content unread.
+/// Called for each entry with its content and the offset of the content in the tar (`None` for
+/// sparse files and entries without content). It may leave content unread.
 pub(crate) type OnEntry<'a> = dyn FnMut(&Entry, &mut dyn Read, Option<u64>) -> Result<()> + 'a;
 
-/// Reads `blob` to its end. Entries are handed out before the digests are known: the caller must
-/// not let anything become visible before this has returned without an error.
+/// Reads `blob` to its end. Entries are passed on before the digests are known: the caller must not
+/// make anything visible before this function has returned without an error.
 pub(crate) fn scan(
     blob: impl Read + Send,
     expected: Expected<'_>,
@@ -59,9 +59,10 @@ pub(crate) fn scan(
     run(blob, expected, limits, Table::Make, on_entry)
 }
 
-/// As [`scan`], without the table of contents, whose hashes of every content cost a tenth of the
-/// whole: for unpacking, where the consumer is the slowest part. A blob without an expected digest
-/// is not hashed as it is: whoever has checked it before is content with the tar's.
+/// Like [`scan`], but without the table of contents, whose hashes of all contents take a tenth of
+/// the total time: for unpacking, where the consumer is the slowest part. A blob without an
+/// expected digest is not hashed itself: the caller has verified it before and relies on the digest
+/// of the tar.
 pub(crate) fn scan_entries(
     blob: impl Read + Send,
     expected: Expected<'_>,
@@ -71,7 +72,7 @@ pub(crate) fn scan_entries(
     run(blob, expected, limits, Table::Leave, on_entry).map(drop)
 }
 
-/// Whether a table of contents is wanted.
+/// Whether to build a table of contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Table {
     Make,
@@ -109,19 +110,19 @@ fn run(
                 on_entry,
             )
         });
-        // If we have given up early, the reader must not wait for buffers that nobody takes.
+        // After an early stop, the reader must not wait for buffers that are no longer consumed.
         shared.stop.store(true, Ordering::Release);
         rest.into_iter().for_each(drop);
         let read = reader
             .join()
             .map_err(|_| Error::failed("the thread that reads the layer has died"))?;
-        // A blob that cannot be read looks cut off to the consumer: the cause comes first.
+        // To the consumer, an unreadable blob looks truncated: report the cause first.
         let read = read?;
         let (toc, (diff_id, _)) = consumed?;
         let read = read.ok_or_else(|| Error::failed("the layer was not read to its end"))?;
         let scanned = Scanned {
-            // A plain tar of the same algorithm is hashed once; a digest that nobody asked for is
-            // not looked at.
+            // A plain tar with the same algorithm is hashed only once. A digest that was not
+            // requested is not used.
             digest: read.digest.unwrap_or_else(|| diff_id.clone()),
             size: read.size,
             diff_id,
@@ -162,12 +163,12 @@ fn check(scanned: &Scanned, expected: Expected<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What the reading and the consuming thread tell each other.
+/// State shared by the reading and the consuming thread.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// The consumer wants no more.
+    /// Whether the consumer has stopped.
     pub(super) stop: AtomicBool,
-    /// Bytes of the blob read so far.
+    /// Number of bytes of the blob read so far.
     pub(super) compressed: AtomicU64,
 }
 
@@ -219,11 +220,11 @@ impl Read for HashedContent<'_> {
     }
 }
 
-/// The uncompressed tar, put together from the pieces in order and hashed on the way.
+/// The uncompressed tar, assembled from the pieces in order and hashed in the process.
 struct TarStream<'a> {
     pieces: Receiver<Piece>,
     block: Option<Block>,
-    /// How far the block has been read.
+    /// Number of bytes of the block read so far.
     position: usize,
     hash: HashThread,
     shared: &'a Shared,
@@ -271,7 +272,7 @@ impl Read for TarStream<'_> {
                 }
             }
             self.position = 0;
-            // Given back before the next is waited for.
+            // Release the block before waiting for the next one.
             self.block = None;
             self.block = self.next_block()?;
             if self.block.is_none() {

@@ -1,8 +1,9 @@
-//! The layer that a `RUN` step leaves behind: the entries of an overlay's upper directory, with
-//! the kernel's marks for deleted files and opaque directories turned into those of layers.
+//! The layer that a `RUN` step produces: the entries of an overlay's upper directory, with the
+//! kernel's marks for deleted files and opaque directories converted to those of layers.
 //!
-//! Reads only the upper directory: what is not in it did not change. Needs an overlay mounted
-//! without `redirect_dir` and `metacopy`, since with them the upper is no faithful difference.
+//! Reads only the upper directory, because it contains every change. Requires an overlay mounted
+//! without `redirect_dir` and `metacopy`, with which the upper directory is not a complete
+//! difference.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, empty};
@@ -14,15 +15,16 @@ use crate::fs::walk::{Found, Visit, walk};
 use crate::layer::whiteout::{is_reserved, opaque_path, whiteout_path};
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
 
-/// What overlayfs writes for itself, as root or mounted with `userxattr`.
+/// Prefixes of overlayfs's internal attributes, as root or mounted with `userxattr`.
 const OVERLAY_PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 
-/// Yields the entries of the upper directory `dir`, sorted by path, each with its content, but
-/// for those at and below the paths in `skip`. The root itself is not among them.
+/// Yields the entries of the upper directory `dir`, sorted by path, each with its content, except
+/// those at and below the paths in `skip`. The root itself is not included.
 ///
-/// Sockets are left out, since archives have none. A file named `.wh.…` cannot be told from a
-/// deletion and is an error, and so is an upper that is no faithful difference. Of the extended
-/// attributes only `security.capability` and `user.*` are kept: the others are the host's.
+/// Sockets are left out, because archives cannot contain them. Fails on a file named `.wh.…`, which
+/// is indistinguishable from a deletion, and on an upper directory that is not a complete
+/// difference. Of the extended attributes, only `security.capability` and `user.*` are kept; the
+/// others belong to the host.
 pub(crate) fn upper_entries(
     dir: &Root,
     skip: &[LayerPath],
@@ -30,7 +32,7 @@ pub(crate) fn upper_entries(
 ) -> Result<()> {
     let mut found = collect(dir, skip)?;
     found.sort_by(|(a, _), (b, _)| a.path.cmp(&b.path));
-    // Files with several names: the first gets the content, the others link to it.
+    // Files with several names: the first gets the content, the others become hard links to it.
     let mut names: HashMap<(u64, u64), LayerPath> = HashMap::new();
     for (mut entry, shared) in found {
         if let Some(key) = shared {
@@ -108,7 +110,8 @@ fn collect(dir: &Root, skip: &[LayerPath]) -> Result<Vec<(Entry, Shared)>> {
     Ok(entries)
 }
 
-/// The kernel's two forms of a deleted file: a 0/0 device, or an empty file with an xattr.
+/// Returns whether a file is one of the kernel's two whiteouts: a 0/0 device, or an empty file with
+/// an xattr.
 fn is_whiteout(metadata: &Metadata, xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool {
     match metadata.kind {
         FileKind::CharDevice => metadata.device == (0, 0),
@@ -117,12 +120,12 @@ fn is_whiteout(metadata: &Metadata, xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool
     }
 }
 
-/// An empty file of that name; owner, mode and time of markers say nothing.
+/// Returns an empty file of that name; owner, mode and time of markers have no meaning.
 fn marker(path: LayerPath) -> Entry {
     Entry::new(path, EntryKind::File { size: 0 }, 0)
 }
 
-/// An overlay mounted with the wrong options moves and splits files behind our back.
+/// Fails if an overlay mounted with the wrong options has moved or split a file.
 fn check_faithful(path: &LayerPath, xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<()> {
     for mark in [&b"redirect"[..], b"metacopy"] {
         if overlay_mark(xattrs, mark).is_some() {
@@ -160,8 +163,8 @@ fn overlay_mark<'a>(xattrs: &'a BTreeMap<Vec<u8>, Vec<u8>>, mark: &[u8]) -> Opti
         .map(Vec::as_slice)
 }
 
-/// The attributes that belong to the image. Overlayfs escapes an image's own `user.overlay.x` as
-/// `user.overlay.overlay.x`.
+/// Returns the attributes that belong to the image. Overlayfs escapes an image's own
+/// `user.overlay.x` as `user.overlay.overlay.x`.
 fn kept(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let name = |name: &[u8]| match name.strip_prefix(b"user.overlay.") {
         Some(rest) => {

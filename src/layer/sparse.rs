@@ -1,5 +1,6 @@
-//! Sparse files as GNU tar stores them: which stretches of the file have content (GNU tar manual,
-//! "Storing Sparse Files"; the old GNU header, and PAX 0.0, 0.1 and 1.0). Read, never written.
+//! Sparse files as GNU tar stores them: which parts of the file have content (GNU tar manual,
+//! "Storing Sparse Files"; the old GNU header, and PAX 0.0, 0.1 and 1.0). Supported for reading
+//! only.
 
 use std::io::Read;
 
@@ -7,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::layer::pax;
 use crate::layer::tar_header::{self as header, BLOCK, Field};
 
-/// Stretches in one file. GNU tar writes one per hole, so real files have far fewer.
+/// Maximum number of stretches in one file. GNU tar writes one per hole, so real files have far
+/// fewer.
 const MAX_STRETCHES: usize = 1 << 18;
 
 /// One stretch with content.
@@ -15,11 +17,11 @@ const MAX_STRETCHES: usize = 1 << 18;
 pub(super) struct Stretch {
     /// Offset in the file, in bytes.
     pub(super) offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(super) length: u64,
 }
 
-/// A checked list of stretches: in order, apart from each other, inside the file.
+/// A validated list of stretches: sorted, disjoint and inside the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Map {
     stretches: Vec<Stretch>,
@@ -28,7 +30,7 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// Checks `stretches` of a file of `size` bytes.
+    /// Validates `stretches` of a file of `size` bytes.
     pub(super) fn new(stretches: Vec<Stretch>, size: u64) -> Result<Self> {
         let mut end = 0;
         let mut stored = 0;
@@ -45,18 +47,18 @@ impl Map {
         })
     }
 
-    /// Bytes of the file, holes included.
+    /// Returns the size of the file, including holes, in bytes.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes that the archive holds.
+    /// Returns the number of bytes stored in the archive.
     pub(super) fn stored(&self) -> u64 {
         self.stored
     }
 
-    /// What comes at `position` of the file: a hole or content, and how many bytes of it;
-    /// `stretch` is a cursor that the caller keeps, starting at 0.
+    /// Returns whether `position` of the file is in a hole or in content, and how many bytes of it
+    /// follow. `stretch` is a cursor that the caller keeps, starting at 0.
     pub(super) fn at(&self, position: u64, stretch: &mut usize) -> Piece {
         while let Some(current) = self.stretches.get(*stretch) {
             if position < current.offset {
@@ -72,7 +74,7 @@ impl Map {
     }
 }
 
-/// What comes next in a sparse file, in bytes.
+/// The next part of a sparse file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Hole(u64),
@@ -83,7 +85,7 @@ fn malformed(why: &str) -> Error {
     Error::bad_content(format!("the map of a sparse file {why}"))
 }
 
-/// Reads the map of an old GNU header, with the blocks that continue it.
+/// Reads the map of an old GNU header, including its continuation blocks.
 pub(super) fn read_gnu(
     block: &[u8; BLOCK],
     mut next_block: impl FnMut() -> Result<[u8; BLOCK]>,
@@ -123,14 +125,14 @@ fn unsigned(field: &[u8]) -> Result<u64> {
     u64::try_from(header::number(field)?).map_err(|_| malformed("has a negative number"))
 }
 
-/// What PAX records say about a sparse file.
+/// Information about a sparse file from PAX records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PaxSparse {
-    /// The file's real name; the header's is one made up for readers that know nothing of this.
+    /// The file's real name; the name in the header is made up for readers without sparse support.
     pub(super) name: Option<Vec<u8>>,
     version: (Option<u64>, Option<u64>),
     real_size: Option<u64>,
-    /// Version 0.0: offsets and lengths, a record each.
+    /// Version 0.0: offsets and lengths, one per record.
     pairs: Vec<u64>,
     /// Version 0.1: all in one record.
     map: Option<Vec<u64>>,
@@ -138,7 +140,7 @@ pub(super) struct PaxSparse {
 }
 
 impl PaxSparse {
-    /// Takes note of the record `GNU.sparse.KEY`.
+    /// Adds the record `GNU.sparse.KEY`.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let number = || pax::decimal(value).ok_or_else(|| malformed("has a malformed number"));
         match key {
@@ -161,13 +163,13 @@ impl PaxSparse {
         Ok(())
     }
 
-    /// Whether the records describe a sparse file at all.
+    /// Returns whether the records describe a sparse file.
     pub(super) fn is_sparse(&self) -> bool {
         *self != Self::default()
     }
 
-    /// The map, which version 1.0 keeps at the start of the content: `content` is read for it, a
-    /// block at a time.
+    /// Returns the map. Version 1.0 stores it at the start of the content, which is then read from
+    /// `content` block by block.
     pub(super) fn read_map(&self, content: &mut dyn Read) -> Result<Map> {
         let size = self.real_size.ok_or_else(|| malformed("gives no size"))?;
         let numbers = match self.version {
@@ -198,8 +200,8 @@ impl PaxSparse {
     }
 }
 
-/// Version 1.0: decimal numbers, a line each, the first one counting the pairs that follow;
-/// padded to a block.
+/// Reads the map of version 1.0: decimal numbers, one per line, padded to a block. The first is the
+/// number of pairs that follow.
 fn read_numbers(content: &mut dyn Read) -> Result<Vec<u64>> {
     let mut numbers = Vec::new();
     let mut expected = None;

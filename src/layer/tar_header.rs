@@ -1,12 +1,12 @@
-//! The fields of a 512-byte tar header: where they lie and how numbers and checksums are spelt
-//! (POSIX.1-2017 pax, "ustar Interchange Format"; GNU's and star's additions for reading).
+//! The fields of a 512-byte tar header: their positions and the encoding of numbers and checksums
+//! (POSIX.1-2017 pax, "ustar Interchange Format"; GNU's and star's extensions for reading).
 
 use crate::error::{Error, Result};
 
-/// Bytes of a header, and what everything in a tar is padded to.
+/// Size of a header in bytes, and the unit to which everything in a tar is padded.
 pub(super) const BLOCK: usize = 512;
 
-/// A stretch of the header.
+/// A field of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     offset: usize,
@@ -28,37 +28,38 @@ impl Field {
     pub(super) const MAJOR: Self = Self::new(329, 8);
     pub(super) const MINOR: Self = Self::new(337, 8);
     pub(super) const PREFIX: Self = Self::new(345, 155);
-    /// star keeps times behind a shorter prefix.
+    /// star stores times after a shorter prefix.
     pub(super) const STAR_PREFIX: Self = Self::new(345, 131);
     pub(super) const STAR_TRAILER: Self = Self::new(508, 4);
-    /// GNU: four pieces of a sparse file, whether more follow, and its size with holes.
+    /// GNU: four pieces of a sparse file, whether more follow, and its size including holes.
     pub(super) const GNU_SPARSE: Self = Self::new(386, 96);
     pub(super) const GNU_IS_EXTENDED: Self = Self::new(482, 1);
     pub(super) const GNU_REAL_SIZE: Self = Self::new(483, 12);
 
-    /// `length` bytes at `offset`; both within the block.
+    /// Creates a field of `length` bytes at `offset`; both within the block.
     pub(super) const fn new(offset: usize, length: usize) -> Self {
         assert!(offset + length <= BLOCK);
         Self { offset, length }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub(super) const fn len(self) -> usize {
         self.length
     }
 
-    /// The largest number that fits as octal digits with a NUL behind them.
+    /// Returns the largest number that fits as octal digits followed by a NUL.
     pub(super) const fn max_octal(self) -> u64 {
         (1 << (3 * (self.length - 1))) - 1
     }
 }
 
-/// What kind of entry a header announces.
+/// Type of the entry that a header announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TypeFlag {
-    /// `0`, `7` (contiguous), and whatever POSIX tells readers to take for a regular file.
+    /// `0`, `7` (contiguous), and every other type that POSIX tells readers to treat as a regular
+    /// file.
     Regular,
-    /// NUL: a regular file of before POSIX, or a directory if the name ends with a slash.
+    /// NUL: a regular file of pre-POSIX archives, or a directory if the name ends with a slash.
     OldRegular,
     HardLink,
     Symlink,
@@ -80,7 +81,7 @@ pub(super) enum TypeFlag {
 }
 
 impl TypeFlag {
-    /// What a byte stands for.
+    /// Returns the type for a byte.
     pub(super) fn from_byte(byte: u8) -> Self {
         match byte {
             0 => Self::OldRegular,
@@ -102,7 +103,7 @@ impl TypeFlag {
         }
     }
 
-    /// The byte that stands for it.
+    /// Returns the byte of the type.
     pub(super) fn byte(self) -> u8 {
         match self {
             Self::Regular => b'0',
@@ -125,28 +126,28 @@ impl TypeFlag {
     }
 }
 
-/// The bytes of a field.
+/// Returns the bytes of a field.
 pub(super) fn get(block: &[u8; BLOCK], field: Field) -> &[u8] {
     &block[field.offset..field.offset + field.length]
 }
 
-/// The bytes of a field up to the first NUL.
+/// Returns the bytes of a field up to the first NUL.
 pub(super) fn text(block: &[u8; BLOCK], field: Field) -> &[u8] {
     until_nul(get(block, field))
 }
 
-/// The bytes before the first NUL.
+/// Returns the bytes before the first NUL.
 pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|b| *b == 0).next().unwrap_or_default()
 }
 
-/// Puts bytes that fit into a field.
+/// Writes bytes that fit into a field.
 pub(super) fn put(block: &mut [u8; BLOCK], field: Field, bytes: &[u8]) {
     let length = bytes.len().min(field.length);
     block[field.offset..field.offset + length].copy_from_slice(&bytes[..length]);
 }
 
-/// Puts octal digits and a NUL; `false` (and nothing put) if the number is too large.
+/// Writes octal digits and a NUL. Returns `false` and writes nothing if the number is too large.
 pub(super) fn put_octal(block: &mut [u8; BLOCK], field: Field, number: u64) -> bool {
     if number > field.max_octal() {
         return false;
@@ -159,15 +160,16 @@ pub(super) fn put_octal(block: &mut [u8; BLOCK], field: Field, number: u64) -> b
     true
 }
 
-/// Puts the checksum over everything else.
+/// Writes the checksum over all other fields.
 pub(super) fn put_checksum(block: &mut [u8; BLOCK]) {
     put(block, Field::CHECKSUM, b"        ");
     let sum: u64 = block.iter().map(|b| u64::from(*b)).sum();
-    // Six digits, NUL, space: the one field that POSIX spells differently.
+    // Six digits, NUL, space: the one field with this format in POSIX.
     put_octal(block, Field::new(148, 7), sum);
 }
 
-/// Whether the checksum is right, summed over unsigned bytes or, as some did, signed ones.
+/// Returns whether the checksum is correct, summed over unsigned bytes or, as some tools did,
+/// signed ones.
 pub(super) fn checksum_holds(block: &[u8; BLOCK]) -> bool {
     let Ok(expected) = number(get(block, Field::CHECKSUM)) else {
         return false;
@@ -182,8 +184,8 @@ pub(super) fn checksum_holds(block: &[u8; BLOCK]) -> bool {
     expected == unsigned || expected == signed
 }
 
-/// A number as headers spell it: octal digits between blanks, or base-256 (GNU, star). Nothing
-/// but blanks is 0.
+/// Parses a number in a header: octal digits between blanks, or base-256 (GNU, star). A field of
+/// blanks is 0.
 pub(super) fn number(field: &[u8]) -> Result<i64> {
     match field.first() {
         Some(first) if first & 0x80 != 0 => base_256(field),
@@ -207,7 +209,7 @@ fn octal(field: &[u8]) -> Result<i64> {
     Ok(number)
 }
 
-/// What stands before the first blank, behind which there must be nothing but blanks.
+/// Returns the bytes before the first blank; only blanks may follow.
 fn until_blank(field: &[u8], is_blank: impl Fn(&u8) -> bool) -> Result<&[u8]> {
     let end = field.iter().position(&is_blank).unwrap_or(field.len());
     let (digits, rest) = field.split_at(end);
@@ -218,7 +220,7 @@ fn until_blank(field: &[u8], is_blank: impl Fn(&u8) -> bool) -> Result<&[u8]> {
     }
 }
 
-/// Two's complement, the highest bit being a mark and the next one the sign.
+/// Parses a two's complement number whose highest bit is a mark and whose next bit is the sign.
 fn base_256(field: &[u8]) -> Result<i64> {
     let mut number: i64 = match field.first() {
         Some(first) if first & 0x40 != 0 => -1,

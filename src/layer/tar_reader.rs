@@ -1,8 +1,10 @@
-//! A strict, streaming tar reader: ustar, PAX, GNU long names and sparse files; bytes stay bytes.
+//! A strict, streaming tar reader: ustar, PAX, GNU long names and sparse files; names and contents
+//! remain bytes.
 //!
-//! Where tar readers are known to disagree about where the next header lies or what a name is, we
-//! read as Go's archive/tar does (which all of Docker, containerd, podman and skopeo use) or
-//! refuse: an archive with two meanings is an attack. Must not know what becomes of the entries.
+//! Where tar readers are known to disagree about the position of the next header or the meaning of
+//! a name, this one either follows Go's archive/tar (which Docker, containerd, podman and skopeo
+//! use) or rejects the archive: an archive with two meanings is an attack. Must not depend on what
+//! callers do with the entries.
 
 use std::io::{self, BufReader, Read};
 
@@ -24,23 +26,23 @@ use names::Namer;
 pub(crate) use names::Names;
 use stream::{Stream, refuse, too_large, truncated};
 
-/// Bounds on what a foreign archive may make us do.
+/// Limits for foreign archives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Entries in one layer.
+    /// Maximum number of entries in one layer.
     pub(crate) entries: u64,
-    /// Uncompressed bytes of one layer.
+    /// Maximum uncompressed size of one layer, in bytes.
     pub(crate) size: u64,
-    /// Bytes of one path.
+    /// Maximum length of one path, in bytes.
     pub(crate) path: usize,
-    /// Components of one path.
+    /// Maximum number of components in one path.
     pub(crate) depth: usize,
-    /// Bytes of one PAX header block or GNU long name.
+    /// Maximum size of one PAX header block or GNU long name, in bytes.
     pub(crate) pax: u64,
-    /// Uncompressed over compressed size, looked at beyond the first GiB.
+    /// Maximum ratio of uncompressed to compressed size, checked beyond the first GiB.
     pub(crate) ratio: u64,
-    /// Bytes of output from which on the ratio counts: small ones say nothing, and a large file of
-    /// zeros is nothing strange.
+    /// Output size in bytes from which on the ratio is checked: it means little for small layers,
+    /// and a large file of zeros is legitimate.
     pub(crate) ratio_from: u64,
 }
 
@@ -58,36 +60,36 @@ impl Default for Limits {
     }
 }
 
-/// Bytes of names, link targets and extended attributes of all entries together: some, and as
-/// many for each entry as real layers hardly ever have.
+/// Maximum total size of names, link targets and extended attributes of all entries, in bytes: a
+/// base amount, plus an amount per entry that real layers rarely need.
 const METADATA: u64 = 64 << 20;
 const METADATA_PER_ENTRY: u64 = 512;
 
-/// Reads entries one after another; between two calls of [`TarReader::next_entry`] it is the
-/// reader of the current file's content.
+/// Reads entries one after another; between two calls of [`TarReader::next_entry`], it reads the
+/// content of the current file.
 #[derive(Debug)]
 pub(crate) struct TarReader<R> {
     stream: Stream<R>,
     limits: Limits,
     names: Namer,
-    /// PAX records for all entries that follow.
+    /// PAX records that apply to all following entries.
     global: Records,
     entries: u64,
-    /// Bytes of names and extended attributes so far.
+    /// Total size of names and extended attributes so far, in bytes.
     metadata: u64,
-    /// Bytes of holes in sparse files so far.
+    /// Total size of holes in sparse files so far, in bytes.
     holes: u64,
     current: Content,
     ended: bool,
 }
 
-/// What is left of the current entry.
+/// The unread rest of the current entry.
 #[derive(Debug, Default)]
 struct Content {
     path: LayerPath,
-    /// Where it starts, unless it is sparse or there is none.
+    /// Offset of the content; `None` if the file is sparse or has no content.
     offset: Option<u64>,
-    /// Stored bytes not yet read, padding not counted.
+    /// Stored bytes not yet read, without padding.
     stored: u64,
     padding: u64,
     sparse: Option<SparsePlace>,
@@ -101,7 +103,7 @@ struct SparsePlace {
 }
 
 impl<R: Read> TarReader<R> {
-    /// Starts at the archive's first byte.
+    /// Creates a reader that starts at the archive's first byte.
     pub(crate) fn new(reader: R, limits: Limits, names: Names) -> Self {
         Self {
             stream: Stream {
@@ -120,8 +122,8 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// The next entry, skipping what is left of the current content; `None` at the end, after
-    /// which the rest of the stream has been read to EOF (trailing bytes count for the diff-id).
+    /// Returns the next entry, skipping the rest of the current content. Returns `None` at the end,
+    /// after reading the rest of the stream to EOF (trailing bytes are part of the diff-id).
     pub(crate) fn next_entry(&mut self) -> Result<Option<Entry>> {
         if self.ended {
             return Ok(None);
@@ -149,12 +151,13 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// Where in the tar stream the current file's content starts, in bytes; `None` for sparse files.
+    /// Returns the offset of the current file's content in the tar stream, in bytes; `None` for
+    /// sparse files.
     pub(crate) fn content_offset(&self) -> Option<u64> {
         self.current.offset
     }
 
-    /// Gives the stream back. Once the end has been reached nothing of it is lost.
+    /// Returns the stream. Once the end has been reached, nothing of it is lost.
     pub(crate) fn into_inner(self) -> R {
         self.stream.reader.into_inner()
     }
@@ -168,7 +171,7 @@ impl<R: Read> TarReader<R> {
         skipped.map_err(|error| error.context(format!("cannot read `{}`", content.path)))
     }
 
-    /// Reads headers up to and including the next entry's own.
+    /// Reads headers up to and including the header of the next entry itself.
     fn read_entry(&mut self) -> Result<Option<Entry>> {
         let mut announced = Announced::default();
         loop {
@@ -209,7 +212,7 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// The next header block with a right checksum; `None` at the end of the archive.
+    /// Returns the next header block with a correct checksum; `None` at the end of the archive.
     fn next_header(&mut self) -> Result<Option<[u8; BLOCK]>> {
         let Some(block) = self.stream.block()? else {
             return Ok(None);
@@ -227,7 +230,7 @@ impl<R: Read> TarReader<R> {
         Ok(Some(block))
     }
 
-    /// The content of a header that describes another one.
+    /// Reads the content of a header that describes another header.
     fn read_body(&mut self, block: &[u8; BLOCK]) -> Result<Vec<u8>> {
         let size = unsigned(header::get(block, Field::SIZE), "size")?;
         if size > self.limits.pax {
@@ -249,7 +252,7 @@ impl<R: Read> TarReader<R> {
 
     fn add_global(&mut self, body: &[u8]) -> Result<()> {
         for (key, value) in pax::parse(body)? {
-            // Some readers apply them to every entry that follows, others (Go's) do not.
+            // Some readers apply these to all following entries, others (Go's) do not.
             let is_ambiguous = matches!(key, pax::PATH | pax::LINKPATH | pax::SIZE)
                 || key.starts_with(pax::SPARSE);
             if is_ambiguous {
@@ -267,7 +270,8 @@ impl<R: Read> TarReader<R> {
         Ok(())
     }
 
-    /// Bytes that the archive holds for an entry: the PAX size, always, else the header's.
+    /// Returns the stored size of an entry in bytes: the PAX size if there is one, otherwise the
+    /// header's.
     fn stored_size(&self, block: &[u8; BLOCK], announced: &Announced) -> Result<u64> {
         match announced.record(pax::SIZE) {
             Some(value) => pax::decimal(value).ok_or_else(|| refuse("malformed PAX size")),
@@ -321,7 +325,7 @@ impl<R: Read> TarReader<R> {
         Ok(entry)
     }
 
-    /// Sets up [`Content`]; for sparse files this reads the map.
+    /// Sets up [`Content`]; reads the map of sparse files.
     fn start_content(
         &mut self,
         block: &[u8; BLOCK],
@@ -349,9 +353,9 @@ impl<R: Read> TarReader<R> {
         };
         let is_file = matches!(entry.kind, EntryKind::File { .. });
         let (stored, padding) = match flag {
-            // Only these are followed by content; a size elsewhere is without meaning.
+            // Only files have content; the size of other entries has no meaning.
             _ if is_file => (stored, padding),
-            // Followed by a list of names, which is not for reading.
+            // A list of names follows, which is skipped.
             TypeFlag::GnuDumpDirectory => {
                 self.skip_entry(stored)?;
                 (0, 0)
@@ -381,8 +385,8 @@ impl<R: Read> TarReader<R> {
         Ok(())
     }
 
-    /// Readers keep names and attributes of all entries in memory, while an attacker's compress
-    /// a thousandfold: their sum is bounded.
+    /// Limits the total size of names and attributes: readers keep those of all entries in memory,
+    /// and malicious ones compress a thousandfold.
     fn count_metadata(&mut self, entry: &Entry) -> Result<()> {
         let link = match &entry.kind {
             EntryKind::Symlink { target } => target.len(),
@@ -398,7 +402,8 @@ impl<R: Read> TarReader<R> {
         Ok(())
     }
 
-    /// Holes cost an archive nothing and its reader everything: what they add is bounded.
+    /// Limits the total size of holes: they cost an archive nothing, but are expensive for its
+    /// reader.
     fn count_holes(&mut self, map: &sparse::Map) -> Result<()> {
         let position = self.stream.position;
         self.holes = self.holes.saturating_add(map.size() - map.stored());
@@ -415,7 +420,7 @@ impl<R: Read> TarReader<R> {
         Ok(())
     }
 
-    /// A record for this entry or, failing that, for all.
+    /// Returns a record for this entry or, if there is none, for all entries.
     fn record<'a>(&'a self, announced: &'a Announced, key: &[u8]) -> Option<&'a [u8]> {
         let global = || self.global.get(key).map(Vec::as_slice);
         announced.record(key).or_else(global)
@@ -433,7 +438,7 @@ impl<R: Read> TarReader<R> {
                 Some(value) => pax::decimal(value),
                 None => Some(unsigned(header::get(block, field), "owner")?),
             };
-            // The highest means "no change" to chown.
+            // To chown, the highest number means "no change".
             id.and_then(|id| u32::try_from(id).ok())
                 .filter(|id| *id != u32::MAX)
                 .ok_or_else(|| refuse("an owner's number is malformed or too large"))

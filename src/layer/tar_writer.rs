@@ -1,27 +1,28 @@
-//! Tar headers, as a function of the entry alone: ustar, with PAX records for what ustar cannot
-//! say (POSIX.1-2017 pax, "pax Interchange Format"). Never GNU extensions, never base-256.
+//! Tar headers as a function of the entry alone: ustar, with PAX records for everything that ustar
+//! cannot express (POSIX.1-2017 pax, "pax Interchange Format"). Never uses GNU extensions or
+//! base-256.
 //!
-//! Only framing: content, padding and threads are the writer's.
+//! Handles framing only; the writer handles content, padding and threads.
 
 use crate::error::{Error, Result};
 use crate::layer::pax::{self, Records};
 use crate::layer::tar_header::{self as header, BLOCK, Field, TypeFlag};
 use crate::layer::{Entry, EntryKind, Mtime};
 
-/// The end of an archive: two blocks of zeros. More would be padding for tapes.
+/// The end of an archive: two blocks of zeros. Additional blocks would only be padding for tapes.
 pub(crate) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// The name of every PAX header: nobody reads it, and it must not vary.
+/// The name of every PAX header: readers ignore it, and it must not vary.
 const PAX_NAME: &[u8] = b"././@PaxHeader";
 
-/// Zero bytes that follow `size` bytes of content.
+/// Returns the number of zero bytes that follow `size` bytes of content.
 pub(crate) fn padding(size: u64) -> usize {
     let over = (size % BLOCK as u64) as usize;
     (BLOCK - over) % BLOCK
 }
 
-/// Appends the header of `entry`, preceded by a PAX header if one is needed. An entry that tar
-/// cannot express (a device number too large, a `=` in an attribute's name) is an error.
+/// Appends the header of `entry`, preceded by a PAX header if one is needed. Fails on an entry that
+/// tar cannot express (a device number that is too large, a `=` in an attribute's name).
 pub(crate) fn append_header(entry: &Entry, output: &mut Vec<u8>) -> Result<()> {
     let mut records = Records::new();
     let main = main_header(entry, &mut records)?;
@@ -97,7 +98,7 @@ fn main_header(entry: &Entry, records: &mut Records) -> Result<[u8; BLOCK]> {
     Ok(block)
 }
 
-/// The name as it stands in the archive; directories end with a slash.
+/// Writes the name as it appears in the archive; directories end with a slash.
 fn put_path(block: &mut [u8; BLOCK], entry: &Entry, records: &mut Records) {
     let mut path = entry.path.as_bytes().to_vec();
     if path.is_empty() {
@@ -117,7 +118,7 @@ fn put_path(block: &mut [u8; BLOCK], entry: &Entry, records: &mut Records) {
     }
 }
 
-/// Cuts a long path at a slash so that both halves fit, the first as short as possible.
+/// Splits a long path at a slash so that both halves fit and the first is as short as possible.
 fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let first = path.len().checked_sub(Field::NAME.len() + 1)?;
     let cut = first + path.get(first..)?.iter().position(|b| *b == b'/')?;
@@ -146,7 +147,7 @@ fn put_device(block: &mut [u8; BLOCK], entry: &Entry, major: u32, minor: u32) ->
     )))
 }
 
-/// Whole seconds stand in the header; everything else is a record.
+/// Writes whole seconds to the header and everything else to a record.
 fn put_mtime(block: &mut [u8; BLOCK], mtime: Mtime, records: &mut Records) {
     let whole = u64::try_from(mtime.seconds).ok();
     let fits = whole.is_some_and(|seconds| header::put_octal(block, Field::MTIME, seconds));
@@ -166,7 +167,7 @@ fn put_or_record(
     records: &mut Records,
 ) {
     if !header::put_octal(block, field, number) {
-        // The largest number the field holds, for readers that know no PAX.
+        // The largest number the field holds, for readers without PAX support.
         put_number(block, field, field.max_octal());
         records.insert(key.to_vec(), number.to_string().into_bytes());
     }

@@ -1,5 +1,5 @@
-//! A layer's table of contents: every entry with where its bytes lie, made while the layer
-//! streams by, so that `ls`, `cat`, `diff`, `COPY --from` and parent look-ups need no unpacking.
+//! A layer's table of contents: all entries with the offsets of their contents, collected while the
+//! layer is streamed, so `ls`, `cat`, `diff`, `COPY --from` and parent look-ups need no unpacking.
 
 use std::io::{Read, Write};
 
@@ -12,19 +12,20 @@ mod codec;
 #[cfg(test)]
 mod tests;
 
-/// One entry and its content's place.
+/// An entry and the location of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TocEntry {
     pub(crate) entry: Entry,
-    /// Offset of the content in the uncompressed tar, in bytes; 0 without content, and for sparse
-    /// files, whose content lies there in pieces.
+    /// Offset of the content in the uncompressed tar, in bytes; 0 for entries without content and
+    /// for sparse files, whose content is stored in pieces.
     pub(crate) offset: u64,
-    /// BLAKE3 of the content of regular files, empty ones too; `None` for everything else.
+    /// BLAKE3 hash of the content of regular files, including empty ones; `None` for everything
+    /// else.
     pub(crate) content: Option<[u8; 32]>,
 }
 
-/// A place where decompression can start: a zstd frame, or a run of deflate blocks in a gzip
-/// member that refers to nothing before it.
+/// A position where decompression can start: a zstd frame, or a run of deflate blocks in a gzip
+/// member that does not refer to earlier data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RestartPoint {
     /// Offset in the compressed blob, in bytes.
@@ -33,18 +34,20 @@ pub(crate) struct RestartPoint {
     pub(crate) uncompressed: u64,
 }
 
-/// The table, in the order of the tar. Duplicate paths are possible in foreign layers: the last wins.
+/// The table of contents, in the order of the tar. Foreign layers may contain duplicate paths: the
+/// last one wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Toc {
     pub(crate) entries: Vec<TocEntry>,
-    /// Where decompression can start; empty for foreign compressed layers and for plain tars.
+    /// Positions where decompression can start; empty for foreign compressed layers and for plain
+    /// tars.
     pub(crate) restarts: Vec<RestartPoint>,
 }
 
 impl Toc {
     #[cfg(test)]
-    /// The entry called `path` (the last one of that name). Looks at every entry: for many
-    /// look-ups make a [`crate::layer::Tree`].
+    /// Returns the last entry with the path `path`. Scans all entries: for many look-ups, build a
+    /// [`crate::layer::Tree`].
     pub(crate) fn find(&self, path: &LayerPath) -> Option<&TocEntry> {
         self.entries
             .iter()
@@ -52,7 +55,7 @@ impl Toc {
             .find(|listed| listed.entry.path == *path)
     }
 
-    /// Writes the compact binary form: versioned, checksummed.
+    /// Writes the compact binary format, which is versioned and checksummed.
     pub(crate) fn write_to(&self, writer: &mut dyn Write) -> Result<()> {
         let doing = || "cannot write a table of contents".to_owned();
         let body = self.encode();
@@ -66,9 +69,9 @@ impl Toc {
         writer.flush().doing(doing)
     }
 
-    /// Reads what [`Toc::write_to`] wrote; any damage is an error (the table is then made again).
+    /// Reads the output of [`Toc::write_to`]; fails on any damage (the table is then rebuilt).
     pub(crate) fn read_from(reader: &mut dyn Read) -> Result<Self> {
-        // The length is not believed: memory grows only with what is really there.
+        // The stored length is not trusted: memory grows only with the data that actually exists.
         let mut file = Vec::new();
         let doing = || "cannot read a table of contents".to_owned();
         reader.take(MAX_FILE).read_to_end(&mut file).doing(doing)?;
@@ -91,12 +94,12 @@ impl Toc {
     }
 }
 
-/// Name and version of the form.
+/// Name and version of the format.
 const MAGIC: &[u8] = b"imgctl toc 2\n";
 const HEADER: usize = MAGIC.len() + 8;
 const CHECKSUM: usize = blake3::OUT_LEN;
 
-/// Bytes of a file that we are willing to read: ten million entries of a few hundred bytes.
+/// Maximum size of a file, in bytes: ten million entries of a few hundred bytes.
 const MAX_FILE: u64 = 4 << 30;
 
 fn damaged(how: &str) -> Error {

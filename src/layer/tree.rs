@@ -1,8 +1,8 @@
-//! The merged view of an image: its layers' tables of contents with whiteouts, opaque markers and
-//! replacements applied, without unpacking anything.
+//! The merged view of an image: the tables of contents of its layers with whiteouts, opaque markers
+//! and replacements applied, without unpacking anything.
 //!
-//! Paths are lexical: an entry below a symlink of a lower layer replaces the symlink by a
-//! directory, as in per-layer snapshots. Must not know where blobs are kept.
+//! Paths are lexical: an entry below a symlink of a lower layer replaces the symlink with a
+//! directory, as in per-layer snapshots. Must not depend on where blobs are stored.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,13 +14,14 @@ use crate::layer::{Entry, EntryKind, LayerPath, Toc, TocEntry};
 #[cfg(test)]
 mod tests;
 
-/// As many symlinks as Linux follows in one look-up.
+/// Maximum number of symlinks followed per look-up, as in Linux.
 const MAX_SYMLINKS: usize = 40;
 
-/// Bytes of a path, symlinks expanded (PATH_MAX); longer ones cannot be looked up by the kernel.
+/// Maximum length of a path with symlinks expanded, in bytes (PATH_MAX); the kernel cannot look up
+/// longer ones.
 const MAX_EXPANDED: usize = 4096;
 
-/// Identifies the file behind a name: names with equal numbers are hard links of one file.
+/// Identifies the file behind a name: names with the same number are hard links to one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Inode {
     layer: u32,
@@ -30,12 +31,12 @@ pub(crate) struct Inode {
 /// The `layer` of directories that no layer lists.
 const IMPLIED: u32 = u32::MAX;
 
-/// Directories that may be implied. Real images have next to none, while a hostile name of 4 KiB
-/// implies two thousand.
+/// Maximum number of implied directories. Real images have almost none, while a malicious name of 4
+/// KiB implies two thousand.
 const MAX_IMPLIED: u32 = 1 << 20;
 
 impl Inode {
-    /// As one number, unique in its tree.
+    /// Returns the identifier as one number, unique in its tree.
     pub(crate) fn number(self) -> u64 {
         u64::from(self.layer) << 32 | u64::from(self.index)
     }
@@ -45,30 +46,31 @@ impl Inode {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'a> {
     /// Index of the layer that holds metadata and content, lowest first; `None` for a directory
-    /// that no layer lists but some entry lies in.
+    /// that no layer lists but that contains an entry.
     pub(crate) layer: Option<usize>,
-    /// The file itself. For a further hard link this is the first name's entry: its kind is never
-    /// [`EntryKind::HardLink`], and its path is not always the one that was looked up.
+    /// The file itself. For an additional hard link, this is the entry of the first name: its kind
+    /// is never [`EntryKind::HardLink`], and its path may differ from the one that was looked up.
     pub(crate) entry: &'a TocEntry,
-    /// Which file it is.
+    /// Identifier of the file.
     pub(crate) inode: Inode,
 }
 
 impl<'a> Found<'a> {
-    /// Kind and metadata.
+    /// Returns kind and metadata.
     pub(crate) fn entry(&self) -> &'a Entry {
         &self.entry.entry
     }
 }
 
-/// The merged tree of any number of layers, lowest first.
+/// The merged tree of any number of layers, starting with the lowest.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     layers: Vec<Arc<Toc>>,
-    /// What every directory that no layer lists looks like: 0755, root's, time 0.
+    /// The entry of every directory that no layer lists: 0755, owned by root, time 0.
     implied: TocEntry,
     implied_count: u32,
-    /// The root is the first. Removed subtrees stay behind unreachable: trees do not live long.
+    /// The first node is the root. Removed subtrees remain as unreachable nodes, because trees are
+    /// short-lived.
     nodes: Vec<Node>,
 }
 
@@ -88,7 +90,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// The tree of no layers: an empty root, 0755.
+    /// Creates a tree without layers: an empty root with mode 0755.
     pub(crate) fn new() -> Self {
         let root = Entry::new(LayerPath::root(), EntryKind::Directory, 0o755);
         Self {
@@ -110,7 +112,7 @@ impl Tree {
         }
     }
 
-    /// The tree of an image's layers, lowest first.
+    /// Builds the tree of an image from its layers, lowest first.
     pub(crate) fn from_layers(layers: impl IntoIterator<Item = Arc<Toc>>) -> Result<Self> {
         let mut tree = Self::new();
         for toc in layers {
@@ -119,18 +121,19 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Puts one more layer on top. Fails on what cannot be unpacked either: hard links to files that
-    /// do not exist, malformed whiteouts, character devices 0/0; the tree is then of no further use.
+    /// Adds a layer on top. Fails on everything that cannot be unpacked: hard links to missing
+    /// files, malformed whiteouts, character devices 0/0. After a failure, the tree must not be
+    /// used.
     pub(crate) fn apply(&mut self, toc: impl Into<Arc<Toc>>) -> Result<()> {
         let toc = toc.into();
         let too_many = || Error::bad_content("a layer has more entries than can be counted");
         let layer = u32::try_from(self.layers.len()).map_err(|_| too_many())?;
         u32::try_from(toc.entries.len()).map_err(|_| too_many())?;
         self.layers.push(Arc::clone(&toc));
-        // Markers concern the layers below only, wherever in the tar they stand: they go first.
+        // Markers affect only the layers below, wherever they are in the tar: apply them first.
         let mut is_marker = vec![false; toc.entries.len()];
         let mut opaque = Vec::new();
-        // What a hard link means that comes before the marker which deletes its target.
+        // Targets of hard links that precede the marker which deletes the target.
         let mut outlived: BTreeMap<usize, Inode> = BTreeMap::new();
         for (index, (listed, is_marker)) in toc.entries.iter().zip(&mut is_marker).enumerate() {
             if let EntryKind::HardLink { target } = &listed.entry.kind
@@ -155,7 +158,7 @@ impl Tree {
             EntryKind::HardLink { target } => self.file_at(target).is_none(),
             _ => false,
         });
-        // An opaque directory is a directory, listed or not.
+        // An opaque directory exists even if it is not listed.
         for directory in opaque {
             self.make_directories(&directory)?;
         }
@@ -171,12 +174,12 @@ impl Tree {
         Ok(())
     }
 
-    /// What `path` refers to; symlinks are not followed.
+    /// Returns the file that `path` refers to, without following symlinks.
     pub(crate) fn lookup(&self, path: &LayerPath) -> Option<Found<'_>> {
         self.find(path).and_then(|node| self.found(node))
     }
 
-    /// The names in a directory, sorted bytewise; nothing for what is no directory.
+    /// Returns the names in a directory, sorted bytewise; empty for non-directories.
     pub(crate) fn children(
         &self,
         directory: &LayerPath,
@@ -187,20 +190,20 @@ impl Tree {
             .filter_map(|(name, child)| Some((&**name, self.found(*child)?)))
     }
 
-    /// `path` with every symlink followed, the last component's too. Targets are taken inside the
-    /// root, `..` stops there, and components that do not exist stay as they are. A loop is an
-    /// error.
+    /// Resolves every symlink in `path`, including the last component. Targets are interpreted
+    /// inside the root, `..` stops there, and missing components remain as they are. Fails on a
+    /// loop.
     pub(crate) fn resolve(&self, path: &LayerPath) -> Result<LayerPath> {
         self.follow(path, true)
     }
 
-    /// Like [`Tree::resolve`], but the last component is not followed.
+    /// Like [`Tree::resolve`], but does not follow the last component.
     pub(crate) fn resolve_parent(&self, path: &LayerPath) -> Result<LayerPath> {
         self.follow(path, false)
     }
 
-    /// Everything at and below `start`, each directory before its content and names sorted
-    /// bytewise, with full paths; nothing if `start` does not exist.
+    /// Iterates over everything at and below `start` with full paths, each directory before its
+    /// content and names sorted bytewise; empty if `start` does not exist.
     pub(crate) fn walk(&self, start: &LayerPath) -> Walk<'_> {
         let mut stack = Vec::new();
         stack.extend(self.find(start).map(|node| (start.clone(), node)));
@@ -259,14 +262,14 @@ impl Tree {
                 "the image's root is listed as something else than a directory",
             ));
         };
-        // Entries usually come a directory at a time. Adding one changes what lies in its parent,
-        // never the parent, so the node found last is still right.
+        // Entries are usually grouped by directory. Adding an entry changes the content of its
+        // parent but not the parent itself, so the last node found remains valid.
         if parent_of_last.0 != parent_path {
             let node = self.make_directories(&parent_path)?;
             *parent_of_last = (parent_path, node);
         }
         let parent = parent_of_last.1;
-        // After the directories above: one may take the place of the target.
+        // Resolve after creating the directories above: one may replace the target.
         let inode = match &entry.kind {
             EntryKind::HardLink { target } => self.linked(&entry.path, target, outlived)?,
             EntryKind::CharDevice { major: 0, minor: 0 } => {
@@ -296,7 +299,7 @@ impl Tree {
         (!node.is_directory).then_some(node.inode)
     }
 
-    /// The file that a hard link named `path` shares.
+    /// Returns the file that the hard link named `path` shares.
     fn linked(
         &self,
         path: &LayerPath,
@@ -317,8 +320,8 @@ impl Tree {
         }
     }
 
-    /// The node of a directory, made with its parents where missing. What is no directory is
-    /// replaced by one.
+    /// Returns the node of a directory and creates it and its parents if missing. Replaces
+    /// non-directories.
     fn make_directories(&mut self, path: &LayerPath) -> Result<u32> {
         let mut node = ROOT;
         for name in path.components() {
@@ -363,7 +366,7 @@ impl Tree {
 
     fn follow(&self, path: &LayerPath, last_too: bool) -> Result<LayerPath> {
         let mut todo: VecDeque<Vec<u8>> = path.components().map(<[u8]>::to_vec).collect();
-        // The directories walked so far with their nodes; `None` below what does not exist.
+        // The directories walked so far and their nodes; `None` below missing ones.
         let mut done: Vec<(Vec<u8>, Option<u32>)> = Vec::new();
         let mut symlinks = 0;
         while let Some(name) = todo.pop_front() {

@@ -1,13 +1,14 @@
-//! Applies a layer's entries to a directory: as an overlay lower (whiteouts become 0/0 devices or
-//! xattrs) or flat (whiteouts delete). The one place that creates files from foreign content.
+//! Applies a layer's entries to a directory: as an overlay lower directory (whiteouts become 0/0
+//! devices or xattrs) or flat (whiteouts delete). This is the only module that creates files from
+//! foreign content.
 //!
-//! Nothing is written outside the directory, by construction: every call names one component
-//! relative to a directory that was itself reached from the root through directories alone
-//! (`parents.rs`), and never follows a symlink. An entry below something that is no directory
-//! replaces it by one, as the union of the layers would show it.
+//! By construction, nothing is written outside the directory: every call names one component
+//! relative to a directory that was itself reached from the root through directories only
+//! (`parents.rs`), and never follows a symlink. An entry below a non-directory replaces it with a
+//! directory, as the union of the layers would show it.
 //!
-//! The rules are those of the OCI image layer specification; where it is silent, we give the
-//! tree that overlayfs shows. Must not know archives, blobs or the store.
+//! The rules are those of the OCI image layer specification. Where it does not define a case, the
+//! result is the tree that overlayfs shows. Must not depend on archives, blobs or the store.
 
 mod attributes;
 mod hidden;
@@ -34,10 +35,10 @@ use attributes::{Attributes, Target};
 use hidden::Hidden;
 use parents::{Missing, Parents, Reach};
 
-/// Content is copied in pieces of at most this many bytes.
+/// Maximum size of the pieces in which content is copied, in bytes.
 const BUFFER: usize = 512 * 1024;
 
-/// What the directory is to become.
+/// Form of the unpacked directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// One layer for overlayfs, with `trusted.overlay.*` xattrs and 0/0 devices as root, or with
@@ -47,38 +48,38 @@ pub(crate) enum Form {
     Flat,
 }
 
-/// What to do about ownership, devices and privileged xattrs.
+/// Handling of ownership, devices and privileged xattrs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Privilege {
-    /// Set everything; failing to is an error. (Devices in a user namespace, where nobody may
-    /// make them, are left out with a note.)
+    /// Sets everything and fails if that is not possible. (In a user namespace, which does not
+    /// permit creating devices, they are left out with a note.)
     Root,
-    /// Owners are not set, devices are refused or left out with a note, as for an ordinary user.
+    /// Owners are not set and devices are left out with a note, as for an ordinary user.
     User,
 }
 
-/// Finds the targets of hard links that lie in lower layers (overlay form only).
+/// Finds hard link targets in lower layers (overlay form only).
 pub(crate) trait LowerFiles {
-    /// Where the lower layers have the file `path` (not a directory), or `None` if there is none.
+    /// Returns the file `path` (not a directory) in the lower layers, or `None` if there is none.
     fn find(&self, path: &LayerPath) -> Result<Option<LowerFile>>;
 }
 
-/// A file of a lower layer, on the file system of the directory that is unpacked into.
+/// A file of a lower layer, on the same file system as the directory being unpacked into.
 pub(crate) struct LowerFile {
     pub(crate) directory: OwnedFd,
     pub(crate) name: Vec<u8>,
 }
 
-/// Whether an entry counts.
+/// Whether an entry had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     Yes,
-    /// An opaque marker for something that its own layer has replaced since: markers concern the
-    /// layers below, so the layer's own entry stays as it is.
+    /// An opaque marker for a directory that its own layer has since replaced: markers affect the
+    /// layers below, so the layer's own entry remains.
     Ignored,
 }
 
-/// No lower layers: a link to something the layer does not contain is an error.
+/// No lower layers: a link to a file that the layer does not contain is an error.
 pub(crate) struct NoLowerFiles;
 
 impl LowerFiles for NoLowerFiles {
@@ -87,7 +88,7 @@ impl LowerFiles for NoLowerFiles {
     }
 }
 
-/// Applies entries, one after another, inside one directory.
+/// Applies entries one after another inside one directory.
 pub(crate) struct Unpacker {
     parents: Parents,
     attributes: Attributes,
@@ -96,9 +97,9 @@ pub(crate) struct Unpacker {
 }
 
 impl Unpacker {
-    /// Works inside `root`, a directory open for reading: empty for an overlay layer; for a flat tree its
-    /// content counts as that of lower layers. An empty one starts as 0755 and time 0, which a
-    /// layer's own root entry may change.
+    /// Creates an unpacker for `root`, a directory open for reading. It is empty for an overlay
+    /// layer; for a flat tree, its content counts as that of lower layers. An empty directory
+    /// starts with mode 0755 and time 0, which a layer's own root entry may change.
     pub(crate) fn new(root: OwnedFd, form: Form, privilege: Privilege) -> Result<Self> {
         let attributes = Attributes::new(form, privilege);
         let mut parents = Parents::new(root, attributes.identity())
@@ -119,8 +120,8 @@ impl Unpacker {
         })
     }
 
-    /// Applies one entry with its content. An error leaves the tree incomplete: the caller throws
-    /// it away.
+    /// Applies one entry with its content. After an error the tree is incomplete, and the caller
+    /// must discard it.
     pub(crate) fn apply(
         &mut self,
         entry: &Entry,
@@ -131,7 +132,7 @@ impl Unpacker {
             .context(|| format!("cannot unpack {}", entry.path))
     }
 
-    /// Makes `path` a further name of a file that was unpacked before.
+    /// Makes `path` another name of a file that was unpacked before.
     pub(crate) fn link(&mut self, path: &LayerPath, file: &LowerFile) -> Result<()> {
         let name = path.file_name().unwrap_or_default();
         self.enter(path.parent().unwrap_or_default().as_bytes())?;
@@ -141,14 +142,14 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Says that the entries to come are those of the next layer (flat form): their whiteouts may
-    /// delete what has been written so far.
+    /// Starts the next layer (flat form): its whiteouts may delete what has been written so far.
     pub(crate) fn next_layer(&mut self) {
         self.hidden.next_layer();
     }
 
-    /// Sets the times of directories and returns notes about what could not be kept (an ordinary
-    /// user's devices and owners, `user.*` xattrs the file system lacks).
+    /// Sets the times of directories and returns notes about metadata that could not be preserved
+    /// (an ordinary user's devices and owners, `user.*` xattrs that the file system does not
+    /// support).
     pub(crate) fn finish(mut self) -> Result<Vec<String>> {
         self.parents
             .leave_all()
@@ -207,15 +208,15 @@ impl Unpacker {
         if self.hidden.is_settled(&mut self.parents, directory)? {
             return Ok(Applied::Ignored);
         }
-        // The marker stands for the directory, too.
+        // The marker also implies the directory.
         self.enter(directory)?;
         self.hidden.marked(directory);
         let renewed = self.hidden.opaque(&mut self.parents, directory)?;
         self.renew(renewed)
     }
 
-    /// Flat form: gives directories the look of ones that no layer lists. They were a lower
-    /// layer's, which a marker has deleted after something had been put into them.
+    /// Flat form: resets directories to the metadata of unlisted ones. They belonged to a lower
+    /// layer, and a marker deleted them after something had been added to them.
     fn renew(&mut self, directories: Vec<Vec<u8>>) -> Result<Applied> {
         for path in directories {
             let entry = Entry::new(LayerPath::parse(&path)?, EntryKind::Directory, 0o755);
@@ -229,7 +230,7 @@ impl Unpacker {
         Ok(Applied::Yes)
     }
 
-    /// Goes to the directory `path`, making what is missing and replacing what is no directory.
+    /// Enters the directory `path`, creating missing directories and replacing non-directories.
     fn enter(&mut self, path: &[u8]) -> Result<()> {
         let entered = self
             .parents
@@ -250,7 +251,8 @@ impl Unpacker {
         if !entry.is_directory() {
             return Err(Error::bad_content("the image's root is not a directory"));
         }
-        // It need not come first: the last layer's directory may still be open.
+        // The root entry need not come first: the directory of the preceding entry may still be
+        // open.
         self.enter(b"")?;
         let inherited = self.parents.gid();
         self.attributes.reset(self.parents.top())?;
@@ -295,7 +297,7 @@ impl Unpacker {
     fn directory(&mut self, entry: &Entry, name: &[u8]) -> Result<()> {
         let parent = self.parents.top();
         let inherited = self.parents.gid();
-        // Whether something of this name was there, and if so, a directory.
+        // Whether something of this name existed, and whether it was a directory.
         let existed = match fs::mkdirat(parent, name, Mode::RWXU) {
             Ok(()) => None,
             Err(Errno::EXIST) => Some(directory::open(parent, name)),
@@ -346,7 +348,7 @@ impl Unpacker {
     ) -> Result<()> {
         if kind != FileType::Fifo && !self.attributes.may_make_devices() {
             self.attributes.note(attributes::DEVICES, &entry.path);
-            // What was there is gone for the layer all the same.
+            // The layer still replaces what was there.
             return self.clear(&entry.path, name);
         }
         let device = fs::makedev(major, minor);
@@ -358,7 +360,7 @@ impl Unpacker {
     }
 
     /// Links to a file of this tree or of the lower layers (never through a symlink; a link to a
-    /// symlink is a further name of the symlink).
+    /// symlink is another name of the symlink).
     fn hard_link(
         &mut self,
         entry: &Entry,
@@ -423,7 +425,7 @@ impl Unpacker {
         }
     }
 
-    /// Creates something that must not exist yet; what stands there is removed first.
+    /// Creates a new file and removes what is in its place first.
     fn place<T>(
         &mut self,
         path: &LayerPath,
@@ -440,7 +442,7 @@ impl Unpacker {
         created.doing(|| "cannot create it".to_owned())
     }
 
-    /// Removes what stands at `name`, be it a tree, and what we remember about it.
+    /// Removes what is at `name`, even a tree, and the recorded state about it.
     fn clear(&mut self, path: &LayerPath, name: &[u8]) -> Result<()> {
         remove_at(self.parents.top(), name)
             .doing(|| "cannot remove what was there before".to_owned())?;
@@ -448,23 +450,23 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Forgets all we know of `path` and what was below: it is gone.
+    /// Discards the recorded state of `path` and everything below it after their removal.
     fn forget(&mut self, path: &[u8]) {
         self.hidden.forget(path);
         self.attributes.forget(path);
     }
 }
 
-/// Where the target of a hard link is.
+/// Location of a hard link's target.
 enum LinkTarget {
     Here(LowerFile),
-    /// In the lower layers, if anywhere.
+    /// In the lower layers, if it exists.
     Below,
-    /// This layer has hidden it.
+    /// Hidden by this layer.
     Nowhere,
 }
 
-/// A path inside the image for messages.
+/// Formats a path inside the image for messages.
 fn display(path: &[u8]) -> String {
     format!("/{}", String::from_utf8_lossy(path))
 }

@@ -1,7 +1,7 @@
-//! What a name means to the layers below it: ordinary, deleted, hidden or left over (image-spec,
+//! The meaning of a name for the layers below: ordinary, whiteout, opaque or leftover (image-spec,
 //! layer.md "Whiteouts").
 //!
-//! Only names are judged here; what is done about them is up to the tree and the unpacker.
+//! Classifies names only; the tree and the unpacker apply the result.
 
 use crate::error::{Error, Result};
 use crate::layer::LayerPath;
@@ -10,22 +10,22 @@ const PREFIX: &[u8] = b".wh.";
 const META_PREFIX: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// What an entry's name says.
+/// Meaning of an entry's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Marker {
-    /// An entry like any other.
+    /// An ordinary entry.
     None,
-    /// This path of the layers below is gone; the same layer's own entries are not touched.
+    /// Deletes this path in the layers below; the layer's own entries are not affected.
     Whiteout(LayerPath),
-    /// Everything the layers below have in this directory is hidden.
+    /// Hides everything that the layers below have in this directory.
     Opaque(LayerPath),
-    /// Bookkeeping of aufs (`.wh..wh.plnk` and the like): skipped, never created.
+    /// An internal file of aufs (`.wh..wh.plnk` and the like): skipped, never created.
     Leftover,
 }
 
-/// Judges `path`. A bare `.wh.` names nothing and is refused, as is what lies below a whiteout:
-/// such a directory could be put into no other layer. What lies in the folders that aufs left
-/// behind means nothing either.
+/// Classifies `path`. Rejects a bare `.wh.`, which names nothing, and anything below a whiteout,
+/// because no other layer could contain such a directory. Ignores the content of directories that
+/// aufs left behind.
 pub(crate) fn marker(path: &LayerPath) -> Result<Marker> {
     let Some(name) = path.file_name() else {
         return Ok(Marker::None);
@@ -58,7 +58,8 @@ pub(crate) fn marker(path: &LayerPath) -> Result<Marker> {
     }
 }
 
-/// A hard link to something below its own name would replace the directory that its target is in.
+/// Rejects a hard link to something below its own name, which would replace the directory of its
+/// target.
 pub(crate) fn check_link(path: &LayerPath, target: &LayerPath) -> Result<()> {
     if target != path && target.starts_with(path) {
         return Err(Error::bad_content(format!(
@@ -68,27 +69,28 @@ pub(crate) fn check_link(path: &LayerPath, target: &LayerPath) -> Result<()> {
     Ok(())
 }
 
-/// Why a character device 0/0 is no part of an image: overlayfs takes it for a deleted file.
+/// Returns the error for a character device 0/0, which an image cannot contain because overlayfs
+/// treats it as a deleted file.
 pub(crate) fn device_refused(path: &LayerPath) -> Error {
     Error::bad_content(format!(
         "`{path}` is a character device 0/0, which cannot be told from a deleted file"
     ))
 }
 
-/// Whether a file of this name cannot be put into a layer, because every reader would take it for
-/// a whiteout. Builders refuse it by name.
+/// Returns whether a file of this name cannot be part of a layer, because every reader would treat
+/// it as a whiteout. Builders reject it by name.
 pub(crate) fn is_reserved(name: &[u8]) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// The marker file that deletes `path` in the layers below; the root cannot be deleted.
+/// Returns the marker file that deletes `path` in the layers below; the root cannot be deleted.
 pub(crate) fn whiteout_path(path: &LayerPath) -> Option<LayerPath> {
     let mut name = PREFIX.to_vec();
     name.extend_from_slice(path.file_name()?);
     Some(path.parent()?.join(&name))
 }
 
-/// The marker file that hides what the layers below have in `directory`.
+/// Returns the marker file that hides what the layers below have in `directory`.
 pub(crate) fn opaque_path(directory: &LayerPath) -> LayerPath {
     directory.join(OPAQUE)
 }

@@ -1,7 +1,7 @@
-//! The layer pipeline: entries and contents in, compressed blob, both digests and the table of
-//! contents out, each byte read once, hashed at most twice and compressed once.
+//! The layer pipeline: entries and contents in; compressed blob, both digests and the table of
+//! contents out. Each byte is read once, hashed at most twice and compressed once.
 //!
-//! This half frames the tar on the caller's thread; `block_writer.rs` cuts it into blocks and
+//! This module frames the tar on the caller's thread; `block_writer.rs` splits it into blocks and
 //! `pipeline.rs` does the rest.
 
 use std::io::{ErrorKind, Read, Write};
@@ -18,7 +18,7 @@ pub(super) mod tests;
 /// A finished layer.
 #[derive(Clone, Debug)]
 pub(crate) struct Layer {
-    /// Digest of the compressed blob (equal to `diff_id` without compression).
+    /// Digest of the compressed blob (equals `diff_id` without compression).
     pub(crate) digest: Digest,
     /// Size of the compressed blob in bytes.
     pub(crate) size: u64,
@@ -29,12 +29,12 @@ pub(crate) struct Layer {
     pub(crate) toc: Toc,
 }
 
-/// Writes one layer into `sink`. Hashing, compression and writing run on threads of its own; the
-/// bytes do not depend on their number.
+/// Writes one layer into `sink`. Hashing, compression and writing run on separate threads, whose
+/// number does not affect the output.
 #[derive(Debug)]
 pub(crate) struct LayerWriter<W> {
     blocks: BlockWriter<W>,
-    /// Bytes of tar so far.
+    /// Number of bytes of tar so far.
     position: u64,
     header: Vec<u8>,
     toc: Toc,
@@ -51,9 +51,9 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
         })
     }
 
-    /// Adds one entry. `content` must give exactly [`Entry::size`] bytes; a file that shrank or
-    /// grew while we read it is an error that names it. The caller adds entries in final order.
-    /// After an error the writer is of no further use.
+    /// Adds one entry. `content` must yield exactly [`Entry::size`] bytes; a file that shrank or
+    /// grew while being read causes an error that names it. The caller adds entries in their final
+    /// order. After an error, the writer must not be used.
     pub(crate) fn add(&mut self, entry: Entry, content: &mut dyn Read) -> Result<()> {
         let mut header = std::mem::take(&mut self.header);
         header.clear();
@@ -75,8 +75,8 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
         Ok(())
     }
 
-    /// Ends the tar, waits for the threads and gives the sink back. On error (or drop) nothing
-    /// keeps running.
+    /// Ends the tar, waits for the threads and returns the sink. After an error or a drop, no
+    /// threads remain.
     pub(crate) fn finish(mut self) -> Result<(W, Layer)> {
         self.append(&tar_writer::END)?;
         let output = self.blocks.finish_hashed()?;
@@ -92,7 +92,7 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
         Ok((output.sink, layer))
     }
 
-    /// Reads `size` bytes straight into blocks and returns their BLAKE3.
+    /// Reads `size` bytes directly into blocks and returns their BLAKE3 hash.
     fn copy(&mut self, path: &LayerPath, size: u64, content: &mut dyn Read) -> Result<[u8; 32]> {
         let mut hasher = blake3::Hasher::new();
         let mut left = size;

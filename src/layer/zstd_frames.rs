@@ -1,17 +1,17 @@
-//! Finds where zstd frames end without decompressing them (RFC 8878, 3.1.1), so that several
-//! threads can each decompress one.
+//! Finds the ends of zstd frames without decompressing them (RFC 8878, 3.1.1), so several threads
+//! can decompress one each.
 //!
-//! Only frames that say how large their content is, as ours do; all others are for the streaming
-//! decoder.
+//! Handles only frames that declare the size of their content, as those written by imgctl do; all
+//! others are for the streaming decoder.
 
 use std::io::{self, BufRead, Read};
 
-/// What stands at the front of a stream.
+/// What is at the front of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Front {
-    /// A whole frame is in the buffer; this is the size of its content in bytes.
+    /// A whole frame is in the buffer; the value is the size of its content in bytes.
     Frame(usize),
-    /// Neither: the buffer holds what has been read of it, for a streaming decoder to go on from.
+    /// Neither: the buffer holds the bytes read so far, from which a streaming decoder continues.
     Other,
     /// The stream has ended.
     End,
@@ -19,8 +19,8 @@ pub(super) enum Front {
 
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Reads the next frame into `frame` (emptied before) if its content is at most `most` bytes.
-/// Skippable frames are skipped.
+/// Reads the next frame into `frame` (cleared first) if its content is at most `most` bytes. Skips
+/// skippable frames.
 pub(super) fn next(
     source: &mut impl BufRead,
     most: usize,
@@ -54,7 +54,8 @@ pub(super) fn next(
     }
 }
 
-/// Reads what follows the magic number; `None` if it is not a frame for us, or cut off.
+/// Reads the rest of a frame after the magic number; `None` if the frame is unsuitable or
+/// truncated.
 fn rest(source: &mut impl BufRead, most: usize, frame: &mut Vec<u8>) -> io::Result<Option<usize>> {
     if !append(source, 1, frame)? {
         return Ok(None);
@@ -76,7 +77,7 @@ fn rest(source: &mut impl BufRead, most: usize, frame: &mut Vec<u8>) -> io::Resu
     let Some(content) = usize::try_from(size).ok().filter(|size| *size <= most) else {
         return Ok(None);
     };
-    // Honest frames hardly outgrow their content; others need not be held in memory.
+    // Valid frames are hardly larger than their content; others need not be held in memory.
     let longest = content + content / 8 + (64 << 10);
     loop {
         let start = frame.len();
@@ -97,7 +98,7 @@ fn rest(source: &mut impl BufRead, most: usize, frame: &mut Vec<u8>) -> io::Resu
     }
 }
 
-/// Appends `count` bytes; `false` if there are not so many. `count` is below 2 MiB.
+/// Appends `count` bytes; returns `false` if there are fewer. `count` is below 2 MiB.
 fn append(source: &mut impl BufRead, count: usize, frame: &mut Vec<u8>) -> io::Result<bool> {
     let read = source.take(count as u64).read_to_end(frame)?;
     Ok(read == count)
@@ -142,7 +143,7 @@ mod tests {
             }
         }
         stream.extend_from_slice(&skippable(b""));
-        // A small buffer, so that everything is cut somewhere.
+        // A small buffer, so every structure is split somewhere.
         let mut source = io::BufReader::with_capacity(7, &stream[..]);
         let mut frame = Vec::new();
         for (bytes, content) in expected {

@@ -1,7 +1,7 @@
-//! The file system of one RUN step: the stage's snapshots under a fresh, volatile upper directory.
+//! The file system of one RUN step: the stage's snapshots below a new, volatile upper directory.
 //!
-//! Nothing is mounted here: the sandbox attaches [`BuildMount::spec`] in a mount namespace of its
-//! own, so that no crash can leave a mount on the host.
+//! Mounts nothing itself: the sandbox attaches [`BuildMount::spec`] in its own mount namespace, so
+//! a crash cannot leave a mount on the host.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::mount::{OverlaySpec, snapshots};
 use crate::progress::Reporter;
 use crate::store::Store;
 
-/// The directories of one RUN step; removed when dropped, or by the next command if we die.
+/// The directories of one RUN step; removed on drop, or by the next command after a crash.
 #[derive(Debug)]
 pub(crate) struct BuildMount {
     workspace: Workspace,
@@ -23,8 +23,8 @@ pub(crate) struct BuildMount {
 }
 
 impl BuildMount {
-    /// Unpacks what is missing of `layers` (lowest first) and makes the directories. The caller
-    /// holds a lease on the layers.
+    /// Unpacks the missing snapshots of `layers` (lowest first) and creates the directories. The
+    /// caller holds a lease on the layers.
     pub(crate) fn new(store: &Store, layers: &[LayerOf], reporter: &dyn Reporter) -> Result<Self> {
         workspace::sweep(store)?;
         let privileges = Privileges::current();
@@ -35,22 +35,23 @@ impl BuildMount {
         workspace.make(MERGED)?;
         let mut spec = spec(&workspace, &stack, false)?;
         spec.volatile = true;
-        // Which devices can be opened is the sandbox's to decide, by how far the step is confined.
+        // The sandbox decides which devices can be opened, depending on the confinement of the
+        // step.
         spec.no_devices = false;
         Ok(Self { workspace, spec })
     }
 
-    /// What to hand to [`crate::mount::attach`] inside the sandbox.
+    /// Returns the argument for [`crate::mount::attach`] inside the sandbox.
     pub(crate) fn spec(&self) -> &OverlaySpec {
         &self.spec
     }
 
-    /// Where the sandbox attaches it.
+    /// Returns the directory where the sandbox attaches the file system.
     pub(crate) fn merged(&self) -> PathBuf {
         self.workspace.path(MERGED)
     }
 
-    /// What the step has changed, once it has ended.
+    /// Returns the directory that holds the changes of the step after it has ended.
     pub(crate) fn upper(&self) -> PathBuf {
         self.workspace.path(UPPER)
     }

@@ -1,5 +1,5 @@
-//! All layers of an image flattened into one plain directory, streamed from the blobs in order:
-//! needs no privilege, no snapshots and no mount.
+//! All layers of an image flattened into one plain directory, streamed from the blobs in order.
+//! Needs no privileges, snapshots or mounts.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use crate::progress::{Reporter, Unit};
 use crate::store::Store;
 use crate::store::images::Image;
 
-/// Fills the empty directory `target` with `image`'s files; returns notes about metadata that an
-/// ordinary user cannot set. On error `target` holds part of the files.
+/// Fills the empty directory `target` with the files of `image`; returns notes about metadata that
+/// an ordinary user cannot set. On error, `target` contains some of the files.
 pub(crate) fn to_directory(
     store: &Store,
     image: &Image,
@@ -38,8 +38,8 @@ pub(crate) fn to_directory(
     Ok(notes)
 }
 
-/// `export -o DIRECTORY`: as [`to_directory`], into a directory that is made or is empty. A
-/// failure leaves what was there before.
+/// Implements `export -o DIRECTORY`: like [`to_directory`], for a directory that is empty or is
+/// created. A failure restores the previous state.
 pub(crate) fn export(
     store: &Store,
     image: &Image,
@@ -75,7 +75,7 @@ pub(crate) fn export(
     outcome
 }
 
-/// Best effort: the error that brought us here is the one to report.
+/// Best effort: the error that led here is the one to report.
 fn clear(target: &Path, keep_directory: bool) {
     if !keep_directory {
         let _ = crate::fs::atomic::remove_tree(target);

@@ -1,7 +1,7 @@
-//! What an image's ENTRYPOINT and CMD mean for a cluster image: a list of shell commands, with
-//! variables in Kubernetes's and the shell's notation.
+//! The meaning of an image's ENTRYPOINT and CMD for a cluster image: a list of shell commands, with
+//! variables in the notation of Kubernetes and the shell.
 //!
-//! Text to text. Runs nothing.
+//! Text processing only. Runs nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::image::ContainerConfig;
 /// Variables by name.
 pub(crate) type Environment = BTreeMap<String, String>;
 
-/// The image's `ENV` with `overrides` on top; an entry without `=` is an empty variable.
+/// Returns the image's `ENV` with `overrides` applied; an entry without `=` is an empty variable.
 pub(crate) fn environment(config: &ContainerConfig, overrides: &[(String, String)]) -> Environment {
     let mut environment: Environment = config
         .env
@@ -25,8 +25,8 @@ pub(crate) fn environment(config: &ContainerConfig, overrides: &[(String, String
     environment
 }
 
-/// The commands, each a shell command of its own: `/bin/sh` and `-c` fall away, which makes the
-/// shell form one command.
+/// Returns the commands, each a separate shell command. `/bin/sh` and `-c` are dropped, so the
+/// shell form is one command.
 pub(crate) fn commands(config: &ContainerConfig, environment: &Environment) -> Vec<String> {
     let entrypoint = config.entrypoint.iter().flatten();
     entrypoint
@@ -36,8 +36,8 @@ pub(crate) fn commands(config: &ContainerConfig, environment: &Environment) -> V
         .collect()
 }
 
-/// One script that does what running the image does: stops at the first command that fails, with
-/// values quoted so that they arrive as they are.
+/// Returns one script that has the same effect as running the image: it stops at the first command
+/// that fails, and quotes values so that they are passed on unchanged.
 pub(crate) fn script(commands: &[String], environment: &Environment, directory: &Path) -> String {
     let mut parts = vec!["set -e".to_owned()];
     let variables: Vec<String> = environment
@@ -50,15 +50,15 @@ pub(crate) fn script(commands: &[String], environment: &Environment, directory: 
     }
     parts.push(format!("cd {}", quote(&directory.to_string_lossy())));
     parts.extend(commands.iter().cloned());
-    // A comment or here-document would swallow what follows it on a line.
+    // A comment or here-document would absorb the rest of its line.
     let needs_lines = commands
         .iter()
         .any(|command| command.contains('#') || command.contains('\n') || command.contains("<<"));
     parts.join(if needs_lines { "\n" } else { "; " })
 }
 
-/// Replaces `$(VAR)`, `${VAR}` and `$VAR` of known variables; `$$` is a dollar sign. All else
-/// stays as written: `$(date)`, `${X:-default}` and `$1` are for the shell.
+/// Replaces `$(VAR)`, `${VAR}` and `$VAR` of known variables; `$$` becomes a dollar sign.
+/// Everything else remains as written: `$(date)`, `${X:-default}` and `$1` are for the shell.
 pub(crate) fn expand(text: &str, environment: &Environment) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -86,7 +86,8 @@ pub(crate) fn expand(text: &str, environment: &Environment) -> String {
     out
 }
 
-/// The variable that `text` (what follows a `$`) begins with, and the length of its notation.
+/// Returns the variable at the start of `text` (which follows a `$`), and the length of its
+/// notation.
 fn variable(text: &str) -> Option<(&str, usize)> {
     for (open, close) in [('(', ')'), ('{', '}')] {
         if let Some(inner) = text.strip_prefix(open) {
@@ -109,7 +110,7 @@ fn is_name(name: &str) -> bool {
         && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Single quotes keep everything but themselves.
+/// Quotes a value: single quotes protect everything except themselves.
 fn quote(value: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,@%+=".contains(c);
     if !value.is_empty() && value.chars().all(is_plain) {

@@ -1,5 +1,6 @@
-//! `create`: an image mounted for writing under a generated name, its templates rendered in place,
-//! and the script that running it would be. The local half of running a cluster image.
+//! `create`: mounts an image for writing under a generated name, renders its templates in place and
+//! returns the script that running it would execute. This is the local half of running a cluster
+//! image.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -19,20 +20,20 @@ use crate::store::Store;
 use crate::store::images::Image;
 use crate::template::{Dialect, Missing, Template, Value, value};
 
-/// Where templates are rendered; anywhere else `.tmpl` files are content.
+/// Directories in which templates are rendered; elsewhere, `.tmpl` files are content.
 const RENDERED: [&str; 3] = ["etc", "scripts", "manifests"];
 const SUFFIX: &[u8] = b".tmpl";
-/// Longest template, in bytes.
+/// Maximum size of a template, in bytes.
 const MAX_TEMPLATE: u64 = 16 << 20;
 
-/// How to create.
+/// Options for `create`.
 #[derive(Clone, Debug)]
 pub(crate) struct CreateOptions {
     /// The first part of the mount's name.
     pub(crate) cluster: String,
-    /// Variables over the image's own. If there are any, templates are rendered.
+    /// Variables that override the image's own. If there are any, templates are rendered.
     pub(crate) environment: Vec<(String, String)>,
-    /// What a template gets for a variable that is not there.
+    /// Handling of variables that a template uses but that are missing.
     pub(crate) missing: Missing,
     /// As in [`mounts::Options`].
     pub(crate) backend: Option<Backend>,
@@ -42,7 +43,8 @@ pub(crate) struct CreateOptions {
 #[derive(Clone, Debug)]
 pub(crate) struct Created {
     pub(crate) mounted: Mounted,
-    /// The shell script that runs the image there; `None` if it has no ENTRYPOINT and no CMD.
+    /// The shell script that runs the image at the mount; `None` if it has neither ENTRYPOINT nor
+    /// CMD.
     pub(crate) script: Option<String>,
 }
 
@@ -65,7 +67,7 @@ pub(crate) fn create(
     if !options.environment.is_empty()
         && let Err(error) = render(&mounted.record.path, &environment, options.missing)
     {
-        // Half-rendered is of no use to anybody.
+        // A partially rendered mount is useless.
         let id = [mounted.record.id.clone()];
         if let Err(error) = crate::mount::umount(store, &id, true) {
             tracing::warn!(%error, "cannot clean up after a failed rendering");
@@ -78,7 +80,7 @@ pub(crate) fn create(
     Ok(Created { mounted, script })
 }
 
-/// Renders every template of the image at `root`: `x.tmpl` makes (or replaces) `x` with the same
+/// Renders every template of the image at `root`: `x.tmpl` creates or replaces `x` with the same
 /// mode.
 fn render(root: &Path, environment: &Environment, missing: Missing) -> Result<()> {
     let data = value::from(environment)?;
@@ -86,7 +88,7 @@ fn render(root: &Path, environment: &Environment, missing: Missing) -> Result<()
     for name in RENDERED {
         let directory = match root.open_directory(Path::new(name)) {
             Ok(directory) => Root::from_fd(directory, &root.path().join(name)),
-            // A file of that name has no templates in it.
+            // A file of that name contains no templates.
             Err(error) if error.kind() == Kind::NotFound => continue,
             Err(error) => match root.metadata(Path::new(name)) {
                 Ok(metadata) if !metadata.is_directory() => continue,
@@ -128,7 +130,7 @@ fn render_one(
     let name = String::from_utf8_lossy(found.path);
     let template = Template::parse(&name, &text, Dialect::ClusterImage, missing)?;
     let rendered = template.render(data)?;
-    // Neither a symlink nor a hard link of the old file is written through.
+    // Unlink first, so that nothing is written through a symlink or hard link of the old file.
     let directory = found.directory();
     match rustix::fs::unlinkat(directory, output, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}

@@ -1,4 +1,4 @@
-//! Taking mounts down: all of one ID, wherever they were moved or bound to.
+//! Unmounting: all mounts of one ID, wherever they were moved or bound to.
 
 use std::path::Path;
 
@@ -9,16 +9,16 @@ use crate::error::{Error, Result};
 use crate::mount::mountinfo::{self, MountPoint};
 use crate::mount::workspace::{SOURCE, busy};
 
-/// Whether `mount` belongs to the mount `id` whose directory is `directory`: overlays carry the
-/// ID as their source, everything else of ours lies in the directory.
+/// Returns whether `mount` belongs to the mount `id`, whose directory is `directory`: overlays have
+/// the ID as their source, and all other mounts of imgctl are in the directory.
 pub(crate) fn belongs(mount: &MountPoint, id: &str, directory: &Path) -> bool {
     let source = mount.source.as_encoded_bytes();
     source.strip_prefix(SOURCE.as_bytes()) == Some(id.as_bytes())
         || mount.path.starts_with(directory)
 }
 
-/// Unmounts everything of the mount `id`, the latest first. With `lazy`, what is in use goes too:
-/// it disappears now and is freed with its last user.
+/// Unmounts everything that belongs to the mount `id`, the latest first. With `lazy`, also unmounts
+/// what is in use: it disappears immediately and is freed with its last user.
 pub(crate) fn everything_of(id: &str, directory: &Path, lazy: bool) -> Result<()> {
     let directory = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let mut ours: Vec<MountPoint> = mountinfo::read()?
@@ -37,7 +37,7 @@ fn one(path: &Path, lazy: bool) -> Result<()> {
         flags |= UnmountFlags::DETACH;
     }
     match unmount(path, flags) {
-        // Gone already: somebody else was faster.
+        // Already unmounted by another process.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(Errno::BUSY) => Err(busy(path)),
         Err(errno) => Err(Error::io(

@@ -1,4 +1,4 @@
-//! A directory's metadata, taken from one directory and put on another.
+//! A directory's metadata, read from one directory and applied to another.
 
 use std::os::fd::AsFd;
 
@@ -14,14 +14,14 @@ use crate::layer::LayerPath;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dressing {
     mode: u32,
-    /// `None`: as a new directory has it.
+    /// `None` keeps the owner of a new directory.
     owner: Option<(u32, u32)>,
     mtime: (i64, u32),
     xattrs: xattr::Xattrs,
 }
 
 impl Default for Dressing {
-    /// A directory that no layer lists.
+    /// Returns the metadata of a directory that no layer lists.
     fn default() -> Self {
         Self {
             mode: 0o755,
@@ -33,7 +33,7 @@ impl Default for Dressing {
 }
 
 impl Dressing {
-    /// What the directory `path` wears.
+    /// Reads the metadata of the directory `path`.
     pub(super) fn of(root: &Root, path: &LayerPath) -> Result<Self> {
         let directory = root.open_directory(path.as_path())?;
         let shown = || root.path().join(path.as_path());
@@ -48,7 +48,8 @@ impl Dressing {
         })
     }
 
-    /// Gives the directory `path` this metadata; its time last, so nothing may be made in it later.
+    /// Applies this metadata to the directory `path`. The time is set last, so nothing may be
+    /// created in the directory afterwards.
     pub(super) fn put_on(&self, root: &Root, path: &LayerPath) -> Result<()> {
         let shown = || root.path().join(path.as_path());
         let directory = root.open_directory(path.as_path())?;
@@ -82,8 +83,8 @@ impl Dressing {
     }
 }
 
-/// Attributes that overlayfs reads itself. An image's own of that name are escaped in snapshots
-/// (`trusted.overlay.overlay.*`) and are copied as they are.
+/// Returns whether overlayfs itself uses the attribute. An image's own attributes of that name are
+/// escaped in snapshots (`trusted.overlay.overlay.*`) and are copied unchanged.
 fn is_overlay_internal(name: &[u8]) -> bool {
     [&b"trusted.overlay."[..], b"user.overlay."]
         .iter()

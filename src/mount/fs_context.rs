@@ -1,7 +1,7 @@
-//! The kernel's file-system context (`fsopen`, `fsconfig`, `fsmount`, `move_mount`; Linux 5.2), with
-//! what the kernel says about a failure read back from it: an error number alone says nothing.
+//! The kernel's file-system context (`fsopen`, `fsconfig`, `fsmount`, `move_mount`; Linux 5.2),
+//! including the kernel's messages about a failure: an error number alone is not informative.
 //!
-//! Knows no file system in particular.
+//! Does not depend on a specific file system.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -15,15 +15,15 @@ use rustix::mount::{
 
 use crate::error::{Error, Result};
 
-/// A file system that is being configured.
+/// A file system being configured.
 #[derive(Debug)]
 pub(crate) struct FsContext {
     fd: OwnedFd,
 }
 
 impl FsContext {
-    /// Starts configuring a file system of type `fs`. The raw error number lets the caller tell a
-    /// kernel without this API (`ENOSYS`) from a refusal (`EPERM`).
+    /// Starts configuring a file system of type `fs`. The raw error number lets the caller
+    /// distinguish a kernel without this API (`ENOSYS`) from a denied request (`EPERM`).
     pub(crate) fn open(fs: &str) -> std::result::Result<Self, Errno> {
         fsopen(fs, FsOpenFlags::FSOPEN_CLOEXEC).map(|fd| Self { fd })
     }
@@ -33,23 +33,23 @@ impl FsContext {
         fsconfig_set_flag(&self.fd, key).map_err(|errno| self.error(key, errno))
     }
 
-    /// Sets an option to a text of at most 255 bytes (the kernel's limit).
+    /// Sets an option to a string of at most 255 bytes (the kernel's limit).
     pub(crate) fn string(&self, key: &str, value: &str) -> Result<()> {
         self.try_string(key, value)
             .map_err(|errno| self.error(key, errno))
     }
 
-    /// As [`FsContext::string`], leaving the reading of the error to the caller.
+    /// Like [`FsContext::string`], but returns the raw error for the caller to interpret.
     pub(crate) fn try_string(&self, key: &str, value: &str) -> std::result::Result<(), Errno> {
         fsconfig_set_string(&self.fd, key, value)
     }
 
-    /// Hands over a directory or file by descriptor; for overlayfs since Linux 6.13.
+    /// Passes a directory or file by descriptor; for overlayfs since Linux 6.13.
     pub(crate) fn try_fd(&self, key: &str, fd: impl AsFd) -> std::result::Result<(), Errno> {
         fsconfig_set_fd(&self.fd, key, fd)
     }
 
-    /// Makes the file system and attaches it at `target` (a symlink there is not followed).
+    /// Creates the file system and attaches it at `target` (without following a symlink there).
     pub(crate) fn mount(&self, target: &Path, attributes: MountAttrFlags) -> Result<()> {
         fsconfig_create(&self.fd).map_err(|errno| self.error("create", errno))?;
         let mount = fsmount(&self.fd, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
@@ -64,7 +64,7 @@ impl FsContext {
         .map_err(|errno| Error::io(format!("cannot mount at {}", target.display()), errno))
     }
 
-    /// `errno` with the messages the kernel has left in the context.
+    /// Returns an error with `errno` and the messages that the kernel has left in the context.
     pub(crate) fn error(&self, step: &str, errno: Errno) -> Error {
         let messages = self.messages();
         let refused = format!("the kernel refuses the mount at `{step}`");
@@ -74,7 +74,7 @@ impl FsContext {
         Error::io(format!("{refused}: {}", messages.join("; ")), errno)
     }
 
-    /// Takes the messages; each read gives one, `e`, `w` or `i` and a blank before it.
+    /// Reads the messages; each read returns one, preceded by `e`, `w` or `i` and a blank.
     fn messages(&self) -> Vec<String> {
         let mut messages = Vec::new();
         let mut buffer = [0_u8; 1024];

@@ -1,5 +1,5 @@
-//! An image's layers as the mount back ends take them: each diff-id once, and a blob streamed
-//! entry by entry with both digests checked.
+//! An image's layers as the mount back ends use them: each diff-id once, and a blob streamed entry
+//! by entry with both digests verified.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -17,11 +17,11 @@ use crate::store::images::Image;
 pub(crate) struct LayerOf {
     /// The blob.
     pub(crate) blob: Descriptor,
-    /// The digest of its tar.
+    /// The digest of the uncompressed tar.
     pub(crate) diff_id: Digest,
 }
 
-/// All layers, lowest first.
+/// Returns all layers, lowest first.
 pub(crate) fn all(image: &Image) -> Vec<LayerOf> {
     image
         .layers()
@@ -32,13 +32,14 @@ pub(crate) fn all(image: &Image) -> Vec<LayerOf> {
         .collect()
 }
 
-/// The layers, lowest first, each only where it appears last: see [`distinct_layers`].
+/// Returns the layers, lowest first, each only at its last occurrence: see [`distinct_layers`].
 pub(crate) fn distinct(image: &Image) -> Vec<LayerOf> {
     distinct_layers(all(image).into_iter())
 }
 
-/// Each layer only where it appears last: what the same layer did further down it does again, so
-/// the earlier one shows nowhere (and overlayfs refuses a lower directory that is used twice).
+/// Returns each layer only at its last occurrence: it repeats what it did further down, so the
+/// earlier occurrence is never visible (and overlayfs rejects a lower directory that is used
+/// twice).
 pub(crate) fn distinct_layers(layers: impl DoubleEndedIterator<Item = LayerOf>) -> Vec<LayerOf> {
     let mut seen = BTreeSet::new();
     let mut layers: Vec<LayerOf> = layers
@@ -49,17 +50,17 @@ pub(crate) fn distinct_layers(layers: impl DoubleEndedIterator<Item = LayerOf>) 
     layers
 }
 
-/// Where the bytes of layers come from.
+/// The source of layer blobs.
 pub(crate) trait LayerBlobs: Sync {
-    /// Hands the blob of `layer` to `consume`, from its beginning. `consume` returns Ok only if it
-    /// has read all of it and found both digests right.
+    /// Passes the blob of `layer` to `consume`, starting at its beginning. `consume` returns Ok
+    /// only if it has read the entire blob and both digests match.
     fn read(&self, layer: &LayerOf, consume: &mut Consume<'_>) -> Result<()>;
 
-    /// What a layer may ask of whoever reads it.
+    /// Returns the limits for reading a layer.
     fn limits(&self) -> Limits;
 }
 
-/// Takes a blob.
+/// Consumes a blob.
 pub(crate) type Consume<'a> = dyn FnMut(&mut (dyn Read + Send)) -> Result<()> + 'a;
 
 /// The blobs of the store.
@@ -73,8 +74,8 @@ impl LayerBlobs for Store {
     }
 }
 
-/// Reads a layer's blob and hands out its entries with their contents. Ok means that both digests
-/// hold; entries handed out before an error are not to be trusted.
+/// Reads a layer's blob and passes on its entries with their contents. Ok means that both digests
+/// match; entries received before an error must not be trusted.
 pub(crate) fn stream(
     blobs: &dyn LayerBlobs,
     layer: &LayerOf,
@@ -88,8 +89,8 @@ pub(crate) fn stream(
     scan(blobs, layer, expected, task, on_entry)
 }
 
-/// As [`stream`], of a blob that was checked when it came into the store: the tar's digest alone is
-/// looked at, which what has been damaged since does not have either.
+/// Like [`stream`], for a blob that was verified when it was stored: checks only the digest of the
+/// tar, which also fails to match if the blob has been damaged since.
 pub(crate) fn stream_checked(
     blobs: &dyn LayerBlobs,
     layer: &LayerOf,
@@ -122,7 +123,7 @@ fn scan(
     })
 }
 
-/// Tells the progress of a blob that is being read.
+/// Reports the progress of reading a blob.
 struct Counted<'a, R> {
     inner: R,
     task: &'a dyn Task,

@@ -1,5 +1,5 @@
-//! Files of the layers below, looked up in their snapshots: what a hard link into a lower layer
-//! means (foreign layers have them; ours never do).
+//! Looks up files of lower layers in their snapshots: the targets of hard links into lower layers
+//! (which foreign layers contain, but those written by imgctl never do).
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,14 @@ use crate::fs::xattr;
 use crate::layer::LayerPath;
 use crate::layer::unpack::{LowerFile, LowerFiles};
 
-/// For a layer that is unpacked by itself: says whether the layers below would have been needed.
+/// For a layer unpacked on its own: records whether the lower layers would have been needed.
 #[derive(Debug, Default)]
 pub(crate) struct Alone {
     needed: AtomicBool,
 }
 
 impl Alone {
-    /// Whether the layer asked for a lower file.
+    /// Returns whether the layer asked for a lower file.
     pub(crate) fn was_not_enough(&self) -> bool {
         self.needed.load(Ordering::Relaxed)
     }
@@ -31,7 +31,7 @@ impl LowerFiles for Alone {
     }
 }
 
-/// The snapshots below one layer.
+/// The snapshots of the layers below.
 #[derive(Debug)]
 pub(crate) struct LowerSnapshots {
     /// Lowest first.
@@ -39,13 +39,13 @@ pub(crate) struct LowerSnapshots {
 }
 
 impl LowerSnapshots {
-    /// `snapshots` are the `fs` directories of those below, lowest first.
+    /// Creates the value; `snapshots` are the `fs` directories of the lower layers, lowest first.
     pub(crate) fn new(snapshots: Vec<PathBuf>) -> Self {
         Self { snapshots }
     }
 }
 
-/// A further name of the file in its snapshot is the same file in every mount of both layers.
+/// Another name of a file in its snapshot is the same file in every mount of both layers.
 impl LowerFiles for LowerSnapshots {
     fn find(&self, path: &LayerPath) -> Result<Option<LowerFile>> {
         for fs in self.snapshots.iter().rev() {
@@ -66,7 +66,8 @@ enum Look {
     File,
 }
 
-/// Component by component: what lies behind a symlink of the same name is something else.
+/// Looks up one component after another: a path through a symlink of the same name leads to another
+/// file.
 fn look(root: &Root, path: &LayerPath) -> Result<Look> {
     let mut walked = LayerPath::root();
     let mut opaque = false;
@@ -127,7 +128,7 @@ fn is_opaque(root: &Root, path: &LayerPath) -> Result<bool> {
     Ok(false)
 }
 
-/// The file `path` of a snapshot.
+/// Returns the file `path` of a snapshot.
 pub(crate) fn at(root: &Root, path: &LayerPath) -> Result<LowerFile> {
     let (parent, name) = (path.parent().unwrap_or_default(), path.file_name());
     Ok(LowerFile {

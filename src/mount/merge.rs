@@ -1,7 +1,8 @@
-//! Fewer snapshots than the kernel's limit: runs of neighbouring layers are merged into one
-//! snapshot each, as few and as small as will do.
+//! Keeps the number of snapshots below the kernel's limit: merges runs of adjacent layers into one
+//! snapshot each, as few and as small as possible.
 //!
-//! A merged snapshot is a cache like any other, named by the digest of the diff-ids it stands for.
+//! A merged snapshot is a cache like any other, named after the digest of the diff-ids it
+//! represents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,10 +22,11 @@ use crate::mount::stack::Snapshot;
 use crate::mount::{lower_files, shapes};
 use crate::store::Store;
 
-/// Room for the corrections on top and an empty directory at the bottom.
+/// Leaves room for the corrections at the top and an empty directory at the bottom.
 const MAX_SNAPSHOTS: usize = MAX_LOWERS - 2;
 
-/// Merges neighbours until the kernel takes the stack; also returns the merged snapshots' names.
+/// Merges adjacent snapshots until the kernel accepts the stack; also returns the names of the
+/// merged snapshots.
 pub(crate) fn reduce(
     store: &Store,
     layers: &[LayerOf],
@@ -34,7 +36,7 @@ pub(crate) fn reduce(
     reduce_to(MAX_SNAPSHOTS, store, layers, snapshots, privileges)
 }
 
-/// The same for any number of snapshots but zero.
+/// Like [`reduce`], for any number of snapshots except zero.
 pub(super) fn reduce_to(
     most: usize,
     store: &Store,
@@ -62,15 +64,15 @@ pub(super) fn reduce_to(
     Ok((reduced, names))
 }
 
-/// Parts `sizes` into at most `most` runs, joining the smallest neighbours first.
+/// Partitions `sizes` into at most `most` runs, joining the smallest neighbours first.
 fn runs(sizes: &[u64], most: usize) -> Vec<std::ops::Range<usize>> {
     let mut runs: Vec<(std::ops::Range<usize>, u64)> = sizes
         .iter()
         .enumerate()
         .map(|(number, size)| (number..number + 1, *size))
         .collect();
-    // As many joints as there are runs too many; each pass joins disjoint pairs, so that ten
-    // thousand layers take a dozen passes.
+    // Each surplus run requires one join. Each pass joins disjoint pairs, so ten thousand layers
+    // take a dozen passes.
     while runs.len() > most {
         let mut joints: Vec<(u64, usize)> = runs
             .windows(2)
@@ -124,12 +126,12 @@ fn merged(
     Ok((Snapshot { fs, shapes }, name))
 }
 
-/// The prefix keeps it apart from any tar's digest.
+/// The prefix distinguishes the name from the digest of a tar.
 fn name_of(parts: &[Snapshot]) -> Digest {
     let mut hasher = Hasher::new();
     hasher.update(b"imgctl merged snapshot 2\n");
     for part in parts {
-        // A snapshot's directory has its name.
+        // The name of a snapshot's directory is the name of the snapshot.
         let name = part.fs.parent().and_then(Path::file_name);
         hasher.update(name.unwrap_or_default().as_encoded_bytes());
         hasher.update(b"\n");
@@ -137,24 +139,24 @@ fn name_of(parts: &[Snapshot]) -> Digest {
     hasher.finish()
 }
 
-/// What the merged layer has at one path.
+/// The content of the merged layer at one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Item {
-    /// Number of the part and of its entry.
+    /// Index of the part and of its entry.
     Entry(usize, usize),
     Whiteout,
 }
 
-/// Several layers as one: what each path finally is, and which directories hide what is below
-/// the run.
+/// Several layers combined: the final content of each path, and the directories that hide what is
+/// below the run.
 #[derive(Debug, Default)]
 struct Union {
     items: BTreeMap<LayerPath, Item>,
     /// Directories with an opaque marker.
     opaque: BTreeSet<LayerPath>,
-    /// Directories that took the place of something else.
+    /// Directories that replaced something else.
     replaced: BTreeSet<LayerPath>,
-    /// Directories that some layer has for their own sake, even if nothing is left in them.
+    /// Directories that exist in some layer, even if nothing is left in them.
     existing: BTreeSet<LayerPath>,
 }
 
@@ -172,8 +174,8 @@ impl Union {
         Ok(union)
     }
 
-    /// Markers concern lower layers only, so they come before the layer's own entries and do not
-    /// touch each other.
+    /// Applies the markers of a layer. They affect only lower layers, so they come before the
+    /// layer's own entries and do not affect each other.
     fn add_markers(&mut self, toc: &Toc, tocs: &[Toc]) -> Result<()> {
         let mut markers = Vec::new();
         for listed in &toc.entries {
@@ -212,7 +214,7 @@ impl Union {
         self.items.insert(entry.path.clone(), item);
     }
 
-    /// `path` and all above it are directories now.
+    /// Makes `path` and all its parents directories.
     fn make_directories(&mut self, path: Option<LayerPath>, tocs: &[Toc]) {
         let mut next = path;
         while let Some(path) = next {
@@ -222,8 +224,8 @@ impl Union {
         }
     }
 
-    /// A directory where something else was: what was there hid all below the run, so the
-    /// directory does.
+    /// Makes `path` a directory. If it replaces something else, that had hidden everything below
+    /// the run, so the directory must do the same.
     fn make_directory(&mut self, path: &LayerPath, tocs: &[Toc]) {
         let replaces = match self.items.get(path) {
             None => false,
@@ -243,7 +245,7 @@ impl Union {
     }
 
     fn remove_below(&mut self, path: &LayerPath) {
-        // Names are not empty and have no NUL, so nothing below sorts before this one.
+        // Names are not empty and contain no NUL, so no path below sorts before this one.
         let from = path.join(&[1]);
         let is_below = |other: &LayerPath| other.starts_with(path);
         while let Some((below, _)) = self.items.range(from.clone()..).next()
@@ -277,7 +279,8 @@ fn fill(directory: &Path, tocs: &[Toc], parts: &[Snapshot], privileges: Privileg
         )?,
         collector: shapes::Collector::default(),
     };
-    // A whiteout with a new directory in its place hides all below, metadata too.
+    // A whiteout followed by a new directory in its place hides everything below, including
+    // metadata.
     for path in &union.replaced {
         merged.apply(&whiteout_of(path))?;
         let plain = Entry::new(path.clone(), EntryKind::Directory, 0o755);
@@ -310,7 +313,7 @@ fn fill(directory: &Path, tocs: &[Toc], parts: &[Snapshot], privileges: Privileg
     shapes::write(directory, &shapes)
 }
 
-/// The merged snapshot in the making.
+/// The merged snapshot being created.
 struct Merged {
     unpacker: Unpacker,
     collector: shapes::Collector,
@@ -324,7 +327,7 @@ impl Merged {
             .map(drop)
     }
 
-    /// Takes over a file of a part: the file itself, so that its other names stay names of it.
+    /// Adds a file of a part as a hard link, so its other names continue to refer to it.
     fn link(&mut self, entry: &Entry, part: &Root) -> Result<()> {
         match part.symlink_metadata(entry.path.as_path()) {
             Ok(_) => {
@@ -332,7 +335,7 @@ impl Merged {
                 let file = lower_files::at(part, &entry.path)?;
                 self.unpacker.link(&entry.path, &file)
             }
-            // A device, which an ordinary user's part lacks.
+            // A device, which a part unpacked by an ordinary user does not contain.
             Err(error) if error.kind() == Kind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
@@ -344,7 +347,7 @@ fn whiteout_of(path: &LayerPath) -> Entry {
     marker(&parent, path.file_name().unwrap_or_default())
 }
 
-/// The file `.wh.<name>` in `directory`, as layers write it.
+/// Returns the file `.wh.<name>` in `directory`, as layers contain it.
 fn marker(directory: &LayerPath, name: &[u8]) -> Entry {
     let name = [b".wh.", name].concat();
     Entry::new(directory.join(&name), EntryKind::File { size: 0 }, 0)

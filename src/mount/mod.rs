@@ -1,6 +1,6 @@
-//! Images as directories: overlay mounts, checkouts, their records.
+//! Images as directories: overlay mounts, checkouts and their records.
 //!
-//! Must not know how images are built or moved, nor the command line.
+//! Must not depend on how images are built or transferred, or on the command line.
 
 mod build_mount;
 pub(crate) mod checkout;

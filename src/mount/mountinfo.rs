@@ -1,6 +1,6 @@
 //! The mount table of the calling thread's namespace, read from `/proc` (proc(5), mountinfo).
 //!
-//! Only reads and parses; which of the mounts are ours is decided elsewhere.
+//! Reads and parses only; other modules decide which mounts belong to imgctl.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -19,23 +19,24 @@ pub(crate) struct MountPoint {
     pub(crate) path: PathBuf,
     /// `overlay`, `erofs`, `ext4`…
     pub(crate) file_system: OsString,
-    /// What was mounted; for overlays whatever the mounter called it.
+    /// The mounted source; for overlays, an arbitrary name chosen by the mounter.
     pub(crate) source: OsString,
 }
 
-/// All mounts, in the order they were made; a later one may cover an earlier.
+/// Returns all mounts in the order they were created; a later one may cover an earlier one.
 pub(crate) fn read() -> Result<Vec<MountPoint>> {
     let table = std::fs::read(TABLE).path("read", TABLE)?;
     Ok(parse(&table))
 }
 
-/// The name of this thread's mount namespace (`mnt:[4026531841]`); unique until it is gone.
+/// Returns the name of this thread's mount namespace (`mnt:[4026531841]`); unique for the lifetime
+/// of the namespace.
 pub(crate) fn namespace() -> Result<String> {
     let name = std::fs::read_link(NAMESPACE).path("read", NAMESPACE)?;
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// A process that lives in `namespace`, if one is visible from here.
+/// Returns a process in `namespace`, if one is visible from here.
 pub(crate) fn process_in(namespace: &str) -> Option<u32> {
     std::fs::read_dir("/proc")
         .ok()?
@@ -47,13 +48,13 @@ pub(crate) fn process_in(namespace: &str) -> Option<u32> {
         })
 }
 
-/// Changes with every boot, which ends all mounts.
+/// Returns the boot ID, which changes with every boot. A reboot ends all mounts.
 pub(crate) fn boot_id() -> Result<String> {
     let id = std::fs::read_to_string(BOOT_ID).path("read", BOOT_ID)?;
     Ok(id.trim_end().to_owned())
 }
 
-/// Lines that are not as documented are skipped: the kernel writes none.
+/// Parses the table and skips malformed lines, which the kernel never writes.
 fn parse(table: &[u8]) -> Vec<MountPoint> {
     table
         .split(|b| *b == b'\n')
@@ -73,7 +74,7 @@ fn parse(table: &[u8]) -> Vec<MountPoint> {
         .collect()
 }
 
-/// Blank, tab, newline and backslash are written as `\` and three octal digits.
+/// Decodes blanks, tabs, newlines and backslashes, which are written as `\` and three octal digits.
 fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

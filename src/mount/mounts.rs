@@ -1,7 +1,8 @@
-//! `mount`: choose a back end, write the record, attach. `mounts`: what there is and in what state.
+//! `mount`: selects a backend, writes the record, and attaches the mount. `mounts`: lists the
+//! mounts and their state.
 //!
-//! Anything may die at any line: the record comes before the mount, `ready` after it, and
-//! `workspace::sweep` takes what is in between.
+//! The process may die at any line: it writes the record before the mount and sets `ready` after
+//! it, and `workspace::sweep` removes anything left in between.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,41 +19,42 @@ use crate::progress::Reporter;
 use crate::store::Store;
 use crate::store::images::Image;
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
-    /// Nothing can be written into it.
+    /// Makes the mount read-only.
     pub(crate) read_only: bool,
-    /// The directory to mount at, created if missing; by default one in the store.
+    /// Directory to mount at, created if missing. Defaults to a directory in the store.
     pub(crate) target: Option<PathBuf>,
-    /// A name to find it by.
+    /// Name by which commands find the mount.
     pub(crate) name: Option<String>,
-    /// `None` takes the fastest that works here.
+    /// `None` selects the fastest backend that works here.
     pub(crate) backend: Option<Backend>,
 }
 
-/// A mount that has been made.
+/// A completed mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Mounted {
     pub(crate) record: Record,
-    /// What the user should know: a plainer back end had to do, owners could not be kept.
+    /// Notes for the user, for example that a simpler backend was used or that owners could not be
+    /// kept.
     pub(crate) notes: Vec<String>,
 }
 
-/// Whether the files of a record are there.
+/// Whether the files of a record are mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Mounted,
-    /// A process is making it now, or died while making it.
+    /// A process is creating the mount, or died while creating it.
     Unfinished,
-    /// A reboot, or somebody with `umount(8)`, has ended it; what was written into it is kept.
+    /// A reboot or `umount(8)` ended the mount. Files written into it are kept.
     Stale,
-    /// Mounted in the mount namespace of another process, which is one of those living there.
+    /// Mounted in another mount namespace. Holds the ID of a process in that namespace.
     Elsewhere(u32),
 }
 
 impl State {
-    /// One word for tables and JSON.
+    /// Returns the state as one word for tables and JSON.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Mounted => "mounted",
@@ -63,7 +65,7 @@ impl State {
     }
 }
 
-/// Mounts `image`. Each call makes a mount of its own.
+/// Mounts `image`. Each call creates a separate mount.
 pub(crate) fn mount(
     store: &Store,
     image: &Image,
@@ -93,7 +95,7 @@ pub(crate) fn mount(
     .context(|| format!("cannot mount {}", image_name(image)))
 }
 
-/// The parts of one `mount` call.
+/// Parameters of one `mount` call.
 struct Making<'a> {
     store: &'a Store,
     image: &'a Image,
@@ -103,10 +105,11 @@ struct Making<'a> {
     digests: Vec<Digest>,
 }
 
-/// How an attempt with a back end that needs the kernel's consent went.
+/// Result of an attempt with a backend that the kernel may refuse.
 enum Attempt {
     Mounted(Box<Mounted>),
-    /// Not here: a container, a security module, the wrong file system, an old kernel.
+    /// Refused here, for example by a container, a security module, the wrong file system or an old
+    /// kernel.
     Refused(Error),
 }
 
@@ -163,7 +166,8 @@ impl Making<'_> {
         })
     }
 
-    /// Mounts an overlay of the stack that `prepare` gives; it runs when the record is written.
+    /// Mounts an overlay of the stack that `prepare` returns. `prepare` runs after the record is
+    /// written.
     fn attach(
         &self,
         backend: Backend,
@@ -237,7 +241,8 @@ impl Making<'_> {
     }
 }
 
-/// One overlay of a workspace: the stack, its corrections, and an upper unless `read_only`.
+/// Returns the spec for one overlay of a workspace: the stack, its corrections, and an upper
+/// directory unless `read_only`.
 pub(crate) fn spec(workspace: &Workspace, stack: &Stack, read_only: bool) -> Result<OverlaySpec> {
     let mut lowers = stack.lowers();
     let top = workspace.make("top")?;
@@ -279,11 +284,11 @@ pub(crate) struct Listed {
     pub(crate) state: State,
 }
 
-/// All mounts of the store but those of running builds, oldest first.
+/// Lists all mounts of the store except those of running builds, oldest first.
 pub(crate) fn list(store: &Store) -> Result<Vec<Listed>> {
     let ids = workspace::ids(store)?;
     if ids.is_empty() {
-        // No need of /proc, which a bare container may not have.
+        // Without mounts, /proc is not needed; a minimal container may not have it.
         return Ok(Vec::new());
     }
     let mounts = mountinfo::read()?;
@@ -327,7 +332,7 @@ pub(crate) fn list(store: &Store) -> Result<Vec<Listed>> {
     Ok(listed)
 }
 
-/// The image's name, or its manifest's digest.
+/// Returns the image's name, or the digest of its manifest.
 pub(crate) fn image_name(image: &Image) -> String {
     match &image.reference {
         Some(reference) => reference.to_string(),

@@ -1,7 +1,7 @@
-//! One overlay mount: what it is made of ([`OverlaySpec`]) and how it is attached.
+//! One overlay mount: its parameters ([`OverlaySpec`]) and how to attach it.
 //!
-//! The parameters are plain data, so that a sandbox can mount them in a namespace of its own.
-//! Must not know images, stores or records.
+//! The parameters are plain data, so a sandbox can mount them in its own namespace. Must not depend
+//! on images, stores or records.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -15,43 +15,46 @@ use crate::error::{Error, IoContext, Kind, Result};
 use crate::mount::fs_context::FsContext;
 use crate::mount::{overlay_compat, path_serde};
 
-/// More lower directories than this the kernel refuses (`OVL_MAX_STACK`).
+/// Maximum number of lower directories that the kernel accepts (`OVL_MAX_STACK`).
 pub(crate) const MAX_LOWERS: usize = 500;
 
 /// The parameters of one overlay mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OverlaySpec {
-    /// The source that `/proc/self/mountinfo` shows; how a mount is recognised as ours.
+    /// Source that `/proc/self/mountinfo` shows. Identifies a mount as ours.
     pub(crate) source: String,
-    /// The snapshots, lowest first, as an image lists its layers. At least one; without an upper
-    /// at least two (overlayfs's rule; [`OverlaySpec::empty`] may be one of them).
+    /// Snapshots, lowest first, in the order in which an image lists its layers. At least one;
+    /// without an upper directory, overlayfs requires at least two ([`OverlaySpec::empty`] may be
+    /// one of them).
     #[serde(with = "path_serde::list")]
     pub(crate) lowers: Vec<PathBuf>,
-    /// Where changes go; `None` for a read-only mount.
+    /// Directory that receives changes; `None` for a read-only mount.
     pub(crate) upper: Option<Upper>,
-    /// Whiteouts and opaque marks are `user.overlay.*`, as an ordinary user's snapshots have them.
+    /// Whiteouts and opaque markers are `user.overlay.*`, as in snapshots made by an unprivileged
+    /// user.
     pub(crate) user_xattrs: bool,
-    /// Never sync the upper: its content is of no use after a power cut (build containers).
+    /// Never sync the upper directory: its content is useless after a power failure (build
+    /// containers).
     pub(crate) volatile: bool,
     /// Device nodes of the image do not work in this mount.
     pub(crate) no_devices: bool,
 }
 
-/// The writable part of an overlay; both directories on one file system.
+/// Writable part of an overlay. Both directories are on the same file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Upper {
     /// Receives the changes.
     #[serde(with = "path_serde")]
     pub(crate) directory: PathBuf,
-    /// overlayfs's own; empty when mounting.
+    /// Work directory of overlayfs; empty when mounting.
     #[serde(with = "path_serde")]
     pub(crate) work: PathBuf,
 }
 
 impl OverlaySpec {
-    /// The options that are the same whichever way we mount. `index`, `metacopy` and redirects
-    /// would make the upper directory something else than the difference to the lowers, and tie
-    /// lowers to one mount; `nofollow` also keeps an image's own redirects without effect.
+    /// Options that both mount methods share. `index`, `metacopy` and redirects would make the
+    /// upper directory differ from a plain difference to the lower directories, and would tie the
+    /// lower directories to one mount. `nofollow` also disables redirects that an image contains.
     pub(crate) const OPTIONS: [(&'static str, &'static str); 4] = [
         ("index", "off"),
         ("metacopy", "off"),
@@ -93,7 +96,7 @@ pub(crate) fn attach(spec: &OverlaySpec, target: &Path) -> Result<()> {
 
 enum Outcome {
     Mounted,
-    /// The kernel has no mount API (before 5.2) or its overlayfs no `lowerdir+` (before 6.5).
+    /// The kernel has no mount API (before 5.2), or its overlayfs has no `lowerdir+` (before 6.5).
     TooOld,
 }
 
@@ -145,8 +148,8 @@ fn attach_with_context(spec: &OverlaySpec, target: &Path) -> Result<Outcome> {
     Ok(Outcome::Mounted)
 }
 
-/// By descriptor where the kernel takes one (6.13), else by its name in `/proc`: both are free of
-/// length limits, of separators in names and of races.
+/// Adds a directory by descriptor where the kernel accepts one (6.13), otherwise by its name in
+/// `/proc`. Neither form is subject to length limits, separators in names or races.
 fn add_directory(
     context: &FsContext,
     key: &str,
@@ -160,7 +163,7 @@ fn add_directory(
     }
 }
 
-/// Opens a directory for naming it to the kernel.
+/// Opens a directory so that it can be passed to the kernel.
 pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd> {
     rustix::fs::open(
         path,

@@ -1,8 +1,8 @@
 //! Overlay mounts for kernels before 6.5: one option string, which must fit into a page.
 //!
-//! The kernel cuts a longer string without a word and may mount the wrong thing, so the length
-//! is checked here. Directories go in as descriptor numbers, relative to `/proc/thread-self/fd`:
-//! four bytes each, and no path needs escaping.
+//! The kernel silently truncates a longer string and may mount the wrong directories, so the length
+//! is checked here. Directories are passed as descriptor numbers relative to
+//! `/proc/thread-self/fd`: four bytes each, and no path needs escaping.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,13 +13,13 @@ use rustix::mount::{MountFlags, mount};
 use crate::error::{Error, IoContext, Result};
 use crate::mount::overlay::{OverlaySpec, open_directory};
 
-/// A page, less the terminating NUL.
+/// Size of a page minus the terminating NUL.
 const MAX_OPTIONS: usize = 4095;
 
 /// Mounts `spec` at `target` with `mount(2)`.
 pub(crate) fn attach(spec: &OverlaySpec, target: &Path) -> Result<()> {
     let target = std::path::absolute(target).path("find", target)?;
-    // The working directory belongs to the process; a thread can have one of its own.
+    // The working directory belongs to the process, but a thread can unshare its own.
     std::thread::scope(|scope| {
         scope
             .spawn(|| attach_on_this_thread(spec, &target))

@@ -1,11 +1,11 @@
-//! Overlay mounts against the kernel, in a mount namespace of the test's own thread.
+//! Tests overlay mounts against the kernel, in a mount namespace of the test's own thread.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// A mount namespace for this thread; nothing mounted in it outlives the test.
+/// Creates a mount namespace for this thread. Mounts in it do not outlive the test.
 pub(crate) fn private_mounts() {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS | nix::sched::CloneFlags::CLONE_FS)
         .expect("these tests run as root (scripts/test)");
@@ -23,7 +23,8 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         private_mounts();
-        // overlayfs takes no upper on another overlay, which /tmp is in some containers.
+        // overlayfs does not accept an upper directory on another overlay, and /tmp is on one in
+        // some containers.
         let directory = tempfile::tempdir().unwrap();
         for name in ["upper", "work", "merged"] {
             fs::create_dir(directory.path().join(name)).unwrap();
@@ -137,7 +138,7 @@ fn the_kernels_own_words_reach_the_user() {
     let context = FsContext::open("overlay").unwrap();
     let error = context.flag("nonsense").unwrap_err();
     assert!(error.to_string().contains("Unknown parameter"), "{error}");
-    // Some refusals overlayfs explains in the kernel's log only.
+    // overlayfs explains some refusals only in the kernel log.
     spec.upper = Some(Upper {
         directory: fixture.path("upper"),
         work: fixture.path("upper"),

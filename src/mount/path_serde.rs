@@ -1,5 +1,5 @@
-//! Paths in JSON records: text where they are UTF-8, an array of bytes where they are not, so that
-//! no name is lost.
+//! Paths in JSON records: text if they are UTF-8, otherwise an array of bytes, so that no name is
+//! lost.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,13 +1,13 @@
-//! What this process may do about mounts, owners and attributes.
+//! What this process is allowed to do with mounts, owners and attributes.
 
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::layer::unpack::{Form, Privilege};
 
-/// The answers; found once per command.
+/// Privileges of this process, determined once per command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Privileges {
-    /// Mounting is allowed (`CAP_SYS_ADMIN`), at least in our own user namespace.
+    /// Mounting is allowed (`CAP_SYS_ADMIN`), at least in the process's own user namespace.
     pub(crate) mount: bool,
     /// Any owner, device and mode can be set.
     pub(crate) owners: bool,
@@ -16,7 +16,7 @@ pub(crate) struct Privileges {
 }
 
 impl Privileges {
-    /// Asks the kernel.
+    /// Queries the kernel.
     pub(crate) fn current() -> Self {
         let effective = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
         let initial = is_initial_user_namespace();
@@ -33,14 +33,14 @@ impl Privileges {
         }
     }
 
-    /// The form of snapshots made with these privileges.
+    /// Returns the form of snapshots made with these privileges.
     pub(crate) fn overlay_form(self) -> Form {
         Form::Overlay {
             user_xattrs: !self.trusted_xattrs,
         }
     }
 
-    /// What to do about owners and devices.
+    /// Returns how to treat owners and devices when unpacking.
     pub(crate) fn unpacking(self) -> Privilege {
         if self.owners {
             Privilege::Root

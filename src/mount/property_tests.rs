@@ -1,4 +1,4 @@
-//! Random layers over few names, so that they collide: every back end must show the same tree.
+//! Random layers over a few names, so that names collide. Every backend must show the same tree.
 
 use std::path::PathBuf;
 
@@ -56,7 +56,7 @@ fn layer() -> impl Strategy<Value = Layer> {
     })
 }
 
-/// As an overlay of two snapshots, into which the layers' snapshots are merged.
+/// Mounts the image as an overlay of two snapshots into which the layers' snapshots are merged.
 fn mounted_in_two(fixture: &Fixture, image: &Image) -> PathBuf {
     let privileges = Privileges::current();
     let layers = layers::distinct(image);
@@ -91,7 +91,7 @@ proptest! {
             let mounted = mount(&fixture.store, &image, &options, &Silent);
             listings.push(mounted.ok().map(|mounted| listing(&mounted.record.path)));
         }
-        // What one refuses all refuse.
+        // If one backend refuses an image, all backends refuse it.
         let merged = listings[0]
             .is_some()
             .then(|| listing(&mounted_in_two(&fixture, &image)));

@@ -1,9 +1,10 @@
-//! What a snapshot says about its directories beyond what lies on disk: which of them its layer
-//! implies without listing them (`etc` when all it has is `etc/hosts`), and which hold whiteouts.
+//! Facts about the directories of a snapshot that the disk does not show: which of them the layer
+//! implies without listing them (`etc` if it only contains `etc/hosts`), and which hold whiteouts.
 //!
 //! The merged tree shows implied directories with the metadata of the layer below, and does not
-//! show at all those that only hold whiteouts; a snapshot has to make them up, and overlayfs then
-//! shows what was made up. From what is kept here the stack of snapshots is corrected (`stack.rs`).
+//! show directories that only hold whiteouts. A snapshot has to create both, and overlayfs then
+//! shows what was created. `stack.rs` uses the facts recorded here to correct the stack of
+//! snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,33 +14,34 @@ use crate::fs::atomic::{self, Durability};
 use crate::layer::whiteout::{self, Marker};
 use crate::layer::{Entry, LayerPath, Toc, TocEntry};
 
-/// What is to be known about one directory of a snapshot.
+/// Facts about one directory of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// The layer does not list it: a lower directory of that name lends its metadata.
+    /// The layer does not list the directory: a lower directory of the same name provides its
+    /// metadata.
     pub(crate) implied: bool,
-    /// The layer deletes the lower directory (`.wh.NAME`) before it makes a new one.
+    /// The layer deletes the lower directory (`.wh.NAME`) before it creates a new one.
     pub(crate) replaces: bool,
-    /// The layer has nothing in it but whiteouts.
+    /// The layer has only whiteouts in the directory.
     pub(crate) only_markers: bool,
-    /// It holds whiteouts.
+    /// The directory holds whiteouts.
     pub(crate) whiteouts: bool,
-    /// It holds an opaque marker. A snapshot's directory that is opaque without one has taken
-    /// the place of something else.
+    /// The directory holds an opaque marker. A snapshot's directory that is opaque without a marker
+    /// has replaced a lower file or directory.
     pub(crate) marked_opaque: bool,
 }
 
-/// The directories of one snapshot that are not simply as they are on disk.
+/// Directories of one snapshot that differ from what the disk shows.
 pub(crate) type Shapes = BTreeMap<LayerPath, Shape>;
 
-/// The file beside a snapshot's `fs`: for each path one byte ([`Shape::to_byte`]), the path (the
-/// root's is empty) and a NUL.
+/// File next to a snapshot's `fs`: for each path, one byte ([`Shape::to_byte`]), the path (empty
+/// for the root) and a NUL.
 const FILE: &str = "shapes";
-/// Largest file read, in bytes; a layer that implies more is hostile.
+/// Maximum size of the file, in bytes. A layer that implies more directories is hostile.
 const MAX_FILE: u64 = 64 << 20;
 
 impl Shape {
-    /// Five bits, in the printable range.
+    /// Encodes five bits in the printable range.
     fn to_byte(self) -> u8 {
         b'@' + u8::from(self.implied)
             + u8::from(self.replaces) * 2
@@ -60,13 +62,13 @@ impl Shape {
     }
 }
 
-/// Finds the shapes of one layer's directories as its entries go by, in any order.
+/// Collects the shapes of one layer's directories from its entries, in any order.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     listed: BTreeSet<LayerPath>,
-    /// Directories that the layer has something in, and opaque ones.
+    /// Directories that contain an entry of the layer, and opaque ones.
     filled: BTreeSet<LayerPath>,
-    /// Directories with whiteouts in them, however deep.
+    /// Directories with whiteouts at any depth.
     marked: BTreeSet<LayerPath>,
     whiteouts: BTreeSet<LayerPath>,
     deleted: BTreeSet<LayerPath>,
@@ -75,7 +77,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Takes note of one entry.
+    /// Records one entry.
     pub(crate) fn add(&mut self, entry: &Entry) {
         match whiteout::marker(&entry.path) {
             Ok(Marker::None) => {}
@@ -86,19 +88,19 @@ impl Collector {
                 insert_with_ancestors(&mut self.marked, parent);
                 return;
             }
-            // The marker stands for its directory, too.
+            // The marker also counts as an entry of its directory.
             Ok(Marker::Opaque(directory)) => {
                 self.opaque.insert(directory.clone());
                 insert_with_ancestors(&mut self.filled, directory);
                 return;
             }
-            // Skipped or refused by whoever unpacks.
+            // The unpacker skips or refuses these entries.
             Ok(Marker::Leftover) | Err(_) => return,
         }
         if entry.is_directory() {
             self.listed.insert(entry.path.clone());
         } else if !self.opaque.is_empty() {
-            // What takes a marked directory's place ends the mark.
+            // An entry that replaces a marked directory removes the mark.
             self.opaque.remove(&entry.path);
             while let Some(below) = self.opaque.range(entry.path.join(&[1])..).next()
                 && below.starts_with(&entry.path)
@@ -116,7 +118,7 @@ impl Collector {
         self.last_parent = parent;
     }
 
-    /// The answer.
+    /// Returns the shapes.
     pub(crate) fn finish(mut self) -> Shapes {
         self.filled.insert(LayerPath::root());
         let paths: BTreeSet<&LayerPath> = self.filled.iter().chain(&self.marked).collect();
@@ -148,13 +150,13 @@ fn insert_with_ancestors(set: &mut BTreeSet<LayerPath>, path: LayerPath) {
     }
 }
 
-/// The shapes of a layer whose table of contents is here.
+/// Returns the shapes of a layer from its table of contents.
 pub(crate) fn from_toc(toc: &Toc) -> Shapes {
     let mut collector = Collector::default();
     let is_marker =
         |listed: &&TocEntry| !matches!(whiteout::marker(&listed.entry.path), Ok(Marker::None));
     let entries = || toc.entries.iter();
-    // Markers concern the layers below only, wherever in the tar they stand.
+    // Markers apply only to the layers below, regardless of their position in the tar.
     for listed in entries().filter(is_marker) {
         collector.add(&listed.entry);
     }
@@ -164,7 +166,7 @@ pub(crate) fn from_toc(toc: &Toc) -> Shapes {
     collector.finish()
 }
 
-/// Keeps the answer beside the snapshot `fs`. Made again when lost, so it is not synced.
+/// Stores the shapes next to the snapshot `fs`. Not synced, because a lost file is recreated.
 pub(crate) fn write(fs: &Path, shapes: &Shapes) -> Result<()> {
     let mut bytes = Vec::new();
     for (path, shape) in shapes {
@@ -175,7 +177,7 @@ pub(crate) fn write(fs: &Path, shapes: &Shapes) -> Result<()> {
     atomic::write(&fs.with_file_name(FILE), &bytes, 0o600, Durability::Atomic)
 }
 
-/// What [`write`] kept; `None` if it is not there.
+/// Reads what [`write`] stored; `None` if the file is missing.
 pub(crate) fn read(fs: &Path) -> Result<Option<Shapes>> {
     let file = fs.with_file_name(FILE);
     let bytes = match std::fs::metadata(&file) {

@@ -1,6 +1,6 @@
-//! Makes sure that every layer of an image is unpacked: the missing ones in parallel, large ones
-//! first, each verified by both its digests before it becomes visible. The blobs come out of the
-//! store, or from wherever they are being downloaded.
+//! Ensures that every layer of an image is unpacked: missing layers are unpacked in parallel, large
+//! ones first, and both digests of each are verified before it becomes visible. Blobs come from the
+//! store or from a download in progress.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -21,23 +21,23 @@ use crate::progress::{Reporter, Silent, Task, Unit};
 use crate::store::Store;
 use crate::store::images::Image;
 
-/// Layers unpacked side by side. Each already keeps several threads busy (decompress, hash,
-/// write), so more gain nothing.
+/// Number of layers unpacked in parallel. Each layer already keeps several threads busy
+/// (decompress, hash, write), so a higher number gains nothing.
 const WORKERS: usize = 2;
 
 /// The snapshots of one image.
 #[derive(Debug)]
 pub(crate) struct Ensured {
-    /// Lowest first; no layer twice.
+    /// Lowest first, without duplicate layers.
     pub(crate) snapshots: Vec<Snapshot>,
-    /// Names of snapshots that stand for several layers or hold files of lower ones; a mount keeps
-    /// them from being pruned.
+    /// Names of snapshots that stand for several layers or hold files of lower layers. A mount
+    /// protects them from pruning.
     pub(crate) merged: Vec<Digest>,
-    /// What could not be kept of the layers' metadata.
+    /// Layer metadata that could not be kept.
     pub(crate) notes: Vec<String>,
 }
 
-/// Unpacks what is missing of `image`'s layers.
+/// Unpacks the missing layers of `image`.
 pub(crate) fn ensure(
     store: &Store,
     image: &Image,
@@ -48,7 +48,7 @@ pub(crate) fn ensure(
     ensure_layers(store, &layers, privileges, reporter)
 }
 
-/// The same for any stack of layers, lowest first.
+/// Unpacks the missing layers of any stack, lowest first.
 pub(crate) fn ensure_layers(
     store: &Store,
     layers: &[LayerOf],
@@ -92,8 +92,8 @@ pub(crate) fn ensure_layers(
     })
 }
 
-/// Unpacks those of `layers` (lowest first) that are not yet, `workers` at a time, out of `blobs`.
-/// Returns what could not be kept of their metadata.
+/// Unpacks the missing layers of `layers` (lowest first), `workers` at a time, from `blobs`.
+/// Returns the metadata that could not be kept.
 pub(crate) fn unpack_from(
     store: &Store,
     layers: &[LayerOf],
@@ -115,13 +115,13 @@ pub(crate) fn unpack_from(
     Ok(into_inner(unpacking.notes).into_iter().collect())
 }
 
-/// Where the snapshots of a stack of layers are. A layer's snapshot is named by its diff-id, so that
-/// all images share it, unless the layer has hard links into lower ones: then it holds files of
-/// those and belongs to that stack alone.
+/// Locations of the snapshots of a stack of layers. A layer's snapshot is named by its diff ID, so
+/// all images share it. The exception is a layer with hard links into lower layers: its snapshot
+/// holds files of those layers and belongs to that stack only.
 struct Places<'a> {
     store: &'a Store,
     layers: &'a [LayerOf],
-    /// For each layer the name of a snapshot that belongs to the stack up to it.
+    /// For each layer, the name of the snapshot that belongs to the stack up to that layer.
     in_stack: Vec<Digest>,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Places<'a> {
         let mut below: Option<Digest> = None;
         let name = |layer: &LayerOf| {
             let mut hasher = Hasher::new();
-            // The prefix keeps it apart from any tar's digest.
+            // The prefix prevents a collision with the digest of a tar.
             hasher.update(b"imgctl snapshot in a stack 1\n");
             if let Some(below) = &below {
                 hasher.update(below.to_string().as_bytes());
@@ -148,7 +148,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Name and `fs` directory of a layer's snapshot, if it is there.
+    /// Returns the name and `fs` directory of a layer's snapshot, if it exists.
     fn find(&self, number: usize) -> Option<(&Digest, PathBuf)> {
         [&self.layers[number].diff_id, &self.in_stack[number]]
             .into_iter()
@@ -170,7 +170,7 @@ fn disappeared(layer: &LayerOf) -> Error {
     .hint("was the store cleaned up meanwhile? try again")
 }
 
-/// The snapshot of a layer that has been unpacked to `fs`.
+/// Returns the snapshot of a layer that has been unpacked to `fs`.
 fn of_layer(store: &Store, layer: &LayerOf, fs: PathBuf) -> Result<Snapshot> {
     let shapes = match shapes::read(&fs)? {
         Some(shapes) => shapes,
@@ -194,10 +194,10 @@ struct Unpacking<'a> {
     notes: Mutex<BTreeSet<String>>,
 }
 
-/// How the unpacking of one layer went.
+/// Result of unpacking one layer.
 enum Outcome {
     Done,
-    /// It has hard links into lower layers.
+    /// The layer has hard links into lower layers.
     NeedsLower,
 }
 
@@ -235,7 +235,7 @@ impl Unpacking<'_> {
                 })
                 .fold(Ok(()), Result::and)
         })?;
-        // From the lowest up, each finds all layers below it.
+        // In ascending order, so that each layer finds all layers below it.
         let mut not_alone = into_inner(not_alone);
         not_alone.sort_unstable();
         not_alone
@@ -286,7 +286,7 @@ impl Unpacking<'_> {
     }
 }
 
-/// Opens a directory for unpacking into it.
+/// Opens a directory to unpack into.
 pub(crate) fn open_directory(path: &Path) -> Result<std::os::fd::OwnedFd> {
     rustix::fs::open(
         path,
@@ -296,7 +296,7 @@ pub(crate) fn open_directory(path: &Path) -> Result<std::os::fd::OwnedFd> {
     .path("open", path)
 }
 
-/// Poisoning does not matter here: a panic is reported by the thread that had it.
+/// Ignores poisoning: the thread that panicked reports the panic.
 fn with<T, R>(mutex: &Mutex<T>, act: impl FnOnce(&mut T) -> R) -> R {
     act(&mut mutex
         .lock()

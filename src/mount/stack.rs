@@ -1,9 +1,9 @@
-//! Snapshots stacked so that overlayfs shows exactly the image's merged tree.
+//! Stacks snapshots so that overlayfs shows exactly the image's merged tree.
 //!
-//! Overlayfs alone would show otherwise: what lies below an opaque root (it ignores that attribute
-//! on a lower's root), directories that a layer implies, directories that only hold whiteouts,
-//! and whiteouts in a directory that one layer alone has. The first ends the stack; the others
-//! are put right by a further directory on top.
+//! Without corrections, overlayfs shows the following differently: content below an opaque root (it
+//! ignores that attribute on the root of a lower directory), directories that a layer implies,
+//! directories that only hold whiteouts, and whiteouts in a directory that only one layer has. An
+//! opaque root ends the stack; an additional directory on top corrects the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -27,60 +27,62 @@ pub(crate) struct Snapshot {
     pub(crate) shapes: Shapes,
 }
 
-/// Snapshots, lowest first, and what has to be corrected above them.
+/// Snapshots, lowest first, and the corrections needed above them.
 #[derive(Debug)]
 pub(crate) struct Stack {
     snapshots: Vec<Snapshot>,
-    /// The lowest that shows; those below it only lend the root's metadata.
+    /// Index of the lowest visible snapshot. Those below it only provide the root's metadata.
     first: usize,
     user_xattrs: bool,
 }
 
-/// What one snapshot says about a path.
+/// What one snapshot contains at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
-    /// Nothing: the next lower one decides.
+    /// Nothing: the next lower snapshot decides.
     Absent,
-    /// It is deleted, or cannot exist: nothing below is visible.
+    /// The path is deleted or cannot exist: nothing below is visible.
     Deleted,
-    /// Something that is no directory.
+    /// A file that is not a directory.
     Other,
     Directory {
-        /// It, or a directory on the way, is opaque: nothing in it comes from below.
+        /// The directory or one of its ancestors is opaque: none of its content comes from below.
         opaque: bool,
-        /// That is so because of a directory on the way: it is not the lower one's namesake.
+        /// An ancestor is opaque, so the directory is unrelated to the lower directory of the same
+        /// name.
         in_opaque: bool,
     },
 }
 
-/// What all snapshots together say about a path of which one at least has a directory.
+/// Combined view of all snapshots on a path at which at least one of them has a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct View {
-    /// A layer has the directory for its own sake, not just to put a whiteout into it.
+    /// A layer contains the directory itself, not just a whiteout inside it.
     exists: bool,
-    /// The uppermost snapshot that lists it.
+    /// The uppermost snapshot that lists the directory.
     ruling: Option<usize>,
-    /// One above that has made it up.
+    /// A higher snapshot created the directory although its layer only implies it.
     made_up: bool,
-    /// How many directories overlayfs merges, and whether there is a whiteout in one.
+    /// Number of directories that overlayfs merges, and whether one of them holds a whiteout.
     merged: usize,
     whiteouts: bool,
-    /// What is there instead, in the uppermost snapshot that has something.
+    /// The uppermost snapshot with something other than a directory at this path.
     instead: Option<usize>,
 }
 
-/// What a directory on top of the stack has to hold.
+/// Content of the correction directory on top of the stack.
 #[derive(Default)]
 struct Corrections {
     directories: BTreeMap<LayerPath, Dressing>,
-    /// To be hidden.
+    /// Paths to hide.
     gone: BTreeSet<LayerPath>,
-    /// Not directories, whatever a higher layer's whiteouts make of them; with their snapshots.
+    /// Paths that are not directories, regardless of the whiteouts of a higher layer, with their
+    /// snapshots.
     restored: BTreeMap<LayerPath, usize>,
 }
 
 impl Stack {
-    /// Stacks `snapshots`, lowest first, leaving out what an opaque root hides.
+    /// Stacks `snapshots`, lowest first, without those that an opaque root hides.
     pub(crate) fn new(snapshots: Vec<Snapshot>, user_xattrs: bool) -> Result<Self> {
         let mut stack = Self {
             snapshots,
@@ -98,7 +100,7 @@ impl Stack {
         Ok(stack)
     }
 
-    /// The snapshots' directories, lowest first.
+    /// Returns the directories of the snapshots, lowest first.
     pub(crate) fn lowers(&self) -> Vec<PathBuf> {
         self.snapshots
             .iter()
@@ -107,12 +109,12 @@ impl Stack {
             .collect()
     }
 
-    /// Whether the snapshots' marks are `user.overlay.*`.
+    /// Returns whether the snapshots' markers are `user.overlay.*`.
     pub(crate) fn user_xattrs(&self) -> bool {
         self.user_xattrs
     }
 
-    /// Gives the directory `path` (an upper directory) the metadata of the image's root.
+    /// Sets the metadata of the image's root on the directory `path` (an upper directory).
     pub(crate) fn dress_root(&self, path: &Path) -> Result<()> {
         let roots = self.roots()?;
         let view = self.view(&roots, &LayerPath::root())?;
@@ -120,8 +122,8 @@ impl Stack {
         dressing.put_on(&Root::open(path)?, &LayerPath::root())
     }
 
-    /// Fills the empty directory `top` with what the snapshots show wrongly; false if there is
-    /// nothing (then `top` is not needed).
+    /// Fills the empty directory `top` with corrections of what the snapshots show wrongly. Returns
+    /// false if there is nothing to correct, in which case `top` is not needed.
     pub(crate) fn correct(&self, top: &Path) -> Result<bool> {
         let roots = self.roots()?;
         let corrections = self.corrections(&roots)?;
@@ -138,7 +140,7 @@ impl Stack {
             std::fs::create_dir(place(path)).path("create", place(path))?;
         }
         for path in &corrections.gone {
-            // Device 0/0: a whiteout. Everybody may make it (Linux 5.8).
+            // Device 0/0 is a whiteout. Creating it needs no privileges (Linux 5.8).
             rustix::fs::mknodat(
                 CWD,
                 place(path),
@@ -189,7 +191,7 @@ impl Stack {
                 continue;
             }
             let is_wrong = view.made_up && view.ruling.is_some();
-            // In a directory that it does not merge with another, overlayfs lists whiteouts.
+            // overlayfs lists the whiteouts of a directory that it does not merge with another.
             let shows_whiteouts = view.whiteouts && view.merged == 1 && !path.is_root();
             if is_wrong || shows_whiteouts {
                 self.add_directory(&mut corrections, roots, path)?;
@@ -198,7 +200,8 @@ impl Stack {
         Ok(corrections)
     }
 
-    /// A directory on top shows its own metadata, so its ancestors need theirs as well.
+    /// Adds a directory and its ancestors: a directory on top shows its own metadata, so each needs
+    /// a copy.
     fn add_directory(
         &self,
         corrections: &mut Corrections,
@@ -227,7 +230,7 @@ impl Stack {
 
     fn view(&self, roots: &[Root], path: &LayerPath) -> Result<View> {
         let mut view = View::default();
-        // Whether directories further down still merge with the ones seen so far.
+        // Whether lower directories still merge with those seen so far.
         let mut merges = true;
         let last = if path.is_root() { 0 } else { self.first };
         for (number, root) in roots.iter().enumerate().skip(last).rev() {
@@ -308,7 +311,7 @@ impl Stack {
         }
     }
 
-    /// One of overlayfs's own attributes, as far as its first bytes.
+    /// Reads the first bytes of an overlayfs attribute.
     fn mark(&self, root: &Root, path: &LayerPath, mark: &str) -> Result<Option<Vec<u8>>> {
         let namespace = if self.user_xattrs { "user" } else { "trusted" };
         let attribute = format!("{namespace}.overlay.{mark}");
@@ -330,7 +333,7 @@ impl Stack {
 }
 
 impl Corrections {
-    /// Whether `path` lies below something that is hidden or no directory.
+    /// Returns whether `path` lies below a path that is hidden or not a directory.
     fn hides(&self, path: &LayerPath) -> bool {
         let mut ancestor = path.parent();
         while let Some(path) = ancestor {

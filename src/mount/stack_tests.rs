@@ -1,4 +1,4 @@
-//! Stacks mounted and looked at.
+//! Mounts stacks and inspects the result.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -23,7 +23,8 @@ impl Fixture {
         }
     }
 
-    /// A snapshot of directories (`path mode`), all of time 0; mode 0 marks an implied one.
+    /// Creates a snapshot of directories (`path mode`), all with time 0. Mode 0 marks an implied
+    /// directory.
     fn layer(&mut self, directories: &[(&str, u32)]) -> PathBuf {
         let number = self.snapshots.len();
         let fs = self.directory.path().join(number.to_string()).join("fs");
@@ -149,7 +150,7 @@ fn what_is_hidden_does_not_shine_through() {
     for path in ["gone", "gone/x", "opaque/x"] {
         assert_eq!(mode(&merged.join(path)), 0o755, "{path}");
     }
-    // The marker hides what is in the directory, not the directory.
+    // The marker hides the content of the directory, not the directory itself.
     assert_eq!(mode(&merged.join("opaque")), 0o711);
 }
 

@@ -1,5 +1,5 @@
-//! `export -o FILE.tar`: the merged tree as one tar, sorted and deterministic, straight from the
-//! blobs: nothing is unpacked and nothing is mounted.
+//! `export -o FILE.tar`: the merged tree as one sorted, deterministic tar, read directly from the
+//! blobs without unpacking or mounting.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,11 +20,11 @@ use crate::progress::{Reporter, Unit};
 use crate::store::Store;
 use crate::store::images::Image;
 
-/// Compressing threads; without compression none of them is used.
+/// Number of compression threads; unused without compression.
 const THREADS: usize = 2;
 
-/// Writes `image`'s merged tree into `sink` and gives that back. The bytes depend on the image and
-/// `compression` alone.
+/// Writes `image`'s merged tree into `sink` and returns `sink`. The bytes depend only on the image
+/// and `compression`.
 pub(crate) fn to_writer<W: Write + Send + 'static>(
     store: &Store,
     image: &Image,
@@ -35,7 +35,7 @@ pub(crate) fn to_writer<W: Write + Send + 'static>(
     merged_layer(store, image, &|_| true, sink, compression, reporter).map(|(sink, _)| sink)
 }
 
-/// The part of `image`'s merged tree that `select` chooses as one layer, written into `sink`.
+/// Writes the part of `image`'s merged tree that `select` chooses into `sink`, as one layer.
 pub(crate) fn merged_layer<W: Write + Send + 'static>(
     store: &Store,
     image: &Image,
@@ -88,7 +88,7 @@ pub(crate) fn merged_layer<W: Write + Send + 'static>(
     Ok((sink, layer))
 }
 
-/// The same into a file, which appears when it is complete.
+/// Writes the merged tree to a file, which becomes visible when it is complete.
 pub(crate) fn to_file(
     store: &Store,
     image: &Image,
@@ -103,7 +103,7 @@ pub(crate) fn to_file(
     let written = to_writer(store, image, file, compression, reporter)
         .and_then(|_| std::fs::rename(part, path).path("create", path));
     if written.is_err() {
-        // The error that brought us here is the one to report.
+        // Report the original error, not one from the cleanup.
         let _ = std::fs::remove_file(part);
     }
     written
@@ -125,8 +125,8 @@ impl Contents {
         let jumps = jumps_back(tree, layers.len());
         let mut readers = Vec::new();
         for ((layer, toc), jumps) in layers.iter().zip(tocs).zip(jumps) {
-            // Going back in a compressed layer means decompressing it again from the start unless
-            // there are points to restart from; a hostile order would take for ever.
+            // Seeking backward in a compressed layer means decompressing it again from the start
+            // unless it has restart points. A hostile order would take too long.
             let digest = if jumps && toc.restarts.is_empty() {
                 let task = reporter.start("decompressing", Unit::Bytes, Some(layer.blob.size));
                 tars::ensure(store, layer, &*task)?;
@@ -153,7 +153,7 @@ impl Contents {
     }
 }
 
-/// For each layer whether the merged order of files is not the order of its tar.
+/// Returns, for each layer, whether the merged order of files differs from the order of its tar.
 fn jumps_back(tree: &Tree, layers: usize) -> Vec<bool> {
     let mut reached = vec![0; layers];
     let mut jumps = vec![false; layers];
@@ -163,7 +163,7 @@ fn jumps_back(tree: &Tree, layers: usize) -> Vec<bool> {
             continue;
         };
         if found.entry().path != path {
-            // A further name: no content is read for it.
+            // A hard link: no content is read for it.
             continue;
         }
         if found.entry.offset < reached[layer] {

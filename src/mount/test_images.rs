@@ -1,4 +1,4 @@
-//! Small images in a throw-away store, and trees as comparable lists: for tests of this folder.
+//! Small images in a temporary store, and trees as comparable lists, for the tests of this folder.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -13,7 +13,7 @@ use crate::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime}
 use crate::store::images::Image;
 use crate::store::{self, Store};
 
-/// A store in a directory that goes away with it, in a mount namespace of the test's thread.
+/// A store in a temporary directory, in a mount namespace of the test's thread.
 pub(crate) struct Fixture {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) store: Store,
@@ -39,7 +39,8 @@ impl Fixture {
             }
             let (ingest, layer) = writer.finish().unwrap();
             self.store.commit(ingest, &layer.digest).unwrap();
-            // Its table of contents is left to readers, who take names through the layer's symlinks.
+            // Stores no table of contents: readers build it and resolve names through the layer's
+            // symlinks.
             let media = compression.media_type(false).unwrap();
             descriptors.push(Descriptor::new(media, layer.digest, layer.size));
             diff_ids.push(layer.diff_id);
@@ -47,7 +48,7 @@ impl Fixture {
         self.image_of(name, descriptors, diff_ids)
     }
 
-    /// Stores an image of layers that are there.
+    /// Stores an image of existing layers.
     pub(crate) fn image_of(
         &self,
         name: &str,
@@ -89,7 +90,7 @@ impl Fixture {
     }
 }
 
-/// One layer being described.
+/// Builder for one layer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layer(pub(crate) Vec<(Entry, Vec<u8>)>);
 
@@ -129,8 +130,8 @@ impl Layer {
     }
 }
 
-/// Everything below (and including) `root`, a line each: path, type, mode, owner, time, attributes,
-/// content or target, and which names are one file.
+/// Returns one line for `root` and each file below it: path, type, mode, owner, time, attributes,
+/// content or target, and which names are hard links to the same file.
 pub(crate) fn listing(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut first_names: BTreeMap<(u64, u64), String> = BTreeMap::new();
@@ -171,7 +172,7 @@ pub(crate) fn listing(root: &Path) -> Vec<String> {
     lines
 }
 
-/// Layers with everything in them that is hard to stack.
+/// Returns layers that contain every kind of entry that is hard to stack.
 pub(crate) fn awkward_layers() -> Vec<Layer> {
     let base = Layer::default()
         .dir("", 0o711)

@@ -1,4 +1,4 @@
-//! Whole images mounted each way, looked at, unmounted, and left behind by the dead.
+//! Whole images mounted with each backend, inspected, unmounted, and left behind by dead processes.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -76,7 +76,7 @@ fn links_into_lower_layers_are_found_whatever_is_unpacked_first() {
     let big = "x".repeat(1 << 20);
     let layers = vec![
         Layer::default().file("target", "here").dir("d", 0o755),
-        // Larger, so it is taken first.
+        // Larger, so it is unpacked first.
         Layer::default().link("d/one", "target").file("big", &big),
         Layer::default().link("d/two", "d/one").file("big", &big),
     ];
@@ -223,13 +223,13 @@ fn what_the_dead_leave_is_swept() {
         .unwrap()
         .record;
     let mounts = workspace::directory(&fixture.store);
-    // Killed between attaching and saying so.
+    // Killed between attaching the mount and setting `ready`.
     let unready = Record {
         ready: false,
         ..record.clone()
     };
     unready.write(&mounts.join(&record.id)).unwrap();
-    // Killed before the record; killed while removing; killed in a build.
+    // Killed before the record was written; killed while removing; killed in a build.
     fs::create_dir(mounts.join("0123456789ab")).unwrap();
     fs::create_dir_all(mounts.join(".trash-1/upper")).unwrap();
     fs::create_dir_all(mounts.join("build-1-0123/upper")).unwrap();
@@ -242,7 +242,7 @@ fn what_the_dead_leave_is_swept() {
         .map(|listed| listed.id)
         .collect();
     assert_eq!(left, [kept.id]);
-    // One mount and the lock.
+    // One mount and the lock file.
     assert_eq!(fs::read_dir(&mounts).unwrap().count(), 2);
     let mine = mountinfo::read().unwrap();
     assert!(!mine.iter().any(|mount| mount.path == record.path));
@@ -378,7 +378,7 @@ fn create_renders_templates_where_they_belong() {
         fs::read(record.path.join("m/deep/c.yaml")).unwrap(),
         b"\"x\""
     );
-    // A template that cannot be rendered leaves no mount.
+    // A template that cannot be rendered leaves no mount behind.
     let bad = fixture.image(
         "bad",
         ZSTD,

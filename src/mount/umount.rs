@@ -1,4 +1,4 @@
-//! `umount`: which mounts are meant, and taking them down with what was written into them.
+//! `umount`: finds the selected mounts and removes them together with what was written into them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,12 +9,13 @@ use crate::mount::mounts::{Listed, State, list};
 use crate::mount::workspace::{self, Workspace};
 use crate::store::Store;
 
-/// Fewer digits of an ID are too likely a typing mistake.
+/// Minimum number of digits in an abbreviated ID: a shorter one is too likely a typing mistake.
 const SHORTEST_ID: usize = 4;
 
-/// Unmounts what `names` mean: a mount's ID (or its beginning), its name or its path, or an image,
-/// which means all its mounts. What was written into a mount is removed with it. With `lazy`,
-/// mounts in use are detached now and freed by their last user. Returns what was unmounted.
+/// Unmounts the mounts that `names` select: a mount's ID (or a prefix of it), name or path, or an
+/// image, which selects all its mounts. Anything written into a mount is removed with it. With
+/// `lazy`, mounts in use are detached now and freed by their last user. Returns the mounts that
+/// were unmounted.
 pub(crate) fn umount(
     store: &Store,
     names: &[impl AsRef<OsStr>],
@@ -32,13 +33,13 @@ pub(crate) fn umount(
     take_down(store, chosen, lazy)
 }
 
-/// Unmounts everything, and clears away what crashes have left. One that fails does not keep the
-/// others; the first failure is then the result.
+/// Unmounts everything and removes what crashes left behind. A failure does not stop the remaining
+/// mounts; the first failure is returned.
 pub(crate) fn umount_all(store: &Store, lazy: bool) -> Result<Vec<Listed>> {
     workspace::sweep(store)?;
     let mounts = list(store)?
         .into_iter()
-        // Another process is making it: not ours to disturb.
+        // Another process is creating this mount.
         .filter(|listed| listed.state != State::Unfinished || listed.record.is_none())
         .collect();
     take_down(store, mounts, lazy)
@@ -104,7 +105,7 @@ fn select<'a>(store: &Store, mounts: &'a [Listed], name: &OsStr) -> Result<Vec<&
             }
         }
     }
-    // Images' names are text; only paths may be any bytes.
+    // Image names are text; only paths may be arbitrary bytes.
     let of_image = match name.to_str() {
         Some(name) => of_image(store, mounts, name),
         None => Vec::new(),
@@ -136,8 +137,8 @@ fn has_path(listed: &Listed, name: &OsStr) -> bool {
         || std::path::absolute(path).is_ok_and(|path| path == record.path)
 }
 
-/// By the name it was mounted under, even if that is gone from the store, or by whatever the
-/// name means now.
+/// Finds mounts by the name under which the image was mounted, even if the store no longer has that
+/// name, or by the image that the name refers to now.
 fn of_image<'a>(store: &Store, mounts: &'a [Listed], name: &str) -> Vec<&'a Listed> {
     let meant = store.resolve(name).ok();
     let full_name = meant

@@ -1,9 +1,9 @@
-//! The directory of one mount, `store/mounts/<id>`, locked while somebody makes or removes it.
+//! Directory of one mount, `store/mounts/<id>`, locked while a process creates or removes it.
 //!
-//! A directory that its maker has not finished (no record, or one that is not ready) and whose
-//! lock is free belongs to a process that died: it is garbage. The lock of all mounts is held for
-//! the moments between making a directory and locking it, and while garbage is looked for, so
-//! that nobody takes a newborn for a dead one.
+//! An unfinished directory (no record, or one that is not ready) whose lock is free belongs to a
+//! process that died, so it is garbage. The lock of all mounts is held briefly between creating a
+//! directory and locking it, and while searching for garbage, so that a new directory is not
+//! mistaken for an abandoned one.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -16,27 +16,27 @@ use crate::mount::record::{Backend, Record};
 use crate::mount::{detach, mountinfo};
 use crate::store::Store;
 
-/// What the source of each of our mounts starts with in the mount table; the ID follows.
+/// Prefix of the source of each of our mounts in the mount table. The ID follows.
 pub(crate) const SOURCE: &str = "imgctl:";
-/// Build containers' IDs start so.
+/// Prefix of the IDs of build containers.
 pub(crate) const BUILD: &str = "build-";
-/// Where changes go.
+/// Directory that receives changes.
 pub(crate) const UPPER: &str = "upper";
-/// overlayfs's own directory.
+/// Work directory of overlayfs.
 pub(crate) const WORK: &str = "work";
-/// Where the files appear.
+/// Directory at which the files appear.
 pub(crate) const MERGED: &str = "merged";
 const TRASH: &str = ".trash-";
 const LOCK_OF_ALL: &str = ".lock";
 const LOCK: &str = "lock";
 
-/// Where all mounts of `store` lie.
+/// Returns the directory of all mounts of `store`.
 pub(crate) fn directory(store: &Store) -> PathBuf {
     store.root().join("store").join("mounts")
 }
 
-/// One mount's directory, locked by us. Dropped without [`Workspace::keep`] it is unmounted and
-/// removed.
+/// Directory of one mount, locked by this process. Unmounted and removed on drop unless
+/// [`Workspace::keep`] was called.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     id: String,
@@ -46,7 +46,7 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Makes a new one, its ID `prefix` and twelve random hex digits.
+    /// Creates a workspace whose ID is `prefix` followed by twelve random hex digits.
     pub(crate) fn create(store: &Store, prefix: &str) -> Result<Self> {
         let all = directory(store);
         make_directory(&all)?;
@@ -68,7 +68,8 @@ impl Workspace {
         }
     }
 
-    /// Takes an existing one; waits while another process makes or removes it. `None` if it is gone.
+    /// Opens an existing workspace, waiting while another process creates or removes it. Returns
+    /// `None` if it no longer exists.
     pub(crate) fn open(store: &Store, id: &str) -> Result<Option<Self>> {
         let path = directory(store).join(id);
         if !path.is_dir() {
@@ -78,7 +79,7 @@ impl Workspace {
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
             lock => lock?,
         };
-        // The previous holder may have moved it to the trash.
+        // The previous lock holder may have moved the directory to the trash.
         if !path.join(LOCK).exists() {
             return Ok(None);
         }
@@ -90,34 +91,35 @@ impl Workspace {
         }))
     }
 
-    /// The mount's ID.
+    /// Returns the mount's ID.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// A file or directory in it.
+    /// Returns the path of a file or directory in the workspace.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Makes a directory in it, mode 0755 (what the image's root gets is set by whoever fills it).
+    /// Creates a directory in the workspace, mode 0755. The caller that fills it sets the metadata
+    /// of the image's root.
     pub(crate) fn make(&self, name: &str) -> Result<PathBuf> {
         let path = self.path(name);
         std::fs::create_dir(&path).path("create", &path)?;
         Ok(path)
     }
 
-    /// What the mount table shows as source.
+    /// Returns the source that the mount table shows.
     pub(crate) fn source(&self) -> String {
         format!("{SOURCE}{}", self.id)
     }
 
-    /// The mount is made: it stays when this value goes.
+    /// Keeps the mount when this value is dropped.
     pub(crate) fn keep(mut self) {
         self.keep = true;
     }
 
-    /// Unmounts what is mounted from it and removes it.
+    /// Unmounts everything mounted from the workspace and removes it.
     pub(crate) fn remove(mut self, lazy: bool) -> Result<()> {
         self.keep = true;
         self.remove_now(lazy)
@@ -139,7 +141,7 @@ impl Drop for Workspace {
     }
 }
 
-/// The IDs of all mounts, whatever their state.
+/// Returns the IDs of all mounts, in any state.
 pub(crate) fn ids(store: &Store) -> Result<Vec<String>> {
     let all = directory(store);
     let entries = match std::fs::read_dir(&all) {
@@ -158,8 +160,8 @@ pub(crate) fn ids(store: &Store) -> Result<Vec<String>> {
 }
 
 /// Removes what dead processes and reboots left behind: unfinished mounts, build containers,
-/// unchanged mounts of an earlier boot, half-emptied trash. What a user may have written into
-/// is never touched.
+/// unchanged mounts of an earlier boot, and half-emptied trash. Never touches a mount into which a
+/// user may have written.
 pub(crate) fn sweep(store: &Store) -> Result<()> {
     let all = directory(store);
     let mut garbage = Vec::new();
@@ -169,7 +171,7 @@ pub(crate) fn sweep(store: &Store) -> Result<()> {
             lock => lock?,
         };
         let ids = ids(store)?;
-        // Without mounts there is no need of /proc, which a bare container may not have.
+        // Without mounts, /proc is not needed; a minimal container may not have it.
         let boot_id = match ids.is_empty() {
             true => String::new(),
             false => mountinfo::boot_id()?,
@@ -180,7 +182,7 @@ pub(crate) fn sweep(store: &Store) -> Result<()> {
                 continue;
             }
             let lock = match Lock::try_acquire(&path.join(LOCK), Mode::Exclusive) {
-                // Another process has just removed it.
+                // Another process has just removed the directory.
                 Err(error) if error.kind() == Kind::NotFound => continue,
                 lock => lock?,
             };
@@ -210,8 +212,8 @@ pub(crate) fn sweep(store: &Store) -> Result<()> {
         .try_for_each(|path| atomic::remove_tree(path))
 }
 
-/// Never finished, or ended by a reboot with nothing written into it. A record that cannot be read
-/// is left for the user to decide about.
+/// Returns whether the mount was never finished, or was ended by a reboot with nothing written into
+/// it. A mount with an unreadable record is not garbage: the user decides about it.
 fn is_garbage(path: &Path, boot_id: &str) -> bool {
     match Record::read(path) {
         Err(_) => false,
@@ -226,7 +228,8 @@ fn is_garbage(path: &Path, boot_id: &str) -> bool {
     }
 }
 
-/// Out of sight in one step, then gone: a record never names a half-removed directory.
+/// Moves the directory to the trash in one step, then removes it. A record never names a
+/// half-removed directory.
 fn discard(path: &Path) -> Result<()> {
     atomic::remove_tree(&move_to_trash(path)?)
 }
@@ -245,15 +248,15 @@ fn make_directory(path: &Path) -> Result<()> {
     std::fs::create_dir_all(path).path("create", path)
 }
 
-/// Twelve hex digits that no other process has; not a secret.
+/// Returns twelve hex digits that no other process uses; not a secret.
 pub(crate) fn random_hex() -> String {
-    // The standard library seeds each `RandomState` from the system's random numbers.
+    // The standard library seeds each `RandomState` from the system's random number generator.
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
     format!("{:012x}", hasher.finish() & 0xffff_ffff_ffff)
 }
 
-/// An error about a mount that is in use.
+/// Returns the error for a mount that is in use.
 pub(crate) fn busy(path: &Path) -> Error {
     Error::new(
         Kind::Busy,

@@ -1,7 +1,8 @@
-//! What every runtime needs on a host before it becomes part of a cluster, and how that goes again.
+//! Preparation that every runtime needs on a host before the host joins a cluster, and how to undo
+//! it.
 //!
-//! Order as sealos has it: the image's check, names, registry, container runtime, init; undone in
-//! reverse. Scripts are named by labels of the rootfs image alone.
+//! The order follows sealos: the image's check, names, registry, container runtime, init; undone in
+//! reverse. Only labels of the rootfs image name scripts.
 
 use crate::agent::protocol::HostsBlock;
 use crate::cluster::host::Host;
@@ -12,14 +13,14 @@ use crate::runtime::Action;
 use crate::runtime::action::Line;
 use crate::runtime::leftovers;
 
-/// The image's own preflight check; what it says is for people.
+/// Returns the image's own preflight check. Its output is for the operator.
 pub(crate) fn preflight(scene: &Scene, host: &Host) -> Vec<Action> {
     script(scene, host, "check", &["check"], Some("check.sh"))
         .into_iter()
         .collect()
 }
 
-/// Our block in the hosts file.
+/// Returns the action that writes the cluster's block in the hosts file.
 pub(crate) fn names(means: &Means<'_>, scene: &Scene, host: &Host) -> Action {
     let mut entries = Vec::new();
     if let Some(registry) = &scene.registry {
@@ -57,7 +58,8 @@ fn set_names(name: &str, scene: &Scene, entries: Vec<(String, String)>) -> Actio
     })
 }
 
-/// Container runtime, the image's `init`, and what the runtime prepares.
+/// Returns the actions for the container runtime, the image's `init`, and the runtime's own
+/// preparation.
 pub(crate) fn prepare(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
     let mut actions = Vec::new();
     actions.extend(script(scene, host, "init-cri", &["init-cri"], None));
@@ -68,12 +70,14 @@ pub(crate) fn prepare(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<V
     Ok(actions)
 }
 
-/// The runtime `script` starts the cluster with `init`; for the others it is a step of each host.
+/// Returns whether `init` is a step of each host. The runtime `script` starts the cluster with
+/// `init` instead.
 fn inits_every_host(means: &Means<'_>) -> bool {
     means.runtime.name() != "script"
 }
 
-/// Takes everything off a host: the runtime's part first, our names and files last.
+/// Returns the actions that remove everything from a host: the runtime's part first, names and
+/// files last.
 pub(crate) fn clean(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
     let mut actions = means.runtime.reset(scene, host)?;
     actions.extend(script(scene, host, "clean", &["clean"], Some("clean.sh")));
@@ -91,7 +95,8 @@ pub(crate) fn clean(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Vec
     Ok(actions)
 }
 
-/// The cluster's files on a host. What cannot be removed is named.
+/// Returns the action that removes the cluster's files from a host. It reports files that cannot be
+/// removed.
 fn remove_files(scene: &Scene) -> Action {
     let root = scene.paths.root();
     Action::new("files", format!("remove {root}"), "", move |site| {
@@ -107,8 +112,8 @@ fn remove_files(scene: &Scene) -> Action {
     })
 }
 
-/// The script of the first of `labels` that the rootfs image has; else `default`, if there is such
-/// a file on the host.
+/// Returns the script named by the first of `labels` that the rootfs image has, otherwise `default`
+/// if that file exists on the host.
 fn script(
     scene: &Scene,
     host: &Host,
@@ -121,7 +126,8 @@ fn script(
     let scripts = scene.paths.scripts();
     let content = scene.rootfs_content();
     if let Some(value) = rootfs.label(labels) {
-        // A host that never got its files has no script to run; only `clean` comes that way.
+        // A host that never received its files has no script to run; only `clean` runs in that
+        // case.
         return Some(match name.starts_with("clean") {
             false => Action::script(name, value, scripts, environment).bringing(&content),
             true => Action::command(
@@ -153,7 +159,7 @@ fn script(
     Some(action.bringing(&content))
 }
 
-/// A word for the shell.
+/// Quotes a word for the shell.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+=".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

@@ -1,5 +1,5 @@
-//! From what a cluster is to what it is to be: creation, new images, hosts that come and go, each
-//! alone or all in one run.
+//! Plans the change from a cluster's current state to its desired state: creation, new images,
+//! added and removed hosts, separately or in one run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,30 +17,31 @@ use crate::pipeline::record::{self, lease};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use crate::pipeline::{bootstrap, members, redact};
 
-/// What is to change. The scene is the cluster as it will be; `leaving` are in [`Scene::leaving`].
+/// Requested changes. The cluster context describes the cluster after the change; removed hosts are
+/// in [`Scene::leaving`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
     /// For the journal: `run`, `apply`, `add`, `delete`.
     pub(crate) verb: String,
-    /// There is no cluster yet.
+    /// The cluster does not exist yet.
     pub(crate) create: bool,
-    /// Hosts of the scene that are new.
+    /// Hosts of the cluster context that are new.
     pub(crate) add: Vec<Host>,
-    /// Images of the scene whose commands are to run, by name; at a creation all of them.
+    /// Names of the images whose commands run. A creation runs the commands of all images.
     pub(crate) install: Vec<String>,
     pub(crate) replacement: Option<Replacement>,
-    /// `mount_name`s of applications that are replaced by newer ones of the same name.
+    /// `mount_name`s of applications that newer applications of the same name replace.
     pub(crate) replaced: Vec<String>,
-    /// Variables or Config documents changed: files are rendered anew.
+    /// Variables or Config documents changed: files are rendered again.
     pub(crate) rerender: bool,
-    /// This controller's name, for the lease.
+    /// Name of this controller, for the lease.
     pub(crate) controller: String,
-    /// Whether to wait for Nodes to be Ready, where there are Nodes.
+    /// Whether to wait until Nodes are Ready, if the cluster has Nodes.
     pub(crate) wait: Wait,
 }
 
 impl Change {
-    /// Nothing to do.
+    /// Returns whether there is nothing to do.
     pub(crate) fn is_empty(&self, scene: &Scene) -> bool {
         !self.create
             && !self.rerender
@@ -49,7 +50,7 @@ impl Change {
             && scene.leaving.is_empty()
     }
 
-    /// Hosts come or go, and nothing else changes.
+    /// Returns whether hosts are added or removed and nothing else changes.
     fn only_moves_hosts(&self, scene: &Scene) -> bool {
         let moves = !self.add.is_empty() || !scene.leaving.is_empty();
         moves && !self.create && !self.rerender && self.install.is_empty()
@@ -59,10 +60,10 @@ impl Change {
         self.create || self.install.contains(&image.name)
     }
 
-    /// Names the undertaking: who comes, who goes, what is installed.
+    /// Returns the identity of the operation: added hosts, removed hosts, installed images.
     fn intent(&self, scene: &Scene) -> String {
         if self.create {
-            // A creation is taken up again even when its hosts or images were corrected.
+            // A creation is resumed even if its hosts or images were corrected.
             return "create".to_owned();
         }
         let ids = |hosts: &[Host]| {
@@ -84,17 +85,17 @@ impl Change {
     }
 }
 
-/// A plan with the scene it is for: the hosts have told their names by now.
+/// A plan and its cluster context, which includes the names that the hosts reported.
 pub(crate) struct Planned {
     pub(crate) plan: Plan,
     pub(crate) scene: Arc<Scene>,
     pub(crate) crew: Arc<dyn crate::runtime::Crew + Send>,
-    /// Ids of hosts that have another rootfs image than the cluster, as those do that an upgrade
-    /// left out. Their files stay as they are.
+    /// IDs of hosts with a different rootfs image than the cluster, for example hosts that an
+    /// upgrade left out. Their files stay unchanged.
     pub(crate) behind: BTreeSet<String>,
 }
 
-/// Asks the hosts and says what is to be done. Changes nothing on them.
+/// Queries the hosts and returns the plan. Changes nothing on them.
 pub(crate) fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<Planned> {
     refuse_nonsense(scene, change)?;
     means.runtime.check(scene)?;
@@ -164,7 +165,7 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<
     };
     let is_well = findings.problems.is_empty() && files.failed.is_empty();
     if change.is_empty(&scene) && is_well && files.hosts.is_empty() {
-        // Every host has what it is to have: a plan without steps.
+        // Every host is up to date: a plan without steps.
         return Ok(planned(plan, scene, lost));
     }
     plan.push(check_phase(&scene, &new, &findings, &files));
@@ -224,7 +225,7 @@ fn refuse_nonsense(scene: &Scene, change: &Change) -> Result<()> {
     Ok(())
 }
 
-/// Leaving hosts that do not answer: an error unless they are to be given up.
+/// Returns the leaving hosts that do not answer. Fails if there are any and `force` is not set.
 fn lost_hosts(means: &Means<'_>, scene: &Scene, looks: &Looks) -> Result<BTreeSet<String>> {
     let mut lost = BTreeSet::new();
     for host in &scene.leaving {
@@ -251,7 +252,8 @@ fn reachable(scene: &Scene, looks: &Looks) -> Vec<Host> {
         .collect()
 }
 
-/// Every host of the cluster is judged before anything is changed on one.
+/// Returns the phase that checks every host of the cluster before anything is changed on any of
+/// them.
 fn check_phase(scene: &Scene, new: &[&Host], findings: &Findings, files: &FilesPlan) -> Phase {
     let mut phase = Phase::new("check", Order::Parallel).on_failure(OnFailure::FinishPhase);
     for host in &scene.hosts {
@@ -286,7 +288,7 @@ fn check_phase(scene: &Scene, new: &[&Host], findings: &Findings, files: &FilesP
     phase
 }
 
-/// From here on the cluster is in somebody's hands, and its record says so.
+/// Adds the steps that take the lease and record that the cluster is being changed.
 fn begin(plan: &mut Plan, means: &Means<'_>, scene: &Scene, change: &Change) {
     let mut prepare =
         Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![record::mark(
@@ -314,7 +316,7 @@ fn sync_phase(files: FilesPlan) -> Phase {
     phase
 }
 
-/// What new hosts need before they can join.
+/// Adds the phases that new hosts need before they can join.
 fn arrive(plan: &mut Plan, means: &Means<'_>, scene: &Scene, new: &[&Host]) -> Result<()> {
     let mut preflight = Phase::new("preflight", Order::Parallel).on_failure(OnFailure::FinishPhase);
     let mut registry = Phase::new("registry", Order::Parallel);
@@ -345,7 +347,7 @@ fn arrive(plan: &mut Plan, means: &Means<'_>, scene: &Scene, new: &[&Host]) -> R
     Ok(())
 }
 
-/// The commands of images, one image after the other, in the order of `spec.image`.
+/// Adds the commands of images, one image after the other, in the order of `spec.image`.
 fn commands(plan: &mut Plan, scene: &Scene, change: &Change, new: &[Host]) {
     for image in &scene.images {
         let is_application = image.kind == ImageKind::Application;
@@ -405,7 +407,7 @@ fn end(plan: &mut Plan, means: &Means<'_>, scene: &Scene, change: &Change) {
     }
 }
 
-/// Where the Lease of a cluster that has an API is kept.
+/// Returns the host on which a run takes the Lease of an existing cluster with an API.
 fn leased<'s>(means: &Means<'_>, scene: &'s Scene, change: &Change) -> Option<&'s Host> {
     let has_api = means.runtime.has_api() && !change.create;
     scene.first().filter(|_| has_api)

@@ -1,6 +1,6 @@
-//! Whether hosts can become part of a cluster: all problems of all hosts at once.
+//! Checks whether hosts can join a cluster and reports all problems of all hosts at once.
 //!
-//! Must not change anything, nor ask hosts: it judges what they have said.
+//! Changes nothing and does not query hosts: it evaluates the facts that they have reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,20 +11,21 @@ use crate::error::{Error, Kind};
 use crate::pipeline::look::Looks;
 use crate::runtime::Runtime;
 
-/// Clocks may differ by this much, as with sealos.
+/// Maximum clock difference, as in sealos.
 const MOST_SKEW_MS: i64 = 5_000;
-/// A tree needs room beside the layers it is made from.
+/// Required space per transferred byte: a tree needs space in addition to the layers it is made
+/// from.
 const ROOM_PER_BYTE: u64 = 2;
 
-/// What is wrong with, and worth knowing of, each host.
+/// Problems and notes of each host.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// By [`Host::id`].
+    /// Keyed by [`Host::id`].
     pub(crate) problems: BTreeMap<String, Vec<Problem>>,
     pub(crate) notes: Vec<String>,
 }
 
-/// One thing in the way.
+/// One problem that blocks the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) kind: Kind,
@@ -41,12 +42,12 @@ impl Problem {
         }
     }
 
-    /// Several problems of one host as one error.
+    /// Combines several problems of one host into one error.
     pub(crate) fn error(host: &str, problems: &[Self]) -> Error {
         let kind = problems.first().map_or(Kind::CheckFailed, |one| one.kind);
         let list: Vec<&str> = problems.iter().map(|one| one.what.as_str()).collect();
         let list = list.join("; ");
-        // The transport's own words begin with the host.
+        // Messages of the transport already begin with the host.
         let message = match list.strip_prefix(host) {
             Some(rest) if rest.starts_with([':', ' ']) => list,
             _ => format!("{host}: {list}"),
@@ -63,19 +64,19 @@ impl Problem {
     }
 }
 
-/// What is asked of the hosts.
+/// Input of the check.
 pub(crate) struct Question<'a> {
     pub(crate) scene: &'a Scene,
     pub(crate) runtime: &'a dyn Runtime,
     pub(crate) looks: &'a Looks,
-    /// Hosts that are to become part of the cluster; the others only have to answer.
+    /// Hosts that join the cluster. The others only have to answer.
     pub(crate) new: &'a [Host],
-    /// Bytes that each host will get.
+    /// Bytes that each host receives.
     pub(crate) bytes: &'a BTreeMap<String, u64>,
     pub(crate) force: bool,
 }
 
-/// Judges.
+/// Evaluates the hosts' facts.
 pub(crate) fn findings(question: &Question<'_>) -> Findings {
     let mut found = Findings::default();
     let scene = question.scene;
@@ -109,7 +110,8 @@ pub(crate) fn findings(question: &Question<'_>) -> Findings {
     found
 }
 
-/// A host with another rootfs image keeps its files until an upgrade moves its members as well.
+/// Reports a problem for each host with another rootfs image: its files do not change until an
+/// upgrade also moves the members that run there.
 pub(crate) fn refuse_switch(scene: &Scene, behind: &BTreeSet<String>, found: &mut Findings) {
     let image = scene.rootfs().map_or("", |image| &image.name);
     for id in behind {
@@ -133,7 +135,7 @@ fn unreachable(error: &Error) -> Problem {
     }
 }
 
-/// What must be so on every host of the operation.
+/// Returns problems that apply to every host of the operation.
 fn always(question: &Question<'_>, host: &Host, facts: &Facts) -> Vec<Problem> {
     let mut problems = Vec::new();
     if facts.skew_ms.abs() > MOST_SKEW_MS {
@@ -177,7 +179,7 @@ fn always(question: &Question<'_>, host: &Host, facts: &Facts) -> Vec<Problem> {
     problems
 }
 
-/// What must be so before a host becomes part of the cluster.
+/// Returns problems that apply to a host before it joins the cluster.
 fn before_joining(
     question: &Question<'_>,
     host: &Host,
@@ -214,7 +216,7 @@ fn before_joining(
     }
     ports.sort_unstable();
     ports.dedup();
-    // A run that stopped half-way has left services of ours: their ports are no problem.
+    // An interrupted run has left services of this cluster: their ports are no problem.
     if !is_ours {
         let taken: Vec<String> = ports
             .iter()
@@ -238,7 +240,7 @@ fn before_joining(
     problems
 }
 
-/// Two hosts with one name, or one machine under two addresses.
+/// Reports hosts with the same name, and machines listed under two addresses.
 fn twins(question: &Question<'_>, found: &mut Findings) {
     let mut names: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut machines: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -288,7 +290,7 @@ fn seconds(milliseconds: i64) -> f64 {
     milliseconds as f64 / 1000.0
 }
 
-/// `120 MB`; rounded up.
+/// Formats bytes as `120 MB`, rounded up.
 pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{} MB", bytes.div_ceil(1_000_000))
 }

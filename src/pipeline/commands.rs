@@ -1,13 +1,13 @@
-//! `ENTRYPOINT` and `CMD` of cluster images: each element is a line of shell of its own.
+//! `ENTRYPOINT` and `CMD` of cluster images: each element is a separate shell line.
 //!
-//! docs/cluster-image.md has the rules. Must not know hosts.
+//! docs/cluster-image.md defines the rules. Must not depend on hosts.
 
 use std::collections::BTreeMap;
 
 use crate::cluster::image::ClusterImage;
 
-/// The lines of `image`, `replacement` in place of its `CMD`. Elements that only make the shell
-/// form of a Kubefile are dropped.
+/// Returns the lines of `image`, with `replacement` in place of its `CMD`. Drops elements that only
+/// produce the shell form of a Kubefile.
 pub(crate) fn lines(image: &ClusterImage, replacement: Option<&[String]>) -> Vec<String> {
     let command = replacement.unwrap_or(&image.command);
     image
@@ -20,8 +20,8 @@ pub(crate) fn lines(image: &ClusterImage, replacement: Option<&[String]>) -> Vec
         .collect()
 }
 
-/// Replaces `$(NAME)`, `${NAME}` and `$NAME` where NAME is known, and `$$` by `$`. Everything else
-/// is the shell's and stays as it is written: `$(date)`, `${X:-default}`, `$1`.
+/// Replaces `$(NAME)`, `${NAME}` and `$NAME` if NAME is known, and `$$` by `$`. Everything else is
+/// left to the shell unchanged: `$(date)`, `${X:-default}`, `$1`.
 pub(crate) fn expand(line: &str, variables: &BTreeMap<String, String>) -> String {
     let mut expanded = String::with_capacity(line.len());
     let mut rest = line;
@@ -46,7 +46,7 @@ pub(crate) fn expand(line: &str, variables: &BTreeMap<String, String>) -> String
     expanded
 }
 
-/// The name at the start of what stands behind a `$`, and what follows the whole reference.
+/// Returns the name at the start of the text after a `$`, and the text after the whole reference.
 fn reference(behind: &str) -> (Option<&str>, &str) {
     let close = match behind.as_bytes().first() {
         Some(b'(') => ')',

@@ -1,5 +1,5 @@
-//! What an execution tells as it goes: for the screen, for `--json` (docs/operations.md has the
-//! schema: one object per line, `event` names the kind, `time` is RFC 3339).
+//! Events of an execution, for the screen and for `--json` (docs/operations.md has the schema: one
+//! object per line, `event` names the kind, `time` is RFC 3339).
 
 use serde::Serialize;
 
@@ -9,22 +9,22 @@ use serde::Serialize;
 pub(crate) enum Outcome {
     Done,
     Failed,
-    /// We were asked to stop and ended it.
+    /// The step was ended on request.
     Interrupted,
-    /// The connection was lost and could not be had again: the step may still run on its host.
+    /// The connection was lost and could not be restored: the step may still run on its host.
     Lost,
-    /// It is over, and the host cannot say how it ended.
+    /// The step has ended, but the host cannot report its result.
     Unknown,
-    /// Taken as done because `--assume-done` says so.
+    /// Taken as done because of `--assume-done`.
     Assumed,
-    /// All that this run was to do is done, and more is to follow.
+    /// This run has done all its work, and more follows in a later run.
     Paused,
-    /// Somebody gave the run up: nobody takes it up again.
+    /// The run was aborted and is not resumed.
     Aborted,
 }
 
 impl Outcome {
-    /// As in JSON.
+    /// Returns the name used in JSON.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -39,7 +39,7 @@ impl Outcome {
     }
 }
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub(crate) enum Event {
@@ -49,7 +49,7 @@ pub(crate) enum Event {
         cluster: String,
         hosts: usize,
         steps: usize,
-        /// It takes up a run that did not finish.
+        /// The run resumes one that did not finish.
         resumed: bool,
     },
     PhaseStart {
@@ -71,14 +71,14 @@ pub(crate) enum Event {
         host: String,
         step: String,
     },
-    /// A line that a command printed, secrets taken out.
+    /// A line that a command printed, without secrets.
     Output {
         host: String,
         step: String,
         stream: &'static str,
         text: String,
     },
-    /// Bytes that this step has moved so far.
+    /// Number of bytes that this step has moved so far.
     Progress {
         host: String,
         step: String,
@@ -91,7 +91,7 @@ pub(crate) enum Event {
         outcome: Outcome,
         attempt: u32,
         duration_ms: u64,
-        /// It had run before this connection and was followed or recalled.
+        /// The step had run before this connection and was followed or recalled.
         recalled: bool,
         #[serde(skip_serializing_if = "Option::is_none")]
         log: Option<String>,
@@ -124,12 +124,12 @@ pub(crate) enum Event {
     },
 }
 
-/// Gets events. Called from many threads; must be quick.
+/// Receives events. Called from many threads; must return quickly.
 pub(crate) trait Listener: Sync {
     fn event(&self, event: &Event);
 }
 
-/// Listens to nothing.
+/// Ignores all events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deaf;
 
@@ -137,7 +137,7 @@ impl Listener for Deaf {
     fn event(&self, _event: &Event) {}
 }
 
-/// Tells one, then the other.
+/// Passes each event to both listeners, in order.
 pub(crate) struct Both<'a>(pub(crate) &'a dyn Listener, pub(crate) &'a dyn Listener);
 
 impl Listener for Both<'_> {

@@ -1,4 +1,4 @@
-//! Moving an image's files to hosts, as a phase of a pipeline: sync/ does it.
+//! Moves an image's files to hosts, as a phase of a pipeline. sync/ does the work.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,10 @@ use crate::sync::execute::{Blobs, Limits, execute};
 use crate::sync::plan::{SyncPlan, Target, plan};
 use crate::sync::watch::{Origin, Watch};
 
-/// The images of a scene for an architecture of OCI.
+/// Loads the images of a cluster context for an OCI architecture.
 type Load<'a> = dyn Fn(&Scene, &str) -> Result<Vec<ClusterImage>> + Sync + 'a;
 
-/// Syncs trees, as the images and Config documents make them.
+/// Syncs the trees that the images and Config documents define.
 pub(crate) struct SyncedFiles<'a> {
     pub(crate) images: &'a Load<'a>,
     pub(crate) configs: Vec<ConfigEdit>,
@@ -118,8 +118,8 @@ fn targets(scene: &Scene, hosts: &[Host], crew: &dyn Crew) -> Result<Vec<Target>
         .collect()
 }
 
-/// What the hosts are, each with the first that is it. They have been asked before: this is
-/// remembered.
+/// Returns the architectures of the hosts, each with the first host that has it. The agents have
+/// cached these facts.
 fn architectures(targets: &[Target]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for target in targets {
@@ -135,7 +135,7 @@ struct Moves {
     scene: Arc<Scene>,
     brief: Arc<Brief>,
     blobs: Arc<dyn Blobs + Send + Sync>,
-    /// What was shown is what is done; a second try asks the hosts again.
+    /// The plan that was shown is the plan that is executed. A retry queries the hosts again.
     planned: Mutex<Option<SyncPlan>>,
 }
 
@@ -173,7 +173,7 @@ impl Together for Moves {
                 (desk.note)(&error.to_string());
             }
             Err(error) => {
-                // It concerns all of them; the first tells it.
+                // The error concerns all hosts; the first host reports it.
                 let mut told = Some(error);
                 for host in hosts {
                     let error = told.take().unwrap_or_else(|| {
@@ -211,7 +211,7 @@ impl Moves {
 /// Progress of all hosts.
 struct Told<'a> {
     moved: &'a (dyn Fn(&str, u64) + Sync),
-    /// Bytes that came twice: they are not counted when they come again.
+    /// Bytes that have to be sent again; they are not counted twice.
     asked: Mutex<BTreeMap<String, u64>>,
 }
 

@@ -1,5 +1,5 @@
-//! The commands of images: rootfs and patches on every host of the operation, applications on the
-//! first control plane.
+//! Image commands: those of rootfs images and patches run on every host of the operation, those of
+//! applications on the first control plane.
 
 use crate::cluster::host::Host;
 use crate::cluster::image::{ClusterImage, ImageKind};
@@ -11,15 +11,15 @@ use crate::pipeline::step::{Lane, Order, Phase};
 use crate::runtime::Action;
 use crate::runtime::action::Line;
 
-/// `--cmd`: in place of the `CMD` of one image.
+/// `--cmd`: replaces the `CMD` of one image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Replacement {
-    /// As in `spec.image`.
+    /// Name of the image in `spec.image`.
     pub(crate) image: String,
     pub(crate) command: Vec<String>,
 }
 
-/// The commands of one image as a phase; images come one after the other.
+/// Returns the commands of one image as a phase. Images run one after the other.
 pub(crate) fn phase(
     scene: &Scene,
     image: &ClusterImage,
@@ -55,7 +55,7 @@ fn actions(
     let workdir = workdir(scene, image);
     let mut actions = Vec::new();
     if image.layers.iter().all(|layer| layer.registry) {
-        // Nothing but embedded images: no tree was made for it.
+        // The image has only embedded images, so no tree was made for it.
         actions.push(Action::command(
             &format!("{}-workdir", image.mount_name),
             Line::new(format!("mkdir -p {}", quoted(&workdir))),
@@ -75,7 +75,7 @@ fn actions(
     actions
 }
 
-/// Where the commands of `image` run.
+/// Returns the directory in which the commands of `image` run.
 pub(crate) fn workdir(scene: &Scene, image: &ClusterImage) -> String {
     match image.kind {
         ImageKind::Rootfs | ImageKind::Patch => scene.paths.rootfs(),
@@ -87,13 +87,13 @@ pub(crate) fn workdir(scene: &Scene, image: &ClusterImage) -> String {
     }
 }
 
-/// Everything that an application has on the first control plane.
+/// Returns the directory of an application on the first control plane.
 pub(crate) fn directory(scene: &Scene, mount_name: &str) -> String {
     format!("{}/applications/{mount_name}", scene.paths.root())
 }
 
-/// What an application brings to be taken away again: label `uninstall` or `clean`, else a script
-/// of that name.
+/// Returns the actions that remove an application: the script in its label `uninstall` or `clean`,
+/// otherwise a script of that name.
 pub(crate) fn uninstall(scene: &Scene, image: &ClusterImage, host: &Host) -> Vec<Action> {
     let workdir = quoted(&workdir(scene, image));
     let line = match image.label(&["uninstall", "clean"]) {

@@ -1,22 +1,23 @@
-//! Whether somebody wants us to stop, and how urgently. `cli/` turns signals into this.
+//! Whether a stop is requested, and how urgently. `cli/` turns signals into requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Shared between who asks to stop and who does.
+/// Shared between the code that requests a stop and the code that stops.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt {
     asked: Arc<AtomicUsize>,
     now: Arc<AtomicBool>,
-    /// What runs may take as long as it wants.
+    /// Running steps may take as much time as they need.
     patient: Arc<AtomicBool>,
-    /// The first request to stop asks for a pause only.
+    /// The first request to stop is only a request to pause.
     is_gentle: bool,
 }
 
 impl Interrupt {
-    /// For what must not be cut off without need: the first request to stop lets everything that runs
-    /// end, however long it takes; the second is as the first of others.
+    /// For operations that must not be cut off unnecessarily: the first request to stop lets all
+    /// running steps finish, without a time limit. The second request acts like the first one
+    /// otherwise.
     pub(crate) fn gentle() -> Self {
         Self {
             is_gentle: true,
@@ -24,8 +25,8 @@ impl Interrupt {
         }
     }
 
-    /// Asks once more: the first time no new step is begun, the second time running ones are
-    /// ended at once.
+    /// Requests a stop. After the first request no new step starts; after the second, running steps
+    /// are ended immediately.
     pub(crate) fn ask(&self) {
         if self.is_gentle && !self.patient.swap(true, Ordering::SeqCst) {
             return;
@@ -35,32 +36,32 @@ impl Interrupt {
         }
     }
 
-    /// Asks for a pause: no new step is begun, and what runs is let end, however long it takes.
+    /// Requests a pause: no new step starts, and running steps finish without a time limit.
     pub(crate) fn pause(&self) {
         self.patient.store(true, Ordering::SeqCst);
     }
 
-    /// Whether nothing new is to be begun.
+    /// Returns whether no new step may start.
     pub(crate) fn is_asked(&self) -> bool {
         self.is_hasty() || self.patient.load(Ordering::SeqCst)
     }
 
-    /// Whether what runs is to end soon.
+    /// Returns whether running steps must end soon.
     pub(crate) fn is_hasty(&self) -> bool {
         self.asked.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether running work is to end now.
+    /// Returns whether running steps must end now.
     pub(crate) fn is_urgent(&self) -> bool {
         self.now.load(Ordering::SeqCst)
     }
 
-    /// The same as a flag for those that know nothing of us.
+    /// Returns the same flag for code that does not depend on this type.
     pub(crate) fn urgent_flag(&self) -> &Arc<AtomicBool> {
         &self.now
     }
 
-    /// The time to end of its own accord is over.
+    /// Ends the grace period of running steps.
     pub(crate) fn press(&self) {
         self.now.store(true, Ordering::SeqCst);
     }

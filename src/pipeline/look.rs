@@ -1,4 +1,4 @@
-//! A first look at hosts, before there is a plan: who answers, and what each is.
+//! First query of hosts before there is a plan: which hosts answer, and their facts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +9,10 @@ use crate::cluster::scene::Scene;
 use crate::error::Result;
 use crate::runtime::action::Crew;
 
-/// What hosts said, by [`Host::id`].
+/// Answers of hosts, keyed by [`Host::id`].
 pub(crate) type Looks = BTreeMap<String, Result<Facts>>;
 
-/// Asks `hosts`, at most `parallel` at once.
+/// Queries `hosts`, at most `parallel` at once.
 pub(crate) fn look<'a>(
     hosts: impl IntoIterator<Item = &'a Host>,
     crew: &Arc<dyn Crew + Send>,
@@ -39,8 +39,8 @@ pub(crate) fn look<'a>(
     looks.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The scene with what the hosts said of themselves: `HOST_NAME` and `ARCH`, unless somebody set
-/// them.
+/// Returns the cluster context with the values that the hosts reported: `HOST_NAME` and `ARCH`,
+/// unless they are already set.
 pub(crate) fn informed(scene: &Scene, looks: &Looks) -> Scene {
     let mut scene = scene.clone();
     let is_set = |scene: &Scene, name: &str| {

@@ -1,6 +1,6 @@
-//! What pipelines work with: agents, a runtime, files to move, the cluster's record.
+//! Execution context of pipelines: agents, a runtime, files to move, the cluster's record.
 //!
-//! `cli/` puts it together; the simulation brings its own.
+//! `cli/` assembles it; the simulation provides its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::runtime::{Action, Runtime};
 
 /// Puts an image's files on hosts.
 pub(crate) trait Files: Sync {
-    /// Asks `hosts` what they have, and says what they lack of what `scene` wants on them.
+    /// Queries `hosts` and returns the files they lack for `scene`.
     fn plan(
         &self,
         scene: &Arc<Scene>,
@@ -23,7 +23,7 @@ pub(crate) trait Files: Sync {
         crew: &Arc<dyn Crew + Send>,
     ) -> Result<FilesPlan>;
 
-    /// The same with trees that are only made beside the current ones.
+    /// Same as `plan`, but creates the trees next to the current ones without switching to them.
     fn stage(
         &self,
         scene: &Arc<Scene>,
@@ -32,75 +32,76 @@ pub(crate) trait Files: Sync {
     ) -> Result<FilesPlan>;
 }
 
-/// What is to be moved.
+/// Files to move.
 pub(crate) struct FilesPlan {
-    /// Hosts that lack something.
+    /// Hosts that lack files.
     pub(crate) hosts: Vec<HostFiles>,
-    /// Hosts that could not be asked.
+    /// Hosts that could not be queried.
     pub(crate) failed: Vec<(Host, Error)>,
-    /// The ids of all trees that hosts are to have: by host id and name of the tree.
+    /// IDs of all trees that hosts should have, keyed by host ID and tree name.
     pub(crate) trees: BTreeMap<String, BTreeMap<String, String>>,
-    /// Ids of hosts whose rootfs would be switched away from the tree of another rootfs image.
+    /// IDs of hosts whose rootfs would be switched away from the tree of another rootfs image.
     pub(crate) leave_rootfs: BTreeSet<String>,
-    /// Moves it.
+    /// Work that moves the files.
     pub(crate) work: Arc<dyn Together>,
 }
 
-/// What one host lacks.
+/// Files that one host lacks.
 pub(crate) struct HostFiles {
     pub(crate) host: Host,
     pub(crate) says: Vec<String>,
     pub(crate) bytes: u64,
 }
 
-/// What the record of a cluster is told.
+/// A state to write to the cluster's record.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Mark {
-    /// Something is being done to it.
+    /// The cluster is being changed.
     InProcess,
-    /// All of it was done: the desired state is the current one.
+    /// The change has succeeded: the current state is the desired state.
     Success,
-    /// These applications were installed, or not.
+    /// These applications were installed, or failed to install.
     Commands {
         images: Vec<String>,
         failed: Option<String>,
     },
-    /// It could not be done.
+    /// The change has failed.
     Failed(String),
-    /// It is no more.
+    /// The cluster no longer exists.
     Gone,
 }
 
-/// Keeps the Clusterfile and what belongs to it.
+/// Stores the Clusterfile and its related files.
 pub(crate) trait Keeper: Send + Sync {
-    /// Writes down how far the cluster is.
+    /// Records the state of the cluster.
     fn mark(&self, mark: &Mark) -> Result<()>;
 
-    /// What control planes keep a copy of, without passwords and private keys: paths relative to
-    /// the copy's directory.
+    /// Returns the files that control planes keep a copy of, without passwords and private keys.
+    /// Paths are relative to the copy's directory.
     fn copies(&self) -> Result<Vec<FileToWrite>>;
 
-    /// The Clusterfile for the cluster's own Secret.
+    /// Returns the Clusterfile for the cluster's own Secret.
     fn clusterfile(&self) -> Result<String>;
 }
 
-/// Actions of something that is no runtime.
+/// Actions of a component other than the runtime.
 pub(crate) type Actions<'a> = dyn Fn(&Scene, &Host) -> Result<Vec<Action>> + Send + Sync + 'a;
 
-/// All of it.
+/// Execution context of a pipeline.
 pub(crate) struct Means<'a> {
     pub(crate) crew: Arc<dyn Crew + Send>,
     pub(crate) runtime: &'a dyn Runtime,
     pub(crate) files: &'a dyn Files,
     /// Starts the embedded registry on a registry host.
     pub(crate) registry: &'a Actions<'a>,
-    /// Takes it down.
+    /// Removes the embedded registry from a registry host.
     pub(crate) clean_registry: &'a Actions<'a>,
     pub(crate) keeper: Arc<dyn Keeper>,
-    /// Hosts asked at once.
+    /// Maximum number of hosts queried at once.
     pub(crate) parallel: usize,
     /// Keep a copy of the cluster's record on the control planes (`SEALOS_SYNC_WORKDIR`).
     pub(crate) copy_state: bool,
-    /// What is only a warning with `--force`: foreign clusters, hosts that do not answer.
+    /// `--force` turns these errors into warnings: hosts of other clusters, and hosts that do not
+    /// answer.
     pub(crate) force: bool,
 }

@@ -1,4 +1,4 @@
-//! Hosts that become and cease to be members of a cluster.
+//! Hosts that join and leave a cluster.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Step};
 use crate::runtime::Action;
 use crate::runtime::action::Crew;
 
-/// The first control plane makes the cluster.
+/// Returns the phase in which the first control plane creates the cluster.
 pub(crate) fn init(means: &Means<'_>, scene: &Scene) -> Result<Phase> {
     let mut phase = Phase::new("init", Order::Serial);
     if let Some(first) = scene.first() {
@@ -30,7 +30,7 @@ pub(crate) fn init(means: &Means<'_>, scene: &Scene) -> Result<Phase> {
     Ok(phase)
 }
 
-/// Others join it: control planes one by one, then workers.
+/// Returns the phases in which the other hosts join: control planes one by one, then workers.
 pub(crate) fn join(means: &Means<'_>, scene: &Scene, new: &[&Host]) -> Result<Vec<Phase>> {
     let mut masters = Phase::new("join", Order::Serial);
     let order = match means.runtime.workers_in_parallel() {
@@ -51,7 +51,7 @@ pub(crate) fn join(means: &Means<'_>, scene: &Scene, new: &[&Host]) -> Result<Ve
     Ok(vec![masters, workers])
 }
 
-/// Hosts that stay take note of who came and went.
+/// Returns the phase that updates the remaining hosts after others have joined or left.
 pub(crate) fn settle(means: &Means<'_>, scene: &Scene) -> Result<Phase> {
     let mut phase = Phase::new("settle", Order::Parallel);
     for host in &scene.hosts {
@@ -60,8 +60,8 @@ pub(crate) fn settle(means: &Means<'_>, scene: &Scene) -> Result<Phase> {
     Ok(phase)
 }
 
-/// Hosts leave: out of the cluster first, then what the cluster put on them. `lost` do not answer:
-/// they are only taken out.
+/// Returns the phases in which hosts leave: they are taken out of the cluster first, then cleaned.
+/// `lost` hosts do not answer, so they are only taken out.
 pub(crate) fn leave(
     means: &Means<'_>,
     scene: &Scene,
@@ -70,7 +70,7 @@ pub(crate) fn leave(
     name: &str,
 ) -> Result<Vec<Phase>> {
     let mut out = Phase::new(name, Order::Serial);
-    // A lost host must not keep the others from being cleaned.
+    // A failed cleanup must not prevent the cleanup of other hosts.
     let mut clean =
         Phase::new(&format!("{name}-clean"), Order::Parallel).on_failure(OnFailure::FinishPhase);
     for host in leaving {
@@ -88,7 +88,7 @@ pub(crate) fn leave(
     Ok(vec![out, clean])
 }
 
-/// The same for a host that is gone: what can only be done there is passed over.
+/// Returns the action for an unreachable host: work that needs the host itself is skipped.
 fn forgiving(action: Action) -> Action {
     let does = Arc::clone(&action.does);
     let mut says = action.says.clone();
@@ -109,7 +109,7 @@ fn forgiving(action: Action) -> Action {
     }
 }
 
-/// What a reset does on one host.
+/// Returns the steps of a reset on one host.
 pub(crate) fn reset_lane(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Lane> {
     let steps: Vec<Step> = bootstrap::clean(means, scene, host)?
         .into_iter()
@@ -120,7 +120,7 @@ pub(crate) fn reset_lane(means: &Means<'_>, scene: &Scene, host: &Host) -> Resul
 
 const GONE: &str = "is given up as lost";
 
-/// A crew in which some hosts are given up as lost.
+/// Host pool in which some hosts are given up as lost.
 pub(crate) struct WithLosses {
     pub(crate) crew: Arc<dyn Crew + Send>,
     pub(crate) lost: BTreeSet<String>,
@@ -135,7 +135,7 @@ impl Crew for WithLosses {
     }
 }
 
-/// The agent of a host that is given up: everything asked of it fails.
+/// Agent of a lost host: every request to it fails.
 struct Lost(String);
 
 impl Lost {

@@ -1,6 +1,7 @@
-//! What is done to clusters: lists of steps over hosts, planned, journalled, executed.
+//! Operations on clusters: lists of steps over hosts that are planned, recorded in a journal, and
+//! executed.
 //!
-//! The top of the logic; must not print, prompt or read the environment.
+//! The top layer of the logic. Must not print, prompt or read the environment.
 
 pub(crate) mod bootstrap;
 pub(crate) mod change;

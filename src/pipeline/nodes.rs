@@ -1,6 +1,6 @@
-//! Nodes as the API shows them: which are Ready, what the others lack, and the wait for them.
+//! Nodes as the API shows them: which are Ready, what the others lack, and how to wait for them.
 //!
-//! Must not know how a runtime makes Nodes.
+//! Must not depend on how a runtime creates Nodes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::pipeline::step::{Desk, Step};
 use crate::runtime::action::{Crew, Line, Site};
 use crate::runtime::kubectl::lacks_network;
 
-/// A line for each Node: whole Nodes of a large cluster are megabytes. The message comes last,
-/// because it may hold anything.
+/// Query that prints one line for each Node: complete Nodes of a large cluster are megabytes. The
+/// message is the last field because it may contain any text.
 const NODES: &str = "get nodes -o 'jsonpath={range .items[*]}{.metadata.name}\
                      |{.status.conditions[?(@.type==\"Ready\")].status}\
                      |{.status.nodeInfo.kubeletVersion}\
@@ -26,8 +26,9 @@ const NODES: &str = "get nodes -o 'jsonpath={range .items[*]}{.metadata.name}\
                      |{.status.conditions[?(@.type==\"Ready\")].reason}\
                      |{.status.conditions[?(@.type==\"Ready\")].message}{\"\\n\"}{end}'";
 
-/// Directories of the hosts that DaemonSets mount; the resource by which Tigera's operator installs
-/// Calico, whose DaemonSet appears only later; a configuration that a script of an image wrote.
+/// Query that prints the host directories that DaemonSets mount, the resource with which Tigera's
+/// operator installs Calico (whose DaemonSet appears only later), and a network configuration that
+/// an image's script wrote.
 const NETWORK: &str = "get daemonsets -A -o 'jsonpath={range .items[*]}\
                        {.spec.template.spec.volumes[*].hostPath.path}{\"\\n\"}{end}' && \
                        kubectl get customresourcedefinitions installations.operator.tigera.io \
@@ -35,54 +36,56 @@ const NETWORK: &str = "get daemonsets -A -o 'jsonpath={range .items[*]}\
                        { ls /etc/cni/net.d 2>/dev/null | grep -qE '\\.(conf|conflist|json)$' && \
                        echo /etc/cni/net.d; true; }";
 
-/// How an image that brings a network plugin says so (sealer's `CNI` instruction writes it).
+/// Prefix of the label of an image that brings a network plugin (sealer's `CNI` instruction writes
+/// it).
 const NETWORK_LABEL: &str = "cluster.alpha.sealer.io/kube-cni-";
 
-/// What to do about Nodes that lack a network plugin.
+/// Hint for Nodes that lack a network plugin.
 pub(crate) const NETWORK_HINT: &str = "install a network plugin (CNI): `imgctl run IMAGE` with an image that brings one, \
 such as Flannel, Calico or Cilium";
 
 const PAUSE: Duration = Duration::from_secs(2);
-/// One question to the API must not outlast the wait.
+/// Timeout of one API query, so that it does not outlast the wait.
 const QUESTION: Duration = Duration::from_secs(60);
 
-/// One Node.
+/// State of one Node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct NodeStatus {
     pub(crate) name: String,
     pub(crate) ready: bool,
     pub(crate) version: String,
-    /// The host whose Node it is.
+    /// ID of the host that runs the Node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) host: Option<String>,
-    /// Why it is not Ready, as its kubelet says it.
+    /// Reason why the Node is not Ready, as its kubelet reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
-    /// It lacks nothing but the Pod network.
+    /// The Node lacks only the Pod network.
     #[serde(skip)]
     pub(crate) lacks_network: bool,
 }
 
 impl NodeStatus {
-    /// What is wrong with it, in words.
+    /// Describes the problem of the Node.
     pub(crate) fn problem(&self) -> Option<String> {
         let reason = self.reason.as_deref()?;
         Some(format!("Node {} is not Ready: {reason}", self.name))
     }
 }
 
-/// Whether, and for how long, a run waits for Nodes to be Ready.
+/// Whether, and for how long, a run waits until Nodes are Ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wait {
     #[default]
     Never,
-    /// Where a network plugin is installed; else Nodes cannot become Ready, and that is said.
+    /// Waits if a network plugin is installed. Without one, Nodes cannot become Ready, and the run
+    /// reports that.
     WhereNetwork(Duration),
-    /// Whatever is installed.
+    /// Waits in any case.
     Always(Duration),
 }
 
-/// Asks the first control plane. `key` names the question in what that host runs.
+/// Queries the first control plane. `key` names the query among the commands on that host.
 pub(crate) fn ask(scene: &Scene, crew: &dyn Crew, key: &str) -> Result<Vec<NodeStatus>> {
     let text = line(scene, crew, key, NODES)?;
     Ok(text.lines().filter_map(|line| node(line, scene)).collect())
@@ -109,7 +112,7 @@ fn line(scene: &Scene, crew: &dyn Crew, key: &str, arguments: &str) -> Result<St
     })
 }
 
-/// A line of what [`NODES`] gives.
+/// Parses one line of the output of [`NODES`].
 fn node(line: &str, scene: &Scene) -> Option<NodeStatus> {
     let mut fields = line.splitn(6, '|');
     let name = fields.next().filter(|name| !name.is_empty())?;
@@ -136,8 +139,8 @@ fn node(line: &str, scene: &Scene) -> Option<NodeStatus> {
     })
 }
 
-/// The step that waits, at the end of a run. Nodes of `new` hosts count, and those that lack
-/// nothing but the network; others were ill before.
+/// Returns the step that waits at the end of a run. It considers Nodes of `new` hosts and Nodes
+/// that lack only the network; other Nodes were not ready before.
 pub(crate) fn wait_step(scene: &Arc<Scene>, wait: Wait, new: &[Host]) -> Option<Step> {
     let (limit, always) = match wait {
         Wait::Never => return None,
@@ -176,11 +179,11 @@ struct Waiting<'a> {
     always: bool,
 }
 
-/// How a look at the Nodes ends.
+/// Result of a query of the Nodes.
 #[derive(Debug, PartialEq)]
 enum Found {
     Ready,
-    /// They cannot become Ready: nothing was installed that would give them a network.
+    /// The Nodes cannot become Ready: no installed component provides a network.
     NoNetwork(String),
     Waits {
         complaint: String,
@@ -200,9 +203,9 @@ impl Waiting<'_> {
                     return Ok(());
                 }
                 Ok(Found::Waits { complaint, hint }) => (complaint, hint),
-                // We were asked to stop.
+                // A stop was requested.
                 Err(error) if error.to_string().ends_with("cancelled") => return Err(error),
-                // API servers restart when load balancers and networks come.
+                // API servers restart when load balancers and networks are installed.
                 Err(error) => (error.to_string(), None),
             };
             if Instant::now() + PAUSE >= end {
@@ -239,8 +242,8 @@ fn brings_network(scene: &Scene) -> bool {
     labels.any(|(key, value)| key.starts_with(NETWORK_LABEL) && value == "true")
 }
 
-/// Whether something that is installed writes the configuration of a network, by what [`NETWORK`]
-/// gives.
+/// Returns whether an installed component writes a network configuration, judging by the output of
+/// [`NETWORK`].
 fn installs_network(text: &str) -> bool {
     text.split_whitespace().any(|word| {
         word == "/etc/cni"
@@ -249,7 +252,7 @@ fn installs_network(text: &str) -> bool {
     })
 }
 
-/// `nodes` holds the relevant Nodes that are not Ready.
+/// Evaluates `nodes`, the relevant Nodes that are not Ready.
 fn found(nodes: &[NodeStatus], has_network: bool, always: bool) -> Found {
     if nodes.is_empty() {
         return Found::Ready;
@@ -330,7 +333,7 @@ mod tests {
         );
         let bare = of(&format!("a|False|v1.34.0||KubeletNotReady|{NO_CNI}")).unwrap();
         assert!(bare.lacks_network);
-        // One that has not reported yet, and one of a server that says less.
+        // A Node that has not reported yet, and a Node of a server that reports less.
         assert!(of("a||").unwrap().reason.unwrap().contains("not reported"));
         assert!(of("a|True|v1").unwrap().ready);
         assert_eq!(of("No resources found"), None);
@@ -339,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_network_that_is_installed_is_seen() {
-        // Flannel and kube-proxy; Calico by its operator; nothing but kube-proxy.
+        // Flannel and kube-proxy; Calico installed by its operator; kube-proxy only.
         let proxy = "/run/xtables.lock /lib/modules\n";
         assert!(installs_network(&format!(
             "{proxy}/run/flannel /opt/cni/bin /etc/cni/net.d\n"

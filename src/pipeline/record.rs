@@ -1,4 +1,4 @@
-//! Where the cluster's state is written down: on the controller, on control planes, in the API.
+//! Where the cluster's state is recorded: on the controller, on control planes, in the API.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::pipeline::step::{Lane, Order, Phase, Step};
 use crate::runtime::Action;
 use crate::runtime::action::Line;
 
-/// Says on the controller how far the cluster is.
+/// Returns the step that records the state of the cluster on the controller.
 pub(crate) fn mark(name: &str, says: &str, keeper: &Arc<dyn Keeper>, mark: Mark) -> Step {
     let keeper = Arc::clone(keeper);
     Step::local(name, says, &format!("{mark:?}"), move |_| {
@@ -22,7 +22,7 @@ pub(crate) fn mark(name: &str, says: &str, keeper: &Arc<dyn Keeper>, mark: Mark)
     .always()
 }
 
-/// After all else has gone well.
+/// Returns the phases that record the state after everything has succeeded.
 pub(crate) fn phases(means: &Means<'_>, scene: &Scene, marks: Vec<Step>) -> Vec<Phase> {
     let local = Phase::new("record", Order::Serial).lane(Lane::controller(marks));
     let mut remote = Phase::new("copy", Order::Parallel);
@@ -39,7 +39,8 @@ pub(crate) fn phases(means: &Means<'_>, scene: &Scene, marks: Vec<Step>) -> Vec<
     phases
 }
 
-/// The record on control planes, so that the controller can be lost.
+/// Returns the step that copies the record to control planes, so that a lost controller can be
+/// replaced.
 fn copies(means: &Means<'_>, scene: &Scene) -> Step {
     let keeper = Arc::clone(&means.keeper);
     let directory = format!("{}/state", scene.paths.root());
@@ -56,7 +57,7 @@ fn copies(means: &Means<'_>, scene: &Scene) -> Step {
     Step::from(action).always()
 }
 
-/// The Clusterfile as a Secret of the cluster itself.
+/// Returns the step that stores the Clusterfile as a Secret in the cluster.
 fn secret(means: &Means<'_>) -> Step {
     let keeper = Arc::clone(&means.keeper);
     let says = "kubectl apply: Secret kube-system/imgctl-cluster with the Clusterfile";
@@ -80,7 +81,7 @@ fn secret(means: &Means<'_>) -> Step {
     Step::from(action).always()
 }
 
-/// `kubectl` with the kubeconfig that the runtime left on a control plane.
+/// Returns a `kubectl` command that uses the kubeconfig of the runtime on a control plane.
 pub(crate) fn kubectl(arguments: &str, input: Option<String>) -> Line {
     Line {
         line: format!(
@@ -94,10 +95,10 @@ pub(crate) fn kubectl(arguments: &str, input: Option<String>) -> Line {
     }
 }
 
-/// The lock that keeps two operators apart, in the API.
+/// Lock in the API that prevents concurrent runs of two operators.
 pub(crate) mod lease;
 
-/// What the record of a failed run says.
+/// Records a failed run.
 pub(crate) fn failed(keeper: &dyn Keeper, message: &str) -> Result<()> {
     keeper.mark(&Mark::Failed(message.to_owned()))
 }

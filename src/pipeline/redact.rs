@@ -1,16 +1,17 @@
-//! Which secrets a scene holds, and errors without them.
+//! Collects the secrets of a cluster context and removes them from errors.
 
 use crate::cluster::scene::Scene;
 use crate::error::Error;
 use crate::host::login::Login;
 use crate::secret::{Redactor, Secret, is_secret_name};
 
-/// Knows every secret of the scene: logins, the registry's password, variables named like one.
+/// Returns a redactor for every secret of the cluster context: logins, the registry's password,
+/// variables with a name that suggests a secret.
 pub(crate) fn of_scene(scene: &Scene) -> Redactor {
     let mut redactor = Redactor::default();
     let mut seen: Vec<&Login> = Vec::new();
     for host in scene.hosts.iter().chain(&scene.leaving) {
-        // A thousand hosts mostly have one login.
+        // Thousands of hosts mostly share one login.
         if seen.contains(&&host.login) {
             continue;
         }
@@ -43,7 +44,7 @@ pub(crate) fn of_scene(scene: &Scene) -> Redactor {
     redactor
 }
 
-/// The same error without known secrets.
+/// Returns the same error without known secrets.
 pub(crate) fn error(error: &Error, redactor: &Redactor) -> Error {
     let mut clean: Option<Error> = None;
     for message in error.chain().iter().rev() {

@@ -1,4 +1,4 @@
-//! Certificates of a cluster that runs, signed anew on its control planes, one after the other.
+//! Renews the certificates of a running cluster on its control planes, one after the other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::pipeline::step::{Lane, Order, Phase, Plan, Step};
 use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::renew::{Wanted, remember};
 
-/// New names for the API's certificate, and certificates to sign anew; either may be empty.
+/// Plans new names for the API's certificate and the certificates to renew. Either may be empty.
 pub(crate) fn plan(
     means: &Means<'_>,
     scene: &Scene,

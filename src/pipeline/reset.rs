@@ -1,6 +1,7 @@
-//! Takes a whole cluster down: workers together, control planes one by one, the first one last.
+//! Removes a whole cluster: workers in parallel, control planes one by one, the first one last.
 //!
-//! Works on clusters that were never finished. What is left behind is named, and is a failure.
+//! Also works on clusters that were never finished. Reports what is left behind and treats it as a
+//! failure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::pipeline::record;
 use crate::pipeline::redact;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 
-/// Asks the hosts and says what is to be done.
+/// Queries the hosts and returns the plan.
 pub(crate) fn plan(means: &Means<'_>, scene: &Scene) -> Result<Planned> {
     let looks = look::look(&scene.hosts, &means.crew, means.parallel);
     let scene = Arc::new(look::informed(scene, &looks));
@@ -52,7 +53,7 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene) -> Result<Planned> {
     plan.push(first);
     plan.push(last);
     plan.push(unreachable);
-    // Only when all of it is gone: else the Clusterfile is what the next try works from.
+    // Only after everything is removed; otherwise the next attempt still needs the Clusterfile.
     plan.push(
         Phase::new("record", Order::Serial).lane(Lane::controller(vec![record::mark(
             "record",
@@ -70,7 +71,7 @@ pub(crate) fn plan(means: &Means<'_>, scene: &Scene) -> Result<Planned> {
     })
 }
 
-/// A host that cannot be cleaned is a failure of its own, told after the others are clean.
+/// Reports a host that cannot be cleaned as a separate failure, after the others are clean.
 fn gone(host: &Host, kind: crate::error::Kind, message: String) -> Lane {
     let step = Step::local("host", "it does not answer: a failure", "", move |_| {
         Err(Error::new(kind, message.clone()).hint(

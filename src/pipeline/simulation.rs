@@ -1,8 +1,9 @@
-//! A simulation: hosts that exist only here, to drive plans, journal and executor without machines.
+//! A simulation: hosts that exist only in this process and drive plans, journal and executor
+//! without machines.
 //!
-//! For tests and for `scripts/bench sim`. What a host was made to run is kept in a directory where
-//! one is given, so that it survives a controller that is killed; a command that was begun goes on
-//! by itself, as one does that is detached from its connection.
+//! For tests and for `scripts/bench sim`. If a directory is given, it records the commands that a
+//! host has run, so that they survive a controller that is killed. A started command continues like
+//! one that is detached from its connection.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
@@ -29,24 +30,24 @@ use crate::pipeline::step::{Desk, Together};
 use crate::runtime::action::{Crew, Line};
 use crate::runtime::{Action, Runtime};
 
-/// How simulated hosts behave.
+/// Behavior of simulated hosts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Behaviour {
-    /// Where what was run is kept; `None`: in memory.
+    /// Directory that records executed commands; `None`: in memory.
     pub(crate) directory: Option<PathBuf>,
-    /// How long a command takes.
+    /// Duration of a command.
     pub(crate) duration: Duration,
-    /// Commands whose line holds this text fail, on hosts whose address ends in the second.
+    /// Commands whose line contains the first text fail on hosts whose address ends in the second.
     pub(crate) fails: Option<(String, String)>,
-    /// Every so many-th call loses its connection, after the host has begun what was asked.
+    /// Every n-th call loses its connection after the host has started the request.
     pub(crate) loses_every: u64,
     /// Hosts that do not answer, by name.
     pub(crate) unreachable: Vec<String>,
-    /// Lines each command prints.
+    /// Number of lines that each command prints.
     pub(crate) chatter: usize,
-    /// Bytes that each host lacks.
+    /// Number of bytes that each host lacks.
     pub(crate) lacks: u64,
-    /// The first execution of a line that holds this text ends without anyone seeing it.
+    /// The end of the first execution of a line that contains this text is not observed.
     pub(crate) reboots: Option<String>,
 }
 
@@ -55,12 +56,12 @@ pub(crate) struct Simulation {
     behaviour: Behaviour,
     calls: AtomicU64,
     agents: Mutex<HashMap<String, Arc<SimulatedAgent>>>,
-    /// What was executed: host and key.
+    /// Executed commands: host and key.
     ran: Mutex<Vec<(String, String)>>,
 }
 
 impl Simulation {
-    /// Hosts that behave so.
+    /// Creates hosts with this behavior.
     pub(crate) fn new(behaviour: Behaviour) -> Arc<Self> {
         Arc::new(Self {
             behaviour,
@@ -70,7 +71,7 @@ impl Simulation {
         })
     }
 
-    /// How often each command was executed: host, key, times.
+    /// Returns how often each command was executed: host, key, count.
     #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn executed(&self) -> BTreeMap<(String, String), usize> {
         let mut times = BTreeMap::new();
@@ -81,7 +82,7 @@ impl Simulation {
     }
 }
 
-/// Reaches simulated hosts.
+/// Pool of simulated hosts.
 pub(crate) struct SimulatedCrew(pub(crate) Arc<Simulation>);
 
 impl Crew for SimulatedCrew {
@@ -110,7 +111,7 @@ struct SimulatedAgent {
     host: Host,
     name: String,
     simulation: Arc<Simulation>,
-    /// When each key was begun, in milliseconds since 1970, and whether it was cancelled.
+    /// Start time of each key, in milliseconds since 1970, and whether it was cancelled.
     runs: Mutex<HashMap<String, (u64, bool)>>,
     synced: AtomicBool,
 }
@@ -120,13 +121,13 @@ impl SimulatedAgent {
         &self.simulation.behaviour
     }
 
-    /// Where what this host ran is kept.
+    /// Returns the directory that records what this host ran.
     fn place(&self) -> Option<PathBuf> {
         let directory = self.behaviour().directory.as_ref()?;
         Some(directory.join(&self.name))
     }
 
-    /// Begins `key` unless it was begun; when it was, and whether it is new.
+    /// Starts `key` unless it was started before. Returns its start time and whether it is new.
     fn begin(&self, key: &str) -> Result<(u64, bool)> {
         let now = now();
         let Some(place) = self.place() else {
@@ -149,7 +150,7 @@ impl SimulatedAgent {
             }
             Err(_) => {
                 let text = std::fs::read_to_string(&path).path("read", &path)?;
-                // Killed between making the file and writing it: it was begun.
+                // Killed between creating the file and writing it: the command was started.
                 (text.parse().unwrap_or(0), false)
             }
         };
@@ -300,7 +301,7 @@ impl Agent for SimulatedAgent {
     }
 }
 
-/// Simulated files: every host lacks as many bytes, until it has got them.
+/// Simulated files: every host lacks the same number of bytes until it has received them.
 pub(crate) struct SimulatedFiles(pub(crate) Arc<Simulation>);
 
 impl Files for SimulatedFiles {
@@ -390,7 +391,7 @@ impl Together for SimulatedMoves {
     }
 }
 
-/// Remembers what the record was told.
+/// Stores the marks of the record.
 #[derive(Default)]
 pub(crate) struct SimulatedKeeper(pub(crate) Mutex<Vec<Mark>>);
 
@@ -413,7 +414,8 @@ impl Keeper for SimulatedKeeper {
     }
 }
 
-/// A runtime whose every step is one command; joining must not be done twice.
+/// A runtime whose steps each consist of one command. Creating a cluster, joining and leaving must
+/// not be repeated.
 pub(crate) struct Bare;
 
 fn command(name: &str) -> Action {
@@ -466,7 +468,7 @@ impl Runtime for Bare {
     }
 }
 
-/// So many control planes and workers.
+/// Returns the given number of control planes and workers.
 pub(crate) fn hosts(masters: usize, workers: usize) -> Vec<Host> {
     (0..masters + workers)
         .map(|number| Host {
@@ -482,7 +484,7 @@ pub(crate) fn hosts(masters: usize, workers: usize) -> Vec<Host> {
         .collect()
 }
 
-/// What a simulated host says of itself.
+/// Returns the facts of a simulated host.
 pub(crate) fn facts(host: &Host) -> Facts {
     Facts {
         hostname: format!("host-{}", host.address.name.replace('.', "-")),
@@ -496,7 +498,7 @@ pub(crate) fn facts(host: &Host) -> Facts {
     }
 }
 
-/// A cluster of `hosts` with a rootfs, a patch and an application.
+/// Returns a cluster of `hosts` with a rootfs, a patch and an application.
 pub(crate) fn scene(name: &str, hosts: Vec<Host>, state: &Path) -> Scene {
     Scene {
         name: name.to_owned(),
@@ -521,7 +523,7 @@ pub(crate) fn scene(name: &str, hosts: Vec<Host>, state: &Path) -> Scene {
     }
 }
 
-/// An image of one layer.
+/// Returns an image of one layer.
 pub(crate) fn image(name: &str, kind: ImageKind, command: &[&str]) -> ClusterImage {
     ClusterImage {
         name: name.to_owned(),

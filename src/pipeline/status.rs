@@ -1,4 +1,5 @@
-//! How a cluster is, asked from anywhere: hosts, trees, registry, health, nodes. Shows no secrets.
+//! Status of a cluster, which can be queried from anywhere: hosts, trees, registry, health, nodes.
+//! Shows no secrets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,14 +15,14 @@ use crate::pipeline::nodes::{self, NodeStatus};
 use crate::runtime::Runtime;
 use crate::runtime::action::{Crew, Line, Site};
 
-/// All of it (docs/operations.md has the schema).
+/// Status of a cluster (docs/operations.md has the schema).
 #[derive(Debug, Serialize)]
 pub(crate) struct Status {
     pub(crate) cluster: String,
     pub(crate) runtime: String,
     pub(crate) images: Vec<String>,
     pub(crate) hosts: Vec<HostStatus>,
-    /// Nodes as the API tells them; empty where there is no API.
+    /// Nodes as the API reports them; empty if there is no API.
     pub(crate) nodes: Vec<NodeStatus>,
 }
 
@@ -30,11 +31,11 @@ pub(crate) struct HostStatus {
     pub(crate) host: String,
     pub(crate) roles: Vec<String>,
     pub(crate) reachable: bool,
-    /// What is wrong with it, in words.
+    /// Descriptions of the host's problems.
     pub(crate) problems: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) facts: Option<HostFacts>,
-    /// Trees and the digests that name their content.
+    /// Trees and the digests of their content.
     pub(crate) trees: BTreeMap<String, String>,
     /// Whether the embedded registry answers; absent on hosts that do not serve it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,13 +56,14 @@ pub(crate) struct HostFacts {
 }
 
 impl Status {
-    /// Whether everything is as it should be.
+    /// Returns whether all hosts are healthy and all Nodes are Ready.
     pub(crate) fn is_well(&self) -> bool {
         self.hosts.iter().all(|host| host.healthy) && self.nodes.iter().all(|node| node.ready)
     }
 }
 
-/// Asks all hosts, at most `parallel` at once. `key` names this look in what hosts run.
+/// Queries all hosts, at most `parallel` at once. `key` names this query among the commands on the
+/// hosts.
 pub(crate) fn ask(
     scene: &Scene,
     runtime: &dyn Runtime,
@@ -91,13 +93,13 @@ pub(crate) fn ask(
         true => nodes::ask(scene, crew.as_ref(), &format!("{key}.nodes")).unwrap_or_default(),
         false => Vec::new(),
     };
-    // A host is as well as its Node.
+    // A host is healthy only if its Node is Ready.
     for node in &nodes {
         let host = hosts
             .iter_mut()
             .find(|host| host.reachable && is_node_of(node, host));
         if let (Some(host), Some(problem)) = (host, node.problem()) {
-            // What looks after the host's health may have said so already.
+            // The runtime's health check may already have reported this.
             let said = format!("Node {} is not Ready", node.name);
             if !host.problems.iter().any(|one| one.contains(&said)) {
                 host.problems.push(problem);
@@ -118,7 +120,7 @@ pub(crate) fn ask(
     }
 }
 
-/// By address, else by name: a host may be known by another address than its Node's.
+/// Compares by address, otherwise by name: the host may be known by another address than its Node.
 fn is_node_of(node: &NodeStatus, host: &HostStatus) -> bool {
     match &node.host {
         Some(id) => *id == host.host,
@@ -222,7 +224,7 @@ fn shown(facts: Facts) -> HostFacts {
     }
 }
 
-/// A host that is only looked at.
+/// A host that is only queried.
 struct Asked<'a> {
     scene: &'a Scene,
     host: &'a Host,

@@ -1,6 +1,6 @@
-//! A pipeline as a value: phases of steps over hosts. What is printed is what is executed.
+//! A pipeline as a value: phases of steps over hosts. The printed plan is the executed plan.
 //!
-//! Must not know what clusters are made of: create, install, scale and reset write these plans.
+//! Must not depend on the parts of a cluster: create, install, scale and reset build these plans.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::image::Digest;
 use crate::runtime::action::{Action, Crew, Repeat};
 use crate::secret::Redactor;
 
-/// Where steps of the controller itself stand in a list of hosts.
+/// Name of the controller in lists of hosts.
 pub(crate) const CONTROLLER: &str = "controller";
 
-/// What a step of the controller works with.
+/// Step context: what a step on the controller works with.
 pub(crate) struct Desk<'a> {
     pub(crate) crew: &'a dyn Crew,
-    /// Something worth a line in the step's log and on the screen.
+    /// Reports a message in the step's log and on the screen.
     pub(crate) note: &'a (dyn Fn(&str) + Sync),
-    /// Something that the operator must see, whatever else is shown.
+    /// Reports a message that the operator must see regardless of the verbosity.
     pub(crate) announce: &'a (dyn Fn(&str) + Sync),
 }
 
-/// What is done on the controller, or by it through several agents.
+/// Work on the controller, or by the controller through several agents.
 pub(crate) type LocalWork = dyn Fn(&Desk<'_>) -> Result<()> + Send + Sync;
 
-/// How a step is done.
+/// How a step is executed.
 #[derive(Clone)]
 pub(crate) enum Work {
     /// On the step's host, through its agent.
@@ -40,26 +40,26 @@ pub(crate) enum Work {
     Together,
 }
 
-/// One thing to do.
+/// One step of a plan.
 #[derive(Clone)]
 pub(crate) struct Step {
-    /// `phase/host/name`; the same in every run that does the same.
+    /// `phase/host/name`. The same in every run that does the same.
     pub(crate) id: String,
     pub(crate) name: String,
-    /// Commands and files as they will be. Without secrets.
+    /// Commands and files as they are executed and written, without secrets.
     pub(crate) says: Vec<String>,
     pub(crate) fingerprint: String,
     pub(crate) repeat: Repeat,
     pub(crate) timeout: Option<Duration>,
-    /// Looks at what is true now, so it is never skipped as done before.
+    /// The step depends on the current state, so it is never skipped as already done.
     pub(crate) always: bool,
-    /// Files and blobs that it moves, where that is known.
+    /// Size of the files and blobs that the step moves, if known.
     pub(crate) bytes: u64,
     pub(crate) work: Work,
 }
 
 impl Step {
-    /// Something the controller does.
+    /// Creates a step that the controller executes.
     pub(crate) fn local(
         name: &str,
         says: impl Into<String>,
@@ -80,7 +80,7 @@ impl Step {
         }
     }
 
-    /// A host's share of what its phase does for all hosts together.
+    /// Creates a host's share of work that its phase does for all hosts together.
     pub(crate) fn together(name: &str, says: Vec<String>, bytes: u64) -> Self {
         Self {
             id: String::new(),
@@ -95,7 +95,7 @@ impl Step {
         }
     }
 
-    /// The same, done in every run.
+    /// Marks the step to be executed in every run.
     pub(crate) fn always(mut self) -> Self {
         self.always = true;
         self
@@ -118,7 +118,7 @@ impl From<Action> for Step {
     }
 }
 
-/// The steps of one host in one phase, done in order.
+/// Steps of one host in one phase, executed in order.
 #[derive(Clone)]
 pub(crate) struct Lane {
     /// `None`: the controller.
@@ -127,7 +127,7 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// What happens on `host`.
+    /// Creates the lane of `host`.
     pub(crate) fn on(host: &Host, steps: impl IntoIterator<Item = impl Into<Step>>) -> Self {
         Self {
             host: Some(host.clone()),
@@ -135,12 +135,12 @@ impl Lane {
         }
     }
 
-    /// What the controller does.
+    /// Creates the lane of the controller.
     pub(crate) fn controller(steps: Vec<Step>) -> Self {
         Self { host: None, steps }
     }
 
-    /// As in identifiers.
+    /// Returns the host's part of step identifiers.
     pub(crate) fn id(&self) -> String {
         self.host
             .as_ref()
@@ -148,7 +148,7 @@ impl Lane {
     }
 }
 
-/// In which order the hosts of a phase go.
+/// Order in which the hosts of a phase run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Order {
@@ -158,23 +158,25 @@ pub(crate) enum Order {
     Serial,
 }
 
-/// What a failure in a phase keeps from being begun.
+/// What a failure in a phase prevents from starting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnFailure {
-    /// Everything.
+    /// All further steps.
     Stop,
-    /// The rest of that host, and the next phase: all problems of all hosts are told at once.
+    /// The rest of that host and the next phase. The phase finishes on all hosts, so that all
+    /// problems are reported at once.
     FinishPhase,
-    /// Nothing but a phase that stops: taking down goes as far as it gets.
+    /// Only phases with another setting: removal proceeds as far as possible.
     GoOn,
-    /// The rest of that host, and all phases that are of another kind. When more hosts than this have
-    /// failed in phases of this kind, everything.
+    /// The rest of that host and all phases with another setting. All further steps, if more than
+    /// this number of hosts have failed in phases with this setting.
     Tolerate(usize),
 }
 
-/// Work that concerns several hosts at once: moving files in waves.
+/// Work that handles several hosts at once, such as moving files in waves.
 pub(crate) trait Together: Send + Sync {
-    /// Does it for `hosts`, those of the phase's steps; calls `ended` once for each of them.
+    /// Executes the work for `hosts`, the hosts of the phase's steps. Calls `ended` once for each
+    /// of them.
     fn run(
         &self,
         desk: &Desk<'_>,
@@ -185,7 +187,7 @@ pub(crate) trait Together: Send + Sync {
     );
 }
 
-/// Steps between which hosts wait for each other.
+/// A group of steps. All hosts finish a phase before the next one starts.
 #[derive(Clone)]
 pub(crate) struct Phase {
     pub(crate) name: String,
@@ -196,7 +198,7 @@ pub(crate) struct Phase {
 }
 
 impl Phase {
-    /// An empty phase.
+    /// Creates an empty phase.
     pub(crate) fn new(name: &str, order: Order) -> Self {
         Self {
             name: name.to_owned(),
@@ -207,7 +209,7 @@ impl Phase {
         }
     }
 
-    /// The same with another answer to failures.
+    /// Sets how the phase handles failures.
     pub(crate) fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
@@ -222,29 +224,29 @@ impl Phase {
     }
 }
 
-/// What will be done, in order.
+/// Ordered phases of a run.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) verb: String,
     pub(crate) cluster: String,
-    /// What makes two runs the same undertaking, besides verb and cluster: the hosts that come or
-    /// go, the images.
+    /// Identifies runs of the same operation, together with verb and cluster: the hosts that are
+    /// added or removed, and the images.
     pub(crate) intent: String,
     pub(crate) phases: Vec<Phase>,
-    /// Worth knowing, in the way of nothing.
+    /// Information that does not block the run.
     pub(crate) notes: Vec<String>,
-    /// It undoes what earlier runs did: those that did not finish cannot be taken up after it.
+    /// The run undoes what earlier runs did: unfinished runs before it cannot be resumed.
     pub(crate) destroys: bool,
-    /// More phases are to follow in a later run: the journal is not brought to its end.
+    /// More phases follow in a later run, so the journal is not finished.
     pub(crate) is_partial: bool,
-    /// It undoes a part of an earlier run, which is taken up again after it.
+    /// The run undoes a part of an earlier run, which is resumed after it.
     pub(crate) aside: bool,
-    /// How a run that stopped goes on, for hints.
+    /// Hint on how to resume a run that stopped.
     pub(crate) goes_on: &'static str,
 }
 
 impl Plan {
-    /// An empty plan.
+    /// Creates an empty plan.
     pub(crate) fn new(verb: &str, cluster: &str, intent: &str) -> Self {
         Self {
             verb: verb.to_owned(),
@@ -259,7 +261,7 @@ impl Plan {
         }
     }
 
-    /// Adds a phase unless it is empty; names its steps.
+    /// Adds a phase unless it is empty, and names its steps.
     pub(crate) fn push(&mut self, mut phase: Phase) {
         phase.lanes.retain(|lane| !lane.steps.is_empty());
         if phase.lanes.is_empty() {
@@ -280,7 +282,7 @@ impl Plan {
         self.phases.push(phase);
     }
 
-    /// Takes known secrets out of what the plan says.
+    /// Removes known secrets from the plan's text.
     pub(crate) fn redact(&mut self, redactor: &Redactor) {
         for step in self.steps_mut() {
             for line in &mut step.says {
@@ -291,7 +293,7 @@ impl Plan {
         }
     }
 
-    /// All steps, in order.
+    /// Returns all steps, in order.
     pub(crate) fn steps(&self) -> impl Iterator<Item = &Step> {
         self.phases
             .iter()
@@ -306,7 +308,7 @@ impl Plan {
             .flat_map(|lane| &mut lane.steps)
     }
 
-    /// Names this very list of steps.
+    /// Returns a digest that identifies this list of steps.
     pub(crate) fn digest(&self) -> String {
         let mut text = String::new();
         for step in self.steps() {
@@ -318,7 +320,7 @@ impl Plan {
         Digest::of(text.as_bytes()).to_string()
     }
 
-    /// How many hosts it touches.
+    /// Returns the number of hosts in the plan.
     pub(crate) fn hosts(&self) -> usize {
         let hosts: std::collections::BTreeSet<String> = self
             .phases
@@ -331,7 +333,7 @@ impl Plan {
     }
 }
 
-/// A plan for machines to read (docs/operations.md has the schema).
+/// Machine-readable form of a plan (docs/operations.md has the schema).
 #[derive(Debug, Serialize)]
 pub(crate) struct PlanView {
     pub(crate) verb: String,
@@ -357,11 +359,11 @@ pub(crate) struct LaneView {
 pub(crate) struct StepView {
     pub(crate) id: String,
     pub(crate) says: Vec<String>,
-    /// May not be repeated when it is not known how it ended.
+    /// The step must not be repeated if its result is unknown.
     pub(crate) once: bool,
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) bytes: u64,
-    /// Will be skipped: an earlier run that did not finish has done it.
+    /// The step is skipped because an earlier, unfinished run has done it.
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) done_before: bool,
 }
@@ -377,7 +379,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl PlanView {
-    /// Of `plan`; `done` says which steps will be skipped.
+    /// Creates the view of `plan`; `done` returns whether a step is skipped.
     pub(crate) fn of(plan: &Plan, done: &dyn Fn(&Step) -> bool) -> Self {
         let step = |step: &Step| StepView {
             id: step.id.clone(),
@@ -410,7 +412,7 @@ impl PlanView {
     }
 }
 
-/// Where the journals of a cluster lie.
+/// Returns the directory of a cluster's journals.
 pub(crate) fn journals(state: &Path) -> std::path::PathBuf {
     state.join("journal")
 }

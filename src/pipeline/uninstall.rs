@@ -1,4 +1,4 @@
-//! Takes one application off a cluster.
+//! Removes one application from a cluster.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +14,7 @@ use crate::pipeline::record;
 use crate::pipeline::redact;
 use crate::pipeline::step::{Lane, Order, Phase, Plan};
 
-/// What is to be done to take `image` (as in `spec.image`) away. The keeper writes the Clusterfile
-/// without it.
+/// Plans the removal of `image` (as in `spec.image`). The keeper writes the Clusterfile without it.
 pub(crate) fn plan(means: &Means<'_>, scene: &Scene, image: &str) -> Result<Planned> {
     let found = scene.images.iter().find(|one| one.name == image);
     let Some(found) = found else {

@@ -1,5 +1,5 @@
-//! Reading the small configuration files that containers and docker leave on a machine: bounded,
-//! and a file that is not there says nothing. Must not know what they mean.
+//! Reads the small configuration files of containers and docker. Their size is limited, and a
+//! missing file counts as empty. Does not know about their meaning.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -7,11 +7,11 @@ use std::path::Path;
 
 use crate::error::{Error, IoContext as _, Result};
 
-/// No such file is anywhere near as long.
+/// Maximum size of a configuration file, in bytes.
 const MAX_LENGTH: u64 = 4 << 20;
 
-/// The text of `path`, or `None` when there is no such file. Longer than 4 MiB, not UTF-8 or not
-/// readable is an error; none of the content is in it.
+/// Returns the text of `path`, or `None` if the file is missing. Fails if it is longer than 4 MiB,
+/// not UTF-8 or not readable. The error contains none of the content.
 pub(crate) fn text(path: &Path) -> Result<Option<String>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -37,7 +37,7 @@ pub(crate) fn text(path: &Path) -> Result<Option<String>> {
         .map_err(|_| Error::usage(format!("{} is not UTF-8", path.display())))
 }
 
-/// Whether the error says that there is no such file.
+/// Returns whether the error means that the file is missing.
 pub(crate) fn is_missing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -45,7 +45,7 @@ pub(crate) fn is_missing(error: &io::Error) -> bool {
     )
 }
 
-/// The line, from 1, on which byte `offset` of `text` lies.
+/// Returns the line number, starting at 1, of byte `offset` of `text`.
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     let end = offset.min(text.len());
     1 + text.as_bytes()[..end]

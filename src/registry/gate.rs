@@ -1,4 +1,4 @@
-//! Who decides whether an image that a registry offers may be used. Must not know why.
+//! Decides whether an image from a registry may be used. Does not know about the reasons.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use crate::error::Result;
 use crate::image::{Digest, Reference};
 use crate::registry::Client;
 
-/// Decides about images before anything of them is used. Asked through [`Client::admit`].
+/// Decides about images before any part of them is used. Called through [`Client::admit`].
 pub(crate) trait Gate: fmt::Debug + Send + Sync {
-    /// Fails (kind Denied) unless the image may be used. `digest` is what `reference` means in its
-    /// registry; `manifests` are those of it, or listed below it, that are wanted.
+    /// Fails (kind Denied) unless the image may be used. `digest` is the digest of `reference` in
+    /// its registry; `manifests` are the selected manifests, which are that one or listed below it.
     fn admit(
         &self,
         client: &Client,

@@ -1,8 +1,8 @@
-//! OCI distribution: the client of registries, the server, and the directory layout that
-//! docker-distribution keeps on disk.
+//! OCI distribution: the registry client, the registry server, and the on-disk layout of
+//! docker-distribution.
 //!
-//! Speaks of repositories, manifests, blobs and tags. Must not know the store, images' insides or
-//! the command line; what the environment and configuration files say comes in as values.
+//! Handles repositories, manifests, blobs and tags. Must not depend on the store, the content of
+//! images or the command line. Environment and configuration files are passed in as values.
 
 pub(crate) mod client;
 pub(crate) mod config_file;

@@ -1,4 +1,4 @@
-//! Config documents: changes that users and images make to files before templates are rendered.
+//! Config documents: changes to files, made by users and images before templates are rendered.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ use crate::render::templates::text_of;
 use crate::render::{BuiltIn, ConfigEdit, Inputs, Origin, Rendered, Strategy, merge};
 use crate::template::yaml;
 
-/// Applies all Config documents: those of the images in order, then those of the inputs. Returns
-/// the files that were made by them and the image they count to.
+/// Applies all Config documents: the images' in order, then those of the inputs. Returns the files
+/// that the documents of images created, with the image of each.
 pub(super) fn apply_all(
     files: &Files,
     inputs: &Inputs,
@@ -40,7 +40,7 @@ pub(super) fn apply_all(
     for config in &inputs.configs {
         let image = match &config.image {
             None => None,
-            // For the image of another tree.
+            // The Config is for an image of another tree.
             Some(name) => match inputs.images.iter().position(|image| image.name == *name) {
                 None => continue,
                 image => image,
@@ -97,7 +97,7 @@ fn apply(files: &Files, path: &LayerPath, config: &ConfigEdit) -> Result<Option<
     Ok(note)
 }
 
-/// Two texts with one newline between them.
+/// Joins two texts with one newline between them.
 fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
     let end = first
         .iter()
@@ -111,7 +111,7 @@ fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
     all
 }
 
-/// The Config documents in an image's `config.yml`; other documents are passed over.
+/// Reads the Config documents from an image's `config.yml`. Skips other documents.
 fn read_list(text: &str) -> Result<Vec<ConfigEdit>> {
     let mut configs = Vec::new();
     for part in documents::split(text)

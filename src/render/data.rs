@@ -1,4 +1,4 @@
-//! What templates know: facts of cluster and host, and variables.
+//! Template data: variables, and facts about the cluster and host.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use serde_json::{Map, Value};
 
 use crate::render::Inputs;
 
-/// The data of one image's templates on one host.
+/// Data for the templates of one image on one host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Data {
-    /// Variables, also as `.Env`.
+    /// Variables, also available as `.Env`.
     pub(crate) environment: BTreeMap<String, String>,
-    /// `.Host`, `.Cluster`, `.Registry`, `.Arch`. A variable of the same name beats a fact: images
-    /// were written before there were any.
+    /// `.Host`, `.Cluster`, `.Registry`, `.Arch`. A variable overrides a fact of the same name,
+    /// because older images were written before facts existed.
     pub(crate) facts: Map<String, Value>,
     pub(crate) strict: bool,
 }
 
 impl Data {
-    /// For the templates of `image`: the variables of all images in order, then its own, then those
-    /// of cluster, host and flags.
+    /// Builds the data for the templates of `image`: the variables of all images in order, then the
+    /// image's own, then those of cluster, host and flags.
     pub(crate) fn of(inputs: &Inputs, image: Option<usize>) -> Self {
         let mut environment = BTreeMap::new();
         let own = image.and_then(|image| inputs.images.get(image));
@@ -34,7 +34,7 @@ impl Data {
         }
     }
 
-    /// As one object.
+    /// Returns all data as one object.
     pub(super) fn object(&self) -> Value {
         let variables = || {
             self.environment

@@ -1,15 +1,15 @@
-//! YAML text as its documents, with the marker lines between them kept.
+//! Splits YAML text into documents and keeps the marker lines between them.
 
 /// One document of a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Part {
-    /// The `---` line, if there is one, with its line end.
+    /// The `---` line with its line ending, if there is one.
     pub(super) marker: String,
     pub(super) text: String,
 }
 
 impl Part {
-    /// Whether there is anything besides blank lines and comments.
+    /// Reports whether the document contains anything besides blank lines and comments.
     pub(super) fn has_content(&self) -> bool {
         self.text.lines().any(|line| {
             let line = line.trim();
@@ -18,7 +18,7 @@ impl Part {
     }
 }
 
-/// Takes a stream apart; [`join`] gives the same text again.
+/// Splits a stream into documents; [`join`] restores the same text.
 pub(super) fn split(text: &str) -> Vec<Part> {
     let mut parts = vec![Part::default()];
     for line in text.split_inclusive('\n') {
@@ -45,7 +45,7 @@ pub(super) fn split(text: &str) -> Vec<Part> {
     parts
 }
 
-/// Puts the documents together.
+/// Joins the documents of a stream.
 pub(super) fn join(parts: &[Part]) -> String {
     let mut text = String::new();
     for part in parts {

@@ -1,4 +1,4 @@
-//! Files of a tree, read and replaced without ever leaving it.
+//! Reads and replaces files of a tree without leaving the tree.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,17 +14,17 @@ use crate::fs::metadata::{FileKind, Metadata};
 use crate::fs::root::Root;
 use crate::layer::LayerPath;
 
-/// Longer files are no configuration.
+/// Maximum size of a file, in bytes.
 const LONGEST: u64 = 32 << 20;
-/// How a file is called until it is whole.
+/// Suffix of a file's temporary name while it is being written.
 const TEMPORARY: &[u8] = b".imgctl-render";
 
-/// A tree's files.
+/// Files of one tree.
 pub(super) struct Files {
     root: Root,
 }
 
-/// A file's content and mode.
+/// Content and mode of a file.
 pub(super) struct Found {
     pub(super) bytes: Vec<u8>,
     /// Permission bits.
@@ -38,7 +38,7 @@ impl Files {
         })
     }
 
-    /// Reads a file; links are followed inside the tree. `None` if there is none.
+    /// Reads a file and follows links inside the tree. Returns `None` if the file does not exist.
     pub(super) fn read(&self, path: &LayerPath) -> Result<Option<Found>> {
         let file = match self.root.open_file(path.as_path()) {
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
@@ -60,7 +60,7 @@ impl Files {
         }))
     }
 
-    /// Replaces a file (or the link in its place) as a whole; directories above it are made.
+    /// Atomically replaces a file, or the link in its place. Creates missing parent directories.
     pub(super) fn write(&self, path: &LayerPath, bytes: &[u8], mode: u32) -> Result<()> {
         let Some(name) = path.file_name() else {
             return Err(Error::usage("the tree itself is no file"));
@@ -85,7 +85,7 @@ impl Files {
         written.path("write", path.as_path())
     }
 
-    /// Opens a directory, making what is missing; links are followed inside the tree.
+    /// Opens a directory and follows links inside the tree. Creates missing directories.
     fn directory(&self, path: &LayerPath) -> Result<OwnedFd> {
         let top = self.root.as_fd().try_clone_to_owned();
         let mut current = top.path("open", self.root.path())?;
@@ -108,7 +108,8 @@ impl Files {
         Ok(current)
     }
 
-    /// The files and links in and below `top` whose path `wanted` likes, sorted. A `top` that is not there is empty.
+    /// Returns the files and links in and below `top` whose path matches `wanted`, sorted. Returns
+    /// nothing if `top` does not exist.
     pub(super) fn find(
         &self,
         top: &LayerPath,
@@ -160,7 +161,7 @@ mod tests {
         assert!(files.read(&path("etc/file")).unwrap().is_none());
         assert!(files.read(&path("etc/out/secret")).unwrap().is_none());
         assert!(files.write(&path("etc/out/new"), b"x", 0o644).is_err());
-        // The link itself is replaced.
+        // Writing replaces the link itself.
         files.write(&path("etc/file"), b"x", 0o640).unwrap();
         assert_eq!(files.read(&path("etc/file")).unwrap().unwrap().mode, 0o640);
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);

@@ -1,12 +1,12 @@
-//! Deep merge of data, and of JSON texts.
+//! Deep merge of values and of JSON texts.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// `data` onto `old`: maps member by member, everything else is replaced. A map, a list and a
-/// simple value do not take each other's place; null gives way to anything.
+/// Merges `data` into `old`. Maps are merged member by member; everything else is replaced. A map,
+/// a list and a scalar cannot replace one another; anything can replace null.
 pub(super) fn merge(old: &Value, data: &Value) -> Result<Value, Mismatch> {
     match (old, data) {
         (Value::Object(old), Value::Object(data)) => {
@@ -31,10 +31,10 @@ pub(super) fn merge(old: &Value, data: &Value) -> Result<Value, Mismatch> {
     }
 }
 
-/// Two values of which one cannot replace the other.
+/// Two values where one cannot replace the other.
 #[derive(Debug, PartialEq)]
 pub(super) struct Mismatch {
-    /// `spec.replicas`; empty for the document itself.
+    /// Path such as `spec.replicas`; empty for the document itself.
     path: String,
     old: &'static str,
     data: &'static str,
@@ -72,7 +72,7 @@ fn sort(value: &Value) -> &'static str {
     }
 }
 
-/// Merges a JSON text into another; order of keys and indentation stay.
+/// Merges one JSON text into another. Preserves key order and indentation.
 pub(super) fn merge_text(name: &str, text: &str, data: &str) -> Result<String> {
     let parse = |what: &str, text: &str| {
         serde_json::from_str::<Value>(text)

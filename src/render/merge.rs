@@ -1,4 +1,5 @@
-//! The `merge` strategy: YAML into YAML, document by document, comments and order kept.
+//! The `merge` strategy: merges YAML into YAML, document by document, and preserves comments and
+//! order.
 
 use serde_json::Value;
 
@@ -7,23 +8,24 @@ use crate::render::documents::{self, Part};
 use crate::render::{json, yaml_edit};
 use crate::template::yaml;
 
-/// What a merge gave.
+/// Result of a merge.
 #[derive(Debug, PartialEq)]
 pub(super) struct Merged {
     pub(super) text: String,
-    /// Something was lost that should have stayed.
+    /// Describes content that the merge failed to preserve.
     pub(super) note: Option<String>,
 }
 
 /// Merges `data` into `text`, the content of the file `name`.
 ///
-/// Of several documents each is merged into the one of the same `kind` and `metadata.name`, or,
-/// where it names none and both have as many documents, into the one at the same place. One
-/// document that names none is merged into all.
+/// With several documents, each data document is merged into the documents with the same `kind` and
+/// `metadata.name`. A data document with neither is merged into the document at the same position
+/// if both texts have the same number of documents. A single data document with neither is merged
+/// into all documents.
 pub(super) fn merge(name: &str, text: &str, data: &str) -> Result<Merged> {
     let is_json = name.ends_with(".json") && text.trim_start().starts_with(['{', '[']);
     if is_json {
-        // The data may be written as YAML all the same.
+        // The data for a JSON file can still be YAML.
         let data = match data.trim_start().starts_with('{') {
             true => data.to_owned(),
             false => yaml::parse(data)
@@ -90,7 +92,7 @@ pub(super) fn merge(name: &str, text: &str, data: &str) -> Result<Merged> {
     })
 }
 
-/// The document changed in its text, if that gives what it should.
+/// Edits the document's text; returns `None` if the edit does not produce `merged`.
 fn edited(text: &str, old: &Value, new: &Value, new_text: &str, merged: &Value) -> Option<String> {
     if old == merged {
         return Some(text.to_owned());
@@ -99,7 +101,7 @@ fn edited(text: &str, old: &Value, new: &Value, new_text: &str, merged: &Value) 
     (yaml::parse(&edited).ok()? == *merged).then_some(edited)
 }
 
-/// The documents that one document of the data goes into.
+/// Returns the indexes of the documents that one data document is merged into.
 fn targets(
     name: &str,
     documents: &[Value],
@@ -144,7 +146,7 @@ fn targets(
     )))
 }
 
-/// `kind` and `metadata.name`.
+/// Returns `kind` and `metadata.name`.
 fn identity(value: &Value) -> (Option<&str>, Option<&str>) {
     (
         value.get("kind").and_then(Value::as_str),
@@ -225,7 +227,7 @@ last: yes
 new: null
 ";
         assert_eq!(text(file, data), expected);
-        // A second time nothing changes.
+        // A second merge changes nothing.
         assert_eq!(text(expected, data), expected);
     }
 

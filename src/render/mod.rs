@@ -1,6 +1,6 @@
-//! Makes an image's files into one host's files: Config documents, then templates.
+//! Renders an image's files into one host's files: applies Config documents, then templates.
 //!
-//! Works on a directory and plain values; must not know clusters, agents or the store.
+//! Works on a directory and plain values. Must not depend on clusters, agents or the store.
 
 mod configs;
 mod data;
@@ -20,27 +20,27 @@ pub(crate) use templates::is_template;
 
 use serde::{Deserialize, Serialize};
 
-/// All that rendering depends on.
+/// Everything that rendering depends on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Inputs {
-    /// The images whose layers made the tree, in order.
+    /// Images whose layers make up the tree, in order.
     pub(crate) images: Vec<ImageInputs>,
-    /// What beats every image's own variables (cluster, host, flags; already merged).
+    /// Variables that override every image's own (cluster, host, flags; already merged).
     pub(crate) environment: BTreeMap<String, String>,
-    /// `.Host`, `.Cluster`, `.Registry`, `.Arch`: docs/cluster-image.md.
+    /// `.Host`, `.Cluster`, `.Registry`, `.Arch`: see docs/cluster-image.md.
     pub(crate) facts: serde_json::Map<String, serde_json::Value>,
-    /// In order; applied before templates.
+    /// Config documents in order, applied before templates.
     pub(crate) configs: Vec<ConfigEdit>,
-    /// A missing key in a `.tmpl` is an error.
+    /// Whether a missing key in a `.tmpl` is an error.
     pub(crate) strict: bool,
 }
 
-/// What one image brings.
+/// Inputs from one image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ImageInputs {
-    /// As in the Clusterfile's `spec.image`.
+    /// Name as in the Clusterfile's `spec.image`.
     pub(crate) name: String,
-    /// Its `ENV`, without `PATH`.
+    /// The image's `ENV`, without `PATH`.
     pub(crate) environment: BTreeMap<String, String>,
 }
 
@@ -48,54 +48,55 @@ pub(crate) struct ImageInputs {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ConfigEdit {
     pub(crate) name: String,
-    /// Relative to the image's root.
+    /// Path of the file, relative to the image's root.
     pub(crate) path: String,
-    /// Only for the image of this name.
+    /// Applies only to the image with this name.
     pub(crate) image: Option<String>,
     pub(crate) strategy: Strategy,
     pub(crate) data: String,
 }
 
-/// How a Config changes its file (sealos.md 4.3).
+/// How a Config document changes its file (sealos.md 4.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Strategy {
     #[default]
     Override,
-    /// Data before what is there.
+    /// Inserts the data before the existing content.
     Insert,
-    /// Data after what is there.
+    /// Appends the data to the existing content.
     Append,
-    /// YAML merged into YAML; comments and order of keys stay.
+    /// Merges YAML into YAML; preserves comments and key order.
     Merge,
 }
 
-/// The file in an image's root that holds Config documents of its own.
+/// File in an image's root that contains the image's own Config documents.
 pub(crate) const BUILT_IN: &str = "config.yml";
 
-/// The Config documents that one image brings.
+/// Config documents of one image.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BuiltIn {
-    /// Which of [`Inputs::images`].
+    /// Index of the image in [`Inputs::images`].
     pub(crate) image: usize,
-    /// Its [`BUILT_IN`] file.
+    /// Content of the image's [`BUILT_IN`] file.
     pub(crate) text: String,
 }
 
-/// Tells which of [`Inputs::images`] the file at a path (relative, as bytes) came from.
+/// Returns the index in [`Inputs::images`] of the image that the file at a path (relative, as
+/// bytes) came from.
 pub(crate) type Origin<'a> = dyn Fn(&[u8]) -> Option<usize> + 'a;
 
-/// What was done to a tree.
+/// Changes made to a tree.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Rendered {
-    /// Files that Config documents changed and templates gave, relative to the tree.
+    /// Files changed by Config documents or rendered from templates, relative to the tree.
     pub(crate) files: Vec<String>,
     pub(crate) notes: Vec<String>,
 }
 
-/// Applies all Config documents to the tree at `root`, those of the images first, and then renders
-/// its templates. Nothing outside `root` is read or written, whatever links the tree has. All that
-/// is wrong with the templates is told at once; the tree is half rendered then.
+/// Applies all Config documents to the tree at `root`, the images' first, then renders its
+/// templates. Never reads or writes outside `root`, even if the tree contains links. Reports all
+/// template errors at once; the tree is then partially rendered.
 pub(crate) fn tree(
     root: &Path,
     inputs: &Inputs,
@@ -112,8 +113,8 @@ pub(crate) fn tree(
     Ok(rendered)
 }
 
-/// What the template `text` of `image` (of [`Inputs::images`]) gives; `name` is its path and says in
-/// which language it is. Touches no file: for previews.
+/// Renders the template `text` of `image` (an index into [`Inputs::images`]). `name` is its path
+/// and selects the template language. Accesses no file: for previews.
 #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
 pub(crate) fn one(name: &str, text: &str, inputs: &Inputs, image: Option<usize>) -> Result<String> {
     templates::one(name, text, &data::Data::of(inputs, image))

@@ -1,4 +1,4 @@
-//! `*.tmpl` (Go's language) and `*.tera` (Tera) become the files they are named after.
+//! Renders `*.tmpl` (Go's language) and `*.tera` (Tera) files to the names without the extension.
 
 use tera::Tera;
 
@@ -10,14 +10,14 @@ use crate::render::{Inputs, Origin, Rendered};
 use crate::template::value::from_json;
 use crate::template::{Missing, Template};
 
-/// Directories whose templates are rendered, with all below them.
+/// Directories whose templates are rendered recursively.
 const DIRECTORIES: [&[u8]; 3] = [b"etc", b"scripts", b"manifests"];
 const GO: &[u8] = b".tmpl";
 const TERA: &[u8] = b".tera";
-/// So many errors are told; more would bury the first.
+/// Maximum number of errors to report; more would bury the first.
 const TOLD: usize = 20;
 
-/// Whether the file at `path` (relative to an image's root) is a template.
+/// Reports whether the file at `path` (relative to an image's root) is a template.
 pub(crate) fn is_template(path: &[u8]) -> bool {
     let mut parts = path.splitn(2, |byte| *byte == b'/');
     let is_inside = parts.next().is_some_and(|top| DIRECTORIES.contains(&top));
@@ -29,8 +29,8 @@ pub(crate) fn is_template(path: &[u8]) -> bool {
             .any(|end| name.len() > end.len() && name.ends_with(end))
 }
 
-/// Renders one template; `name` says by its ending in which language it is, and is how errors call
-/// it.
+/// Renders one template. The extension of `name` selects the language; errors refer to the template
+/// by `name`.
 pub(crate) fn one(name: &str, text: &str, data: &Data) -> Result<String> {
     if name.as_bytes().ends_with(TERA) {
         return tera(name, text, data);
@@ -57,7 +57,7 @@ fn tera(name: &str, text: &str, data: &Data) -> Result<String> {
     tera.render(name, &context).map_err(failed)
 }
 
-/// Renders all templates of a tree. Those that fail are told together.
+/// Renders all templates of a tree. Reports all failures together.
 pub(super) fn render_all(
     files: &Files,
     inputs: &Inputs,
@@ -100,12 +100,12 @@ fn file(files: &Files, path: &LayerPath, output: &LayerPath, data: &Data) -> Res
     let text = String::from_utf8(template.bytes)
         .map_err(|_| Error::usage(format!("the template {path} is not UTF-8")))?;
     let result = one(&text_of(path), &text, data)?;
-    // A script is there to be run, whatever its template's mode.
+    // Scripts are made executable, whatever the mode of the template.
     let executable = if result.starts_with("#!") { 0o111 } else { 0 };
     files.write(output, result.as_bytes(), template.mode | executable)
 }
 
-/// The path without the template's ending.
+/// Returns the path without the template extension.
 fn output_path(path: &LayerPath) -> Result<LayerPath> {
     let bytes = path.as_bytes();
     let ending = [GO, TERA].into_iter().find(|end| bytes.ends_with(end));
@@ -132,7 +132,7 @@ fn several(errors: &[Error], count: usize, of: usize) -> Error {
     all
 }
 
-/// Without the leading slash that messages have.
+/// Returns the path without the leading slash that messages use.
 pub(super) fn text_of(path: &LayerPath) -> String {
     String::from_utf8_lossy(path.as_bytes()).into_owned()
 }

@@ -1,16 +1,16 @@
-//! Changes a YAML document in its text, so that comments, order and style of everything else stay.
+//! Edits a YAML document as text, so that comments, order and style of all other content are
+//! preserved.
 //!
-//! It knows block maps only, by their indentation. Whoever calls reads the result again and
-//! compares it with what it should be: what is written in a way that this does not understand is
-//! then written anew.
+//! Supports only block maps, by their indentation. The caller parses the result and compares it
+//! with the expected value; it rewrites documents that this module does not understand.
 
 use serde_json::{Map, Value};
 
 use crate::render::json;
 use crate::template::yaml;
 
-/// `data`, which is written as `data_text`, merged into a document whose value is `current`; `None`
-/// where the document is written in a way that is not known here.
+/// Merges `data`, written as `data_text`, into a document whose value is `current`. Returns `None`
+/// if the document uses unsupported syntax.
 pub(super) fn merge(
     text: &str,
     current: &Map<String, Value>,
@@ -47,21 +47,21 @@ fn lines(text: &str) -> Vec<String> {
 /// One `key: value` of a block map.
 struct Entry {
     key: String,
-    /// The line of the key, and the first line behind the value.
+    /// Line of the key, and the first line after the value.
     start: usize,
     end: usize,
-    /// Where on the first line the value begins, behind the colon.
+    /// Offset on the first line where the value begins, after the colon.
     value: usize,
 }
 
 impl Entry {
-    /// Whether the value begins on the next line.
+    /// Reports whether the value begins on the next line.
     fn is_block(&self, lines: &[String]) -> Option<bool> {
         let inline = lines.get(self.start)?.get(self.value..)?.trim();
         Some(inline.is_empty() || inline.starts_with('#'))
     }
 
-    /// The map that lies below the key: its lines and indentation.
+    /// Returns the lines and indentation of the map below the key.
     fn inner<'a>(&self, lines: &'a [String]) -> Option<(&'a [String], usize)> {
         let inner = lines.get(self.start + 1..self.end)?;
         let indentation = indent(inner.iter().find(|line| is_content(line))?);
@@ -69,8 +69,8 @@ impl Entry {
     }
 }
 
-/// The lines in which a map of the data is written, where it is a block map: what they say is
-/// copied as it is, since a value that is read and written may come out in another form.
+/// Lines of a map in the data, if it is a block map. They are copied verbatim, because parsing and
+/// writing a value can change its form.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     lines: Option<(&'a [String], usize)>,
@@ -93,7 +93,7 @@ impl<'a> Source<'a> {
         entries.into_iter().find(|entry| entry.key == key)
     }
 
-    /// The map that is a member of this one.
+    /// Returns the map that is a member of this one.
     fn member(&self, key: &str) -> Self {
         let inner = self.entry(key).and_then(|entry| {
             let lines = self.lines?.0;
@@ -102,7 +102,7 @@ impl<'a> Source<'a> {
         Self { lines: inner }
     }
 
-    /// A member's lines at another indentation.
+    /// Returns the lines of a member at another indentation.
     fn copy(&self, key: &str, indentation: usize) -> Option<Vec<String>> {
         let entry = self.entry(key)?;
         let (lines, own) = self.lines?;
@@ -118,7 +118,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Merges into the block map at `indentation` between two lines; the second follows what is added.
+/// Merges into the block map at `indentation` between two lines, and moves `end` by the number of
+/// lines added.
 fn merge_block(
     lines: &mut Vec<String>,
     (start, end): (usize, &mut usize),
@@ -175,20 +176,21 @@ fn merge_block(
     Some(())
 }
 
-/// The members of a block map; `None` if it is none.
+/// Returns the members of a block map; `None` if the lines are not a block map.
 fn entries(lines: &[String], start: usize, end: usize, indentation: usize) -> Option<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::new();
     for (number, line) in lines.iter().enumerate().take(end).skip(start) {
         let text = line.trim_start();
         let at = indent(line);
         if !is_content(line) {
-            // What is deeper belongs to the value, be it a comment or the text of a block scalar.
+            // Deeper lines belong to the value, whether comments or text of a block scalar.
             if let (Some(last), true) = (entries.last_mut(), !text.is_empty() && at > indentation) {
                 last.end = number + 1;
             }
             continue;
         }
-        // Lists may lie directly below their key; brackets close what was opened above.
+        // A list can start at the indentation of its key; brackets close an earlier opening
+        // bracket.
         let goes_on = at > indentation
             || at == indentation
                 && (text == "-" || text.starts_with("- ") || text.starts_with(['}', ']']));
@@ -209,7 +211,7 @@ fn entries(lines: &[String], start: usize, end: usize, indentation: usize) -> Op
     Some(entries)
 }
 
-/// The key at the beginning of a line, and the length up to behind its colon.
+/// Returns the key at the beginning of a line, and the length up to and including its colon.
 fn key(text: &str) -> Option<(String, usize)> {
     let (written, rest) = match text.chars().next()? {
         '"' => {
@@ -246,7 +248,7 @@ fn key(text: &str) -> Option<(String, usize)> {
     Some((key, written.len() + spaces + 1))
 }
 
-/// The comment behind a value on one line, with the blanks before it.
+/// Returns the comment after a value on the same line, with the preceding spaces.
 fn comment(value: &str) -> &str {
     let mut quote = None;
     let mut before = ' ';
@@ -265,7 +267,7 @@ fn comment(value: &str) -> &str {
     ""
 }
 
-/// `key: value` as lines.
+/// Writes `key: value` as lines.
 fn emit(key: &str, value: &Value, indentation: usize) -> Option<Vec<String>> {
     let text = yaml::write(&Value::Object(Map::from_iter([(
         key.to_owned(),

@@ -1,4 +1,4 @@
-//! One thing to do on one host: what a plan says about it, and how it is done.
+//! Action on one host: what a plan shows and what the action does.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,36 +12,36 @@ use crate::cluster::scene::Scene;
 use crate::error::{Error, Kind, Result};
 use crate::image::Digest;
 
-/// Whoever can reach the other hosts of the cluster.
+/// Access to the other hosts of the cluster.
 pub(crate) trait Crew: Sync {
-    /// The agent of `host`, connected when it was not yet.
+    /// Returns the agent of `host`; connects to the host if necessary.
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>>;
 }
 
-/// Where and in what surroundings an action is done.
+/// Host and context in which an action runs.
 pub(crate) struct Site<'a> {
     pub(crate) host: &'a Host,
     pub(crate) agent: &'a dyn Agent,
     pub(crate) crew: &'a dyn Crew,
     pub(crate) scene: &'a Scene,
-    /// Names this execution: `<run>/<step>`, file-name safe. The same after a resume, so that what
-    /// ran is not run again.
+    /// Identifies this execution: `<run>/<step>`, safe as a file name. A resumed step keeps its
+    /// key, so that a completed command does not run again.
     pub(crate) key: &'a str,
-    /// Counts from 1; a step that is resumed where it was goes on with the same number.
+    /// Attempt number, starting at 1. A step that resumes where it stopped keeps its number.
     pub(crate) attempt: u32,
-    /// From the action or the command line.
+    /// Timeout from the action or the command line.
     pub(crate) timeout: Option<Duration>,
-    /// Lines for the step's log and the screen; secrets are taken out behind it.
+    /// Receives lines for the step's log and the screen. The receiver masks secrets.
     pub(crate) output: &'a (dyn Fn(OutputLine) + Sync),
 }
 
 impl Site<'_> {
-    /// The controller's directory for this cluster.
+    /// Returns the controller's directory for this cluster.
     pub(crate) fn state(&self) -> &Path {
         &self.scene.state_directory
     }
 
-    /// A line for the step's log and the screen.
+    /// Writes a line to the step's log and the screen.
     pub(crate) fn say(&self, text: &str) {
         (self.output)(OutputLine {
             text: text.to_owned(),
@@ -49,12 +49,13 @@ impl Site<'_> {
         });
     }
 
-    /// A line of shell on this host; its failure is an error with the end of its output.
+    /// Runs a shell line on this host and returns its stdout. On failure, the error includes the
+    /// end of the output.
     pub(crate) fn run(&self, line: &Line) -> Result<String> {
         self.run_on(self.agent, line, "")
     }
 
-    /// The same on another host; `suffix` keeps keys apart when one action runs several lines.
+    /// Like `run`, on another host. `suffix` keeps keys distinct if one action runs several lines.
     pub(crate) fn run_on(&self, agent: &dyn Agent, line: &Line, suffix: &str) -> Result<String> {
         let (outcome, tail, stdout) = self.try_on(agent, line, suffix)?;
         if outcome.code == Some(0) {
@@ -77,8 +78,8 @@ impl Site<'_> {
         )))
     }
 
-    /// What tells apart the keys of several hosts' steps on one and the same host: they may run
-    /// there at once, and have the same names.
+    /// Returns a key suffix that distinguishes the steps of several hosts on the same host: such
+    /// steps can run there at the same time and have the same names.
     fn guest(&self, agent: &dyn Agent) -> String {
         if agent.host() == self.agent.host() {
             return String::new();
@@ -88,7 +89,7 @@ impl Site<'_> {
         format!("-of-{name}")
     }
 
-    /// Runs a line and gives its outcome, the last lines of its output and its stdout, whatever
+    /// Runs a line and returns its outcome, the last lines of its output and its stdout, whatever
     /// the exit code.
     pub(crate) fn try_on(
         &self,
@@ -125,21 +126,21 @@ impl Site<'_> {
     }
 }
 
-/// Lines of output that an error shows.
+/// Number of output lines that an error shows.
 const TAIL: usize = 20;
-/// What is kept of stdout for the caller.
+/// Maximum number of stdout bytes to return to the caller.
 const LONGEST_STDOUT: usize = 1 << 20;
 
-/// A line of shell with its surroundings.
+/// A shell line and the context that it runs in.
 #[derive(Clone, Default)]
 pub(crate) struct Line {
     pub(crate) line: String,
     pub(crate) workdir: Option<String>,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) input: Option<String>,
-    /// Run it even if its key has run before: for reading, and for what is safe to repeat.
+    /// Runs the line even if its key has run before: for queries and idempotent lines.
     pub(crate) again: bool,
-    /// Its output is not for the log (it holds secrets or is only data).
+    /// Keeps the output out of the log (it contains secrets or is only data).
     pub(crate) quiet: bool,
 }
 
@@ -151,7 +152,7 @@ impl Line {
         }
     }
 
-    /// A look at the host: repeated on each run, not shown.
+    /// Creates a query: repeated on each run, output not logged.
     pub(crate) fn query(line: impl Into<String>) -> Self {
         Self {
             line: line.into(),
@@ -161,7 +162,7 @@ impl Line {
         }
     }
 
-    /// The line for messages, cut.
+    /// Returns the line for messages, shortened.
     fn shown(&self) -> String {
         let first = self.line.lines().next().unwrap_or_default();
         if first.len() < self.line.len() || first.chars().count() > 120 {
@@ -172,24 +173,25 @@ impl Line {
     }
 }
 
-/// Whether an action may be done a second time when it is not known how the first ended.
+/// Whether an action can be repeated if the outcome of the first execution is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
     Safe,
-    /// Only when it is known not to have ended well.
+    /// Repeatable only if the first execution is known to have failed.
     Once,
 }
 
 type Does = dyn Fn(&Site<'_>) -> Result<()> + Send + Sync;
 
-/// One thing to do.
+/// One action.
 #[derive(Clone)]
 pub(crate) struct Action {
-    /// For step identifiers: lower case, digits, dashes.
+    /// Used in step identifiers: lowercase letters, digits, dashes.
     pub(crate) name: String,
-    /// What a plan prints: the commands as they will run, the files as they will be. No secrets.
+    /// Lines that a plan prints: the commands and files exactly as they will be. Contains no
+    /// secrets.
     pub(crate) says: Vec<String>,
-    /// Changes when the action would do something else.
+    /// Changes if the action would do something different.
     pub(crate) fingerprint: String,
     pub(crate) repeat: Repeat,
     pub(crate) timeout: Option<Duration>,
@@ -197,7 +199,8 @@ pub(crate) struct Action {
 }
 
 impl Action {
-    /// Something with its own code. `inputs` is what it depends on besides its name.
+    /// Creates an action from a closure. `inputs` is everything that it depends on besides its
+    /// name.
     pub(crate) fn new(
         name: &str,
         says: impl Into<String>,
@@ -216,7 +219,7 @@ impl Action {
         }
     }
 
-    /// A line of shell on the host.
+    /// Creates an action that runs a shell line on the host.
     pub(crate) fn command(name: &str, line: Line) -> Self {
         let mut says = String::new();
         if let Some(workdir) = &line.workdir {
@@ -227,7 +230,8 @@ impl Action {
         Self::new(name, says, &inputs, move |site| site.run(&line).map(|_| ()))
     }
 
-    /// A script of the image: the label's value behind `bash `, in the scripts directory.
+    /// Creates an action that runs a script of the image: `bash` with the label's value, in the
+    /// scripts directory.
     pub(crate) fn script(
         name: &str,
         value: &str,
@@ -245,7 +249,7 @@ impl Action {
         )
     }
 
-    /// A file on the host.
+    /// Creates an action that writes a file on the host.
     pub(crate) fn file(name: &str, file: FileToWrite) -> Self {
         let says = format!(
             "write {} (mode {:04o}, {} bytes)",
@@ -259,15 +263,15 @@ impl Action {
         })
     }
 
-    /// What it does depends on `content` of images as well, such as a script's text: a corrected
-    /// image has it done again.
+    /// Adds image content, such as a script's text, to the fingerprint, so that the action runs
+    /// again with a corrected image.
     pub(crate) fn bringing(mut self, content: &str) -> Self {
         self.fingerprint =
             Digest::of(format!("{}\0{content}", self.fingerprint).as_bytes()).to_string();
         self
     }
 
-    /// Must not be done twice.
+    /// Marks the action as one that must not run twice.
     pub(crate) fn once(mut self) -> Self {
         self.repeat = Repeat::Once;
         self

@@ -1,4 +1,4 @@
-//! Which runtime a cluster has: the label `distribution` of its rootfs image.
+//! Selects a cluster's runtime from the label `distribution` of its rootfs image.
 
 use crate::cluster::scene::Scene;
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::script::Script;
 use crate::runtime::{ImageFiles, Runtime};
 
-/// The runtime of `scene`. `validity` is for certificates that imgctl makes itself.
+/// Returns the runtime of `scene`. `validity` applies to certificates that imgctl creates itself.
 pub(crate) fn of<'a>(
     scene: &Scene,
     files: &'a dyn ImageFiles,

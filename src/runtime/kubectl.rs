@@ -1,6 +1,6 @@
 //! kubectl on a control plane, with that host's `admin.conf`.
 //!
-//! Nothing is asked of the controller's own network: the API may not be reachable from there.
+//! Never runs on the controller: the API can be unreachable from there.
 
 use std::sync::Arc;
 
@@ -12,14 +12,15 @@ use crate::error::{Context, Error, Result};
 use crate::image::Digest;
 use crate::runtime::action::{Line, Site};
 
-/// Where kubeadm leaves the administrator's kubeconfig.
+/// Path of the administrator's kubeconfig that kubeadm writes.
 pub(crate) const ADMIN_CONF: &str = "/etc/kubernetes/admin.conf";
 
-/// A line `NAME|ADDRESS ADDRESS …` for each Node: whole Nodes of a large cluster are megabytes.
+/// Prints a line `NAME|ADDRESS ADDRESS …` for each Node: the complete Nodes of a large cluster are
+/// megabytes.
 const ADDRESSES: &str =
     r#"jsonpath={range .items[*]}{.metadata.name}{"|"}{.status.addresses[*].address}{"\n"}{end}"#;
 
-/// kubectl on one control plane whose API answers.
+/// kubectl on one control plane whose API responds.
 pub(crate) struct Kubectl<'a> {
     site: &'a Site<'a>,
     agent: Arc<dyn Agent>,
@@ -27,12 +28,13 @@ pub(crate) struct Kubectl<'a> {
 }
 
 impl<'a> Kubectl<'a> {
-    /// On the first control plane of the cluster that answers and says that it is ready.
+    /// Selects the first control plane of the cluster that responds and is ready.
     pub(crate) fn anywhere(site: &'a Site<'a>) -> Result<Self> {
         Self::first_of(site, &mut site.scene.control_planes())
     }
 
-    /// The same, but not on the host that the action runs on: it is still joining.
+    /// Like [`Kubectl::anywhere`], but excludes the host that the action runs on, because it is
+    /// still joining.
     pub(crate) fn elsewhere(site: &'a Site<'a>) -> Result<Self> {
         let hosts = site.scene.control_planes();
         Self::first_of(
@@ -68,7 +70,7 @@ impl<'a> Kubectl<'a> {
         ))
     }
 
-    /// On the host that the action runs on.
+    /// Selects the host that the action runs on.
     pub(crate) fn here(site: &'a Site<'a>) -> Result<Self> {
         Ok(Self {
             site,
@@ -77,7 +79,7 @@ impl<'a> Kubectl<'a> {
         })
     }
 
-    /// The control plane's address.
+    /// Returns the control plane's address.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -86,18 +88,18 @@ impl<'a> Kubectl<'a> {
         &*self.agent
     }
 
-    /// Whether the API that this host's `admin.conf` names is ready.
+    /// Checks that the API in this host's `admin.conf` is ready.
     pub(crate) fn ready(&self) -> Result<()> {
         self.run(&["get", "--raw", "/readyz", "--request-timeout=10s"])
             .map(|_| ())
     }
 
-    /// Runs kubectl; stdout, or an error with the end of its output.
+    /// Runs kubectl and returns its stdout, or an error with the end of its output.
     pub(crate) fn run(&self, arguments: &[&str]) -> Result<String> {
         self.with_input(arguments, None, true)
     }
 
-    /// The same with its output in the step's log.
+    /// Like [`Kubectl::run`], with the output in the step's log.
     pub(crate) fn run_shown(&self, arguments: &[&str]) -> Result<String> {
         self.with_input(arguments, None, false)
     }
@@ -110,7 +112,8 @@ impl<'a> Kubectl<'a> {
             quiet,
             ..Line::default()
         };
-        // A host knows commands by their keys: one that still ends must not be taken for another.
+        // A host identifies commands by their keys, so different commands need different keys while
+        // one is still running.
         let verb = arguments.first().copied().unwrap_or("kubectl");
         let what = format!(
             "{}\0{}",
@@ -123,19 +126,19 @@ impl<'a> Kubectl<'a> {
             .run_on(&*self.agent, &line, &format!("-kubectl-{verb}-{key}"))
     }
 
-    /// Makes objects what `document` says. It goes over stdin: it may hold secrets.
+    /// Applies the objects in `document`. Passes them over stdin, because they can contain secrets.
     pub(crate) fn apply(&self, document: &Value) -> Result<()> {
         self.with_input(&["apply", "-f", "-"], Some(document.to_string()), true)
             .map(|_| ())
     }
 
-    /// The same for an object that is there already, whole.
+    /// Replaces a complete existing object.
     pub(crate) fn replace(&self, document: &Value) -> Result<()> {
         self.with_input(&["replace", "-f", "-"], Some(document.to_string()), true)
             .map(|_| ())
     }
 
-    /// `get … -o json` of what may not be there.
+    /// Runs `get … -o json` for an object that may be missing.
     pub(crate) fn find(&self, arguments: &[&str]) -> Result<Option<Value>> {
         let all: Vec<&str> = ["get"]
             .iter()
@@ -152,7 +155,7 @@ impl<'a> Kubectl<'a> {
         })
     }
 
-    /// `get … -o json`.
+    /// Runs `get … -o json`.
     pub(crate) fn get(&self, arguments: &[&str]) -> Result<Value> {
         let all: Vec<&str> = ["get"]
             .iter()
@@ -166,26 +169,28 @@ impl<'a> Kubectl<'a> {
         })
     }
 
-    /// The name of the Node that has `address`; `None` when there is no such Node.
+    /// Returns the name of the Node with `address`; `None` if there is no such Node.
     pub(crate) fn node_of(&self, address: &str) -> Result<Option<String>> {
         let nodes = self.run(&["get", "nodes", "-o", ADDRESSES])?;
         Ok(node_with(&nodes, address))
     }
 
-    /// The Node of the host that the action runs on: by its address, else by its name.
+    /// Returns the Node of the host that the action runs on, by its address or otherwise by its
+    /// name.
     pub(crate) fn own_node(&self) -> Result<Option<String>> {
         if let Some(node) = self.node_of(self.site.host.ip())? {
             return Ok(Some(node));
         }
         match self.site.agent.facts() {
             Ok(facts) => self.node_of(&facts.hostname.to_lowercase()),
-            // It is gone for good; what has no Node under its address is then out already.
+            // The host is gone for good. Without a Node under its address, it has already been
+            // removed.
             Err(_) => Ok(None),
         }
     }
 
-    /// Cordons the Node and evicts its Pods, heeding PodDisruptionBudgets. When that does not
-    /// succeed in time, the Node is uncordoned and the error names what stands in the way.
+    /// Cordons the Node and evicts its Pods, respecting PodDisruptionBudgets. If that does not
+    /// succeed in time, uncordons the Node and returns an error that names the cause.
     pub(crate) fn drain(&self, node: &str, seconds: u64) -> Result<()> {
         let timeout = format!("--timeout={seconds}s");
         let drained = self.run_shown(&[
@@ -210,17 +215,17 @@ impl<'a> Kubectl<'a> {
         Err(error).context(|| format!("cannot drain Node {node}"))
     }
 
-    /// Takes the Node out of the API; it may be gone already.
+    /// Deletes the Node from the API; succeeds if it is already gone.
     pub(crate) fn delete_node(&self, node: &str) -> Result<()> {
         self.run_shown(&["delete", "node", node, "--ignore-not-found"])
             .map(|_| ())
     }
 
-    /// What the Node says of itself.
+    /// Returns the Node's condition.
     pub(crate) fn condition(&self, node: &str) -> Result<Condition> {
         let node = match self.get(&["node", node]) {
             Ok(node) => node,
-            // kubectl's own word for it; anything else is a failure to ask.
+            // kubectl's own error text; any other error means that the query failed.
             Err(error) if error.to_string().contains("NotFound") => return Ok(Condition::Absent),
             Err(error) => return Err(error),
         };
@@ -228,12 +233,12 @@ impl<'a> Kubectl<'a> {
     }
 }
 
-/// How a Node is.
+/// Condition of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Absent,
     Ready,
-    /// Everything but the Pod network, which comes with an application.
+    /// Ready except for the Pod network, which an application provides.
     WaitsForNetwork,
     NotReady(String),
 }
@@ -255,19 +260,20 @@ fn condition(node: &Value) -> Condition {
     }
 }
 
-/// Whether the message of a Node's condition Ready says that nothing but the Pod network is missing.
+/// Reports whether the message of a Node's Ready condition says that only the Pod network is
+/// missing.
 pub(crate) fn lacks_network(message: &str) -> bool {
     message.contains("NetworkPluginNotReady") || message.contains("cni plugin not")
 }
 
-/// The Node that has `address`, by what [`ADDRESSES`] gives.
+/// Returns the Node with `address`, from the output of [`ADDRESSES`].
 fn node_with(nodes: &str, address: &str) -> Option<String> {
     let mut all = nodes.lines().filter_map(|line| line.split_once('|'));
     let found = all.find(|(_, own)| own.split_whitespace().any(|one| one == address));
     found.map(|(name, _)| name.to_owned())
 }
 
-/// The line of shell; arguments may hold anything.
+/// Returns the shell line; arguments can contain any characters.
 fn command(arguments: &[&str]) -> String {
     let mut line = format!("kubectl --kubeconfig {ADMIN_CONF}");
     for argument in arguments {
@@ -277,7 +283,7 @@ fn command(arguments: &[&str]) -> String {
     line
 }
 
-/// One word of shell.
+/// Quotes one shell word.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,10 +1,10 @@
-//! What kubelets leave on a host when the cluster is gone from it: logs of Pods and their control
-//! groups. A cluster made there later would show the restarts of this one.
+//! Files that kubelets leave on a host after the cluster is removed: Pod logs and cgroups. A new
+//! cluster on the host would report the restarts of the old one.
 
 use crate::runtime::Action;
 use crate::runtime::action::Line;
 
-/// Removes what Pods left, if anything. It runs last, when no container runs any more.
+/// Removes the remains of Pods, if any. Runs last, when no container is running.
 pub(crate) fn pods() -> Action {
     let mut action = Action::command(
         "pod-leftovers",
@@ -21,8 +21,8 @@ pub(crate) fn pods() -> Action {
     action
 }
 
-/// Slices of a kubelet that drives systemd are units; those of another are directories alone. A
-/// directory that somebody mounted stays, without its content.
+/// Returns the shell line. With the systemd cgroup driver, slices are units; with the other driver,
+/// they are only directories. A mount point is kept, without its content.
 fn line(logs: &str, cgroups: &str) -> String {
     format!(
         "for directory in {logs}/pods {logs}/containers; do\n\
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// systemctl is a stand-in: nobody's units are stopped by a test.
+    /// systemctl is a stand-in, so that a test never stops real units.
     #[test]
     fn logs_and_slices_of_pods_go_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
@@ -76,7 +76,7 @@ mod tests {
             root.join("log").to_str().unwrap(),
             root.join("cgroup").to_str().unwrap(),
         );
-        // A second time there is nothing to do.
+        // The second run has nothing to do.
         for _ in 0..2 {
             let ran = std::process::Command::new("bash")
                 .args(["-e", "-c", &text])

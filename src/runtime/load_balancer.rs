@@ -1,8 +1,9 @@
 //! The node-local API load balancer: `imgctl agent lb` as a systemd unit on workers.
 //!
-//! Workers reach the API at `127.0.0.1:<port>`; the balancer there sends each connection to a
-//! control plane that is ready. The list of control planes is a file which the balancer reads again
-//! when it changes: members come and go, and a control plane that is worked on is taken out of it.
+//! Workers reach the API at `127.0.0.1:<port>`; the local load balancer forwards each connection to
+//! a ready control plane. The list of control planes is a file that the load balancer reloads when
+//! it changes: members join and leave, and a control plane under maintenance is taken out of the
+//! list.
 
 use crate::agent::protocol::FileToWrite;
 use crate::cluster::host::Host;
@@ -10,29 +11,29 @@ use crate::cluster::scene::Scene;
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 
-/// The API's port on control planes and of the balancer on workers.
+/// Port of the API on control planes and of the load balancer on workers.
 pub(crate) const API_PORT: u16 = 6443;
-/// Where workers find the API.
+/// Address that workers use to reach the API.
 pub(crate) const ADDRESS: &str = "127.0.0.1";
 
-/// The name by which workers reach the API; certificates of API servers are for it.
+/// Name that workers use to reach the API; the API servers' certificates include it.
 const NAME: &str = "apiserver.cluster.local";
-/// For how long a server that was taken out stays out if nobody puts it back: longer than a control
-/// plane takes as a rule. After that its `/readyz` alone decides.
+/// Time after which a server that was taken out is used again if it is not put back: longer than a
+/// control plane upgrade usually takes. After that, only its `/readyz` decides.
 const OUT_SECONDS: u32 = 15 * 60;
-/// Workers that are told at once.
+/// Maximum number of workers to notify at the same time.
 const AT_ONCE: usize = 32;
 
-/// What a worker has to look at API servers with, once it has joined.
+/// Credentials with which a worker checks API servers after it has joined.
 #[derive(Clone, Copy)]
 pub(crate) struct Papers {
     pub(crate) authority: &'static str,
-    /// The kubelet's own: where anonymous requests are refused.
+    /// The kubelet's own certificate, for API servers that reject anonymous requests.
     pub(crate) certificate: &'static str,
     pub(crate) key: &'static str,
 }
 
-/// The unit's name for one cluster.
+/// Returns the name of the unit for one cluster.
 pub(crate) fn unit(scene: &Scene) -> String {
     format!("imgctl-api-{}", scene.name)
 }
@@ -57,8 +58,8 @@ fn server(host: &Host) -> String {
     }
 }
 
-/// `address:port` of each control plane, one per line. A balancer of an earlier imgctl takes the
-/// line of one that is out for a comment, and sends it nothing either.
+/// Returns `address:port` of each control plane, one per line. A load balancer of an earlier imgctl
+/// version treats the line of a server that is out as a comment, and sends it no traffic either.
 fn servers(scene: &Scene, out: Option<&Host>) -> String {
     let line = |host: &Host| match out.is_some_and(|out| out.address == host.address) {
         true => format!("#out {} {OUT_SECONDS}\n", server(host)),
@@ -67,7 +68,8 @@ fn servers(scene: &Scene, out: Option<&Host>) -> String {
     scene.control_planes().map(line).collect()
 }
 
-/// Puts the balancer on a worker and starts it; repeated, it brings list, program and unit up to date.
+/// Installs the load balancer on a worker and starts it. A repeated run updates list, program and
+/// unit.
 pub(crate) fn actions(scene: &Scene, _host: &Host, papers: Papers) -> Vec<Action> {
     let (unit, binary, servers_file) = (unit(scene), binary(scene), servers_file(scene));
     let command = format!(
@@ -101,7 +103,8 @@ pub(crate) fn actions(scene: &Scene, _host: &Host, papers: Papers) -> Vec<Action
          WantedBy=multi-user.target\n",
         name = scene.name,
     );
-    // systemd holds the socket: who connects while the balancer is replaced waits, and is not refused.
+    // systemd owns the socket: clients that connect while the load balancer is replaced wait
+    // instead of being refused.
     let socket = format!(
         "[Unit]\n\
          Description=Socket of the API load balancer of the cluster {name}\n\
@@ -123,7 +126,7 @@ pub(crate) fn actions(scene: &Scene, _host: &Host, papers: Papers) -> Vec<Action
                 content: servers(scene, None).into_bytes(),
             },
         ),
-        // A copy of its own: the agent's binary goes when a newer one comes.
+        // A separate copy: the agent's binary is removed when a newer version is installed.
         Action::command("lb-binary", crate::runtime::own_binary(&binary)),
         Action::file(
             "lb-socket",
@@ -152,8 +155,9 @@ pub(crate) fn actions(scene: &Scene, _host: &Host, papers: Papers) -> Vec<Action
     ]
 }
 
-/// Starts the unit, again if another program or command line runs, and waits until it says that it
-/// serves: a port that is open is no proof. The balancer of an earlier imgctl holds the port itself.
+/// Returns the shell line that starts the unit, or restarts it if its program or command line has
+/// changed, and waits until it reports that it is serving: an open port is no proof. An earlier
+/// imgctl version's load balancer holds the port itself.
 fn start(unit: &str, binary: &str, command: &str, state: &str) -> String {
     format!(
         "systemctl daemon-reload && systemctl enable --quiet {unit}.socket {unit}.service || exit\n\
@@ -181,8 +185,9 @@ fn start(unit: &str, binary: &str, command: &str, state: &str) -> String {
     )
 }
 
-/// Before `action` the API server of its host is taken out of the workers' balancers, because the
-/// action stops it; [`put_back`] ends that. Repeated, it stays out for as long again.
+/// Takes the host's API server out of the workers' load balancers before `action`, because the
+/// action stops it; [`put_back`] reverts that. A repeated run restarts the time that the server
+/// stays out.
 pub(crate) fn taken_out_before(scene: &Scene, mut action: Action) -> Action {
     if scene.control_planes().count() < 2 || scene.workers().next().is_none() {
         return action;
@@ -199,7 +204,7 @@ pub(crate) fn taken_out_before(scene: &Scene, mut action: Action) -> Action {
     action
 }
 
-/// Workers may use the API server of the host again.
+/// Puts the host's API server back into the workers' load balancers.
 pub(crate) fn put_back(scene: &Scene) -> Vec<Action> {
     if scene.control_planes().count() < 2 || scene.workers().next().is_none() {
         return Vec::new();
@@ -212,7 +217,8 @@ pub(crate) fn put_back(scene: &Scene) -> Vec<Action> {
     vec![action]
 }
 
-/// A worker that cannot be told is no reason to stop: its balancer looks at `/readyz` itself.
+/// Sends the list to all workers. A worker that cannot be notified is not an error: its load
+/// balancer checks `/readyz` itself.
 fn tell_workers(site: &Site<'_>, out: bool) {
     let line = tell_line(site.scene, site.host, out);
     let line = &Line {
@@ -244,8 +250,9 @@ fn tell_workers(site: &Site<'_>, out: bool) {
     }
 }
 
-/// Writes the list; when a server is taken out, waits until nothing goes through it any more. A
-/// balancer of an earlier imgctl does not say how it is, and is not waited for.
+/// Returns the shell line that writes the list and, if a server is taken out, waits until it has no
+/// more connections. A load balancer of an earlier imgctl version does not report its state, so the
+/// line does not wait for it.
 fn tell_line(scene: &Scene, host: &Host, out: bool) -> String {
     let (file, server) = (servers_file(scene), server(host));
     let put = |text: &str| {
@@ -277,7 +284,7 @@ fn tell_line(scene: &Scene, host: &Host, out: bool) -> String {
     )
 }
 
-/// Takes the balancer off a host, where there is one.
+/// Removes the load balancer from a host, if there is one.
 pub(crate) fn removal(scene: &Scene, _host: &Host) -> Vec<Action> {
     let unit = unit(scene);
     vec![Action::command(

@@ -1,7 +1,7 @@
-//! What brings a cluster up, changes its members and takes it down: scripts, kubeadm, k3s.
+//! Creates a cluster, changes its members and removes it: scripts, kubeadm, k3s.
 //!
-//! A [`Runtime`] answers with [`Action`]s, which a plan shows and the executor does. Order among
-//! hosts, parallelism, retries and journal belong to pipeline/.
+//! A [`Runtime`] returns [`Action`]s that a plan shows and the executor runs. Order among hosts,
+//! parallelism, retries and journal belong to pipeline/.
 
 pub(crate) mod action;
 pub(crate) mod certificates;
@@ -26,52 +26,55 @@ use crate::error::{Error, Result};
 
 pub(crate) use action::{Action, Crew};
 
-/// One way to make hosts a cluster. Every method only says what to do.
+/// A way to turn hosts into a cluster. Every method only returns the actions.
 pub(crate) trait Runtime: Send + Sync {
     /// `script`, `kubeadm`, `k3s`.
     fn name(&self) -> &'static str;
 
-    /// Can this cluster be made at all? Checks documents, addresses, versions; touches no host.
+    /// Checks whether this cluster can be created: documents, addresses, versions. Accesses no
+    /// host.
     fn check(&self, scene: &Scene) -> Result<()>;
 
-    /// On every host before the cluster is there, on new hosts before they join: after its files
-    /// are synced and hosts entries, registry and `check` are done (pipeline/ does those).
+    /// Runs on every host before the cluster exists, and on new hosts before they join: after their
+    /// files are synced and hosts entries, registry and `check` are done (by pipeline/).
     fn prepare(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
 
-    /// On the first control plane.
+    /// Runs on the first control plane.
     fn init(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
 
-    /// On each further control plane, one after the other.
+    /// Runs on each additional control plane, one after the other.
     fn join_control_plane(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
 
-    /// On workers, several at once where [`Runtime::workers_in_parallel`].
+    /// Runs on workers, several at once if [`Runtime::workers_in_parallel`].
     fn join_worker(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
 
-    /// On hosts that stay, after control planes came or went: load balancers, endpoints.
+    /// Runs on remaining hosts after control planes were added or removed: load balancers,
+    /// endpoints.
     fn settle(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
 
-    /// Exit 0 when the host does its part; after each step that changed it.
+    /// Succeeds if the host is healthy. Runs after each step that changed the host.
     fn health(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
 
-    /// Before `host` is taken out of a cluster that lives on: drain, remove from etcd and API.
+    /// Runs before `host` is removed from a cluster that continues to run: drain, removal from etcd
+    /// and the API.
     fn leave(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
 
-    /// Takes everything off `host` that this runtime put there; also when it is half made.
+    /// Removes everything that this runtime created on `host`, even after a partial setup.
     fn reset(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
 
-    /// Names for the hosts file of `host`, besides the registry's: `(address, name)`.
+    /// Returns names for the hosts file of `host`, besides the registry's: `(address, name)`.
     fn hosts_entries(&self, scene: &Scene, host: &Host) -> Vec<(String, String)> {
         let _ = (scene, host);
         Vec::new()
     }
 
-    /// TCP ports that must be free on `host` before it becomes part of the cluster.
+    /// Returns the TCP ports that must be free on `host` before it joins the cluster.
     fn ports(&self, scene: &Scene, host: &Host) -> Vec<u16> {
         let _ = (scene, host);
         Vec::new()
     }
 
-    /// Whether the cluster has a Kubernetes API, in which its state can be kept.
+    /// Reports whether the cluster has a Kubernetes API that can store its state.
     fn has_api(&self) -> bool {
         false
     }
@@ -80,7 +83,7 @@ pub(crate) trait Runtime: Send + Sync {
         true
     }
 
-    /// How hosts get another version; an error where that cannot be.
+    /// Returns the upgrader for hosts; fails if upgrades are not supported.
     fn upgrader(&self) -> Result<&dyn upgrade::Upgrader> {
         Err(Error::usage(format!(
             "clusters of the runtime {} cannot be upgraded",
@@ -89,7 +92,7 @@ pub(crate) trait Runtime: Send + Sync {
     }
 }
 
-/// A line that puts a copy of the imgctl binary, which runs the commands of a host, at `target`.
+/// Returns a line that copies the imgctl binary, which runs the commands of a host, to `target`.
 pub(crate) fn own_binary(target: &str) -> action::Line {
     action::Line {
         line: format!(
@@ -101,8 +104,8 @@ pub(crate) fn own_binary(target: &str) -> action::Line {
     }
 }
 
-/// Reads files out of images in the controller's store, without unpacking them.
+/// Reads files from images in the controller's store, without unpacking them.
 pub(crate) trait ImageFiles: Send + Sync {
-    /// The file at `path` (relative to the image's root); `None` when there is none.
+    /// Returns the file at `path` (relative to the image's root); `None` if there is none.
     fn read(&self, image: &ClusterImage, path: &str) -> Result<Option<Vec<u8>>>;
 }

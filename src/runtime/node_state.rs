@@ -1,17 +1,18 @@
-//! What a Node says of itself: its version, whether it is ready, when it was last heard of.
+//! State that a Node reports: its version, readiness and last heartbeat.
 
 use serde_json::Value;
 
 const PRESSURES: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// Builds of vendors add to the version: `v1.34.1-vendor.2`, `v1.34.1+k3s1`.
+/// Reports whether the versions match. Vendor builds append to the version: `v1.34.1-vendor.2`,
+/// `v1.34.1+k3s1`.
 pub(crate) fn is_version(found: &str, wanted: &str) -> bool {
     found
         .strip_prefix(wanted)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', '-']))
 }
 
-/// Whether a condition of a Node or Pod is True.
+/// Reports whether a condition of a Node or Pod is True.
 pub(crate) fn is_true(object: &Value, kind: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
     conditions.is_some_and(|all| {
@@ -20,8 +21,8 @@ pub(crate) fn is_true(object: &Value, kind: &str) -> bool {
     })
 }
 
-/// What keeps the Node from being counted on after its kubelet was started at `started`: UTC in the
-/// host's time, as the times in the Node and its Lease are (`2026-11-22T08:15:00`).
+/// Returns why the Node is not healthy after its kubelet was started at `started`: in UTC by the
+/// host's clock, like the times in the Node and its Lease (`2026-11-22T08:15:00`).
 pub(crate) fn complaint(
     name: &str,
     node: &Value,
@@ -46,7 +47,7 @@ pub(crate) fn complaint(
             .flatten()
             .map(|condition| &condition["lastHeartbeatTime"])
             .chain([&lease["spec"]["renewTime"]]);
-        // All of the same form: as texts they are ordered as times.
+        // All times have the same format, so that text order is time order.
         let heard = beats
             .filter_map(Value::as_str)
             .any(|beat| beat.get(..19).is_some_and(|beat| beat > started));

@@ -1,10 +1,10 @@
-//! Shell that replaces files of a host: whole or not at all, and never under a program that runs.
+//! Shell code that replaces files on a host atomically, also while a program runs from them.
 //!
-//! Must not know what the files are.
+//! Must not depend on what the files are.
 
-/// Functions for lines of shell. `put SOURCE TARGET [MODE]` does nothing when both are the same;
-/// `ours FILE ROOT RELATIVE` is true when some tree of an image below `ROOT` brought `FILE` as it is,
-/// that is, nobody has changed it since.
+/// Shell functions. `put SOURCE TARGET [MODE]` does nothing if both are equal; `ours FILE ROOT
+/// RELATIVE` succeeds if `FILE` is identical to the one in some image tree below `ROOT`, which
+/// means that it was not modified on the host.
 pub(crate) const FUNCTIONS: &str = r#"put() {
   if [ -e "$2" ] && [ ! -L "$2" ] && cmp -s "$1" "$2"; then return 0; fi
   mkdir -p "$(dirname "$2")"
@@ -33,7 +33,7 @@ mod tests {
 
     use super::FUNCTIONS;
 
-    /// Ends the program with the test.
+    /// Stops the program at the end of the test.
     struct Running(Child);
 
     impl Drop for Running {
@@ -59,7 +59,7 @@ mod tests {
         std::fs::copy("/bin/sleep", &target).unwrap();
         std::fs::copy("/bin/true", &new).unwrap();
         let mut running = Running(Command::new(&target).arg("60").spawn().unwrap());
-        // Writing into it is what fails.
+        // Writing into the file fails.
         let into = bash("cat \"$1\" >\"$2\"", &[&new, &target]);
         let said = String::from_utf8_lossy(&into.stderr).into_owned();
         assert!(
@@ -74,7 +74,7 @@ mod tests {
             std::fs::read(&new).unwrap()
         );
         assert!(Command::new(&target).status().unwrap().success());
-        // The old one runs on.
+        // The old program keeps running.
         assert!(running.0.try_wait().unwrap().is_none());
         let exe = format!("/proc/{}/exe", running.0.id());
         let exe = std::fs::read_link(exe).unwrap();

@@ -1,10 +1,11 @@
-//! Clusters of anything: labels of the rootfs image name the script for each moment of a host's life.
+//! Clusters of any kind: labels of the rootfs image name the script for each phase of a host's
+//! life.
 //!
-//! `init` runs on the first control plane, `join` on each further host (`join-worker`, where the
-//! image has one, on workers), `settle` on those that stay when members came or went, `health` after
-//! each change, `leave` before a host goes. `check` and `clean` are run for every runtime by the
-//! pipeline. The contract of a script is in docs/cluster-image.md; what a script does is its own
-//! business.
+//! `init` runs on the first control plane, `join` on each additional host (`join-worker` on
+//! workers, if the image has one), `settle` on remaining hosts after members were added or removed,
+//! `health` after each change, `leave` before a host is removed. The pipeline runs `check` and
+//! `clean` for every runtime. docs/cluster-image.md defines the contract of a script; this module
+//! does not depend on what a script does.
 
 mod upgrade;
 
@@ -15,11 +16,11 @@ use crate::error::{Error, Result};
 use crate::runtime::upgrade::Upgrader;
 use crate::runtime::{Action, Runtime};
 
-/// The runtime of images labelled `sealos.io.distribution=script`.
+/// Runtime of images labeled `sealos.io.distribution=script`.
 pub(crate) struct Script;
 
 impl Script {
-    /// The script of `label` on `host`; nothing when the image has none.
+    /// Returns the script of `label` on `host`; nothing if the image has none.
     fn optional(scene: &Scene, host: &Host, label: &str) -> Vec<Action> {
         let Some(rootfs) = scene.rootfs() else {
             return Vec::new();
@@ -39,7 +40,7 @@ impl Script {
     }
 }
 
-/// The rootfs image, which a cluster of this kind cannot be without.
+/// Returns the rootfs image, which a cluster of this kind requires.
 fn rootfs(scene: &Scene) -> Result<&ClusterImage> {
     scene.rootfs().ok_or_else(|| {
         Error::usage(format!("cluster {} has no rootfs image", scene.name))
@@ -109,7 +110,7 @@ impl Runtime for Script {
         Ok(Vec::new())
     }
 
-    /// One member after the other: what is being clustered is not known to bear more.
+    /// Adds one member at a time: it is unknown whether the clustered software supports more.
     fn workers_in_parallel(&self) -> bool {
         false
     }

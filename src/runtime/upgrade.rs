@@ -1,7 +1,7 @@
-//! How runtimes take hosts from one version of a cluster to another, and back.
+//! How runtimes upgrade hosts from one version of a cluster to another, and roll them back.
 //!
-//! An [`Upgrader`] only says what to do on one host; order among hosts, drains, hooks, the switch of
-//! the rootfs and the journal belong to upgrade/ and pipeline/.
+//! An [`Upgrader`] only returns the actions of one host; order among hosts, drains, hooks, the
+//! switch of the rootfs and the journal belong to upgrade/ and pipeline/.
 
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
@@ -9,52 +9,52 @@ use crate::cluster::scene::Scene;
 use crate::error::{Error, Result};
 use crate::runtime::{Action, version};
 
-/// What a host is in an upgrade.
+/// Role of a host in an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The control plane that goes first and changes what belongs to the whole cluster.
+    /// The control plane that is upgraded first and changes cluster-wide objects.
     First,
     ControlPlane,
     Worker,
 }
 
-/// `--certificate-renewal`.
+/// Value of `--certificate-renewal`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Renewal {
-    /// Renewed unless they are good for more than ten years (sealos makes such).
+    /// Renewed unless valid for more than ten years (as sealos creates them).
     #[default]
     Auto,
     True,
     False,
 }
 
-/// One host on its way from one version to another.
+/// Upgrade of one host from one version to another.
 #[derive(Clone)]
 pub(crate) struct Move<'a> {
-    /// The cluster with the image that it leaves.
+    /// Cluster with the image that it is upgraded from.
     pub(crate) from: &'a Scene,
-    /// The cluster with the image that it gets.
+    /// Cluster with the image that it is upgraded to.
     pub(crate) to: &'a Scene,
     pub(crate) host: &'a Host,
-    /// The directory on the host of the tree of `to`: there before the rootfs is switched to it,
-    /// and after.
+    /// Directory on the host with the tree of `to`, both before and after the rootfs is switched to
+    /// it.
     pub(crate) tree: String,
     pub(crate) place: Place,
-    /// Names the upgrade: file-name safe. Backups lie in [`Move::backup`].
+    /// Identifies the upgrade; safe as a file name. Backups are in [`Move::backup`].
     pub(crate) id: &'a str,
     pub(crate) renewal: Renewal,
-    /// The etcd of the cluster is not ours: no member is touched.
+    /// The cluster's etcd is external: no member is changed.
     pub(crate) external_etcd: bool,
-    /// CoreDNS's Corefile is left as it is where the runtime cannot take it along.
+    /// Keeps CoreDNS's Corefile if the runtime cannot migrate it.
     pub(crate) keeps_corefile: bool,
-    /// It goes back to an older version: `to` is where it was before.
+    /// Whether this is a rollback: `to` is the older version that the host had before.
     pub(crate) back: bool,
 }
 
 impl Move<'_> {
-    /// Where the upgrade keeps what a host was, on that host. A way back is named
-    /// `<upgrade>-back-<number>`: it finds what that upgrade has kept.
+    /// Returns the host's backup directory of this upgrade, on that host. A rollback has the ID
+    /// `<upgrade>-back-<number>` and uses the backup of that upgrade.
     pub(crate) fn backup(&self) -> String {
         let upgrade = match self.id.rsplit_once("-back-") {
             Some((upgrade, number))
@@ -68,82 +68,85 @@ impl Move<'_> {
     }
 }
 
-/// Moves hosts. Every method only says what to do; actions observe first and do nothing where it
-/// is done already.
+/// Upgrades hosts. Every method only returns actions; an action inspects the host first and does
+/// nothing if its work is already done.
 pub(crate) trait Upgrader: Send + Sync {
-    /// The version of what a rootfs image holds: label `version`, or what its files say.
+    /// Returns the version of a rootfs image's content: its label `version`, or what its files say.
     fn version(&self, image: &ClusterImage) -> Result<String>;
 
-    /// Whether control planes may go from one version to the other in one move; the error says why
-    /// not and what to do. Pure.
+    /// Checks whether control planes can go from one version to the other in one step; the error
+    /// explains why not and what to do. Pure.
     fn permits(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Whether `image` may follow on the version `from`, as far as the image says so itself: its
-    /// label `imgctl.io/upgrade-from`, scripts that it must have. Pure.
+    /// Checks whether `image` accepts an upgrade from version `from`, by its own metadata: the
+    /// label `imgctl.io/upgrade-from` and the scripts that it must have. Pure.
     fn accepts(&self, image: &ClusterImage, from: &str) -> Result<()> {
         version::accepts(image, from)
     }
 
-    /// Keeps in [`Move::backup`] what this host is now; the first control plane also what the
-    /// cluster is (`snapshot.db` of etcd, verified). Nothing of it changes the host.
+    /// Saves this host's state in [`Move::backup`]; the first control plane also saves the
+    /// cluster's state (`snapshot.db` of etcd, verified). Changes nothing else on the host.
     fn backup(&self, step: &Move<'_>) -> Result<Vec<Action>>;
 
-    /// Images that the new version needs, pulled while nothing has changed yet.
+    /// Pulls the images of the new version before anything is changed.
     fn pull(&self, step: &Move<'_>) -> Result<Vec<Action>>;
 
-    /// Must hold right before the host is touched: etcd healthy with a margin, and the like.
+    /// Checks that must pass right before the host is changed, such as a healthy etcd with a
+    /// margin.
     fn before(&self, step: &Move<'_>) -> Result<Vec<Action>>;
 
-    /// The move itself; the rootfs of the host is that of `to` already.
+    /// Upgrades the host; its rootfs is already that of `to`.
     fn apply(&self, step: &Move<'_>) -> Result<Vec<Action>>;
 
-    /// Must hold before the next host is touched.
+    /// Checks that must pass before the next host is changed.
     fn gate(&self, step: &Move<'_>) -> Result<Vec<Action>>;
 
-    /// Takes the host into service again, once its gate holds.
+    /// Returns the host to service after its gate has passed.
     fn back_in_service(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let _ = step;
         Ok(Vec::new())
     }
 
-    /// On each worker before the first control plane is touched: it must be able to do without one.
+    /// Runs on each worker before the first control plane is changed: the worker must be able to
+    /// work without one.
     fn before_control_planes(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let _ = step;
         Ok(Vec::new())
     }
 
-    /// Takes the host back to what [`Upgrader::backup`] kept; its rootfs is the former one again.
-    /// `step` is the move back: `to` is the former version.
+    /// Restores the state that [`Upgrader::backup`] saved; the rootfs is already the previous one.
+    /// `step` is the rollback: `to` is the previous version.
     fn restore(&self, step: &Move<'_>) -> Result<Vec<Action>>;
 
-    /// Once per hop when all control planes have moved: add-ons. On the first control plane.
+    /// Runs on the first control plane once per hop, after all control planes are upgraded:
+    /// add-ons.
     fn finish(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let _ = step;
         Ok(Vec::new())
     }
 
-    /// Must hold on every control plane before one of them is stopped for a snapshot: what
-    /// [`Upgrader::restore_snapshot`] needs is there. Changes nothing.
+    /// Checks that must pass on every control plane before one of them is stopped for a snapshot:
+    /// the prerequisites of [`Upgrader::restore_snapshot`]. Changes nothing.
     fn before_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<Vec<Action>> {
         let _ = (step, snapshot);
         Ok(Vec::new())
     }
 
-    /// Takes the whole cluster back to a snapshot, in three phases on all control planes at once:
+    /// Restores the whole cluster from a snapshot, in three phases on all control planes at once:
     /// stop, restore from the file at `snapshot` (on that host), start.
     fn restore_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<[Vec<Action>; 3]> {
         let _ = (step, snapshot);
         Err(Error::usage("this runtime cannot go back to a snapshot"))
     }
 
-    /// On every host once the cluster has the data of a snapshot: who watches the API waits for
-    /// revisions that are not to come, and starts anew.
+    /// Runs on every host after the cluster was restored from a snapshot: restarts clients that
+    /// watch the API and wait for revisions that will not arrive.
     fn after_snapshot(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let _ = step;
         Ok(Vec::new())
     }
 
-    /// Nodes are drained before they are touched.
+    /// Whether Nodes are drained before they are changed.
     fn drains(&self) -> bool {
         true
     }

@@ -1,5 +1,5 @@
-//! Versions of what rootfs images hold: their order, what an image says of itself, and what their
-//! numbers mean for Kubernetes. What else a runtime makes of a version is its own business.
+//! Versions of a rootfs image's content: their order, the version that an image declares, and the
+//! rules of Kubernetes. Must not depend on how a runtime uses a version otherwise.
 
 use std::cmp::Ordering;
 
@@ -7,22 +7,22 @@ use crate::cluster::image::ClusterImage;
 use crate::error::{Error, Result};
 use crate::template::semver::{Version, satisfies};
 
-/// The labels that say which version an image holds; the first that is not empty counts.
+/// Labels with the version of an image's content; the first non-empty one counts.
 const LABELS: [&str; 2] = ["version", "imgctl.io/version"];
-/// Versions that may be left for this image.
+/// Label with the range of versions that can be upgraded to this image.
 pub(crate) const UPGRADE_FROM: &str = "imgctl.io/upgrade-from";
 
-/// A version as somebody wrote it.
+/// Parses a version.
 ///
 /// # Errors
-/// When it is none; `whose` is named.
+/// Fails if the text is not a version; the message names `whose`.
 pub(crate) fn parse(text: &str, whose: &str) -> Result<Version> {
     Version::parse(text.trim())
         .ok_or_else(|| Error::usage(format!("`{text}`, which {whose} says, is not a version")))
 }
 
-/// The order of two versions. What follows `+` counts last: k3s releases differ in nothing else
-/// at times (`v1.34.1+k3s1`, `v1.34.1+k3s2`).
+/// Compares two versions. The part after `+` counts last, because some k3s releases differ only in
+/// it (`v1.34.1+k3s1`, `v1.34.1+k3s2`).
 pub(crate) fn order(one: &Version, other: &Version) -> Ordering {
     let build = |version: &Version| {
         let text = version.metadata.clone();
@@ -32,26 +32,26 @@ pub(crate) fn order(one: &Version, other: &Version) -> Ordering {
         .then_with(|| build(one).cmp(&build(other)))
 }
 
-/// The order of two texts; `None` when one is no version.
+/// Compares two texts; returns `None` if one is not a version.
 pub(crate) fn order_of(one: &str, other: &str) -> Option<Ordering> {
     Some(order(&Version::parse(one)?, &Version::parse(other)?))
 }
 
-/// The second number.
+/// Returns the minor version.
 pub(crate) fn minor(text: &str) -> Option<u64> {
     Some(Version::parse(text)?.numbers[1])
 }
 
-/// How many minors `newer` is above `older`; 0 when it is not above. `None` when one of them is no
-/// version, or they are of different majors.
+/// Returns the number of minor versions that `newer` is above `older`; 0 if it is not above.
+/// Returns `None` if one is not a version or their major versions differ.
 pub(crate) fn minors_between(older: &str, newer: &str) -> Option<u64> {
     let (older, newer) = (Version::parse(older)?, Version::parse(newer)?);
     (older.numbers[0] == newer.numbers[0])
         .then(|| newer.numbers[1].saturating_sub(older.numbers[1]))
 }
 
-/// The minors that lie between two versions and the last one, as a control plane walks them:
-/// `v1.33, v1.34`.
+/// Returns the minor versions after `from` up to and including that of `to`, in the order that a
+/// control plane is upgraded: `v1.33, v1.34`.
 pub(crate) fn chain(from: &str, to: &str) -> Vec<String> {
     let (Some(from), Some(to)) = (Version::parse(from), Version::parse(to)) else {
         return Vec::new();
@@ -66,7 +66,7 @@ pub(crate) fn chain(from: &str, to: &str) -> Vec<String> {
         .collect()
 }
 
-/// The version of an image: its label, else its tag.
+/// Returns the version of an image: its label, or otherwise its tag.
 pub(crate) fn of(image: &ClusterImage) -> Result<String> {
     if let Some(version) = image.label(&LABELS) {
         return Ok(version.to_owned());
@@ -82,7 +82,7 @@ pub(crate) fn of(image: &ClusterImage) -> Result<String> {
     }
 }
 
-/// Whether `image` may follow on `from`, as far as it says so itself.
+/// Checks whether `image` accepts an upgrade from `from`, by its own label.
 pub(crate) fn accepts(image: &ClusterImage, from: &str) -> Result<()> {
     let Some(range) = image.label(&[UPGRADE_FROM]) else {
         return Ok(());
@@ -105,7 +105,7 @@ pub(crate) fn accepts(image: &ClusterImage, from: &str) -> Result<()> {
     .hint("go over an image of a version between the two"))
 }
 
-/// The rule for control planes of Kubernetes: newer patches, or one minor. Pure.
+/// Applies the rule for Kubernetes control planes: newer patches, or one minor version. Pure.
 pub(crate) fn permits_kubernetes(from: &str, to: &str) -> Result<()> {
     let whose = "an image of Kubernetes";
     let (old, new) = (parse(from, whose)?, parse(to, whose)?);

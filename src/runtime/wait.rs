@@ -1,4 +1,4 @@
-//! Asks until there is no complaint.
+//! Repeats a check until there is no complaint.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,13 @@ use crate::error::{Error, Result};
 use crate::runtime::action::Site;
 
 const PAUSE: Duration = Duration::from_secs(2);
-/// How a line begins that says what a step waits for.
+/// Prefix of lines that say what a step waits for.
 pub(crate) const WAITING: &str = "waiting: ";
-/// An action ends before its time is up, so that its last words are heard.
+/// Time reserved before an action's timeout, so that its final message is reported.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// An answer that cannot be had is a complaint like any other: servers restart meanwhile.
+/// Repeats the check until it passes or `patience` expires. A failed check counts as a complaint,
+/// because servers restart meanwhile.
 pub(crate) fn until_well(
     site: &Site<'_>,
     patience: Duration,
@@ -21,7 +22,8 @@ pub(crate) fn until_well(
     until_well_or(site, patience, hint, complaint, &|| None)
 }
 
-/// The same, but ends early when `hopeless` says that waiting is of no use. It is asked as often.
+/// Like [`until_well`], but stops early if `hopeless` reports that waiting is useless. Calls it as
+/// often as the check.
 pub(crate) fn until_well_or(
     site: &Site<'_>,
     patience: Duration,

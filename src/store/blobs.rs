@@ -1,4 +1,4 @@
-//! Blobs: content under its digest. Written by anyone at any time without a lock.
+//! Blobs: content stored under its digest. Any process can write them at any time without a lock.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -11,54 +11,53 @@ use crate::image::{Algorithm, Digest, Hasher};
 use crate::store::Store;
 use crate::store::layout::unique_name;
 
-/// After so many bytes their write-back is started, so that the sync at the end finds little to
-/// do.
+/// Number of bytes after which their write-back starts, so that the final sync has little to do.
 const WRITE_BACK: u64 = 8 << 20;
-/// Buffer of copies, in bytes.
+/// Size of the copy buffer, in bytes.
 const BUFFER: usize = 256 << 10;
 
-/// A blob on its way in. Dropped uncommitted, it leaves nothing; when the process dies, the next
-/// one removes it.
+/// A blob that is being written. If dropped uncommitted, it leaves nothing; if the process dies,
+/// the next process removes it.
 #[derive(Debug)]
 pub(crate) struct Ingest {
     file: File,
     path: PathBuf,
     written: u64,
     write_back: WriteBack,
-    /// Says that we are alive.
+    /// Shows that this process is alive.
     _alive: Lock,
 }
 
 impl Ingest {
-    /// Bytes written so far.
+    /// Returns the number of bytes written so far.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
 }
 
-/// Starts the write-back of a file that is being written, so that its sync finds little to do.
+/// Starts the write-back of a file while it is written, so that its sync has little to do.
 #[derive(Debug)]
 pub(super) struct WriteBack {
-    /// Bytes whose write-back has been started; `None` when nothing is synced.
+    /// Number of bytes whose write-back has started; `None` if the file is not synced.
     flushed: Option<u64>,
 }
 
 impl WriteBack {
-    /// For a new file; does nothing unless it is going to be synced.
+    /// Creates the state for a new file. Does nothing unless the file will be synced.
     pub(super) fn new(is_synced: bool) -> Self {
         Self {
             flushed: is_synced.then_some(0),
         }
     }
 
-    /// The file's first `written` bytes have been written.
+    /// Records that the file's first `written` bytes have been written.
     pub(super) fn wrote(&mut self, file: &File, written: u64) {
         let Some(flushed) = self.flushed else { return };
         let length = written.saturating_sub(flushed);
         if let Some(range) = std::num::NonZeroU64::new(length)
             && length >= WRITE_BACK
         {
-            // Linux answers "not needed any more" by writing dirty pages out without waiting.
+            // Linux handles `DontNeed` by starting to write dirty pages to disk without waiting.
             let advice = rustix::fs::Advice::DontNeed;
             let _ = rustix::fs::fadvise(file, flushed, Some(range), advice);
             self.flushed = Some(written);
@@ -86,7 +85,8 @@ impl Drop for Ingest {
 }
 
 impl Store {
-    /// The size of a blob that is here, in bytes. To rely on it later, hold it before asking.
+    /// Returns the size of an existing blob, in bytes. To rely on it later, hold the blob before
+    /// the call.
     pub(crate) fn blob_size(&self, digest: &Digest) -> Result<Option<u64>> {
         let path = self.blob_path(digest);
         match std::fs::metadata(&path) {
@@ -103,7 +103,7 @@ impl Store {
         }
     }
 
-    /// Where the blob lies or would lie.
+    /// Returns the path of a blob, whether or not it exists.
     pub(crate) fn blob_path(&self, digest: &Digest) -> PathBuf {
         let mut path = self.path("blobs");
         path.push(digest.algorithm().as_str());
@@ -111,7 +111,7 @@ impl Store {
         path
     }
 
-    /// Opens a blob; a missing one is an error that names it.
+    /// Opens a blob; the error for a missing blob names it.
     pub(crate) fn open_blob(&self, digest: &Digest) -> Result<File> {
         let path = self.blob_path(digest);
         File::open(&path).map_err(|error| match error.kind() {
@@ -120,7 +120,8 @@ impl Store {
         })
     }
 
-    /// Reads a small blob (manifest, config) and checks its digest; longer than `limit` bytes is refused.
+    /// Reads a small blob (manifest, config) and checks its digest. Rejects blobs of more than
+    /// `limit` bytes.
     pub(crate) fn read_blob(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>> {
         let file = self.open_blob(digest)?;
         let path = self.blob_path(digest);
@@ -159,11 +160,11 @@ impl Store {
         })
     }
 
-    /// Puts a finished ingest under `digest`, which the caller has computed over exactly the
-    /// bytes written. A blob that is already there wins.
+    /// Publishes a finished ingest under `digest`, which the caller has computed over exactly the
+    /// bytes written. Keeps an existing blob.
     pub(crate) fn commit(&self, ingest: Ingest, digest: &Digest) -> Result<()> {
         self.hold([digest])?;
-        // One of another size was torn (written with --no-sync) and is replaced.
+        // A blob of another size is torn (written with --no-sync) and is replaced.
         if self.blob_size(digest)? == Some(ingest.written) {
             return self.reuse_blob(digest);
         }
@@ -190,8 +191,8 @@ impl Store {
         Ok(digest)
     }
 
-    /// Copies a stream in, checking size and digest; nothing is visible unless both hold. A blob
-    /// that is here already is not read from `reader`.
+    /// Imports a blob from a stream and checks size and digest; nothing is visible unless both
+    /// match. Does not read `reader` if the blob already exists.
     pub(crate) fn import_blob(
         &self,
         reader: &mut dyn Read,
@@ -204,7 +205,7 @@ impl Store {
         }
         let mut ingest = self.ingest()?;
         let mut hasher = Hasher::with(digest.algorithm());
-        // One byte more than allowed tells a longer stream from one that ends in time.
+        // One byte more than allowed distinguishes a longer stream from one of the right size.
         let mut limited = reader.take(size.saturating_add(1));
         copy_hashed(&mut limited, &mut hasher, &mut ingest)
             .map_err(|error| error.context(format!("cannot import blob {digest}")))?;
@@ -224,7 +225,7 @@ impl Store {
         self.commit(ingest, digest)
     }
 
-    /// Makes a finished file visible under `path`, replacing what is there.
+    /// Publishes a finished file at `path`, replacing any existing file.
     #[allow(
         clippy::needless_pass_by_value,
         reason = "the file is no longer to be written to"
@@ -233,7 +234,7 @@ impl Store {
         self.publish_file(&ingest.file, &ingest.path, path, mode)
     }
 
-    /// The same for a file that lies under `from`.
+    /// Like `publish`, for a file at `from`.
     pub(super) fn publish_file(
         &self,
         file: &File,
@@ -251,7 +252,7 @@ impl Store {
         std::fs::rename(from, to).path("create", to)
     }
 
-    /// Makes a file visible that can be made again if a power cut takes it.
+    /// Publishes a file that can be recreated if a power failure destroys it.
     #[allow(
         clippy::needless_pass_by_value,
         reason = "the file is no longer to be written to"
@@ -260,8 +261,8 @@ impl Store {
         std::fs::rename(&ingest.path, path).path("create", path)
     }
 
-    /// Claims a blob and says whether it is here, whole and durable. An image that is made of it
-    /// can rely on that while this store value lives.
+    /// Claims a blob and reports whether it exists, complete and durable. An image that is built
+    /// from it can rely on that while this store value lives.
     pub(crate) fn claim_blob(&self, digest: &Digest, size: u64) -> Result<bool> {
         self.hold([digest])?;
         let is_here = self.blob_size(digest)? == Some(size);
@@ -271,7 +272,8 @@ impl Store {
         Ok(is_here)
     }
 
-    /// Relies on a blob that another process may have written just now: it may not be on disk yet.
+    /// Makes an existing blob durable: another process may have just written it, and it may not be
+    /// on disk yet.
     fn reuse_blob(&self, digest: &Digest) -> Result<()> {
         if self.is_synced() {
             let path = self.blob_path(digest);
@@ -288,7 +290,7 @@ impl Store {
         }
     }
 
-    /// Whether the blob's content is what its name says.
+    /// Reports whether the blob's content matches its digest.
     pub(crate) fn verify_blob(&self, digest: &Digest) -> Result<bool> {
         let mut file = self.open_blob(digest)?;
         let mut hasher = Hasher::with(digest.algorithm());
@@ -296,7 +298,7 @@ impl Store {
         Ok(hasher.finish() == *digest)
     }
 
-    /// The digests of all blobs here, sorted; files with other names are passed over.
+    /// Returns the digests of all existing blobs, sorted. Skips files with other names.
     pub(crate) fn blob_digests(&self) -> Result<Vec<Digest>> {
         let mut digests = Vec::new();
         for algorithm in [Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512] {
@@ -316,7 +318,7 @@ impl Store {
     }
 }
 
-/// Copies everything, hashing it on the way.
+/// Copies everything and hashes it.
 pub(crate) fn copy_hashed(
     reader: &mut dyn Read,
     hasher: &mut Hasher,
@@ -329,7 +331,7 @@ pub(crate) fn copy_hashed(
             Ok(0) => return Ok(total),
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // What a registry's reader says needs no words of ours.
+            // An error from a registry's reader needs no additional text.
             Err(error) => {
                 let told = error.downcast::<Error>();
                 return Err(told.unwrap_or_else(|error| Error::io("cannot read", error)));

@@ -1,4 +1,5 @@
-//! Names: the store's `index.json`, from full references to descriptors, and images read by name.
+//! Names: the store's `index.json`, which maps full references to descriptors, and images read by
+//! name.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,15 +16,15 @@ use crate::image::{
 use crate::store::Store;
 use crate::store::index::{MAX_TABLE, NameTable};
 
-/// Indexes in indexes deeper than this are refused.
+/// Maximum nesting of indexes.
 pub(crate) const MAX_NESTING: usize = 4;
 
 /// One name of the store.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Named {
-    /// The full name; `None` for an image that has lost its name (`<none>`), for one found by
-    /// digest or ID, and for a name that other tools may write but that is none of ours
-    /// ([`Descriptor::ref_name`] still tells it).
+    /// Full name; `None` for an image that has lost its name (`<none>`), for one found by digest or
+    /// ID, and for a name that another tool wrote and imgctl does not accept
+    /// ([`Descriptor::ref_name`] still returns it).
     pub(crate) reference: Option<Reference>,
     /// A manifest or an index.
     pub(crate) descriptor: Descriptor,
@@ -32,22 +33,22 @@ pub(crate) struct Named {
 /// One image of one platform, read from the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
-    /// The name by which it was found, if by name.
+    /// Name that was used to find the image, if any.
     pub(crate) reference: Option<Reference>,
-    /// The manifest's descriptor.
+    /// Descriptor of the manifest.
     pub(crate) descriptor: Descriptor,
     pub(crate) manifest: Manifest,
     pub(crate) config: ImageConfig,
 }
 
 impl Image {
-    /// Docker's image ID: the config's digest.
+    /// Returns Docker's image ID: the config's digest.
     pub(crate) fn id(&self) -> &Digest {
         &self.manifest.config.digest
     }
 
-    /// Everything in the store that belongs to it: manifest, config, layers, and the diff-ids
-    /// under which its layers' snapshots and tables lie.
+    /// Returns everything in the store that belongs to the image: manifest, config, layers, and the
+    /// diff IDs that its layers' snapshots and tables are stored under.
     pub(crate) fn digests(&self) -> impl Iterator<Item = &Digest> {
         [&self.descriptor.digest, &self.manifest.config.digest]
             .into_iter()
@@ -55,7 +56,7 @@ impl Image {
             .chain(&self.config.rootfs.diff_ids)
     }
 
-    /// Each layer's descriptor with its diff-id, lowest first.
+    /// Returns each layer's descriptor with its diff ID, lowest first.
     pub(crate) fn layers(&self) -> impl DoubleEndedIterator<Item = (&Descriptor, &Digest)> {
         self.manifest
             .layers
@@ -65,14 +66,14 @@ impl Image {
 }
 
 impl Store {
-    /// All names, sorted; the unnamed last.
+    /// Returns all names, sorted; unnamed entries last.
     pub(crate) fn names(&self) -> Result<Vec<Named>> {
         Ok(self.name_table()?.names())
     }
 
-    /// Reads the image called `name` for `platform` (an index is resolved; a single manifest of
-    /// another platform is an error unless `platform` is `None`). Checks media types, digests and
-    /// that layers and diff-ids agree in number.
+    /// Reads the image called `name` for `platform`. Resolves an index; fails for a single manifest
+    /// of another platform unless `platform` is `None`. Checks media types, digests, and that the
+    /// numbers of layers and diff IDs match.
     pub(crate) fn image(&self, name: &str, platform: Option<&Platform>) -> Result<Image> {
         let named = self.resolve(name)?;
         let mut image = self
@@ -82,8 +83,8 @@ impl Store {
         Ok(image)
     }
 
-    /// Reads the image behind a manifest or index descriptor. Its objects are safe from `prune`
-    /// while this store value lives.
+    /// Reads the image that a manifest or index descriptor refers to. Its objects are safe from
+    /// `prune` while this store value lives.
     pub(crate) fn image_at(
         &self,
         descriptor: &Descriptor,
@@ -91,7 +92,7 @@ impl Store {
     ) -> Result<Image> {
         let image = self.read_image(descriptor, platform)?;
         self.hold_for_reading(image.digests())?;
-        // Claimed first, looked at second: what is here now stays.
+        // The image was claimed before this check, so objects that exist now will stay.
         self.open_blob(&image.descriptor.digest)?;
         Ok(image)
     }
@@ -119,7 +120,7 @@ impl Store {
         )))
     }
 
-    /// Reads a manifest's config and checks that the two are one image.
+    /// Reads a manifest's config and checks that the two belong together.
     pub(crate) fn image_of(&self, descriptor: Descriptor, manifest: Manifest) -> Result<Image> {
         let digest = &descriptor.digest;
         let config_type = &manifest.config.media_type;
@@ -157,7 +158,7 @@ impl Store {
         })
     }
 
-    /// Reads a manifest or an index and checks size, digest and form.
+    /// Reads a manifest or an index and checks size, digest and format.
     pub(crate) fn document(&self, descriptor: &Descriptor) -> Result<Document> {
         let bytes = self.read_sized(descriptor, MAX_DOCUMENT)?;
         Document::parse(&bytes, Some(&descriptor.media_type))
@@ -177,9 +178,9 @@ impl Store {
         Ok(bytes)
     }
 
-    /// Points `references` (or, if empty, an unnamed entry) at `descriptor`, after making durable
-    /// everything written so far. An image that loses its last name stays as `<none>`. An image
-    /// of which something is missing is not named.
+    /// Points `references` (or, if empty, an unnamed entry) at `descriptor`, after making all
+    /// previous writes durable. An image that loses its last name stays as `<none>`. Fails for an
+    /// incomplete image.
     pub(crate) fn tag(&self, references: &[Reference], descriptor: &Descriptor) -> Result<()> {
         let named = references
             .iter()
@@ -191,7 +192,7 @@ impl Store {
         self.tag_all(&names)
     }
 
-    /// Sets several names (`None` = an unnamed entry) at once: all or none.
+    /// Sets several names (`None` = an unnamed entry) atomically.
     pub(crate) fn tag_all(&self, names: &[(Option<Reference>, &Descriptor)]) -> Result<()> {
         let targets: Vec<&Descriptor> = names.iter().map(|(_, descriptor)| *descriptor).collect();
         self.change_names(&targets, |table| {
@@ -204,8 +205,8 @@ impl Store {
         })
     }
 
-    /// Points `reference` at a manifest list whose members may be elsewhere: none of them need be
-    /// here. The list itself has to be.
+    /// Points `reference` at a manifest list. The list itself must exist in the store; its members
+    /// need not.
     pub(crate) fn tag_list(&self, reference: &Reference, list: &Descriptor) -> Result<()> {
         self.document(list)?;
         if self.is_synced() {
@@ -214,7 +215,7 @@ impl Store {
         self.change_names(&[], |table| table.set(&reference.qualified(), list))
     }
 
-    /// Removes names; returns the descriptors that no name points at any more.
+    /// Removes names; returns the descriptors that no longer have a name.
     pub(crate) fn untag(&self, names: &[Named]) -> Result<Vec<Descriptor>> {
         let mut gone: Vec<Descriptor> = Vec::new();
         self.change_names(&[], |table| {
@@ -232,7 +233,8 @@ impl Store {
         Ok(gone)
     }
 
-    /// The one way the table changes: everything it is to name is on disk before it is replaced.
+    /// Changes the table; all changes go through this function. Everything that the table names is
+    /// on disk before the table is replaced.
     fn change_names(
         &self,
         targets: &[&Descriptor],
@@ -262,7 +264,8 @@ impl Store {
         Ok(())
     }
 
-    /// Reads the table; a consistent state without a lock, as it is replaced by rename.
+    /// Reads the table. No lock is needed for a consistent state, because the table is replaced by
+    /// rename.
     pub(super) fn name_table(&self) -> Result<NameTable> {
         let path = self.path("index.json");
         let mut bytes = Vec::new();
@@ -272,8 +275,8 @@ impl Store {
         NameTable::parse(&bytes)
     }
 
-    /// The barrier before a name: the files were synced as they were finished, the directories
-    /// that hold their names are synced here, once per command.
+    /// Syncs directories before a name is set: files were synced when they were finished; the
+    /// directories that contain them are synced here, once per command.
     fn sync_objects(&self) -> Result<()> {
         self.sync_unsynced()?;
         for algorithm in [Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512] {
@@ -285,13 +288,14 @@ impl Store {
         Ok(())
     }
 
-    /// Fails if anything of an image is missing (a platform of an index may be, if one is there).
+    /// Fails if any part of an image is missing (platforms of an index can be missing if at least
+    /// one exists).
     pub(crate) fn check_complete_image(&self, descriptor: &Descriptor) -> Result<()> {
         self.check_complete(descriptor, MAX_NESTING)
     }
 
-    /// Whether all of an image is here, by existence and size. A platform of an index may be
-    /// absent as a whole, and layers that must not be distributed may stay where their URLs say.
+    /// Checks existence and size of all parts of an image. A platform of an index can be absent as
+    /// a whole, and layers that must not be distributed can stay at their URLs.
     fn check_complete(&self, descriptor: &Descriptor, nesting: usize) -> Result<()> {
         match self.document(descriptor)? {
             Document::Index(_) if nesting == 0 => Err(Error::bad_content(format!(
@@ -308,7 +312,7 @@ impl Store {
         .context(|| format!("cannot name image {}", descriptor.digest))
     }
 
-    /// At least one platform of an index must be complete.
+    /// Checks that at least one platform of an index is complete.
     fn check_index(&self, index: &Index, nesting: usize) -> Result<()> {
         let (mut complete, mut missing) = (false, None);
         for child in index.manifests.iter().filter(|child| is_platform(child)) {
@@ -339,18 +343,20 @@ impl Store {
     }
 }
 
-/// Whether an index entry is a manifest or index we can read (foreign indexes list other things).
+/// Reports whether an index entry is a supported manifest or index (other tools' indexes can list
+/// other objects).
 pub(crate) fn is_document(entry: &Descriptor) -> bool {
     media_type::is_index(&entry.media_type) || media_type::is_manifest(&entry.media_type)
 }
 
-/// Whether an index entry is an image of some platform; attestations (`unknown/unknown`) and what
-/// we cannot read are not.
+/// Reports whether an index entry is an image of some platform. Attestations (`unknown/unknown`)
+/// and unsupported entries are not.
 pub(crate) fn is_platform(entry: &Descriptor) -> bool {
     is_document(entry) && entry.platform.as_ref().is_none_or(|p| p.os != "unknown")
 }
 
-/// The entry of an index for `platform`; without one, the host's, else the only one there is.
+/// Returns the index entry for `platform`. Without a platform, returns the host's entry or
+/// otherwise the only one.
 pub(crate) fn select<'a>(index: &'a Index, platform: Option<&Platform>) -> Result<&'a Descriptor> {
     let host = Platform::host();
     if let Some(entry) = index.select(platform.unwrap_or(&host)) {
@@ -378,10 +384,10 @@ pub(crate) fn select<'a>(index: &'a Index, platform: Option<&Platform>) -> Resul
     .hint("choose one of them with --platform"))
 }
 
-/// Fails unless an image with that config serves the platform.
+/// Fails unless an image with that config supports the platform.
 pub(crate) fn check_platform(config: &ImageConfig, wanted: Option<&Platform>) -> Result<()> {
     let Some(wanted) = wanted else { return Ok(()) };
-    // Images without a platform are made by simple tools and run anywhere they can.
+    // Simple tools create images without a platform; such images run on any platform.
     let unknown = config.os.is_empty() && config.architecture.is_empty();
     if unknown || config.platform().distance_to(wanted).is_some() {
         return Ok(());

@@ -1,7 +1,7 @@
-//! The table of names: `index.json` as a value that keeps what other tools wrote into it.
+//! The table of names: `index.json` as a value that preserves content written by other tools.
 //!
-//! Entries and members we do not understand stay where they are and are passed over. Must not
-//! know files or locks.
+//! Unsupported entries and members stay in place and are skipped. Must not depend on files or
+//! locks.
 
 use serde_json::{Map, Value};
 
@@ -10,10 +10,10 @@ use crate::image::descriptor::REF_NAME;
 use crate::image::{Descriptor, Digest, Reference};
 use crate::store::Named;
 
-/// Largest table we read, in bytes: a name takes about 400.
+/// Maximum size of the table, in bytes: a name takes about 400.
 pub(super) const MAX_TABLE: u64 = 256 << 20;
 
-/// `index.json`.
+/// Content of `index.json`.
 #[derive(Debug)]
 pub(super) struct NameTable {
     document: Map<String, Value>,
@@ -22,9 +22,9 @@ pub(super) struct NameTable {
 
 #[derive(Debug)]
 struct Entry {
-    /// As it stands in the file.
+    /// Entry as written in the file.
     value: Value,
-    /// As we understand it; `None` if another tool wrote something else than a descriptor.
+    /// Parsed descriptor; `None` if another tool wrote something that is not a descriptor.
     descriptor: Option<Descriptor>,
 }
 
@@ -50,7 +50,7 @@ impl Entry {
 }
 
 impl NameTable {
-    /// Reads the text of an `index.json`.
+    /// Parses the text of an `index.json`.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let malformed = || {
             Error::bad_content("the store's table of names (index.json) is malformed")
@@ -76,7 +76,7 @@ impl NameTable {
         Ok(Self { document, entries })
     }
 
-    /// The text to write.
+    /// Returns the text to write.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut document = self.document.clone();
         let values = self.entries.iter().map(|entry| entry.value.clone());
@@ -85,7 +85,7 @@ impl NameTable {
             .map_err(|error| Error::failed("cannot encode the table of names").caused_by(error))
     }
 
-    /// All entries that are descriptors, named ones first, sorted by name, then by digest.
+    /// Returns all entries that are descriptors, named ones first, sorted by name, then by digest.
     pub(super) fn names(&self) -> Vec<Named> {
         let mut names: Vec<Named> = self
             .entries
@@ -106,14 +106,14 @@ impl NameTable {
         names
     }
 
-    /// Points `reference` at `descriptor`. An image that loses its last name by this stays as an
+    /// Points `reference` at `descriptor`. An image that thereby loses its last name stays as an
     /// unnamed entry.
     pub(super) fn set(&mut self, reference: &Reference, descriptor: &Descriptor) -> Result<()> {
         let name = reference.to_string();
         let mut fresh = without_name(descriptor);
         fresh.annotations.insert(REF_NAME.to_owned(), name.clone());
         let fresh = Entry::ours(fresh)?;
-        // A name that stays where it is keeps its place in the file; duplicates go.
+        // An existing name keeps its position in the file; duplicates are removed.
         let mut place = None;
         let mut replaced = Vec::new();
         let mut kept = Vec::with_capacity(self.entries.len() + 1);
@@ -136,7 +136,7 @@ impl NameTable {
         Ok(())
     }
 
-    /// Adds an unnamed entry, unless the image is in the table already.
+    /// Adds an unnamed entry, unless the image is already in the table.
     pub(super) fn add_unnamed(&mut self, descriptor: &Descriptor) -> Result<()> {
         if !self.contains(&descriptor.digest) {
             self.entries.push(Entry::ours(without_name(descriptor))?);
@@ -144,7 +144,7 @@ impl NameTable {
         Ok(())
     }
 
-    /// Removes the entry that `named` was read from; says whether there was one.
+    /// Removes the entry that `named` was read from; reports whether it existed.
     pub(super) fn remove(&mut self, named: &Named) -> bool {
         let reference = named.reference.as_ref().map(ToString::to_string);
         let name = named.descriptor.ref_name().or(reference.as_deref());
@@ -154,7 +154,7 @@ impl NameTable {
         self.entries.len() != before
     }
 
-    /// Whether any entry is this image.
+    /// Reports whether any entry refers to this image.
     pub(super) fn contains(&self, digest: &Digest) -> bool {
         self.entries.iter().any(|entry| entry.is_of(digest))
     }
@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Whatever the file holds: no panic, and a table that is read is written back as it was.
+    /// For any file content: no panic, and a parsed table is written back unchanged.
     #[test]
     fn any_bytes_are_refused_or_kept() {
         bolero::check!().for_each(|bytes: &[u8]| {
@@ -277,8 +277,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is named in whatever order: a name points at what it was set to last, every
-        /// image once seen is still reachable, and the text reads back as the same table.
+        /// For any names in any order: a name points at the descriptor set last, every image that
+        /// was ever set is still reachable, and the text parses to the same table.
         #[test]
         fn names_point_at_what_was_set_last(steps in prop::collection::vec((0_u8..5, 0_u8..4), 0..30)) {
             let mut table = empty();

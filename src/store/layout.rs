@@ -1,5 +1,5 @@
-//! The directories and marker files of a store: making them, checking their version, and cleaning
-//! up after processes and machines that stopped without saying goodbye.
+//! Directories and marker files of a store: creation, version check, and cleanup after processes
+//! and machines that stopped uncleanly.
 //!
 //! Must not know what the objects in the directories mean.
 
@@ -13,12 +13,12 @@ use crate::fs::atomic::{remove_tree, sync_directory};
 use crate::fs::lock::Mode;
 use crate::store::Store;
 
-/// The format this code reads and writes; a store of a higher one is refused.
+/// Store format that this code reads and writes; a store with a higher version is rejected.
 const VERSION: u32 = 1;
-/// image-spec, image-layout.md.
+/// See image-spec, image-layout.md.
 const OCI_LAYOUT: &[u8] = b"{\"imageLayoutVersion\":\"1.0.0\"}";
 const EMPTY_INDEX: &[u8] = b"{\"schemaVersion\":2,\"mediaType\":\"application/vnd.oci.image.index.v1+json\",\"manifests\":[]}";
-/// Everything a store has, parents first.
+/// All directories of a store, parents first.
 const DIRECTORIES: [&str; 10] = [
     "blobs",
     "blobs/sha256",
@@ -31,13 +31,13 @@ const DIRECTORIES: [&str; 10] = [
     "leases",
     "trash",
 ];
-/// Says that something was written without syncing since the machine came up.
+/// Marker: data was written without syncing since the machine booted.
 const UNSYNCED: &str = "unsynced";
-/// Which boot of the machine used the store last.
+/// File with the boot ID of the store's last use.
 const BOOT: &str = "boot";
 
 impl Store {
-    /// Makes what is missing and refuses a store from the future.
+    /// Creates missing parts and rejects a store with a newer version.
     pub(super) fn prepare_layout(&self) -> Result<()> {
         let version = self.path("version");
         match std::fs::read_to_string(&version) {
@@ -51,7 +51,7 @@ impl Store {
             }
         }
         for name in DIRECTORIES {
-            // A store we may only read is still good for reading.
+            // A read-only store can still be read.
             match make_directory(&self.path(name)) {
                 Err(error) if error.kind() == Kind::Denied => {}
                 made => made?,
@@ -67,7 +67,7 @@ impl Store {
         make_directory(self.layout())?;
         let _lock = self.lock(Mode::Exclusive)?;
         if !self.path("version").exists() && !self.path(UNSYNCED).exists() {
-            // No earlier boot can have left anything torn in it.
+            // A new store contains nothing that an earlier boot could have torn.
             self.note_boot(&current_boot());
         }
         for name in DIRECTORIES {
@@ -82,7 +82,7 @@ impl Store {
         if !self.path("index.json").exists() {
             self.create_file("index.json", EMPTY_INDEX)?;
         }
-        // Last, so that an interrupted creation is taken up again.
+        // Write the version last, so that an interrupted creation is resumed.
         self.create_file("version", format!("{VERSION}\n").as_bytes())?;
         if self.is_synced() {
             sync_directory(self.layout())?;
@@ -99,8 +99,8 @@ impl Store {
         self.publish(ingest, &self.path(name), 0o644)
     }
 
-    /// Removes what dead processes left. Best effort: whatever cannot be removed now is garbage
-    /// that the next `prune` reports.
+    /// Removes what dead processes left. Best effort: anything that cannot be removed now is
+    /// garbage that the next `prune` reports.
     pub(super) fn recover(&self) {
         self.sweep_ingest();
         self.sweep_trash();
@@ -120,7 +120,7 @@ impl Store {
         }
     }
 
-    /// Deletes what has been moved to `trash/`.
+    /// Deletes the contents of `trash/`.
     pub(super) fn sweep_trash(&self) {
         let Ok(entries) = std::fs::read_dir(self.path("trash")) else {
             return;
@@ -132,7 +132,7 @@ impl Store {
         }
     }
 
-    /// Notes that something is about to be written without syncing.
+    /// Records that data is about to be written without syncing.
     pub(super) fn mark_unsynced(&self) -> Result<()> {
         let path = self.path(UNSYNCED);
         match OpenOptions::new()
@@ -141,7 +141,7 @@ impl Store {
             .mode(0o600)
             .open(&path)
         {
-            // Durable, or it would be lost in the very power cut it is there for.
+            // The marker must be durable to survive the power failure that it is for.
             Ok(file) => {
                 file.sync_all().path("sync", &path)?;
                 sync_directory(self.layout())
@@ -154,20 +154,20 @@ impl Store {
         }
     }
 
-    /// Makes durable what `--no-sync` commands have left in memory.
+    /// Makes data from `--no-sync` commands durable.
     pub(super) fn sync_unsynced(&self) -> Result<()> {
         let path = self.path(UNSYNCED);
         if !path.exists() {
             return Ok(());
         }
-        // The mark goes first: whoever writes unsynced from now on makes it anew.
+        // Remove the marker first: later unsynced writes recreate it.
         std::fs::remove_file(&path).path("remove", &path)?;
         let directory = File::open(self.layout()).path("open", self.layout())?;
         rustix::fs::syncfs(&directory).path("sync the file system of", self.layout())
     }
 
-    /// After a crash of the machine, with unsynced writes before it: what was written since the
-    /// mark may be torn. Snapshots and tables can be made again; blobs are hashed.
+    /// Recovers from a machine crash after unsynced writes: data written since the marker can be
+    /// torn. Removes snapshots and tables, which can be recreated, and hashes blobs.
     fn distrust_unsynced(&self) {
         let since = std::fs::metadata(self.path(UNSYNCED)).and_then(|mark| mark.modified());
         tracing::warn!("the machine stopped after --no-sync commands; checking the store");
@@ -193,7 +193,7 @@ impl Store {
         let _ = std::fs::remove_file(self.path(UNSYNCED));
     }
 
-    /// Takes a file or tree out of its place at once; deleting it can take its time.
+    /// Moves a file or tree away immediately, so that its deletion can take longer.
     pub(super) fn move_to_trash(&self, path: &Path) -> Result<()> {
         let target = self.path("trash").join(unique_name());
         match std::fs::rename(path, &target) {
@@ -207,10 +207,10 @@ fn current_boot() -> Vec<u8> {
     std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
-/// A name nobody else uses: our process and 64 random bits.
+/// Returns a unique name: the process ID and 64 random bits.
 pub(super) fn unique_name() -> String {
     use std::hash::{BuildHasher, Hasher};
-    // The standard library's only source of randomness; its keys differ with each call.
+    // The standard library has no other source of randomness; the keys differ with each call.
     let random = std::hash::RandomState::new().build_hasher().finish();
     format!("{}.{random:016x}", std::process::id())
 }

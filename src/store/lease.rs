@@ -1,9 +1,9 @@
 //! Leases: a running process's claims on objects that no name reaches yet.
 //!
-//! A lease is a file in `leases/`, locked by its holder, with one digest per line; it counts for
-//! as long as the lock is held, so a dead holder's lease ends by itself. A claim is written under
-//! the store's shared lock, `prune` takes its roots and sweeps under the exclusive one: whoever
-//! claims first and looks second can rely on what it sees.
+//! A lease is a file in `leases/`, locked by its holder, with one digest per line. It is valid
+//! while the lock is held, so the lease of a dead holder ends by itself. A claim is written under
+//! the store's shared lock; `prune` collects its roots and sweeps under the exclusive lock. A
+//! process that claims an object first and checks for it second can therefore rely on the result.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -18,14 +18,14 @@ use crate::image::Digest;
 use crate::store::Store;
 use crate::store::layout::unique_name;
 
-/// A running process's claim on blobs that no name reaches yet; prune leaves them alone. Ends
-/// with the value or with the process.
+/// A running process's claim on blobs that no name reaches yet; prune leaves them alone. Released
+/// when the value is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Lease {
     path: PathBuf,
     store_lock: PathBuf,
     state: Mutex<State>,
-    /// Says that we are alive.
+    /// Shows that this process is alive.
     _alive: Lock,
 }
 
@@ -36,13 +36,13 @@ struct State {
 }
 
 impl Lease {
-    /// Claims `digest` (of a blob or a diff-id's snapshot), whether it exists yet or not. Claim
-    /// first, then look whether it is there.
+    /// Claims `digest` (of a blob or a diff ID's snapshot), whether or not it exists yet. Claim
+    /// first, then check whether it exists.
     pub(crate) fn hold(&self, digest: &Digest) -> Result<()> {
         self.hold_all([digest])
     }
 
-    /// Claims several at once; cheaper than one by one.
+    /// Claims several digests at once; cheaper than one by one.
     pub(crate) fn hold_all<'a>(&self, digests: impl IntoIterator<Item = &'a Digest>) -> Result<()> {
         let mut state = lock(&self.state);
         let mut lines = String::new();
@@ -73,10 +73,10 @@ impl Drop for Lease {
 }
 
 impl Store {
-    /// Starts a lease.
+    /// Creates a lease.
     pub(crate) fn lease(&self) -> Result<Lease> {
         let path = self.path("leases").join(unique_name());
-        // No collection may see the file before it is locked.
+        // No garbage collection may see the file before it is locked.
         let _lock = self.lock(Mode::Shared)?;
         let alive = Lock::acquire(&path, Mode::Exclusive, &mut || {})?;
         let file = OpenOptions::new()
@@ -94,7 +94,7 @@ impl Store {
         })
     }
 
-    /// Claims objects for as long as this store value lives.
+    /// Claims objects while this store value lives.
     pub(super) fn hold<'a>(&self, digests: impl IntoIterator<Item = &'a Digest>) -> Result<()> {
         let mut session = lock(&self.shared.session);
         let lease = match &mut *session {
@@ -104,8 +104,8 @@ impl Store {
         lease.hold_all(digests)
     }
 
-    /// Claims what is only going to be read: in a store that we may not write, nobody can be
-    /// collecting on our behalf either, and reading goes on.
+    /// Claims objects for reading only. In a read-only store, this user cannot run a garbage
+    /// collection either, so reading continues without a claim.
     pub(super) fn hold_for_reading<'a>(
         &self,
         digests: impl IntoIterator<Item = &'a Digest>,
@@ -116,12 +116,13 @@ impl Store {
         }
     }
 
-    /// What all living leases claim; removes dead ones. The caller holds the exclusive lock.
+    /// Returns the claims of all live leases and removes dead leases. The caller holds the
+    /// exclusive lock.
     pub(super) fn leased(&self) -> Result<HashSet<Digest>> {
         self.leased_except(None)
     }
 
-    /// What living leases claim besides this store value's own.
+    /// Returns the claims of live leases other than this store value's own.
     pub(super) fn leased_by_others(&self) -> Result<HashSet<Digest>> {
         let session = lock(&self.shared.session);
         self.leased_except(session.as_ref().map(|lease| &*lease.path))
@@ -147,7 +148,7 @@ impl Store {
 
 fn read_lease(path: &Path) -> Result<Vec<Digest>> {
     match std::fs::read_to_string(path) {
-        // Its holder has just ended.
+        // The lease's holder has just ended.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         read => read
             .path("read", path)?
@@ -157,7 +158,7 @@ fn read_lease(path: &Path) -> Result<Vec<Digest>> {
     }
 }
 
-/// A panic of another thread leaves these states whole, so poisoning means nothing here.
+/// Locks a mutex and ignores poisoning: a panic in another thread leaves these states consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What `imgctl images` shows: one summary per name.
+//! Output of `imgctl images`: one summary per name.
 
 use std::collections::BTreeMap;
 
@@ -7,32 +7,33 @@ use crate::image::{Descriptor, Digest, Document, Platform, Reference};
 use crate::store::images::is_platform;
 use crate::store::{Image, Named, Store};
 
-/// One name and the image behind it.
+/// A name and its image.
 #[derive(Clone, Debug)]
 pub(crate) struct ImageSummary {
-    /// `None` for an image without a name, and for names of other tools that are none of ours.
+    /// `None` for an image without a name, and for names of other tools that imgctl does not
+    /// accept.
     pub(crate) reference: Option<Reference>,
-    /// The name as it stands in the table.
+    /// Name as written in the table.
     pub(crate) name: Option<String>,
-    /// Of the manifest or index.
+    /// Digest of the manifest or index.
     pub(crate) digest: Digest,
-    /// Docker's image ID; of an index, that of the host's platform (else of the first).
+    /// Docker's image ID; for an index, the ID for the host's platform (or otherwise the first).
     pub(crate) id: Option<Digest>,
-    /// RFC 3339, as the config says.
+    /// RFC 3339, from the config.
     pub(crate) created: Option<String>,
-    /// All blobs, in bytes.
+    /// Size of all blobs, in bytes.
     pub(crate) size: u64,
     pub(crate) platforms: Vec<Platform>,
     pub(crate) labels: BTreeMap<String, String>,
     /// Number of layers.
     pub(crate) layers: usize,
-    /// Why the image cannot be used, if it cannot.
+    /// Why the image cannot be used, if applicable.
     pub(crate) problem: Option<String>,
 }
 
 impl Store {
-    /// Summaries of all names, sorted as [`Store::names`] are. An image that is damaged is listed
-    /// with its problem.
+    /// Returns summaries of all names, sorted like [`Store::names`]. Lists damaged images with
+    /// their problem.
     pub(crate) fn list(&self) -> Result<Vec<ImageSummary>> {
         self.names()?
             .iter()
@@ -40,7 +41,7 @@ impl Store {
             .collect()
     }
 
-    /// The summary of one name.
+    /// Returns the summary of one name.
     pub(crate) fn summary(&self, named: &Named) -> Result<ImageSummary> {
         let descriptor = &named.descriptor;
         let mut summary = ImageSummary {
@@ -75,8 +76,8 @@ impl Store {
         Ok(summary)
     }
 
-    /// The images of all platforms behind a descriptor that are here; artifacts inside an index
-    /// (attestations) are passed over.
+    /// Returns the images of all existing platforms of a descriptor. Skips artifacts inside an
+    /// index (attestations).
     pub(crate) fn platform_images(&self, descriptor: &Descriptor) -> Result<Vec<Image>> {
         let index = match self.document(descriptor)? {
             Document::Manifest(manifest) => {

@@ -1,8 +1,8 @@
 //! The content store of one machine: blobs, names, leases, snapshots, caches.
 //!
-//! On disk it is an OCI image layout with further directories beside it (docs/store.md). Any
-//! process reads without a lock; a file under its final name is complete and verified; a name
-//! never points at anything that is not durable. Must not know how images are built or moved.
+//! On disk it is an OCI image layout with additional directories (docs/store.md). Any process reads
+//! without a lock; a file under its final name is complete and verified; a name never points at
+//! anything that is not durable. Must not depend on how images are built or moved.
 
 pub(crate) mod blobs;
 pub(crate) mod images;
@@ -31,17 +31,17 @@ use crate::error::Result;
 use crate::fs::lock::{Lock, Mode};
 use crate::layer::Limits;
 
-/// How to open a store.
+/// Options for opening a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Sync objects and names (everything but throw-away CI).
+    /// Whether to sync objects and names (false only for throw-away CI).
     pub(crate) sync: bool,
 }
 
-/// One machine's store. Cheap to clone; every method may be called from any thread.
+/// One machine's store. Cheap to clone; every method can be called from any thread.
 ///
-/// What a store value (with its clones) has written or read as an image is safe from `prune`
-/// until the value is dropped: it carries a lease of its own.
+/// Objects that a store value (with its clones) has written or read as an image are safe from
+/// `prune` until the value is dropped: it has its own lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     shared: Arc<Shared>,
@@ -54,14 +54,14 @@ struct Shared {
     /// The OCI layout: `<root>/store`.
     layout: PathBuf,
     options: Options,
-    /// What layers may ask of whoever reads them.
+    /// Limits on the layers that are read.
     limits: Limits,
-    /// The lease of this value, made when it first holds something.
+    /// Lease of this value, created when it first holds an object.
     session: Mutex<Option<Lease>>,
 }
 
 impl Store {
-    /// Opens the store under `root`, creating it when missing and recovering from an unclean stop.
+    /// Opens the store under `root`. Creates it if missing and recovers from an unclean stop.
     pub(crate) fn open(root: &Path, options: Options) -> Result<Self> {
         let store = Self {
             shared: Arc::new(Shared {
@@ -77,13 +77,13 @@ impl Store {
         Ok(store)
     }
 
-    /// The same store with a lease of its own: what is claimed through it ends with it.
+    /// Returns the same store with its own lease: claims made through it are released with it.
     pub(crate) fn separate(&self) -> Self {
         self.with_limits(self.limits())
     }
 
-    /// The same store with a lease of its own, and with other limits on the archives and layers
-    /// that are read.
+    /// Returns the same store with its own lease and other limits on the archives and layers that
+    /// are read.
     pub(crate) fn with_limits(&self, limits: Limits) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -96,38 +96,38 @@ impl Store {
         }
     }
 
-    /// The directory it lies in (`--root`).
+    /// Returns the directory of the store (`--root`).
     pub(crate) fn root(&self) -> &Path {
         &self.shared.root
     }
 
-    /// The OCI image layout itself, which other tools can read: `<root>/store`.
+    /// Returns the OCI image layout, which other tools can read: `<root>/store`.
     pub(crate) fn layout(&self) -> &Path {
         &self.shared.layout
     }
 
-    /// What an archive or a layer may ask of whoever reads it.
+    /// Returns the limits on archives and layers that are read.
     pub(crate) fn limits(&self) -> Limits {
         self.shared.limits
     }
 
-    /// Whether objects and names are synced (not with `--no-sync`).
+    /// Reports whether objects and names are synced (not with `--no-sync`).
     pub(crate) fn is_synced(&self) -> bool {
         self.shared.options.sync
     }
 
-    /// `name` inside the layout: `mounts`, `cache`, `snapshots`.
+    /// Returns the path of `name` inside the layout: `mounts`, `cache`, `snapshots`.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.shared.layout.join(name)
     }
 
-    /// Where caches lie: `steps/` (build cache records), stat caches, cache mounts.
+    /// Returns the directory of caches: `steps/` (build cache records), stat caches, cache mounts.
     pub(crate) fn cache_directory(&self) -> PathBuf {
         self.path("cache")
     }
 
-    /// Takes the store's lock: exclusive to change names or to collect garbage, shared to claim
-    /// objects while no collection is under way. Held briefly, never while calling back.
+    /// Acquires the store's lock: exclusive to change names or to collect garbage, shared to claim
+    /// objects while no collection is running. Held briefly, never during a callback.
     fn lock(&self, mode: Mode) -> Result<Lock> {
         Lock::acquire(&self.path("lock"), mode, &mut || {
             tracing::info!("waiting for another imgctl process that changes the store");

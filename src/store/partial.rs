@@ -1,9 +1,9 @@
-//! Blobs that come from far away: what has arrived survives a cut, an error or a kill, and the
-//! next download of the same blob goes on from there.
+//! Resumable blob downloads: received bytes survive a dropped connection, an error or a kill, and
+//! the next download of the same blob continues from there.
 //!
-//! The bytes lie in `ingest/<hex>.partial`, locked by the process that downloads them; a second
-//! one waits and then finds the blob. Nothing in such a file is trusted: it is read and hashed
-//! again before the rest is asked for. Must not know where the rest comes from.
+//! The bytes are in `ingest/<hex>.partial`, locked by the downloading process; a second process
+//! waits and then finds the blob. The content of such a file is untrusted: it is read and hashed
+//! again before the rest is requested. Must not know where the rest comes from.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -17,36 +17,36 @@ use crate::image::{Algorithm, Digest, Hasher};
 use crate::store::Store;
 use crate::store::blobs::{self, WriteBack};
 
-/// Ends the name of such a file.
+/// Extension of such files.
 const PARTIAL: &str = "partial";
-/// Bytes that are read at once to be hashed.
+/// Number of bytes to read at once for hashing.
 const HASHED_AT_ONCE: usize = 1 << 20;
-/// One that has not been written to for so long is swept.
+/// Age since the last write after which a partial download is removed.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
-/// A blob of which some, none or all bytes are here. Dropped uncommitted, the bytes stay for the
-/// next attempt.
+/// A partially, completely or not yet downloaded blob. If dropped uncommitted, its bytes stay for
+/// the next attempt.
 #[derive(Debug)]
 pub(crate) struct Partial {
     file: File,
     path: PathBuf,
     digest: Digest,
     size: u64,
-    /// Bytes that are here.
+    /// Number of bytes on disk.
     length: u64,
-    /// Where the rest comes from has failed.
+    /// The source of the rest has failed.
     is_cut: bool,
     write_back: WriteBack,
-    /// Says that we are alive.
+    /// Shows that this process is alive.
     _alive: Lock,
 }
 
-/// Opens the rest of a blob, from an offset on.
+/// Opens the rest of a blob, starting at an offset.
 pub(crate) type OpenRest<'a> = dyn Fn(u64) -> Result<Box<dyn Read + Send + 'a>> + Sync + 'a;
 
 impl Store {
-    /// Claims the download of a blob of `size` bytes; waits while another process is at it.
-    /// `None` if the blob is here.
+    /// Claims the download of a blob of `size` bytes; waits while another process downloads it.
+    /// Returns `None` if the blob exists.
     pub(crate) fn partial(&self, digest: &Digest, size: u64) -> Result<Option<Partial>> {
         if self.claim_blob(digest, size)? {
             return Ok(None);
@@ -72,7 +72,7 @@ impl Store {
             write_back: WriteBack::new(self.is_synced()),
             _alive: alive,
         };
-        // Whoever had it before us may have finished.
+        // The previous holder may have finished the download.
         if self.claim_blob(digest, size)? {
             partial.restart()?;
             return Ok(None);
@@ -83,8 +83,8 @@ impl Store {
         Ok(Some(partial))
     }
 
-    /// Makes a blob visible. The caller has read it to its end through [`Partial::reader`] and
-    /// found its digest right.
+    /// Publishes a blob. The caller has read it completely through [`Partial::reader`] and verified
+    /// its digest.
     pub(crate) fn commit_partial(&self, mut partial: Partial) -> Result<()> {
         if partial.length != partial.size {
             return Err(Error::failed(format!(
@@ -102,9 +102,9 @@ impl Store {
         Ok(())
     }
 
-    /// Downloads a blob, checking size and digest. Nothing is visible unless both hold. What was
-    /// here of it is not asked for again, unless it turns out to be bad. Returns whether anything
-    /// had to be done.
+    /// Downloads a blob and checks size and digest. Nothing is visible unless both match. Existing
+    /// bytes are not requested again unless they turn out to be bad. Returns whether there was
+    /// anything to do.
     pub(crate) fn complete_blob(
         &self,
         digest: &Digest,
@@ -118,7 +118,7 @@ impl Store {
         Ok(true)
     }
 
-    /// The same for a blob whose download is claimed, whatever of it is here.
+    /// Like [`Store::complete_blob`], for a blob whose download is already claimed.
     pub(crate) fn finish_partial(&self, mut partial: Partial, rest: &OpenRest<'_>) -> Result<()> {
         let digest = partial.digest.clone();
         loop {
@@ -144,17 +144,17 @@ impl Store {
 }
 
 impl Partial {
-    /// Bytes that are here already.
+    /// Returns the number of bytes on disk.
     pub(crate) fn length(&self) -> u64 {
         self.length
     }
 
-    /// Whether the last thing that happened was a failure of where the rest comes from.
+    /// Reports whether the last event was a failure of the source.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Hashes what is here.
+    /// Hashes the bytes on disk.
     pub(crate) fn hash_here(&self, hasher: &mut Hasher) -> Result<()> {
         let mut buffer = vec![0; HASHED_AT_ONCE];
         let mut position = 0;
@@ -171,7 +171,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Adds bytes at the end; more than the blob has are refused.
+    /// Appends bytes; fails if the blob would become larger than its size.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let length = self.length + bytes.len() as u64;
         if length > self.size {
@@ -188,15 +188,14 @@ impl Partial {
         Ok(())
     }
 
-    /// Forgets what is here.
+    /// Discards the bytes on disk.
     pub(crate) fn restart(&mut self) -> Result<()> {
         self.length = 0;
         self.file.set_len(0).path("truncate", &self.path)
     }
 
-    /// The whole blob from its beginning: what is here, then what `rest` gives, which is kept
-    /// while it is handed out. More or fewer bytes than the blob's size are an error. Does not
-    /// hash.
+    /// Returns a reader of the whole blob: the bytes on disk, then those of `rest`, which are saved
+    /// while they are read. More or fewer bytes than the blob's size are an error. Does not hash.
     pub(crate) fn reader<'a, 's>(&'a mut self, rest: &'a OpenRest<'s>) -> PartialReader<'a, 's> {
         PartialReader {
             partial: self,
@@ -241,7 +240,7 @@ impl PartialReader<'_, '_> {
         let partial = &mut *self.partial;
         let rest = match &mut self.rest {
             Some(rest) => rest,
-            // A whole blob needs no request.
+            // A complete blob needs no request.
             None if self.position == partial.size && self.position > 0 => return Ok(0),
             none => {
                 let opened = (self.open)(self.position);
@@ -286,11 +285,11 @@ impl Read for PartialReader<'_, '_> {
     }
 }
 
-/// Whether a file of `ingest/` is a download that may still be gone on with.
+/// Reports whether a file in `ingest/` is a download that can still be resumed.
 pub(super) fn is_worth_keeping(path: &Path) -> bool {
     let age = || {
         let written = std::fs::metadata(path).ok()?.modified().ok()?;
-        // A clock that was set back makes nothing stale.
+        // A clock that was set back makes no file stale.
         Some(
             SystemTime::now()
                 .duration_since(written)
@@ -313,7 +312,7 @@ mod tests {
         store: Store,
         content: Vec<u8>,
         digest: Digest,
-        /// Offsets that were asked for.
+        /// Offsets that were requested.
         asked: Mutex<Vec<u64>>,
     }
 
@@ -331,7 +330,7 @@ mod tests {
             }
         }
 
-        /// A source that is cut after `cut` bytes of the blob.
+        /// Downloads from a source that fails after `cut` bytes of the blob.
         fn complete(&self, content: &[u8], cut: usize) -> Result<bool> {
             let size = self.content.len() as u64;
             self.store.complete_blob(&self.digest, size, &|offset| {
@@ -371,7 +370,7 @@ mod tests {
         let content = fixture.content.clone();
         assert!(fixture.complete(&content, 400_000).is_err());
         assert_eq!(fixture.store.blob_size(&fixture.digest).unwrap(), None);
-        // Opening the store again sweeps what is dead, but not this.
+        // Reopening the store sweeps leftovers of dead processes, but not this file.
         fixture.store.sweep_ingest();
         assert!(fixture.complete(&content, 600_000).is_err());
         assert!(fixture.complete(&content, content.len()).unwrap());

@@ -1,8 +1,8 @@
-//! Garbage collection: a plan of what nothing needs, and its execution.
+//! Garbage collection: a plan of unneeded objects, and its execution.
 //!
-//! The roots are taken and the garbage is moved away under the exclusive lock; claims (leases)
-//! are made under the shared one. So whoever claimed something before looking at it keeps it, and
-//! no grace period is needed. Deleting happens after the lock is released.
+//! The roots are collected and the garbage is moved away under the exclusive lock; claims (leases)
+//! are made under the shared lock. A process that claims an object before checking for it therefore
+//! keeps it, and no grace period is needed. Deletion happens after the lock is released.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -17,63 +17,63 @@ use crate::store::scrub::DAMAGED;
 use crate::store::usage::size_of;
 use crate::store::{Named, Store, snapshots};
 
-/// A temporary file this old has nobody who will still rename it.
+/// Age after which no process will still rename a temporary file.
 const LEFTOVER_AGE: Duration = Duration::from_secs(60);
-/// Directories of things that can be made again from a layer, by the hex of its diff-id.
+/// Directories of objects that can be recreated from a layer, named by the hex of its diff ID.
 const DERIVED: [&str; 3] = ["snapshots", "toc", "tars"];
 
-/// What to collect besides objects that nothing reaches.
+/// What to collect besides unreachable objects.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PruneOptions {
-    /// Images without a name, too.
+    /// Images without a name.
     pub(crate) unnamed: bool,
-    /// The whole build cache, and everything unpacked that no mount uses.
+    /// The whole build cache, and all unpacked data that no mount uses.
     pub(crate) all: bool,
-    /// Build cache records not used for so long.
+    /// Build cache records not used for this long.
     pub(crate) cache_age: Option<Duration>,
-    /// The least recently used build cache records beyond so many bytes of layers that nothing
+    /// The least recently used build cache records beyond this many bytes of layers that nothing
     /// else needs.
     pub(crate) cache_size: Option<u64>,
 }
 
-/// What a piece of garbage is.
+/// Class of a piece of garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     Blob,
     /// Unpacked layers, tables of contents, decompressed layers.
     Unpacked,
     Cache,
-    /// What killed processes left.
+    /// Leftovers of killed processes.
     Leftover,
 }
 
-/// One thing to remove.
+/// An object to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Garbage {
     pub(crate) class: Class,
     pub(crate) path: PathBuf,
-    /// In bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
 }
 
-/// What a collection is going to remove (or has removed).
+/// Objects that a collection will remove (or has removed).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PrunePlan {
     options: PruneOptions,
     /// Images without a name.
     pub(crate) unnamed: Vec<Named>,
     pub(crate) garbage: Vec<Garbage>,
-    /// What was found damaged on the way; worth a `scrub`.
+    /// Damage found during the search; run `scrub` to examine it.
     pub(crate) notes: Vec<String>,
 }
 
 impl PrunePlan {
-    /// Bytes that it frees.
+    /// Returns the number of bytes that the collection frees.
     pub(crate) fn bytes(&self) -> u64 {
         self.garbage.iter().map(|garbage| garbage.size).sum()
     }
 
-    /// How many things of each class, and their bytes.
+    /// Returns the number of objects of each class, and their bytes.
     pub(crate) fn by_class(&self) -> BTreeMap<Class, (usize, u64)> {
         let mut classes = BTreeMap::new();
         for garbage in &self.garbage {
@@ -86,13 +86,14 @@ impl PrunePlan {
 }
 
 impl Store {
-    /// What a collection would remove now.
+    /// Returns what a collection would remove now.
     pub(crate) fn plan_prune(&self, options: &PruneOptions) -> Result<PrunePlan> {
         let _lock = self.lock(Mode::Exclusive)?;
         self.find_garbage(options)
     }
 
-    /// Removes what was planned, except what has come into use since; returns what was removed.
+    /// Removes the planned objects, except those that have come into use since; returns what was
+    /// removed.
     pub(crate) fn prune(&self, plan: &PrunePlan, reporter: &dyn Reporter) -> Result<PrunePlan> {
         let lock = self.lock(Mode::Exclusive)?;
         let mut now = self.find_garbage(&plan.options)?;
@@ -101,7 +102,7 @@ impl Store {
             .retain(|garbage| planned.contains(&*garbage.path));
         now.unnamed.retain(|named| plan.unnamed.contains(named));
         if !now.unnamed.is_empty() {
-            // Names go first and durably: none may point at what is being removed.
+            // Remove names first and durably: none may point at a removed object.
             let mut table = self.name_table()?;
             for named in &now.unnamed {
                 table.remove(named);
@@ -118,8 +119,8 @@ impl Store {
         Ok(now)
     }
 
-    /// Removes those of `digests` that nothing needs but this store value's own lease: what a
-    /// failed command has brought in.
+    /// Removes those of `digests` that only this store value's own lease needs: objects that a
+    /// failed command has imported.
     pub(crate) fn discard(&self, digests: &[Digest]) -> Result<()> {
         let lock = self.lock(Mode::Exclusive)?;
         let names = self.names()?;
@@ -142,7 +143,7 @@ impl Store {
         Ok(())
     }
 
-    /// The whole look at the store; the caller holds the exclusive lock.
+    /// Searches the whole store for garbage; the caller holds the exclusive lock.
     fn find_garbage(&self, options: &PruneOptions) -> Result<PrunePlan> {
         let mut plan = PrunePlan {
             options: *options,
@@ -178,7 +179,7 @@ impl Store {
         Ok(plan)
     }
 
-    /// Cache records to drop; what the others keep alive is added to `live`.
+    /// Collects the cache records to remove; adds the objects of the remaining ones to `live`.
     fn find_cache_garbage(
         &self,
         options: &PruneOptions,
@@ -193,7 +194,7 @@ impl Store {
             let mut bytes = 0;
             let mut present = !digests.is_empty();
             for digest in &digests {
-                // Diff-ids are listed too; only what is a blob has a size here.
+                // Records also list diff IDs; only blobs have a size here.
                 let size = self.blob_size(digest)?;
                 if !live.contains(digest) {
                     bytes += size.unwrap_or(0);
@@ -222,8 +223,8 @@ impl Store {
         Ok(())
     }
 
-    /// Stat caches and cache mounts: files in `cache/`, and what lies in its other directories.
-    /// Something whose `NAME.lock` is held is in use.
+    /// Collects stat caches and cache mounts: files in `cache/` and the contents of its other
+    /// directories. An entry whose `NAME.lock` is held is in use.
     fn find_other_caches(&self, all: &mut Vec<Garbage>) -> Result<()> {
         for path in list(&self.path("cache"))? {
             if path.file_name().is_some_and(|name| name == "steps") {
@@ -249,8 +250,8 @@ impl Store {
         Ok(())
     }
 
-    /// What was made from layers that nothing in `needed` asks for, and half-made things whose
-    /// maker is gone.
+    /// Collects objects derived from layers that are not in `needed`, and incomplete ones whose
+    /// process is gone.
     fn find_derived_garbage(&self, needed: &HashSet<Digest>, all: &mut Vec<Garbage>) -> Result<()> {
         let needed: HashSet<&str> = needed.iter().map(Digest::hex).collect();
         for class in DERIVED {

@@ -1,4 +1,4 @@
-//! Tests of garbage collection: what goes, what stays, and who may work at the same time.
+//! Tests of garbage collection: what is removed, what stays, and what can run at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::*;
 use crate::image::Digest;
 use crate::progress::Silent;
 
-/// A store into which another store value, gone by now, has put `fill`.
+/// Returns a store that another store value, dropped by now, has filled.
 fn filled(fill: impl FnOnce(&Store)) -> Fixture {
     let fixture = fixture();
     fill(&reopen(fixture.directory.path()));
@@ -92,7 +92,7 @@ fn unnamed_images_go_only_when_asked_for() {
         unnamed: true,
         ..PruneOptions::default()
     };
-    // A living lease on it keeps it even then.
+    // A live lease on the image keeps it even then.
     let lease = store.lease().unwrap();
     let digest = store.names().unwrap()[0].descriptor.digest.clone();
     lease.hold(&digest).unwrap();
@@ -186,7 +186,7 @@ fn cache_records_keep_layers_until_they_are_too_old_or_too_big() {
         let mut names: Vec<String> = of_class
             .map(|g| g.path.file_name().unwrap().to_string_lossy().into_owned())
             .collect();
-        // Records used at the same moment come in any order.
+        // Records used at the same moment are in no particular order.
         names.sort();
         names
     };
@@ -284,7 +284,7 @@ fn builders_and_collectors_do_not_hurt_each_other() {
             scope.spawn(move || {
                 for round in 0_u8..25 {
                     let store = reopen(directory);
-                    // The same layer comes and goes all the time.
+                    // The same layer is added and removed repeatedly.
                     let image = put_image(&store, &[round % 3], "linux/amd64");
                     let reference = name(&format!("t{thread}:1"));
                     store.tag(std::slice::from_ref(&reference), &image).unwrap();

@@ -1,4 +1,5 @@
-//! What must stay: everything that a name, a mount, a lease or a build cache record leads to.
+//! Objects that must stay: everything that a name, a mount, a lease or a build cache record
+//! reaches.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,20 +15,20 @@ use crate::image::{Descriptor, Digest, Document, ImageConfig};
 use crate::store::images::is_document;
 use crate::store::{Named, Store};
 
-/// Largest mount or cache record we read, in bytes.
+/// Maximum size of a mount or cache record, in bytes.
 const MAX_RECORD: u64 = 16 << 20;
 
-/// A build cache record, as far as the store needs to know it.
+/// The part of a build cache record that the store needs.
 #[derive(Debug)]
 pub(super) struct CacheRecord {
     pub(super) path: PathBuf,
-    /// When it was written: a look-up leaves no trace.
+    /// Time of writing: a lookup does not update it.
     pub(super) used: SystemTime,
-    /// What it keeps; `None` if it cannot be read (it is then good for nothing).
+    /// Digests that the record keeps; `None` if it cannot be read (it is then useless).
     pub(super) digests: Option<Vec<Digest>>,
 }
 
-/// The member that mount and cache records share.
+/// Member that mount and cache records share.
 #[derive(Deserialize)]
 struct Record {
     #[serde(default)]
@@ -35,8 +36,8 @@ struct Record {
 }
 
 impl Store {
-    /// All digests of blobs and diff-ids that `names` lead to. A document that is missing or
-    /// damaged leads nowhere; `note` is told about it.
+    /// Returns all digests of blobs and diff IDs that `names` reach. A missing or damaged document
+    /// reaches nothing and is reported to `note`.
     pub(super) fn reachable<'a>(
         &self,
         names: impl IntoIterator<Item = &'a Descriptor>,
@@ -66,14 +67,14 @@ impl Store {
         Ok(seen)
     }
 
-    /// A config's diff-ids; artifacts have none.
+    /// Returns a config's diff IDs; artifacts have none.
     fn diff_ids(&self, config: &Digest) -> Result<Vec<Digest>> {
         let bytes = self.read_blob(config, MAX_CONFIG)?;
         Ok(ImageConfig::parse(&bytes)?.rootfs.diff_ids)
     }
 
-    /// What mounts use. A mount whose record cannot be read stops whoever asks: removing what it
-    /// may be using would be worse.
+    /// Returns the digests that mounts use. Fails if a mount's record cannot be read: removing
+    /// objects that it may use would be worse.
     pub(super) fn mounted(&self) -> Result<HashSet<Digest>> {
         let directory = self.path("mounts");
         let mut all = HashSet::new();
@@ -88,7 +89,7 @@ impl Store {
         Ok(all)
     }
 
-    /// The build cache, most recently used first.
+    /// Returns the build cache records, most recently used first.
     pub(super) fn cache_records(&self) -> Result<Vec<CacheRecord>> {
         let directory = self.path("cache/steps");
         let mut records = Vec::new();
@@ -110,25 +111,25 @@ impl Store {
         Ok(records)
     }
 
-    /// All names' descriptors.
+    /// Returns the descriptors of all names.
     pub(super) fn named_descriptors(names: &[Named]) -> impl Iterator<Item = &Descriptor> {
         names.iter().map(|named| &named.descriptor)
     }
 }
 
-/// Whether the content is at fault (missing, damaged), not the machine.
+/// Reports whether the error is caused by missing or damaged content, not by the machine.
 pub(super) fn is_damage(error: &Error) -> bool {
     use crate::error::Kind;
     matches!(error.kind(), Kind::NotFound | Kind::BadContent)
 }
 
-/// A temporary file of an atomic write that was killed.
+/// Reports whether the file is a temporary file of an interrupted atomic write.
 pub(super) fn is_leftover(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with(".imgctl-") && name.ends_with(".tmp")
 }
 
-/// The paths in a directory, sorted; none if there is no such directory.
+/// Returns the paths in a directory, sorted; none if the directory does not exist.
 pub(super) fn list(directory: &Path) -> Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -142,7 +143,8 @@ pub(super) fn list(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The bytes of a record; `None` if it does not exist (or its directory is no directory).
+/// Returns the bytes of a record; `None` if it does not exist (or its directory is not a
+/// directory).
 fn read_record(path: &Path) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_RECORD).read_to_end(&mut bytes));

@@ -1,4 +1,4 @@
-//! What a user means by a name: full and short names, digests, and prefixes of image IDs.
+//! Resolves the names that users type: full and short names, digests, and prefixes of image IDs.
 
 use crate::error::{Error, Kind, Result};
 use crate::image::manifest::MAX_DOCUMENT;
@@ -7,16 +7,16 @@ use crate::kubefile::suggest;
 use crate::store::images::is_document;
 use crate::store::{Named, Store};
 
-/// Fewer hex digits than this are not looked up as an ID: they are too likely a name.
+/// Minimum number of hex digits for an ID lookup: shorter text is more likely a name.
 const MIN_PREFIX: usize = 4;
-/// So many near names are worth showing.
+/// Maximum number of similar names to show.
 const MAX_NEAR: usize = 3;
-/// What short names of images built here are filed under.
+/// Prefix for short names of locally built images.
 const LOCAL: &str = "localhost/";
 
 impl Store {
-    /// What `name` means here: a full or short name, a digest, or an image ID prefix (at least
-    /// four hex digits, unambiguous).
+    /// Resolves `name`: a full or short name, a digest, or an image ID prefix (at least four hex
+    /// digits, unambiguous).
     pub(crate) fn resolve(&self, name: &str) -> Result<Named> {
         let names = self.names()?;
         if let Some(named) = by_name(&names, name) {
@@ -31,7 +31,7 @@ impl Store {
         Err(not_found(&names, name))
     }
 
-    /// `sha256:…` of a manifest, index or config; manifests inside an index count too.
+    /// Finds the `sha256:…` of a manifest, index or config, including manifests inside an index.
     fn by_digest(&self, names: &[Named], name: &str) -> Result<Option<Named>> {
         let Ok(digest) = Digest::parse(name) else {
             return Ok(None);
@@ -44,7 +44,7 @@ impl Store {
         if found.is_some() {
             return Ok(found);
         }
-        // A manifest that nothing names: part of an index of an index, or of an image just built.
+        // A manifest without a name: part of a nested index, or of an image that was just built.
         match self.blob_size(&digest)? {
             Some(size) if size <= MAX_DOCUMENT => {
                 let bytes = self.read_blob(&digest, MAX_DOCUMENT)?;
@@ -92,9 +92,9 @@ impl Store {
         }
     }
 
-    /// Everything an image can be called by besides its names: the digests of its index or
-    /// manifest, of an index's manifests, and of the configs (Docker's image ID). Images that
-    /// cannot be read only have the first.
+    /// Returns all identifiers of images besides their names: the digests of the index or manifest,
+    /// of an index's manifests, and of the configs (Docker's image ID). Unreadable images only have
+    /// the first.
     fn identities(&self, names: &[Named]) -> Vec<(Digest, Descriptor)> {
         let mut all = Vec::new();
         for Named { descriptor, .. } in names {
@@ -117,8 +117,8 @@ impl Store {
     }
 }
 
-/// A name as written in the table, or one of the full names that a short one may mean. With a
-/// digest behind it (`name@sha256:…`) the image must be the one of that digest.
+/// Finds a name as written in the table, or one of the full names that a short name can mean. With
+/// a digest (`name@sha256:…`), the image must have that digest.
 fn by_name(names: &[Named], name: &str) -> Option<Named> {
     let written = |text: &str| {
         names
@@ -168,7 +168,8 @@ fn not_found(names: &[Named], name: &str) -> Error {
     }
 }
 
-/// Names that differ only by registry or tag; else the one that is a slip of the keyboard away.
+/// Returns names that differ only by registry or tag; otherwise the closest match within a typing
+/// error.
 fn near_names(names: &[Named], name: &str) -> Vec<String> {
     let wanted = Reference::parse(name).ok();
     let all: Vec<String> = names

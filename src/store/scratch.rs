@@ -1,8 +1,8 @@
-//! Room for things in the making: nameless files and directories in `ingest/`, and removing those
-//! that dead processes have left there.
+//! Space for temporary data: unnamed files and directories in `ingest/`, and removal of those that
+//! dead processes left.
 //!
-//! Whatever lies in `ingest/` is locked while its maker lives: a file itself, a directory by the
-//! file `<name>.lock` beside it. Must not know what is being made.
+//! An entry of `ingest/` is locked while its process lives: a file by itself, a directory by the
+//! file `<name>.lock` beside it. Must not know what the data is for.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -14,20 +14,20 @@ use crate::store::Store;
 use crate::store::layout::unique_name;
 use crate::store::partial::is_worth_keeping;
 
-/// Ends the name of a directory's lock.
+/// Extension of a directory's lock.
 const LOCK: &str = "lock";
 
-/// A directory on the store's file system, removed with the value; when the process dies, the
-/// next one removes it.
+/// A directory on the store's file system, removed with the value; if the process dies, the next
+/// process removes it.
 #[derive(Debug)]
 pub(crate) struct ScratchDirectory {
     path: PathBuf,
-    /// Says that we are alive.
+    /// Shows that this process is alive.
     _alive: Lock,
 }
 
 impl ScratchDirectory {
-    /// Where it is.
+    /// Returns the path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -41,10 +41,11 @@ impl Drop for ScratchDirectory {
 }
 
 impl Store {
-    /// An empty directory that nobody else uses.
+    /// Creates an empty directory for exclusive use.
     pub(crate) fn scratch_directory(&self) -> Result<ScratchDirectory> {
         let path = self.path("ingest").join(unique_name());
-        // Locked before the directory is there: one without a held lock is a dead process's.
+        // Lock before the directory exists: a directory without a held lock belongs to a dead
+        // process.
         let lock = path.with_added_extension(LOCK);
         let alive = Lock::acquire(&lock, Mode::Exclusive, &mut || {})?;
         std::fs::create_dir(&path).path("make", &path)?;
@@ -54,10 +55,11 @@ impl Store {
         })
     }
 
-    /// A nameless file on the store's file system, for reading and writing; gone once closed.
+    /// Creates an unnamed file on the store's file system, for reading and writing; it is gone once
+    /// closed.
     pub(crate) fn scratch_file(&self) -> Result<File> {
         let path = self.path("ingest").join(unique_name());
-        // The lock keeps sweepers off until the name is gone.
+        // The lock prevents a sweep until the name is removed.
         let _alive = Lock::acquire(&path, Mode::Exclusive, &mut || {})?;
         let file = OpenOptions::new()
             .read(true)
@@ -68,7 +70,7 @@ impl Store {
         Ok(file)
     }
 
-    /// Removes what is unfinished and whose maker is gone: its lock is free.
+    /// Removes unfinished data whose process is gone, which a free lock shows.
     pub(super) fn sweep_ingest(&self) {
         let Ok(entries) = std::fs::read_dir(self.path("ingest")) else {
             return;
@@ -116,7 +118,7 @@ mod tests {
         assert!(scratch.path().join("file").exists());
         drop(scratch);
         assert_eq!(count(), 0);
-        // What a killed process leaves: an unlocked lock, or none at all.
+        // A killed process leaves an unlocked lock file, or none.
         for lock in [true, false] {
             std::fs::create_dir_all(ingest.join("1.2/inner")).unwrap();
             if lock {

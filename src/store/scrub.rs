@@ -1,6 +1,6 @@
 //! Verification of the whole store: every blob against its digest, every name down to its layers,
-//! layers against their diff-ids, and snapshots against what their layers say. Only these can be
-//! damaged; tables of contents are made again when they are.
+//! layers against their diff IDs, and snapshots against their layers. Only these can be damaged;
+//! damaged tables of contents are recreated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,47 +16,47 @@ use crate::store::layout::unique_name;
 use crate::store::reachable::{is_damage, list};
 use crate::store::{Store, scrub_snapshot};
 
-/// Blobs hashed at the same time.
+/// Number of blobs to hash at the same time.
 const WORKERS: usize = 2;
-/// Where damaged things are put by a repair; `prune` deletes them.
+/// Directory that a repair moves damaged objects to; `prune` deletes them.
 pub(super) const DAMAGED: &str = "damaged";
 
-/// How thoroughly to look.
+/// Depth of the verification.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScrubOptions {
-    /// Decompress every layer and compare its diff-id.
+    /// Decompress every layer and compare its diff ID.
     pub(crate) diff_ids: bool,
     /// Read every file of every snapshot.
     pub(crate) deep: bool,
-    /// Move damaged blobs and snapshots away, so that they can be made or loaded again.
+    /// Move damaged blobs and snapshots away, so that they can be recreated or loaded again.
     pub(crate) repair: bool,
 }
 
-/// Something that is wrong.
+/// A problem in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// `blob sha256:…`, `image localhost/x:v1`, `snapshot sha256:…`.
+    /// Subject such as `blob sha256:…`, `image localhost/x:v1`, `snapshot sha256:…`.
     pub(crate) subject: String,
     pub(crate) detail: String,
     /// Whether a repair has moved it away.
     pub(crate) repaired: bool,
 }
 
-/// What a scrub has looked at and found.
+/// Result of a scrub.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScrubReport {
     pub(crate) blobs: u64,
-    /// Bytes of all blobs.
+    /// Total size of all blobs, in bytes.
     pub(crate) bytes: u64,
-    /// Named and unnamed images.
+    /// Number of named and unnamed images.
     pub(crate) images: u64,
     pub(crate) snapshots: u64,
-    /// Snapshots of layers that are not here, which nothing can be compared with.
+    /// Number of snapshots that cannot be verified, because their layers are missing.
     pub(crate) unchecked: u64,
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Layers by diff-id.
+/// Layers by diff ID.
 type Layers = BTreeMap<Digest, Digest>;
 
 impl Store {
@@ -92,7 +92,7 @@ impl Store {
         report.blobs = blobs.len() as u64;
         report.bytes = blobs.iter().map(|(size, _)| size).sum();
         let task = reporter.start("verifying blobs", Unit::Bytes, Some(report.bytes));
-        // The largest is taken first, so that both workers end at about the same time.
+        // Take the largest first, so that both workers finish at about the same time.
         blobs.sort();
         let bad = self.hash_all(&Mutex::new(blobs), &*task)?;
         for digest in bad {
@@ -114,7 +114,7 @@ impl Store {
                 match self.verify_blob(&digest) {
                     Ok(true) => {}
                     Ok(false) => bad.push(digest),
-                    // Pruned in the meantime.
+                    // The blob was pruned in the meantime.
                     Err(error) if error.kind() == Kind::NotFound => {}
                     Err(error) => return Err(error),
                 }
@@ -132,7 +132,7 @@ impl Store {
         })
     }
 
-    /// Follows every name; returns the layers found by diff-id.
+    /// Follows every name; returns the layers found by diff ID.
     fn scrub_images(&self, report: &mut ScrubReport) -> Result<Layers> {
         let mut layers = Layers::new();
         let mut seen = BTreeSet::new();
@@ -172,7 +172,7 @@ impl Store {
                 Ok(Document::Manifest(manifest)) => manifest,
                 Ok(Document::Index(index)) => {
                     for child in index.manifests {
-                        // Platforms that were never loaded are not missing.
+                        // Platforms that were never loaded do not count as missing.
                         if is_platform(&child) && self.blob_size(&child.digest)?.is_some() {
                             pending.push(child);
                         }
@@ -218,8 +218,9 @@ impl Store {
         Ok(())
     }
 
-    /// Tables of contents are not synced, so a power cut may tear them. That is no damage: they are
-    /// made again from their layers, or removed where the layer is not here.
+    /// Recreates torn tables of contents: they are not synced, so a power failure can tear them.
+    /// That is not damage. They are recreated from their layers, or removed if the layer is
+    /// missing.
     fn remake_tables(&self, layers: &Layers) -> Result<()> {
         for path in list(&self.path("toc"))? {
             let Some(diff_id) = diff_id_of(&path) else {
@@ -230,7 +231,7 @@ impl Store {
             };
             tracing::debug!("the table of contents of layer {diff_id} is made again: {error}");
             let blob = layers.get(&diff_id);
-            // What is wrong with the layer itself has been reported.
+            // Problems of the layer itself have already been reported.
             if blob.is_some_and(|blob| self.toc(blob, &diff_id).is_ok())
                 && self.stored_toc(&diff_id).is_ok()
             {
@@ -271,7 +272,7 @@ impl Store {
             let problems = match table {
                 Ok(table) => scrub_snapshot::compare(&path.join("fs"), table, options.deep)
                     .context(|| format!("cannot verify the snapshot of layer {diff_id}"))?,
-                // The layer itself is bad, which has been reported.
+                // The layer itself is damaged, which has already been reported.
                 Err(error) if is_damage(&error) => {
                     report.unchecked += 1;
                     continue;
@@ -290,8 +291,8 @@ impl Store {
         Ok(())
     }
 
-    /// Notes a problem with something that can be made or loaded again, and moves it away if so
-    /// asked. It stays on the disk until the next `prune`.
+    /// Records a problem with an object that can be recreated or loaded again and, if requested,
+    /// moves it away. It stays on disk until the next `prune`.
     fn found(
         &self,
         options: &ScrubOptions,
@@ -317,7 +318,7 @@ impl Store {
     }
 }
 
-/// Gone already, or in a store that we may only read: then nothing is to be done.
+/// Reports whether the file is already gone or in a read-only store, so that nothing can be done.
 fn is_out_of_reach(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -327,13 +328,13 @@ fn is_out_of_reach(error: &io::Error) -> bool {
     )
 }
 
-/// The diff-id whose hex is a file's name; snapshots in the making and others have none.
+/// Returns the diff ID whose hex is a file's name; incomplete snapshots and other files have none.
 fn diff_id_of(path: &Path) -> Option<Digest> {
     let name = PathBuf::from(path.file_name()?);
     Digest::parse(&format!("sha256:{}", name.to_str()?)).ok()
 }
 
-/// Turns an error that is the content's fault into a problem.
+/// Converts an error caused by the content to a problem.
 fn collect_damage<T>(result: Result<T>, problems: &mut BTreeSet<String>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),

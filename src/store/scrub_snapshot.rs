@@ -1,7 +1,7 @@
 //! Compares a snapshot's directory with the table of contents of the layer it was made from.
 //!
-//! The directory is in overlay form: whiteouts are devices or attributes there, which the table
-//! does not list; directories that only hold other entries are in neither's list.
+//! The directory is in overlay format: whiteouts are devices or attributes, which the table does
+//! not list; directories that only contain other entries are in neither list.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -14,11 +14,12 @@ use crate::fs::walk::{Found, Visit, walk};
 use crate::layer::tree::Tree;
 use crate::layer::{Entry, EntryKind, LayerPath, Toc};
 
-/// After so many differences the rest is only counted.
+/// Maximum number of differences to show; the rest is only counted.
 const MAX_SHOWN: usize = 10;
 
-/// What differs, in words; nothing if the two agree. `None` if they cannot be compared: a layer
-/// with hard links into lower layers cannot be understood without them.
+/// Describes the differences; returns an empty list if there are none. Returns `None` if the two
+/// cannot be compared: a layer with hard links into lower layers cannot be interpreted without
+/// them.
 pub(super) fn compare(directory: &Path, table: Toc, deep: bool) -> Result<Option<Vec<String>>> {
     let mut tree = Tree::new();
     if tree.apply(table).is_err() {
@@ -37,7 +38,7 @@ pub(super) fn compare(directory: &Path, table: Toc, deep: bool) -> Result<Option
         };
         match tree.lookup(&path) {
             Some(listed) => {
-                // A directory that no entry lists has whatever metadata the unpacker gave it.
+                // A directory without an entry has arbitrary metadata from the unpacker.
                 if listed.layer.is_some() {
                     compare_metadata(
                         &path,
@@ -58,7 +59,7 @@ pub(super) fn compare(directory: &Path, table: Toc, deep: bool) -> Result<Option
         Ok(())
     })?;
     for (path, listed) in tree.walk(&LayerPath::root()) {
-        // An ordinary user's snapshots lack devices.
+        // Snapshots of unprivileged users have no devices.
         let is_device = matches!(
             listed.entry().kind,
             EntryKind::CharDevice { .. } | EntryKind::BlockDevice { .. }
@@ -111,7 +112,7 @@ fn compare_metadata(
             (FileKind::BlockDevice, None, Some((*major, *minor)))
         }
         EntryKind::Fifo => (FileKind::Fifo, None, None),
-        // The tree gives the file itself for every name of it.
+        // The tree returns the file itself for each of its names.
         EntryKind::HardLink { .. } => return,
     };
     if found.kind != kind {
@@ -166,7 +167,8 @@ fn compare_content(
     Ok(())
 }
 
-/// How overlayfs marks a name as deleted: a 0/0 device, or an empty file with an attribute.
+/// Reports whether overlayfs treats the name as deleted: a 0/0 device, or an empty file with an
+/// attribute.
 fn is_whiteout(found: &Found<'_>) -> bool {
     match found.metadata.kind {
         FileKind::CharDevice => found.metadata.device == (0, 0),

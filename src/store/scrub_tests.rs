@@ -1,5 +1,5 @@
-//! Tests of scrub: what is whole passes, every sort of damage is found, repair makes room for the
-//! good.
+//! Tests of scrub: intact data passes, every kind of damage is found, repair makes room for good
+//! data.
 
 use std::os::fd::OwnedFd;
 
@@ -23,7 +23,7 @@ fn path(text: &str) -> LayerPath {
     LayerPath::parse(text.as_bytes()).unwrap()
 }
 
-/// A plain tar with a bit of everything.
+/// Returns a plain tar with entries of many kinds.
 fn layer() -> Vec<u8> {
     let mut writer = LayerWriter::start(Vec::new(), Compression::None, 1).unwrap();
     let mut add = |name: &str, kind: EntryKind, content: &str| {
@@ -60,7 +60,7 @@ fn layer() -> Vec<u8> {
     writer.finish().unwrap().0
 }
 
-/// A store with one image of [`layer`] and its snapshot.
+/// Returns a store with one image of [`layer`] and its snapshot.
 fn filled() -> (Fixture, Digest) {
     let fixture = fixture();
     let store = &fixture.store;
@@ -95,7 +95,7 @@ fn scrub(store: &Store, options: ScrubOptions) -> ScrubReport {
     store.scrub(&options, &Silent).unwrap()
 }
 
-/// All problems in one text.
+/// Returns all problems as one text.
 fn problems(report: &ScrubReport) -> String {
     let lines = report
         .problems
@@ -182,7 +182,7 @@ fn broken_chains_from_a_name_are_found() {
 fn a_layer_with_another_diff_id_is_found() {
     let fixture = fixture();
     let store = &fixture.store;
-    // The layer is no tar at all, so that its diff-id cannot hold.
+    // The layer is not a tar, so its diff ID cannot match.
     let tar = vec![1; 2000];
     store
         .tag(&[name("x:1")], &put_image(store, &tar, "linux/amd64"))
@@ -266,7 +266,7 @@ fn every_change_of_a_snapshot_is_found() {
     }
 }
 
-/// Rewrites a file, keeping its modification time if so asked.
+/// Rewrites a file; keeps its modification time if requested.
 fn touch(path: &Path, content: &str, keep_time: bool) {
     let before = std::fs::metadata(path).unwrap().modified().unwrap();
     std::fs::write(path, content).unwrap();
@@ -285,14 +285,14 @@ fn a_torn_table_of_contents_is_no_damage_and_is_made_again() {
     let whole = std::fs::read(&path).unwrap();
     let mut changed = whole.clone();
     changed[whole.len() / 2] ^= 1;
-    // What a power cut leaves of a file that was not synced: part of it, zeros or nothing.
+    // States of an unsynced file after a power failure: partial, zeros or empty.
     for torn in [changed, whole[..40].to_vec(), vec![0; whole.len()], vec![]] {
         std::fs::write(&path, torn).unwrap();
         assert_eq!(problems(&scrub(store, ScrubOptions::default())), "");
         assert_eq!(std::fs::read(&path).unwrap(), whole);
     }
     assert_eq!(store.toc(&diff_id, &diff_id).unwrap(), before);
-    // One of a layer that is not here goes.
+    // A table of a missing layer is removed.
     let stray = store.path("toc").join(Digest::of(b"other").hex());
     std::fs::write(&stray, b"torn").unwrap();
     assert_eq!(problems(&scrub(store, FULL)), "");

@@ -1,4 +1,4 @@
-//! Snapshots (one unpacked layer each, by diff-id) and the tables of contents beside them.
+//! Snapshots (one unpacked layer each, by diff ID) and their tables of contents.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -11,13 +11,13 @@ use crate::image::Digest;
 use crate::layer::{Expected, Toc, scan};
 use crate::store::Store;
 
-/// Ends the name of a snapshot that is being made.
+/// Suffix of a snapshot that is being created.
 pub(super) const PART: &str = ".part";
-/// Ends the name of the lock of a snapshot that is being made.
+/// Suffix of the lock of a snapshot that is being created.
 pub(super) const LOCK: &str = ".lock";
 
 impl Store {
-    /// The `fs` directory of a finished snapshot; it stays while this store value lives.
+    /// Returns the `fs` directory of a finished snapshot; it stays while this store value lives.
     pub(crate) fn snapshot(&self, diff_id: &Digest) -> Option<PathBuf> {
         if let Err(error) = self.hold_for_reading([diff_id]) {
             tracing::debug!("cannot claim snapshot {diff_id}: {error}");
@@ -26,8 +26,9 @@ impl Store {
         fs.is_dir().then_some(fs)
     }
 
-    /// Makes a snapshot: `fill` gets an empty directory; when it returns Ok the tree is synced
-    /// once and renamed into place. A second process that wants the same one waits for the first.
+    /// Creates a snapshot: `fill` gets an empty directory; when it succeeds, the tree is synced
+    /// once and renamed into place. A second process that needs the same snapshot waits for the
+    /// first.
     pub(crate) fn make_snapshot(
         &self,
         diff_id: &Digest,
@@ -39,7 +40,8 @@ impl Store {
         let _lock = Lock::acquire(&lock_path, Mode::Exclusive, &mut || {
             tracing::info!("waiting for another imgctl process that unpacks layer {diff_id}");
         })?;
-        // Ours to remove as long as we hold it; who waited for it finds that it is gone.
+        // The lock file can be removed while the lock is held; a waiting process notices the
+        // removal.
         let _lock_file = Remove(&lock_path);
         if place.join("fs").is_dir() {
             return Ok(place.join("fs"));
@@ -48,7 +50,7 @@ impl Store {
         remove_tree(&part)?;
         let made = self.fill_snapshot(diff_id, &part, fill);
         if made.is_err() {
-            // The first error is the one worth telling.
+            // Report the first error.
             let _ = remove_tree(&part);
         }
         made?;
@@ -81,8 +83,8 @@ impl Store {
         self.path("snapshots").join(diff_id.hex())
     }
 
-    /// A layer's table of contents: as stored, or made now by streaming the blob (which also
-    /// verifies the diff-id).
+    /// Returns a layer's table of contents: the stored one, or a new one from streaming the blob
+    /// (which also verifies the diff ID).
     pub(crate) fn toc(&self, blob: &Digest, diff_id: &Digest) -> Result<Toc> {
         match self.stored_toc(diff_id) {
             Ok(Some(toc)) => return Ok(toc),
@@ -92,7 +94,7 @@ impl Store {
         self.scan_layer(blob, diff_id)
     }
 
-    /// Reads a layer from end to end, verifying digest and diff-id; its table of contents is kept.
+    /// Reads a complete layer, verifies digest and diff ID, and stores its table of contents.
     pub(crate) fn scan_layer(&self, blob: &Digest, diff_id: &Digest) -> Result<Toc> {
         let expected = Expected {
             digest: Some(blob),
@@ -107,7 +109,7 @@ impl Store {
         Ok(toc)
     }
 
-    /// The table as stored; `None` if there is none.
+    /// Returns the stored table; `None` if there is none.
     pub(super) fn stored_toc(&self, diff_id: &Digest) -> Result<Option<Toc>> {
         let path = self.toc_path(diff_id);
         match File::open(&path) {
@@ -117,7 +119,7 @@ impl Store {
         }
     }
 
-    /// Keeps a table of contents.
+    /// Stores a table of contents.
     pub(crate) fn put_toc(&self, diff_id: &Digest, toc: &Toc) -> Result<()> {
         self.hold([diff_id])?;
         let mut ingest = self.ingest()?;
@@ -125,7 +127,7 @@ impl Store {
         toc.write_to(&mut writer)?;
         io::Write::flush(&mut writer).doing(|| format!("cannot write the table of {diff_id}"))?;
         drop(writer);
-        // Not synced: it is checksummed and can be made again.
+        // Not synced: the table has a checksum and can be recreated.
         self.publish_unsynced(ingest, &self.toc_path(diff_id))
     }
 
@@ -134,7 +136,7 @@ impl Store {
     }
 }
 
-/// `path` with more text at the end of its name.
+/// Returns `path` with `ending` appended to its name.
 fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);

@@ -1,4 +1,4 @@
-//! Tests of blobs, names and leases together, on a real directory.
+//! Tests of blobs, names and leases together, in a real directory.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::*;
 use crate::error::Kind;
 use crate::image::{Descriptor, Digest, Index, Platform, Reference, media_type};
 
-/// A store that is removed at the end.
+/// A store that is removed after the test.
 pub(super) struct Fixture {
     pub(super) directory: tempfile::TempDir,
     pub(super) store: Store,
@@ -109,7 +109,7 @@ fn a_blob_comes_in_whole_or_not_at_all() {
     assert_eq!(store.read_blob(&digest, 7).unwrap(), good);
     assert!(store.read_blob(&digest, 6).is_err(), "the limit holds");
     assert_eq!(entries(&store.path("ingest")), 0);
-    // What is here is not read again.
+    // An existing blob is not read again.
     let mut untouched = &b"anything"[..];
     store.import_blob(&mut untouched, &digest, 7).unwrap();
     assert_eq!(untouched.len(), 8);
@@ -301,7 +301,7 @@ fn what_is_not_there_is_explained() {
 fn an_ambiguous_id_lists_what_it_may_be() {
     let fixture = fixture();
     let store = &fixture.store;
-    // With 300 images, some two of the 600 IDs share their first four digits.
+    // With 300 images, some of the 600 IDs share their first four digits.
     for number in 0_u32..300 {
         let image = put_image(store, &number.to_le_bytes(), "linux/amd64");
         store.tag(&[], &image).unwrap();
@@ -484,7 +484,7 @@ fn a_failed_snapshot_leaves_nothing_and_can_be_made_again() {
     assert!(store.make_snapshot(&diff_id, &mut fail).is_err());
     assert!(store.snapshot(&diff_id).is_none());
     assert_eq!(entries(&store.path("snapshots")), 0);
-    // What a killed process left behind is in nobody's way.
+    // Leftovers of a killed process do not interfere.
     let part = store
         .path("snapshots")
         .join(format!("{}.part", diff_id.hex()));
@@ -517,7 +517,7 @@ fn a_new_store_has_no_crash_behind_it() {
     let fixture = fixture();
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap();
     assert!(fixture.store.path("unsynced").exists());
-    // Had it been distrusted, the mark would be gone and with it what a real crash needs.
+    // A recovery would have removed the marker that a real crash needs.
     assert_eq!(std::fs::read(fixture.store.path("boot")).unwrap(), boot);
 }
 

@@ -1,4 +1,4 @@
-//! What takes how much room: by class, and by image with what it shares.
+//! Disk usage: by class, and by image with its shared data.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -13,34 +13,34 @@ use crate::store::prune::PruneOptions;
 use crate::store::reachable::list;
 use crate::store::{Named, Store};
 
-/// How much room one class of things takes.
+/// Disk usage of one class of objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClassUsage {
-    /// `rootfs layers`, `manifests and configs`, `snapshots`.
+    /// Name such as `rootfs layers`, `manifests and configs`, `snapshots`.
     pub(crate) class: String,
     pub(crate) count: u64,
-    /// In bytes, like all sizes here.
+    /// Size in bytes, like all sizes here.
     pub(crate) size: u64,
-    /// What `prune --all` would free of it.
+    /// Bytes that `prune --all` would free.
     pub(crate) reclaimable: u64,
 }
 
-/// How much room one image takes.
+/// Disk usage of one image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ImageUsage {
-    /// Its names; none for `<none>`.
+    /// Names of the image; none for `<none>`.
     pub(crate) names: Vec<String>,
-    /// Of its manifest or index.
+    /// Digest of the manifest or index.
     pub(crate) digest: Digest,
-    /// All its blobs.
+    /// Size of all its blobs.
     pub(crate) size: u64,
-    /// Blobs that other images have, too.
+    /// Size of the blobs that other images also use.
     pub(crate) shared: u64,
-    /// Blobs of its own.
+    /// Size of the blobs that only this image uses.
     pub(crate) unique: u64,
 }
 
-/// The store's `df`.
+/// Disk usage of the store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) classes: Vec<ClassUsage>,
@@ -108,7 +108,7 @@ impl Store {
         })
     }
 
-    /// What each named blob is, with its place in the table.
+    /// Returns the class of each named blob, with the class's position in the table.
     fn blob_kinds(&self, names: &[Named]) -> Result<HashMap<Digest, (u8, &'static str)>> {
         let mut kinds = HashMap::new();
         for named in names {
@@ -160,7 +160,7 @@ impl Store {
         Ok(usage)
     }
 
-    /// The blobs of an image (all platforms of an index) that are here, with their sizes.
+    /// Returns the existing blobs of an image (all platforms of an index), with their sizes.
     pub(crate) fn parts(&self, descriptor: &Descriptor) -> Result<HashMap<Digest, u64>> {
         let mut digests = HashSet::new();
         self.visit_parts(descriptor, &mut |part, _| {
@@ -175,8 +175,8 @@ impl Store {
         Ok(parts)
     }
 
-    /// Shows every descriptor of an image with whether it is a layer. Documents that are missing
-    /// or damaged lead nowhere.
+    /// Visits every descriptor of an image and tells whether it is a layer. Missing or damaged
+    /// documents are not followed.
     pub(super) fn visit_parts(
         &self,
         descriptor: &Descriptor,
@@ -203,8 +203,8 @@ impl Store {
     }
 }
 
-/// Bytes of a file, or of all files below a directory (a file with several names counts once).
-/// What cannot be read counts nothing: this is for people.
+/// Returns the size of a file, or of all files below a directory (a file with several names counts
+/// once). Unreadable files count as zero: the result is only for display.
 pub(super) fn size_of(path: &Path) -> u64 {
     let Ok(metadata) = std::fs::symlink_metadata(path) else {
         return 0;

@@ -1,5 +1,5 @@
-//! What a cluster wants on its hosts: images for each architecture, Config documents, and what
-//! rendering depends on. Must not know agents' answers nor who has what.
+//! Content that a cluster's hosts should have: images for each architecture, Config documents, and
+//! rendering inputs. Must not depend on agents' responses or on which host has which blob.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::scene::Scene;
 use crate::render::ConfigEdit;
 
-/// What templates on a host see besides the variables of images.
+/// Template data of a host besides the variables of images.
 pub(crate) trait Surroundings: Send + Sync {
-    /// What beats every image's own variables.
+    /// Returns the variables that override every image's own.
     fn environment(&self, host: &Host) -> BTreeMap<String, String>;
 
-    /// `.Host`, `.Cluster`, `.Registry`, `.Arch`.
+    /// Returns `.Host`, `.Cluster`, `.Registry`, `.Arch`.
     fn facts(&self, host: &Host, known: &Facts) -> Map<String, Value>;
 }
 
@@ -34,27 +34,28 @@ impl Surroundings for Scene {
 /// The cluster's images in `spec.image` order, by OCI architecture.
 pub(crate) type Images = BTreeMap<String, Vec<ClusterImage>>;
 
-/// All that syncing has to know of a cluster.
+/// Everything about a cluster that syncing needs.
 pub(crate) struct Brief {
     /// `<data>/<cluster>` on every host.
     pub(crate) root: String,
     pub(crate) images: Images,
-    /// In order.
+    /// Config documents, in order.
     pub(crate) configs: Vec<ConfigEdit>,
-    /// A missing key in a `.tmpl` is an error.
+    /// Whether a missing key in a `.tmpl` is an error.
     pub(crate) strict: bool,
-    /// Former trees that stay on the host.
+    /// Number of previous trees that stay on the host.
     pub(crate) keep: u32,
-    /// Trees are made beside the current ones, which stay: a later step switches.
+    /// Whether to create trees beside the current ones, which stay in place until a later step
+    /// switches.
     pub(crate) stage: bool,
     pub(crate) surroundings: Arc<dyn Surroundings>,
 }
 
-/// Former trees that stay unless told otherwise: what a rollback goes back to.
+/// Default number of previous trees to keep, for rollback.
 pub(crate) const KEEP: u32 = 1;
 
 impl Brief {
-    /// That of a cluster, with the usual number of former trees.
+    /// Creates the brief of a cluster, with the default number of previous trees.
     pub(crate) fn new(
         scene: &Arc<Scene>,
         images: Images,
@@ -73,23 +74,23 @@ impl Brief {
     }
 }
 
-/// What one host gets.
+/// Content for one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wants {
-    /// The tree of rootfs and patches.
+    /// Whether the host gets the tree of rootfs and patches.
     pub(crate) rootfs: bool,
-    /// Names of the applications whose trees it gets.
+    /// Names of the applications whose trees the host gets.
     pub(crate) applications: Vec<String>,
-    /// What lies under `registry/` of all images.
+    /// Whether the host gets the `registry/` content of all images.
     pub(crate) registry: bool,
 }
 
 impl Wants {
-    /// What `host` gets by its place in the cluster: all hosts rootfs and patches, the first
-    /// control plane the applications, registry hosts the embedded images.
+    /// Returns the content for `host` by its role in the cluster: rootfs and patches for all hosts,
+    /// applications for the first control plane, embedded images for registry hosts.
     ///
-    /// An image of another tool may hold `registry/` in any layer, so registry hosts unpack such
-    /// applications too.
+    /// An image of another tool can contain `registry/` in any layer, so registry hosts also unpack
+    /// such applications.
     pub(crate) fn of(scene: &Scene, host: &Host) -> Self {
         let is_first = scene
             .first()
@@ -118,7 +119,7 @@ pub(super) fn is_application(image: &ClusterImage) -> bool {
     image.kind == ImageKind::Application
 }
 
-/// Whether some layer may hold `registry/` beside other files.
+/// Reports whether a layer can contain `registry/` beside other files.
 pub(super) fn is_mixed(image: &ClusterImage) -> bool {
     image
         .layers

@@ -1,7 +1,8 @@
-//! Does what a plan says: moves layers, then has each host make its trees as soon as it has
-//! everything. Must not know how jobs are chosen, see `schedule`.
+//! Executes a plan: transfers layers, then lets each host create its trees as soon as it has
+//! everything. Must not depend on how jobs are chosen, see `schedule`.
 //!
-//! Threads are bounded whatever the number of hosts, and nothing of a blob is kept in memory.
+//! The number of threads is bounded regardless of the number of hosts, and no blob is held in
+//! memory.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,12 +18,12 @@ use crate::sync::schedule::{Job, Needs, Next, Schedule};
 use crate::sync::watch::{Origin, Watch};
 use crate::transfer::workers::{for_each, lock};
 
-/// How often a waiting thread looks whether it is to stop.
+/// Interval at which a waiting thread checks whether to stop.
 const LOOK: Duration = Duration::from_millis(200);
-/// Hosts that end their offers at the same time.
+/// Maximum number of hosts that end their peer sources at the same time.
 const WITHDRAWALS: usize = 16;
 
-/// Where the controller reads blobs: from an offset to the end.
+/// Source of blobs on the controller, read from an offset to the end.
 pub(crate) trait Blobs: Sync {
     fn open(&self, blob: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>>;
 }
@@ -37,7 +38,7 @@ impl Blobs for crate::store::Store {
     }
 }
 
-/// What came of one host.
+/// Result of one host.
 #[derive(Debug)]
 pub(crate) struct Synced {
     /// [`crate::cluster::host::Host::id`].
@@ -45,25 +46,25 @@ pub(crate) struct Synced {
     pub(crate) result: Result<Report>,
 }
 
-/// Trees by name, and what came of each.
+/// Trees by name, with the result of each.
 pub(crate) type Trees = Vec<(String, CheckedOut)>;
 
-/// What was done on a host.
+/// Work done on a host.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(not(test), allow(dead_code, reason = "for tests"))]
 pub(crate) struct Report {
-    /// Bytes it got from the controller.
+    /// Bytes received from the controller.
     pub(crate) from_controller: u64,
-    /// Bytes it got from other hosts.
+    /// Bytes received from other hosts.
     pub(crate) from_hosts: u64,
-    /// Its trees that were touched.
+    /// Trees of the host that were changed.
     #[allow(dead_code, reason = "for Debug")]
     pub(crate) trees: Trees,
 }
 
-/// Does it; returns what came of each host, first those of the plan in its order, then those that
-/// failed while it was made. When `cancel` becomes true no job is begun any more, uploads break
-/// off, and what is not done is an error of its host.
+/// Executes the plan. Returns the result of each host: first those of the plan in its order, then
+/// those that failed during planning. When `cancel` becomes true, no new job starts, uploads stop,
+/// and unfinished work is an error of its host.
 pub(crate) fn execute(
     plan: SyncPlan,
     blobs: &dyn Blobs,
@@ -93,7 +94,7 @@ pub(crate) fn execute(
                 .spawn_scoped(scope, || run.work());
             match thread {
                 Err(error) if number == 0 => return Err(Error::io("cannot start a thread", error)),
-                // Fewer do the same.
+                // Fewer threads do the same work.
                 Err(_) => break,
                 Ok(_) => {}
             }
@@ -118,7 +119,7 @@ pub(crate) fn execute(
     Ok(synced)
 }
 
-/// No more threads than there can be jobs.
+/// Returns the number of threads, at most the number of possible jobs.
 fn threads(needs: &[Needs], limits: Limits) -> usize {
     let transfers: usize = needs.iter().map(|host| host.lacks.len()).sum();
     let checkouts = needs.iter().filter(|host| host.checkout).count();
@@ -142,7 +143,7 @@ fn needs(plan: &SyncPlan, host: &HostPlan) -> Needs {
     }
 }
 
-/// One host while it goes on.
+/// State of one host during the run.
 #[derive(Default)]
 struct State {
     offer: Mutex<Option<Arc<Offer>>>,
@@ -157,7 +158,7 @@ impl State {
             .result
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        // A host that had nothing to do has no result.
+        // A host without work has no result.
         let trees = result.unwrap_or(Ok(Vec::new()))?;
         Ok(Report {
             from_controller: self.from_controller.into_inner(),
@@ -169,7 +170,7 @@ impl State {
 
 struct Run<'a> {
     schedule: Mutex<Schedule>,
-    /// Notified when a job has ended.
+    /// Notified when a job ends.
     ended: Condvar,
     hosts: Vec<State>,
     plan: &'a SyncPlan,
@@ -186,7 +187,7 @@ impl Run<'_> {
         }
     }
 
-    /// The next job; waits for one. `None` at the end.
+    /// Returns the next job and waits for one if necessary; `None` at the end.
     fn next(&self) -> Option<Job> {
         let mut schedule = lock(&self.schedule);
         loop {
@@ -217,7 +218,7 @@ impl Run<'_> {
         }
     }
 
-    /// Hosts that will not end have failed.
+    /// Marks the unfinished hosts as failed.
     fn abandon(&self, schedule: &Schedule, error: impl Fn() -> Error) {
         for number in schedule.unended() {
             let id = self.host(number).host.id();
@@ -333,7 +334,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The offer of a source, begun when it is first needed.
+    /// Returns the peer source of a host and starts it on first use.
     fn offer(&self, number: u32) -> Result<Arc<Offer>> {
         let mut offer = lock(&self.hosts[number as usize].offer);
         if let Some(offer) = &*offer {
@@ -341,7 +342,7 @@ impl Run<'_> {
         }
         let host = self.host(number);
         let mut made = host.agent.offer()?;
-        // The address that we know is the one that hosts of the cluster call each other by.
+        // Hosts of the cluster reach each other at the address that the controller knows.
         let ours = host.host.ip();
         if ours.parse::<std::net::IpAddr>().is_ok() && !host.host.local {
             made.addresses.retain(|address| address != ours);
@@ -377,7 +378,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Ends all offers. One that cannot be ended ends with its agent.
+    /// Ends all peer sources. One that cannot be ended ends with its agent.
     fn withdraw(&self) -> Result<()> {
         let offering = (0..).zip(&self.hosts).filter_map(|(number, state)| {
             lock(&state.offer).take()?;
@@ -396,7 +397,7 @@ fn interrupted() -> Error {
     Error::failed("interrupted")
 }
 
-/// Breaks off once it is told to.
+/// A reader that stops when it is canceled.
 struct Cancellable {
     inner: Box<dyn Read + Send + 'static>,
     cancel: Arc<AtomicBool>,
@@ -411,8 +412,8 @@ impl Read for Cancellable {
     }
 }
 
-/// Counts one transfer, so that the total is right in the end whether bytes were skipped because
-/// they were there, or came twice.
+/// Counts one transfer. The final total is right even if existing bytes were skipped or bytes
+/// arrived twice.
 struct Count<'a> {
     watch: &'a dyn Watch,
     host: &'a str,
@@ -444,7 +445,7 @@ impl<'a> Count<'a> {
         self.end_at(if well { self.size } else { 0 });
     }
 
-    /// `bytes` are there in the end.
+    /// Sets the final count to `bytes`.
     fn end_at(&self, bytes: u64) {
         let told = self.told.load(Ordering::Relaxed).min(self.size);
         if told < bytes {

@@ -1,6 +1,7 @@
-//! Brings images to hosts: who lacks what, who gets it from whom, and the switch to it.
+//! Transfers images to hosts: which host lacks which blobs, where it gets them from, and the switch
+//! to the new trees.
 //!
-//! Must not know pipelines. Plans are values; [`execute`] does what [`plan`] says.
+//! Must not depend on pipelines. Plans are values; [`execute`] executes what [`plan`] returns.
 
 pub(crate) mod brief;
 pub(crate) mod execute;

@@ -1,5 +1,5 @@
-//! Who lacks what: one question to each host, and what follows from the answers.
-//! Must not know how anything gets there.
+//! Determines which host lacks which blobs: one request to each host, and the conclusions from the
+//! responses. Must not depend on how blobs are transferred.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -15,10 +15,10 @@ use crate::sync::brief::{Brief, Wants};
 use crate::sync::tree::{self, Tree};
 use crate::transfer::workers::{for_each, lock};
 
-/// Hosts that are asked at the same time.
+/// Maximum number of hosts to query at the same time.
 const QUESTIONS: usize = 32;
 
-/// A host and what it is to get.
+/// A host and the content for it.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) host: Host,
@@ -26,73 +26,73 @@ pub(crate) struct Target {
     pub(crate) wants: Wants,
 }
 
-/// What has to be done so that every host has what it wants. `Display` and serde show it.
+/// Work needed for every host to have its content. Shown through `Display` and serde.
 pub(crate) struct SyncPlan {
     pub(crate) brief: Arc<Brief>,
-    /// All layers that some host wants.
+    /// All layers that any host needs.
     pub(crate) blobs: Vec<Descriptor>,
-    /// In the order of the targets, without those in `failed`.
+    /// Hosts in the order of the targets, without those in `failed`.
     pub(crate) hosts: Vec<HostPlan>,
-    /// Hosts that did not answer, or for which there is no image.
+    /// Hosts that did not respond or that have no suitable image.
     pub(crate) failed: Vec<(Host, Error)>,
 }
 
-/// What one host lacks.
+/// Work for one host.
 pub(crate) struct HostPlan {
     pub(crate) host: Host,
     pub(crate) agent: Arc<dyn Agent>,
     pub(super) facts: Facts,
     pub(super) registry: bool,
-    /// Of [`SyncPlan::blobs`]: what is to be brought, largest first.
+    /// Indexes in [`SyncPlan::blobs`] of the blobs to transfer, largest first.
     pub(super) lacks: Vec<u32>,
-    /// Of the same: what it can give to others.
+    /// Indexes in [`SyncPlan::blobs`] of the blobs that the host can give to others.
     pub(super) holds: Vec<u32>,
-    /// Where there is something to do.
+    /// Trees with work to do.
     pub(super) changes: Vec<TreeChange>,
-    /// The ids that its trees will have, whether they change or not.
+    /// IDs of all its trees after the sync, changed or not.
     pub(crate) trees: BTreeMap<String, String>,
-    /// Its rootfs is about to be switched away from the tree of another rootfs image.
+    /// Whether the host's rootfs will be switched from the tree of another rootfs image.
     pub(crate) leaves_rootfs: bool,
 }
 
-/// What is done to one tree of a host.
+/// Work for one tree of a host.
 pub(super) struct TreeChange {
     pub(super) tree: Arc<Tree>,
     pub(super) id: String,
-    /// The id of what is current now.
+    /// ID of the current tree.
     pub(super) former: Option<String>,
-    /// The tree lies there already, current or not.
+    /// Whether the tree already exists, current or not.
     pub(super) is_made: bool,
-    /// It stays beside the current one.
+    /// Whether the tree stays beside the current one.
     pub(super) stage: bool,
-    /// Registry layers that are not applied yet.
+    /// Registry layers that have not been applied yet.
     pub(super) apply: BTreeSet<Digest>,
 }
 
 impl TreeChange {
-    /// Whether the tree itself is made anew.
+    /// Reports whether the tree itself must be created or switched to.
     pub(super) fn makes(&self) -> bool {
         !self.is_made || self.switches()
     }
 
-    /// Whether it takes the place of another.
+    /// Reports whether the tree replaces another.
     fn switches(&self) -> bool {
         !self.stage && self.former.as_ref() != Some(&self.id)
     }
 }
 
 impl HostPlan {
-    /// Nothing to bring and nothing to make.
+    /// Reports whether there is nothing to transfer and nothing to create.
     pub(crate) fn is_done(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Bytes to be brought.
+    /// Returns the number of bytes to transfer.
     pub(crate) fn bytes(&self, plan: &SyncPlan) -> u64 {
         self.missing(plan).map(|blob| blob.size).sum()
     }
 
-    /// Layers to be brought.
+    /// Returns the layers to transfer.
     pub(crate) fn missing<'a>(
         &'a self,
         plan: &'a SyncPlan,
@@ -100,7 +100,7 @@ impl HostPlan {
         self.lacks.iter().map(|&blob| &plan.blobs[blob as usize])
     }
 
-    /// The request that makes one of its trees.
+    /// Returns the request that creates one of the host's trees.
     pub(super) fn request(&self, plan: &SyncPlan, change: &TreeChange) -> Checkout {
         let inputs = change.tree.inputs(&plan.brief, &self.host, &self.facts);
         change.tree.request(
@@ -114,20 +114,20 @@ impl HostPlan {
 }
 
 impl SyncPlan {
-    /// Nothing to do on any host, and none that failed.
+    /// Reports whether no host has work to do and none failed.
     #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn is_done(&self) -> bool {
         self.failed.is_empty() && self.hosts.iter().all(HostPlan::is_done)
     }
 
-    /// Bytes that hosts have to get in all, from wherever.
+    /// Returns the total number of bytes that hosts must receive, from any source.
     pub(crate) fn bytes(&self) -> u64 {
         self.hosts.iter().map(|host| host.bytes(self)).sum()
     }
 }
 
-/// Asks every target what it has, each once and many at a time. A host that does not answer is a
-/// failure of that host; only what concerns all of them is an error here.
+/// Queries every target once for its content, many at a time. A host that does not respond is a
+/// failure of that host; only a problem that affects all hosts is an error here.
 pub(crate) fn plan(
     brief: &Arc<Brief>,
     targets: &[Target],
@@ -136,7 +136,7 @@ pub(crate) fn plan(
     let trees = Trees::default();
     let answers: Mutex<Vec<Option<Result<Answer>>>> =
         Mutex::new((0..targets.len()).map(|_| None).collect());
-    // A flag of its own, as the queue sets it on an error; no item returns one.
+    // A separate flag, because the queue sets it on an error; no item returns one.
     let stop = AtomicBool::new(false);
     for_each(0..targets.len(), QUESTIONS, &stop, |index| {
         let target = &targets[index];
@@ -173,7 +173,7 @@ pub(crate) fn plan(
     })
 }
 
-/// Trees are the same for hosts of one architecture with the same wants.
+/// Cache of trees: hosts of one architecture with the same content share them.
 #[derive(Default)]
 struct Trees {
     known: Mutex<Vec<(String, Wants, SharedTrees)>>,
@@ -196,7 +196,7 @@ impl Trees {
     }
 }
 
-/// What a host said, and the trees it is to have with their ids.
+/// Response of a host, and the IDs of the trees that it should have.
 struct Answer {
     facts: Facts,
     trees: SharedTrees,
@@ -244,7 +244,7 @@ fn digests(layers: &[crate::agent::protocol::CheckoutLayer]) -> Vec<Digest> {
         .collect()
 }
 
-/// Every layer once, with a number.
+/// All layers without duplicates, each with a number.
 #[derive(Default)]
 struct Blobs {
     list: Vec<Descriptor>,
@@ -330,8 +330,8 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
     }
 }
 
-/// Whether a tree of these layers holds the rootfs image. Patches and Config documents change the
-/// tree as well, and leave the rootfs image's layers in it.
+/// Reports whether a tree of these layers contains the rootfs image. Patches and Config documents
+/// also change the tree, but keep the rootfs image's layers.
 fn has_rootfs(brief: &Brief, architecture: &str, layers: &[Digest]) -> bool {
     brief
         .images

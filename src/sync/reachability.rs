@@ -1,42 +1,43 @@
-//! Which hosts can be had from which others, learnt from what worked and what did not.
+//! Tracks which hosts can reach which others, based on successful and failed transfers.
 //!
-//! Networks are cut into parts by firewalls and address translation, and nobody tells us. Hosts
-//! that served each other are in one part; a part that could not be served by another one a few
-//! times does not try it again; a host that nobody can serve is fed by the controller. Must not
-//! know blobs.
+//! Firewalls and address translation divide networks into parts that are not known in advance.
+//! Hosts that have served each other are in one part; after a few failures, a part stops trying
+//! another part; the controller serves a host that no other host can serve. Must not depend on
+//! blobs.
 
 use std::collections::BTreeMap;
 
-/// Failures between two parts after which they are not tried again.
+/// Number of failures between two parts after which they are not tried again.
 const TRIES: u32 = 2;
-/// Others that a host tries in vain before it tries nobody any more.
+/// Number of failed sources after which a host stops trying other hosts.
 const PATIENCE: usize = 8;
-/// Hosts that could not reach a source which nobody has reached, before it is given up.
+/// Number of hosts that fail to reach a source before it is given up, if no host has ever reached
+/// it.
 const BLAMES: u32 = 4;
 
-/// What is known of one host.
+/// Knowledge about one host.
 #[derive(Debug, Default)]
 struct Known {
-    /// The part it is in, by the number of one of its hosts.
+    /// Part of the host, as the number of one of the part's hosts.
     part: u32,
-    /// Sources it could not be served by.
+    /// Sources that failed to serve the host.
     not_from: Vec<u32>,
-    /// Times it was served.
+    /// Number of times that the host was served.
     served: usize,
-    /// Hosts that it could not serve.
+    /// Number of hosts that it failed to serve.
     blamed: u32,
-    /// Times it served.
+    /// Number of times that it served another host.
     serves: u32,
-    /// It serves nobody.
+    /// Whether the host no longer serves others.
     is_mute: bool,
 }
 
-/// What is known of all hosts.
+/// Knowledge about all hosts.
 #[derive(Debug)]
 pub(super) struct Reachability {
     hosts: Vec<Known>,
     troubled: Vec<u32>,
-    /// How often hosts of the first part could not be served by hosts of the second.
+    /// Number of times that hosts of the second part failed to serve hosts of the first part.
     failures: BTreeMap<(u32, u32), u32>,
 }
 
@@ -53,7 +54,7 @@ impl Reachability {
         }
     }
 
-    /// Whether it is worth a try that `host` fetches from `source`.
+    /// Reports whether `host` should try to fetch from `source`.
     pub(super) fn is_worth_a_try(&self, host: u32, source: u32) -> bool {
         let (known, from) = (&self.hosts[host as usize], &self.hosts[source as usize]);
         let pair = (known.part, from.part);
@@ -64,13 +65,13 @@ impl Reachability {
             && (pair.0 == pair.1 || self.failures.get(&pair).is_none_or(|&count| count < TRIES))
     }
 
-    /// Whether `host` is not to try anybody any more.
+    /// Reports whether `host` should no longer try any other host.
     pub(super) fn is_alone(&self, host: u32) -> bool {
         let known = &self.hosts[host as usize];
         known.not_from.len() >= PATIENCE + known.served
     }
 
-    /// Hosts that have met a source they could not be served by, and those in their parts.
+    /// Returns the hosts that a source failed to serve, and the hosts in their parts.
     pub(super) fn troubled(&self) -> &[u32] {
         &self.troubled
     }
@@ -87,7 +88,7 @@ impl Reachability {
         }
     }
 
-    /// Two parts are one.
+    /// Merges two parts.
     fn join(&mut self, old: u32, new: u32) {
         for known in self.hosts.iter_mut().filter(|known| known.part == old) {
             known.part = new;
@@ -107,7 +108,7 @@ impl Reachability {
         }
     }
 
-    /// Notes that it did not work; `true` when `source` is to be given up.
+    /// Records a failure; returns `true` if `source` should be given up.
     pub(super) fn failed(&mut self, host: u32, source: u32) -> bool {
         let known = &mut self.hosts[host as usize];
         let part = known.part;
@@ -126,7 +127,7 @@ impl Reachability {
         !source.is_mute && source.serves == 0 && source.blamed >= BLAMES
     }
 
-    /// `source` serves nobody from now on.
+    /// Stops the use of `source` for all hosts.
     pub(super) fn give_up(&mut self, source: u32) {
         self.hosts[source as usize].is_mute = true;
     }
@@ -157,7 +158,7 @@ mod tests {
         known.failed(1, 2);
         known.failed(1, 3);
         assert!(!known.is_worth_a_try(1, 2) && known.is_worth_a_try(1, 4));
-        // A host that comes to a part knows what that has learnt.
+        // A host that joins a part inherits the part's knowledge.
         known.worked(30, 9);
         assert!(!known.is_worth_a_try(30, 25) && known.troubled().contains(&30));
     }

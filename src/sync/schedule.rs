@@ -1,9 +1,9 @@
-//! Who gets what from whom next. A pure state machine: it is asked for jobs and told how they
-//! ended; must not know agents, threads or time.
+//! Decides which host gets which blob from which source next. A pure state machine: callers request
+//! jobs and report their outcomes. Must not depend on agents, threads or time.
 //!
-//! The controller's uplink is the narrow place, so it sends each blob to one host, different
-//! blobs to different hosts, and again only where no host can be reached that has it. Everything
-//! else hosts fetch from each other, what is rarest first, from whoever is least busy.
+//! The controller's uplink is the bottleneck, so it sends each blob to one host and different blobs
+//! to different hosts. It sends a blob again only if a host can reach no host that has it. Hosts
+//! fetch everything else from each other, rarest blobs first, from the least busy host.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,27 +13,27 @@ use crate::sync::reachability::Reachability;
 #[path = "schedule_tests.rs"]
 mod tests;
 
-/// Bytes of one fetch, so that many small blobs cost one round trip.
+/// Maximum number of bytes per fetch, so that many small blobs cost one round trip.
 const BATCH: u64 = 64 << 20;
-/// Blobs of one fetch.
+/// Maximum number of blobs per fetch.
 const BATCH_BLOBS: usize = 64;
-/// Holders of a blob that are looked at for the least busy one.
+/// Number of a blob's holders to examine for the least busy one.
 const SAMPLE: usize = 16;
 
-/// What goes on at the same time, at most.
+/// Limits on concurrent work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Blobs that the controller sends.
+    /// Concurrent uploads from the controller.
     pub(crate) uploads: u32,
-    /// Transfers into one host.
+    /// Concurrent transfers into one host.
     pub(crate) per_host: u32,
-    /// Hosts that one host serves.
+    /// Number of hosts that one host serves at the same time.
     pub(crate) per_source: u32,
-    /// Transfers in all.
+    /// Concurrent transfers in total.
     pub(crate) transfers: u32,
-    /// Hosts that make their trees.
+    /// Number of hosts that create their trees at the same time.
     pub(crate) checkouts: u32,
-    /// Hosts fetch from each other.
+    /// Whether hosts fetch from each other.
     pub(crate) fan_out: bool,
 }
 
@@ -50,18 +50,18 @@ impl Default for Limits {
     }
 }
 
-/// What one host needs, in numbers of blobs.
+/// Needs of one host, as blob numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Needs {
     pub(super) lacks: Vec<u32>,
     pub(super) holds: Vec<u32>,
-    /// Blobs that its host drops once it has used them: others should have them before.
+    /// Blobs that the host drops after use: other hosts should have them before.
     pub(super) drops: Vec<u32>,
-    /// There is a tree to make.
+    /// Whether there is a tree to create.
     pub(super) checkout: bool,
 }
 
-/// Something to do now.
+/// A job to start now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Job {
     Upload {
@@ -78,11 +78,11 @@ pub(super) enum Job {
     },
 }
 
-/// What to do next.
+/// Next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Do(Job),
-    /// Something has to end first.
+    /// A running job must end first.
     Wait,
     /// All hosts are done or have failed.
     End,
@@ -98,15 +98,15 @@ enum Stage {
 
 struct Blob {
     size: u64,
-    /// Hosts that can give it.
+    /// Hosts that can serve the blob.
     holders: Vec<u32>,
-    /// Those of them that are not busy.
+    /// Number of holders that are not busy.
     free: u32,
-    /// Hosts that lack it and are not being given it.
+    /// Number of hosts that lack the blob without a running transfer of it.
     lacking: u32,
-    /// Transfers of it that go on.
+    /// Number of running transfers of the blob.
     moving: u32,
-    /// Those of them that the controller does.
+    /// Number of those transfers that come from the controller.
     uploading: u32,
 }
 
@@ -115,31 +115,31 @@ struct Host {
     held: BTreeSet<u32>,
     drops: Vec<u32>,
     checkout: bool,
-    /// Transfers into it.
+    /// Number of running transfers into the host.
     coming: u32,
-    /// Hosts it serves.
+    /// Number of hosts that the host is serving.
     serving: u32,
-    /// Blobs that the controller sent it.
+    /// Number of blobs that the controller sent to the host.
     given: u32,
     serves: bool,
     stage: Stage,
 }
 
-/// The state of one sync.
+/// State of one sync.
 pub(super) struct Schedule {
     limits: Limits,
     blobs: Vec<Blob>,
     hosts: Vec<Host>,
     known: Reachability,
-    /// Hosts that lack something, in no order.
+    /// Hosts that lack blobs, in no particular order.
     lacking: Vec<u32>,
-    /// Hosts that have everything and are yet to make their trees.
+    /// Hosts that have all blobs and have not created their trees yet.
     ready: VecDeque<u32>,
     uploads: u32,
     transfers: u32,
     checkouts: u32,
     unended: u32,
-    /// Where the next search begins, so that all get their turn.
+    /// Start of the next search, so that all hosts get their turn.
     turn: usize,
 }
 
@@ -201,7 +201,7 @@ impl Schedule {
         schedule
     }
 
-    /// The next thing to do.
+    /// Returns the next step.
     pub(super) fn next(&mut self) -> Next {
         if self.unended == 0 {
             return Next::End;
@@ -217,12 +217,12 @@ impl Schedule {
         }
     }
 
-    /// Whether anything goes on. Nothing to do, nothing going on and no end: a defect.
+    /// Reports whether nothing is running. If there is also no job and no end, that is a bug.
     pub(super) fn is_idle(&self) -> bool {
         self.transfers == 0 && self.checkouts == 0
     }
 
-    /// Hosts that have not ended.
+    /// Returns the hosts that have not ended.
     pub(super) fn unended(&self) -> impl Iterator<Item = u32> + '_ {
         (0..)
             .zip(&self.hosts)
@@ -230,14 +230,14 @@ impl Schedule {
             .map(|(number, _)| number)
     }
 
-    /// An upload has ended well.
+    /// Records a successful upload.
     pub(super) fn uploaded(&mut self, host: u32, blob: u32) {
         self.upload_ended(host, blob);
         self.gain(host, blob);
         self.advance(host);
     }
 
-    /// A fetch has ended; `missing` of the blobs could not be had.
+    /// Records the end of a fetch; `missing` contains the blobs that it did not deliver.
     pub(super) fn fetched(&mut self, host: u32, source: u32, blobs: &[u32], missing: &[u32]) {
         self.fetch_ended(host, source, blobs);
         for &blob in blobs {
@@ -255,7 +255,7 @@ impl Schedule {
         self.advance(host);
     }
 
-    /// `source` cannot serve at all; what `host` wanted from it has to come from elsewhere.
+    /// Records that `source` cannot serve at all; `host` must get the blobs elsewhere.
     pub(super) fn not_served(&mut self, host: u32, source: u32, blobs: &[u32]) {
         self.fetch_ended(host, source, blobs);
         for &blob in blobs {
@@ -265,13 +265,13 @@ impl Schedule {
         self.advance(host);
     }
 
-    /// The trees of `host` are made.
+    /// Records that the trees of `host` are created.
     pub(super) fn checked_out(&mut self, host: u32) {
         self.checkouts -= 1;
         self.end(host);
     }
 
-    /// A job failed through its host, which is out of it now.
+    /// Records a job that failed because of its host, which leaves the sync.
     pub(super) fn failed(&mut self, job: &Job) {
         let host = match job {
             Job::Upload { host, blob } => {
@@ -326,7 +326,7 @@ impl Schedule {
         self.serve(source, false);
     }
 
-    /// One host more or less is served by `source`.
+    /// Records that `source` serves one host more or less.
     fn serve(&mut self, source: u32, more: bool) {
         let limit = self.limits.per_source;
         let host = &mut self.hosts[source as usize];
@@ -344,7 +344,7 @@ impl Schedule {
         }
     }
 
-    /// `host` serves nobody from now on.
+    /// Stops the use of `host` as a source.
     fn silence(&mut self, host: u32) {
         self.known.give_up(host);
         let limit = self.limits.per_source;
@@ -385,7 +385,7 @@ impl Schedule {
         self.blobs[blob as usize].lacking += 1;
     }
 
-    /// Takes a blob off the list of what `host` lacks: it is on its way.
+    /// Removes a blob that is in transfer from the list of blobs that `host` lacks.
     fn begin(&mut self, host: u32, blob: u32) {
         let lacks = &mut self.hosts[host as usize].lacks;
         lacks.retain(|&lacked| lacked != blob);
@@ -397,7 +397,7 @@ impl Schedule {
         blob.moving += 1;
     }
 
-    /// A host that has everything is ready for its trees, or done.
+    /// Moves a host that has all blobs to its trees, or to the end.
     fn advance(&mut self, host: u32) {
         let advancing = &mut self.hosts[host as usize];
         let has_all = advancing.lacks.is_empty() && advancing.coming == 0;
@@ -445,8 +445,8 @@ impl Schedule {
         Some(Job::Upload { host, blob })
     }
 
-    /// A blob that no host can give, wanted by most hosts and then the largest; to the host that
-    /// was given least.
+    /// Selects a blob that no host can serve, preferring the one that most hosts need and then the
+    /// largest, and the host that received the least.
     fn first_copy(&self) -> Option<(u32, u32)> {
         let mut candidates: Vec<u32> = (0..)
             .zip(&self.blobs)
@@ -467,7 +467,7 @@ impl Schedule {
         })
     }
 
-    /// A blob that some host has, for one that can reach none of those.
+    /// Selects a blob for a host that can reach none of the blob's holders.
     fn further_copy(&self) -> Option<(u32, u32)> {
         if self.known.troubled().is_empty() {
             return None;
@@ -478,7 +478,7 @@ impl Schedule {
             }
             let is_cut_off = |host: u32| {
                 let alone = self.known.is_alone(host);
-                // Another that is as cut off may soon be able to give it.
+                // Another host that is equally cut off may soon be able to serve the blob.
                 alone
                     || (blob.uploading == 0
                         && !blob
@@ -493,7 +493,7 @@ impl Schedule {
         })
     }
 
-    /// Of `hosts` that lack `blob` the one that is least served.
+    /// Selects the host of `hosts` that lacks `blob` and has received the least.
     fn neediest(&self, hosts: &[u32], blob: u32, is_eligible: impl Fn(u32) -> bool) -> Option<u32> {
         hosts
             .iter()
@@ -545,7 +545,7 @@ impl Schedule {
         })
     }
 
-    /// The rarest blob that `host` can have from a host now, and from which.
+    /// Selects the rarest blob that `host` can currently fetch from another host, and the source.
     fn source_for(&self, host: u32) -> Option<(u32, u32)> {
         let needy = &self.hosts[host as usize];
         if needy.coming >= self.limits.per_host || self.known.is_alone(host) {

@@ -1,13 +1,13 @@
-//! The schedule in simulated time: how long the last host takes, and what the uplink carries.
+//! Simulates the schedule: how long the last host takes, and how much the uplink carries.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::{Job, Limits, Needs, Next, Schedule};
 
-/// Bytes a second of the controller's uplink, shared by what it sends.
+/// Controller's uplink in bytes per second, shared by its transfers.
 const UPLINK: u64 = 125_000_000;
-/// Of a host's link, shared by what it serves.
+/// A host's link in bytes per second, shared by the hosts that it serves.
 const LINK: u64 = 1_000_000_000;
 
 struct Outcome {
@@ -17,7 +17,7 @@ struct Outcome {
     most: usize,
 }
 
-/// Runs it with transfers that take as long as they would at a fixed share of the links.
+/// Runs the schedule with transfer times based on a fixed share of the links.
 fn simulate(sizes: &[u64], hosts: usize, limits: Limits, reach: fn(u32, u32) -> bool) -> Outcome {
     let needs = vec![
         Needs {
@@ -31,7 +31,7 @@ fn simulate(sizes: &[u64], hosts: usize, limits: Limits, reach: fn(u32, u32) -> 
     let mut running: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     let mut jobs: Vec<Option<Job>> = Vec::new();
     let (mut now, mut sent, mut steps, mut most) = (0u64, 0, 0, 0);
-    // The uplink sends one after the other: the same in sum as side by side.
+    // The uplink sends one blob after the other, which takes as long in total as in parallel.
     let mut uplink = 0u64;
     loop {
         steps += 1;
@@ -115,7 +115,7 @@ fn a_thousand_hosts_cost_bounded_work_and_the_uplink_no_more_than_one() {
     assert_eq!(many.sent, 600 << 20);
     assert!(many.most <= 64, "{}", many.most);
     assert!(many.steps < 100_000, "{}", many.steps);
-    // A debug build on a busy machine; what it guards against takes minutes.
+    // Generous for a debug build on a busy machine; the problem that this detects takes minutes.
     assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
 }
 

@@ -1,4 +1,4 @@
-//! How a sync plan is shown to people and to programs.
+//! Output of a sync plan for people and for programs.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use serde::ser::{Serialize, SerializeSeq, SerializeStruct, Serializer};
 
 use crate::sync::plan::{HostPlan, SyncPlan, TreeChange};
 
-/// Characters of a tree's id that people see.
+/// Number of characters of a tree's ID that are shown.
 const SHORT: usize = 12;
 
-/// What is done to one tree, for people and programs.
+/// Change to one tree, for people and programs.
 #[derive(serde::Serialize)]
 struct Change<'a> {
     tree: &'a str,
@@ -31,7 +31,7 @@ impl<'a> From<&'a TreeChange> for Change<'a> {
 }
 
 impl SyncPlan {
-    /// What is done on one host, a line each; empty when that is nothing.
+    /// Returns the work on one host, one line each; empty if there is none.
     pub(crate) fn says(&self, host: &HostPlan) -> Vec<String> {
         let mut lines = Vec::new();
         let count = host.missing(self).count();
@@ -71,7 +71,7 @@ impl SyncPlan {
     }
 }
 
-/// One line a host: `10.0.0.11: bring 3 layers, 120 MB; make rootfs 0a1b…`.
+/// Prints one line per host: `10.0.0.11: bring 3 layers, 120 MB; make rootfs 0a1b…`.
 impl fmt::Display for SyncPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for host in &self.hosts {
@@ -143,7 +143,7 @@ impl Serialize for Failed<'_> {
     }
 }
 
-/// A size for people: `12.3 MB`.
+/// Formats a size for people: `12.3 MB`.
 pub(super) fn amount(bytes: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "one digit is shown")]
     let value = bytes as f64;

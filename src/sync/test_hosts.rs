@@ -1,7 +1,7 @@
-//! A fake: hosts that are directories of this machine, without SSH and agents. Blobs are moved
-//! between real stores; "checking out" a tree notes its id once all its layers are there.
+//! Fake hosts that are directories of this machine, without SSH and agents. Blobs are moved between
+//! real stores; "checking out" a tree records its ID once all its layers are there.
 //!
-//! The real thing, agents on hosts with addresses of their own, is in tests/sync/.
+//! The tests with real agents, on hosts with their own addresses, are in tests/sync/.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,12 +17,12 @@ use crate::image::{Descriptor, Digest};
 use crate::store::{Options, Store};
 use crate::transfer::workers::lock;
 
-/// The network that they share.
+/// The network of the fake hosts.
 pub(super) struct Lan {
     hosts: Mutex<Vec<Arc<TestHost>>>,
-    /// Parts of the network: only hosts of the same one reach each other.
+    /// Part of the network for each host: only hosts in the same part reach each other.
     pub(super) part: fn(usize) -> usize,
-    /// Fetches and sends that go on, and the most there were.
+    /// Number of running fetches and sends, and the maximum so far.
     now: AtomicUsize,
     pub(super) most: AtomicUsize,
     _directory: tempfile::TempDir,
@@ -42,9 +42,9 @@ pub(super) struct TestHost {
     pub(super) asked: AtomicUsize,
     pub(super) sent: AtomicU64,
     pub(super) fetched: AtomicU64,
-    /// Calls that move or make something and still succeed; the host is dead afterwards.
+    /// Number of transferring or creating calls that still succeed; after them, the host is dead.
     pub(super) life: AtomicUsize,
-    /// It cannot offer.
+    /// Whether the host fails to become a peer source.
     pub(super) is_dumb: AtomicBool,
 }
 

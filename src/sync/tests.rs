@@ -1,4 +1,4 @@
-//! Plans and their execution over many hosts.
+//! Tests of plans and their execution on many hosts.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -41,7 +41,7 @@ impl Surroundings for Plain {
     }
 }
 
-/// The controller's store and what lies in it.
+/// The controller's store and its content.
 struct Controller {
     store: Store,
     _directory: tempfile::TempDir,
@@ -261,7 +261,7 @@ fn registry_layers_go_to_registry_hosts_once_and_applications_to_the_first() {
         .iter()
         .map(|layer| (layer.descriptor.size, layer.image, layer.registry))
         .collect();
-    // The patch has the rootfs' first layer again: it counts where it comes last.
+    // The patch repeats the rootfs' first layer, which counts at its last position.
     assert_eq!(
         order,
         [
@@ -274,7 +274,7 @@ fn registry_layers_go_to_registry_hosts_once_and_applications_to_the_first() {
     );
     assert!(lock(&lan.host(2).applied).is_empty());
 
-    // A new embedded image: only its layer moves, and the trees stay.
+    // With a new embedded image, only its layer is transferred and the trees stay.
     let mut images = images;
     images[0]
         .layers

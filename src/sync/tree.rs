@@ -1,4 +1,4 @@
-//! The trees that images become on hosts of one architecture, and the digests that name them.
+//! The trees that images become on hosts of one architecture, and the digests that identify them.
 //! Must not know who has which blob.
 
 use std::collections::BTreeSet;
@@ -13,29 +13,29 @@ use crate::image::Digest;
 use crate::render::{ImageInputs, Inputs};
 use crate::sync::brief::{Brief, Wants, is_application, is_mixed};
 
-/// The tree of rootfs and patches.
+/// Name of the tree of rootfs and patches.
 pub(crate) const ROOTFS: &str = "rootfs";
-/// Characters of a tree's id: 128 bits, so that paths stay readable.
+/// Length of a tree's ID in characters: 128 bits, short enough for readable paths.
 const ID_LENGTH: usize = 32;
-/// Goes into every id; a change of how trees are made makes all of them anew.
+/// Part of every ID: a new format recreates all trees.
 const FORMAT: u32 = 1;
 
-/// One tree as it is for every host of an architecture that wants it.
+/// A tree, identical for every host of an architecture that needs it.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// Below the cluster's root: `rootfs`, `applications/<mount name>/workdir`.
+    /// Path below the cluster's root: `rootfs`, `applications/<mount name>/workdir`.
     pub(crate) name: String,
     pub(crate) images: Vec<ImageInputs>,
-    /// What is flattened, lowest first.
+    /// Layers to flatten, lowest first.
     pub(crate) layers: Vec<CheckoutLayer>,
-    /// What is applied to the registry of a registry host, once: layers that hold `registry/` alone.
+    /// Layers that contain only `registry/`, applied once to the registry of a registry host.
     pub(crate) registry_layers: Vec<CheckoutLayer>,
-    /// Some of `layers` may hold `registry/` too.
+    /// Whether some of `layers` can also contain `registry/`.
     pub(crate) mixed: bool,
 }
 
-/// The trees of a host with those wants; the first carries the registry layers of all images, of
-/// all architectures: the embedded registry serves every host.
+/// Returns the trees of a host with this content. The first tree has the registry layers of all
+/// images and all architectures, because the embedded registry serves every host.
 pub(crate) fn trees(brief: &Brief, architecture: &str, wants: &Wants) -> Result<Vec<Arc<Tree>>> {
     let images = brief
         .images
@@ -102,8 +102,8 @@ fn inputs(image: &ClusterImage) -> ImageInputs {
     }
 }
 
-/// Each layer only where it comes last: what it did further down it does again (a patch that was
-/// made from the rootfs image has all its layers).
+/// Keeps only the last occurrence of each layer, which repeats the effect of earlier ones (a patch
+/// built from the rootfs image has all its layers).
 fn last_of_each(layers: Vec<CheckoutLayer>) -> Vec<CheckoutLayer> {
     let mut seen = BTreeSet::new();
     let mut kept: Vec<CheckoutLayer> = layers
@@ -115,7 +115,8 @@ fn last_of_each(layers: Vec<CheckoutLayer>) -> Vec<CheckoutLayer> {
     kept
 }
 
-/// The host's own architecture comes last: where two embed the same tag, its image is meant.
+/// Returns the registry layers. The host's own architecture comes last: if two architectures embed
+/// the same tag, its image wins.
 fn registry_layers(brief: &Brief, architecture: &str) -> Vec<CheckoutLayer> {
     let others = brief
         .images
@@ -136,7 +137,7 @@ fn registry_layers(brief: &Brief, architecture: &str) -> Vec<CheckoutLayer> {
 }
 
 impl Tree {
-    /// What rendering it on `host` depends on.
+    /// Returns the inputs that rendering the tree on `host` depends on.
     pub(crate) fn inputs(&self, brief: &Brief, host: &Host, facts: &Facts) -> Inputs {
         let is_ours = |name: &str| self.images.iter().any(|image| image.name == name);
         Inputs {
@@ -153,15 +154,15 @@ impl Tree {
         }
     }
 
-    /// Names what the tree will be: the same layers and inputs give the same id. Registry layers
-    /// are no part of the tree and so not of its id.
+    /// Returns the ID of the tree: the same layers and inputs give the same ID. Registry layers are
+    /// not part of the tree, so they are not part of its ID.
     pub(crate) fn id(&self, inputs: &Inputs, registry: bool) -> Result<String> {
         let layers: Vec<(&Digest, usize)> = self
             .layers
             .iter()
             .map(|layer| (&layer.diff_id, layer.image))
             .collect();
-        // Whether `registry/` of its layers was left out cannot be seen in the tree afterwards.
+        // The finished tree does not show whether its layers' `registry/` was left out.
         let applies = registry && self.mixed;
         let parts = (FORMAT, &self.name, layers, applies, inputs);
         let text = serde_json::to_vec(&parts)
@@ -169,9 +170,9 @@ impl Tree {
         Ok(Digest::of(&text).hex()[..ID_LENGTH].to_owned())
     }
 
-    /// The request that makes it, and applies those registry layers that are in `apply`. It names
-    /// all layers of the tree also where the tree is there and only `apply` is wanting: a host
-    /// that has lost it then says so, and makes no empty one.
+    /// Returns the request that creates the tree and applies the registry layers in `apply`. It
+    /// lists all layers of the tree even if the tree exists and only `apply` is pending: a host
+    /// that has lost the tree then reports that instead of creating an empty one.
     pub(crate) fn request(
         &self,
         brief: &Brief,

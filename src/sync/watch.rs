@@ -1,31 +1,31 @@
-//! What syncing tells while it goes on. Must not know who looks at it.
+//! Progress events of a sync. Must not know who receives them.
 
-/// Receives progress of many hosts at once. Calls come from many threads, and often.
+/// Receives the progress of many hosts. Calls come frequently and from many threads.
 pub(crate) trait Watch: Send + Sync {
-    /// `bytes` more of what it lacked are on their way into `host`.
+    /// Another `bytes` of the blobs that `host` lacked were transferred.
     fn moved(&self, host: &str, from: Origin<'_>, bytes: u64);
 
-    /// `bytes` of those have to come again: a transfer broke.
+    /// `bytes` of those must be transferred again after a failed transfer.
     fn lost(&self, host: &str, bytes: u64);
 
-    /// Everything is on `host`; its tree `tree` is being made.
+    /// `host` has all blobs and is creating `tree`.
     fn checkout(&self, host: &str, tree: &str);
 
-    /// `bytes` of layers more have been unpacked there.
+    /// Another `bytes` of layers were unpacked on `host`.
     fn unpacked(&self, host: &str, bytes: u64);
 
-    /// `host` is done, or has failed.
+    /// `host` has finished or failed.
     fn ended(&self, host: &str, well: bool);
 }
 
-/// Where bytes come from.
+/// Source of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin<'a> {
     Controller,
     Host(&'a str),
 }
 
-/// Tells nobody.
+/// A watch that ignores all events.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
 pub(crate) struct Unwatched;

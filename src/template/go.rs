@@ -1,4 +1,4 @@
-//! Go's `text/template`: parse once, render often.
+//! Go's `text/template`: parse once, render many times.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use crate::error::{Error, Result};
 use crate::template::functions;
 use crate::template::value::Value;
 
-/// More turns of `range` than this in one rendering are refused.
+/// Maximum number of `range` iterations in one rendering.
 const MAX_TURNS: u64 = 1_000_000;
 
-/// Which functions a template has besides Go's own.
+/// Functions that a template has in addition to Go's built-in ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// The sprig functions, as `*.tmpl` files of cluster images use them.
+    /// The sprig functions, for `*.tmpl` files of cluster images.
     ClusterImage,
-    /// docker's functions of `--format`: `json`, `join LIST SEP`, `split`, `lower`, `upper`…
+    /// Docker's `--format` functions: `json`, `join LIST SEP`, `split`, `lower`, `upper`…
     Format,
 }
 
-/// What a key that is not there gives.
+/// Result of a missing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// `<no value>`, as Go's `missingkey=default`.
@@ -37,8 +37,8 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    /// Parses `text`; `name` is how errors call it. A call of a function that does not exist is
-    /// an error when it is reached.
+    /// Parses `text`; `name` identifies it in errors. A call of an undefined function is an error
+    /// when rendering reaches it.
     pub(crate) fn parse(
         name: &str,
         text: &str,
@@ -48,8 +48,8 @@ impl Template {
         Self::parse_with(name, text, functions::of(dialect), missing)
     }
 
-    /// As [`Template::parse`] for cluster images, with `env` and `expandenv`, which know
-    /// `environment` and nothing else.
+    /// Like [`Template::parse`] for cluster images, plus `env` and `expandenv`, which read only
+    /// `environment`.
     pub(crate) fn parse_in(
         name: &str,
         text: &str,
@@ -80,7 +80,7 @@ impl Template {
         })
     }
 
-    /// Renders with `data` as dot.
+    /// Renders the template with `data` as dot.
     pub(crate) fn render(&self, data: &Value) -> Result<String> {
         self.inner.execute_to_string(data).map_err(|error| {
             let hint = match &error {
@@ -106,7 +106,8 @@ impl Template {
 }
 
 impl Template {
-    /// `NAME:LINE` of the first line with an action that says `word`: the library does not tell.
+    /// `NAME:LINE` of the first line whose action contains `word`, because the library does not
+    /// report positions.
     fn place(&self, word: &str) -> String {
         let line = self.text.lines().position(|line| {
             line.match_indices(word).any(|(at, _)| {
@@ -122,7 +123,7 @@ impl Template {
     }
 }
 
-/// Parses and renders in one go.
+/// Parses and renders in one step.
 #[cfg(test)]
 pub(crate) fn render(
     name: &str,

@@ -1,5 +1,6 @@
-//! Templates in the Go dialect, with the functions cluster images use. Must not know where texts
-//! come from, nor files, environment or clock: the same text and values give the same result.
+//! Templates in the Go dialect, with the functions cluster images use. Must not depend on the
+//! source of a text, or on files, environment or clock: the same text and values always give the
+//! same result.
 
 mod functions;
 pub(crate) mod go;

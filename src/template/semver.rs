@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-/// A version; parts that were left out are zero.
+/// A version; omitted parts are zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) numbers: [u64; 3],
@@ -19,7 +19,7 @@ impl Version {
         Some(partial.version())
     }
 
-    /// The order of precedence (semver §11); metadata does not count.
+    /// Compares by precedence (semver §11); ignores build metadata.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         self.numbers
             .cmp(&other.numbers)
@@ -27,7 +27,8 @@ impl Version {
     }
 }
 
-/// A version is above its pre-releases; identifiers compare as numbers where both are (semver §11).
+/// A version ranks above its pre-releases; identifiers compare as numbers if both are numeric
+/// (semver §11).
 fn compare_prereleases(a: &str, b: &str) -> Ordering {
     match (a.is_empty(), b.is_empty()) {
         (true, true) => return Ordering::Equal,
@@ -54,7 +55,7 @@ fn compare_prereleases(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// A version as written in a constraint, which may end early or in a wildcard.
+/// A version as written in a constraint: it may be partial or end in a wildcard.
 #[derive(Clone, Debug)]
 struct Partial {
     numbers: Vec<u64>,
@@ -99,7 +100,7 @@ impl Partial {
         }
     }
 
-    /// The first version above all that begin with the first `parts` numbers.
+    /// The lowest version above all versions that share the first `parts` numbers.
     fn next(&self, parts: usize) -> Option<Version> {
         let mut numbers = [0; 3];
         for (slot, number) in numbers.iter_mut().zip(self.numbers.iter().take(parts)) {
@@ -115,7 +116,7 @@ impl Partial {
     }
 }
 
-/// Whether `version` satisfies `constraint`; `None` if the constraint is malformed.
+/// Returns whether `version` satisfies `constraint`, or `None` if the constraint is malformed.
 pub(crate) fn satisfies(constraint: &str, version: &Version) -> Option<bool> {
     let mut any = false;
     for alternative in constraint.split("||") {
@@ -143,7 +144,7 @@ fn all_of(text: &str, version: &Version) -> Option<bool> {
             .unwrap_or(word.len());
         let (operator, rest) = word.split_at(digits);
         if rest.is_empty() {
-            // The operator stands apart: `>= 1.2`.
+            // A space separates operator and operand: `>= 1.2`.
             let operand = words.get(position)?;
             position += 1;
             all &= check(operator, operand, version)?;
@@ -156,7 +157,7 @@ fn all_of(text: &str, version: &Version) -> Option<bool> {
 
 fn check(operator: &str, operand: &str, version: &Version) -> Option<bool> {
     let partial = Partial::parse(operand)?;
-    // A pre-release is only meant by a constraint that speaks of one.
+    // A constraint matches pre-releases only if it names one itself.
     if !version.prerelease.is_empty() && partial.prerelease.is_empty() {
         return Some(false);
     }

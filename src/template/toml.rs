@@ -1,11 +1,11 @@
-//! TOML out, for the `toToml` function (containerd configurations).
+//! Writes TOML for the `toToml` function (containerd configurations).
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// Writes a map as a TOML document: plain values first, then tables, each sorted as given.
-/// Anything else than a map, and a `null`, is an error in words.
+/// Writes a map as a TOML document: plain values first, then tables, each in the order given.
+/// Returns a message for any value other than a map, and for a `null` inside a list.
 pub(crate) fn write(value: &Value) -> Result<String, String> {
     let Value::Object(map) = value else {
         return Err("toToml: only a map can be a TOML document".to_owned());
@@ -15,14 +15,14 @@ pub(crate) fn write(value: &Value) -> Result<String, String> {
     Ok(text)
 }
 
-/// The depth is that of the template's data, which is bounded where it is parsed.
+/// The recursion depth is that of the template's data, which the parser limits.
 fn table(
     text: &mut String,
     path: &mut Vec<String>,
     map: &Map<String, Value>,
 ) -> Result<(), String> {
     for (key, value) in map.iter().filter(|(_, value)| !is_table(value)) {
-        // TOML has no null: Go's encoder leaves a nil member out.
+        // TOML has no null: Go's encoder omits nil members.
         if value.is_null() {
             continue;
         }
@@ -73,7 +73,7 @@ fn inline(text: &mut String, value: &Value) -> Result<(), String> {
     match value {
         Value::Null => return Err("toToml: a list cannot hold nothing".to_owned()),
         Value::Bool(_) | Value::Number(_) => text.push_str(&value.to_string()),
-        // JSON's escapes are TOML's, except `\/`, which serde_json does not write.
+        // JSON's escapes are valid in TOML, except `\/`, which serde_json does not write.
         Value::String(string) => text.push_str(&Value::from(string.as_str()).to_string()),
         Value::Array(items) => {
             text.push('[');

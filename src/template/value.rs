@@ -1,4 +1,4 @@
-//! Values of templates, to and from JSON.
+//! Template values, converted to and from JSON.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ pub(crate) use gotmpl::Value;
 
 use crate::error::{Error, Result};
 
-/// Any serialisable value as template data.
+/// Converts any serialisable value to template data.
 pub(crate) fn from<T: serde::Serialize + ?Sized>(value: &T) -> Result<Value> {
     let json = serde_json::to_value(value)
         .map_err(|error| Error::failed("cannot prepare the template's data").caused_by(error))?;
     Ok(from_json(&json))
 }
 
-/// JSON as template data. Whole numbers stay whole, so that `printf "%d"` works. The depth of
-/// recursion is bounded by the parser's limit on nesting (128).
+/// Converts JSON to template data. Whole numbers stay integers, so `printf "%d"` works. The
+/// parser's nesting limit (128) bounds the recursion depth.
 pub(crate) fn from_json(json: &serde_json::Value) -> Value {
     match json {
         serde_json::Value::Null => Value::Nil,
@@ -36,7 +36,8 @@ pub(crate) fn from_json(json: &serde_json::Value) -> Value {
     }
 }
 
-/// The value as JSON; keys are sorted, as Go's encoder sorts a map's. Functions become `null`.
+/// Converts the value to JSON. Keys are sorted, as in Go's encoding of maps; functions become
+/// `null`.
 pub(crate) fn to_json(value: &Value) -> serde_json::Value {
     match value {
         Value::Nil | Value::Function(_) => serde_json::Value::Null,

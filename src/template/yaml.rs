@@ -1,9 +1,9 @@
-//! YAML in and out, with the settings that make it the YAML Kubernetes reads.
+//! Reads and writes YAML with the settings that Kubernetes uses.
 
 use crate::error::{Error, Result};
 
 /// Parses one document as JSON data: `yes` and `on` are booleans, `0644` is octal, merge keys are
-/// applied, duplicate keys refused, aliases bounded.
+/// applied, duplicate keys are refused and aliases are limited.
 pub(crate) fn parse(text: &str) -> Result<serde_json::Value> {
     let options = serde_saphyr::options! {
         legacy_octal_numbers: true,
@@ -12,8 +12,8 @@ pub(crate) fn parse(text: &str) -> Result<serde_json::Value> {
         .map_err(|error| Error::usage("the YAML is malformed").caused_by(error))
 }
 
-/// Writes block style with sorted keys where the data is sorted; lists are not indented below
-/// their key, as Go's encoder for Kubernetes does. No final newline.
+/// Writes block style, with sorted keys if the data is sorted. Lists are not indented below their
+/// key, as in Go's Kubernetes encoder. Writes no final newline.
 pub(crate) fn write(value: &serde_json::Value) -> Result<String> {
     let options = serde_saphyr::ser_options! {
         compact_list_indent: true,

@@ -1,5 +1,5 @@
-//! From OCI manifests to Docker schema 2. Layers and configs stay as they are, except that Docker's
-//! family has no zstd: such layers are compressed again with gzip.
+//! Converts OCI manifests to Docker schema 2. Layers and configs stay as they are, except zstd
+//! layers, which Docker schema 2 does not support: these are recompressed with gzip.
 
 use crate::error::{Context, Error, Result};
 use crate::image::{Descriptor, Manifest, media_type};
@@ -7,15 +7,15 @@ use crate::layer::Compression;
 use crate::layer::recompress::recompress;
 use crate::store::{Image, Store};
 
-/// Level of layers that have to be compressed again.
+/// Compression level of recompressed layers.
 const GZIP_LEVEL: u32 = 6;
 
-/// The same image with a Docker schema 2 manifest, stored.
+/// Stores a Docker schema 2 manifest for the image and returns the image with it.
 pub(crate) fn to_docker(store: &Store, image: &Image) -> Result<Image> {
     let mut manifest = image.manifest.clone();
     manifest.media_type = Some(media_type::DOCKER_MANIFEST.to_owned());
     media_type::DOCKER_CONFIG.clone_into(&mut manifest.config.media_type);
-    // Docker's schema has neither (its parsers refuse or drop them).
+    // Docker's schema has none of these fields (its parsers refuse or drop them).
     manifest.annotations.clear();
     manifest.artifact_type = None;
     manifest.subject = None;
@@ -59,7 +59,7 @@ fn stored(store: &Store, image: &Image, manifest: Manifest) -> Result<Image> {
     })
 }
 
-/// A layer with the same tar in a gzip stream. The bytes depend on the tar alone.
+/// Recompresses a layer's tar with gzip. The resulting bytes depend only on the tar.
 fn recompressed(
     store: &Store,
     layer: &Descriptor,

@@ -1,5 +1,5 @@
-//! `imgctl copy`: an image from any place to any other. From one registry to another nothing
-//! touches the store.
+//! `imgctl copy`: copies an image from any location to any other. Copies between registries do not
+//! touch the store.
 
 use std::path::Path;
 
@@ -27,18 +27,18 @@ use crate::transfer::store_source::StoreSource;
 use crate::transfer::tree_sink::TreeSink;
 use crate::transfer::tree_source::TreeSource;
 
-/// What a copy works with.
+/// Store, client and options of a copy.
 pub(crate) struct Copier<'a> {
     pub(crate) store: &'a Store,
     pub(crate) client: &'a Client,
     pub(crate) options: CopyOptions,
-    /// Refuse what would change the image's digest.
+    /// Refuse changes that would alter the image's digest.
     pub(crate) preserve_digests: bool,
     pub(crate) reporter: &'a dyn Reporter,
 }
 
 impl<'a> Copier<'a> {
-    /// For [`Copier::source`] alone.
+    /// Creates a copier for [`Copier::source`] only.
     pub(crate) fn reading(
         store: &'a Store,
         client: &'a Client,
@@ -53,7 +53,7 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Writes an image to `to`. What has to be put together first lies in `scratch` meanwhile.
+    /// Writes an image to `to`. Formats that must be assembled first use `scratch` meanwhile.
     pub(crate) fn write(
         &self,
         source: &dyn ImageSource,
@@ -96,7 +96,7 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// The image at `place`, for reading. What has to be unpacked first goes into `scratch`.
+    /// Opens the image at `place` for reading. Archives are unpacked into `scratch` first.
     pub(crate) fn source(
         &self,
         place: &Location,
@@ -135,7 +135,7 @@ impl<'a> Copier<'a> {
         })
     }
 
-    /// A bare name: the store, then registries.
+    /// Resolves a bare name: in the store first, then in registries.
     fn named(&self, name: &str) -> Result<Box<dyn ImageSource>> {
         let missing = match self.store.resolve(name) {
             Ok(named) => return Ok(Box::new(StoreSource::new(self.store, &named)?)),
@@ -174,14 +174,14 @@ impl<'a> Copier<'a> {
         engine::copy_plan(source, sink, &plan, *jobs, self.reporter)
     }
 
-    /// A store for things in the making.
+    /// Creates a temporary store.
     fn temporary(&self, scratch: &ScratchDirectory, name: &str) -> Result<Store> {
         let options = crate::store::Options { sync: false };
         let store = Store::open(&scratch.path().join(name), options)?;
         Ok(store.with_limits(self.store.limits()))
     }
 
-    /// Through a store of its own into one of the formats that `imgctl save` writes.
+    /// Writes one of the formats of `imgctl save`, by way of a temporary store.
     fn save(
         &self,
         source: &dyn ImageSource,
@@ -213,7 +213,7 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// In a tree there are no registries: what looks like one is part of the name.
+/// A registry tree has no registry hosts: what looks like a host is part of the name.
 fn tree_repository(name: &Reference) -> String {
     name.name()
 }
@@ -227,7 +227,7 @@ fn place_name(place: &Archived) -> String {
 
 type Member = (Vec<Reference>, crate::image::Descriptor);
 
-/// The image of an archive that is meant.
+/// Selects the image of an archive that `place` names.
 fn choose(mut all: Vec<Member>, place: &Archived) -> Result<Member> {
     let path = place.path.display();
     let Some(wanted) = &place.name else {

@@ -1,7 +1,7 @@
-//! Reads docker archives (`docker save`, all tools' dialects of it): `manifest.json` lists configs
-//! and layer tars, from which the manifest of each image is made.
+//! Reads docker archives (`docker save` and the variants of other tools): `manifest.json` lists
+//! configs and layer tars, and a manifest is generated for each image.
 //!
-//! Layers stay as they are in the archive, so a plain tar's digest is its diff-id; the config is
+//! Layers stay as they are in the archive, so a plain tar's digest is its diff ID. The config is
 //! kept byte for byte, so the image keeps its ID.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::transfer::load::Found;
 use crate::transfer::members::{Member, Members};
 use crate::transfer::names;
 
-/// One image of `manifest.json`.
+/// One image entry of `manifest.json`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Item {
@@ -32,8 +32,8 @@ struct Item {
     layers: Option<Vec<String>>,
 }
 
-/// The images of a docker archive, each with a manifest made for it and stored. `imported` gets
-/// what was not in the store before.
+/// Returns the images of a docker archive, with a generated manifest stored for each. Adds the
+/// digests of blobs that are new to the store to `imported`.
 pub(super) fn images(
     store: &Store,
     members: &Members,
@@ -58,7 +58,7 @@ pub(super) fn images(
     Ok(found)
 }
 
-/// The names that `manifest.json` gives to configs; for archives that are OCI layouts as well.
+/// Maps configs to their names in `manifest.json`; also for archives that are OCI layouts.
 pub(super) fn names_by_config(members: &Members) -> Result<BTreeMap<Digest, Vec<Reference>>> {
     let mut names: BTreeMap<Digest, Vec<Reference>> = BTreeMap::new();
     for item in items(members)? {
@@ -80,7 +80,8 @@ fn items(members: &Members) -> Result<Vec<Item>> {
     })
 }
 
-/// The image's names: its own, else those that `repositories` gives to its last layer's directory.
+/// The image's own names, or otherwise the names that `repositories` gives to its last layer's
+/// directory.
 fn references(item: &Item, members: &Members) -> Result<Vec<Reference>> {
     if let Some(tags) = item.repo_tags.as_deref()
         && !tags.is_empty()
@@ -161,7 +162,8 @@ fn image(
     Ok(descriptor)
 }
 
-/// A layer's descriptor by what its bytes are. Compressions that no manifest can name are undone.
+/// Returns a layer's descriptor, with the type its bytes indicate. Decompresses formats that have
+/// no media type.
 fn layer(store: &Store, member: &Member, imported: &mut Vec<Digest>) -> Result<Descriptor> {
     let mut start = Vec::new();
     let file = store.open_blob(&member.digest)?;

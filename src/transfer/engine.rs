@@ -1,6 +1,5 @@
-//! The one way an image gets from one place to another: read its documents, bring in the blobs
-//! that are missing (the largest first, several at a time), then the documents, children first,
-//! then the name.
+//! The one path by which images are copied: read the documents, transfer the missing blobs (largest
+//! first, several in parallel), then the documents, children first, then the name.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -14,14 +13,14 @@ use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{ImageSource, SourceDocument};
 use crate::transfer::workers;
 
-/// Blobs that are moved at the same time unless told otherwise.
+/// Default number of blobs copied in parallel.
 pub(crate) const JOBS: usize = 6;
 
-/// How to copy.
+/// Options of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CopyOptions {
     pub(crate) selection: Selection,
-    /// Blobs moved at the same time.
+    /// Number of blobs copied in parallel.
     pub(crate) jobs: usize,
 }
 
@@ -34,28 +33,28 @@ impl Default for CopyOptions {
     }
 }
 
-/// What a copy did.
+/// Result of a copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Copied {
-    /// What the name means now.
+    /// The manifest or index that the name now refers to.
     pub(crate) root: Descriptor,
     /// The digest of the config, if the root is one image's manifest.
     pub(crate) config: Option<Digest>,
     pub(crate) moved: Moved,
 }
 
-/// Blobs and bytes of a copy.
+/// Blob and byte counts of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
-    /// Blobs that came from the source.
+    /// Blobs read from the source.
     pub(crate) copied: u64,
-    /// Blobs that the receiver took from another of its repositories.
+    /// Blobs that the receiver mounted from another of its repositories.
     pub(crate) mounted: u64,
-    /// Blobs that were there.
+    /// Blobs that already existed at the receiver.
     pub(crate) existed: u64,
-    /// Bytes that came from the source.
+    /// Bytes read from the source.
     pub(crate) bytes: u64,
-    /// Bytes of all blobs.
+    /// Total size of all blobs, in bytes.
     pub(crate) total: u64,
 }
 
@@ -69,7 +68,7 @@ impl std::ops::AddAssign for Moved {
     }
 }
 
-/// Copies what is wanted of the image at `source` to `sink`.
+/// Copies the selected parts of the image at `source` to `sink`.
 #[cfg(test)]
 pub(crate) fn copy(
     source: &dyn ImageSource,
@@ -82,7 +81,7 @@ pub(crate) fn copy(
     copy_plan(source, sink, &plan, options.jobs, reporter)
 }
 
-/// Copies what has been planned.
+/// Copies a planned image.
 pub(crate) fn copy_plan(
     source: &dyn ImageSource,
     sink: &dyn ImageSink,
@@ -168,7 +167,7 @@ fn put_blob(
     source: &dyn ImageSource,
     moved: &(dyn Fn(u64) + Sync),
 ) -> Result<Put> {
-    // Layers that must not be distributed stay where their URLs say, unless they are kept here.
+    // Layers that must not be distributed remain at their URLs, unless the sink accepts them.
     let is_foreign = !blob.urls.is_empty();
     if is_foreign && !sink.takes_foreign_layers() {
         return Ok(Put::Existed);
@@ -182,7 +181,7 @@ fn put_blob(
     }
 }
 
-/// A source whose readers fail once the copy has failed elsewhere.
+/// A source whose readers fail once another part of the copy has failed.
 struct Stoppable<'a> {
     source: &'a dyn ImageSource,
     stop: Arc<AtomicBool>,

@@ -1,8 +1,8 @@
-//! Which repositories are known to have which blobs: so that a push lets the registry take a blob
-//! from one of its own repositories instead of sending it again.
+//! Records which repositories have which blobs, so that a push can have the registry mount a blob
+//! from one of its own repositories instead of uploading it again.
 //!
-//! A cache: one file for each registry, a line for each blob and repository. What is wrong in it
-//! costs a request that fails; what is missing costs an upload. Must not know how blobs move.
+//! A cache: one file per registry, one line per blob and repository. A wrong entry costs a failed
+//! request; a missing entry costs an upload. Must not depend on how blobs are transferred.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,23 +17,23 @@ use crate::fs::lock::{Lock, Mode};
 use crate::image::{Digest, Reference};
 use crate::store::Store;
 
-/// Longest file that is read, in bytes: some 40,000 lines.
+/// Maximum file size that is read, in bytes: about 40,000 lines.
 const MAX_FILE: u64 = 4 << 20;
-/// So many repositories are offered for one blob.
+/// Maximum number of repositories suggested for one blob.
 const MAX_OFFERED: usize = 4;
 
-/// What is known about blobs in registries.
+/// Known locations of blobs in registries.
 pub(crate) struct KnownBlobs {
     directory: PathBuf,
-    /// By registry, read when first asked for.
+    /// Parsed files by registry, read on first use.
     read: Mutex<HashMap<String, Arc<Places>>>,
 }
 
-/// Repositories by blob, the one learnt last at the end.
+/// Repositories by blob, most recently learnt last.
 type Places = HashMap<Digest, Vec<String>>;
 
 impl KnownBlobs {
-    /// The knowledge kept with `store`. Reads nothing yet.
+    /// Returns the cache kept with `store`. Reads nothing yet.
     pub(crate) fn of(store: &Store) -> Self {
         Self {
             directory: store.cache_directory().join("known-blobs"),
@@ -41,14 +41,14 @@ impl KnownBlobs {
         }
     }
 
-    /// Repositories of `registry` that had this blob, the likeliest first.
+    /// Repositories of `registry` that had this blob, most likely first.
     pub(crate) fn repositories(&self, registry: &str, digest: &Digest) -> Vec<String> {
         let places = self.places(registry);
         let known = places.get(digest).into_iter().flatten();
         known.rev().take(MAX_OFFERED).cloned().collect()
     }
 
-    /// Remembers that `repository` (with its registry) has these blobs.
+    /// Records that `repository` (with its registry) has these blobs.
     pub(crate) fn remember<'a>(
         &self,
         repository: &Reference,
@@ -111,7 +111,7 @@ impl KnownBlobs {
         places
     }
 
-    /// What cannot be read is not known.
+    /// The content of the file; empty if it cannot be read.
     fn text(&self, registry: &str) -> String {
         let mut bytes = Vec::new();
         let read = File::open(self.path(registry))
@@ -123,7 +123,7 @@ impl KnownBlobs {
     }
 }
 
-/// Lines that are none (cut off by a full disk) are passed over.
+/// Skips malformed lines (cut off by a full disk).
 fn parse(text: &str) -> Places {
     let mut places = Places::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! An image that is written into an OCI image layout on disk, beside those that are there.
+//! Writes an image into an OCI image layout on disk, next to existing images.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -16,22 +16,22 @@ use crate::store::blobs::copy_hashed;
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::ImageSource;
 
-/// What the file `oci-layout` says.
+/// Content of the `oci-layout` file.
 const LAYOUT: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
 
-/// One name of a layout. Of processes that add names to one layout at the same moment, those of
-/// ours wait for each other; other tools know no lock.
+/// One name in a layout. A lock serialises imgctl processes that add names to one layout at the
+/// same time; other tools do not take the lock.
 pub(crate) struct LayoutSink {
     directory: PathBuf,
     name: Option<String>,
 }
 
-/// Makes the names of temporary files unique within the process.
+/// Makes temporary file names unique within the process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl LayoutSink {
-    /// Opens the layout in `directory`, made if there is none. The image is going to be called
-    /// `name` (`org.opencontainers.image.ref.name`).
+    /// Opens the layout in `directory`, creating it if missing. The image gets the name `name`
+    /// (`org.opencontainers.image.ref.name`).
     pub(crate) fn open(directory: &Path, name: Option<&str>) -> Result<Self> {
         let sink = Self {
             directory: directory.to_owned(),
@@ -70,7 +70,7 @@ impl LayoutSink {
         Ok(directory.join(digest.hex()))
     }
 
-    /// Writes a blob of exactly that size and digest. Returns whether it was missing.
+    /// Writes a blob of the given size and digest. Returns whether it was missing.
     fn write(
         &self,
         descriptor: &Descriptor,
@@ -93,7 +93,7 @@ impl LayoutSink {
         placed.map(|()| true)
     }
 
-    /// Makes the names of blobs durable, before a name of the index leads to them.
+    /// Makes the blobs' directory entries durable before a name in the index refers to them.
     fn sync_directories(&self) -> Result<()> {
         let blobs = self.directory.join("blobs");
         let mut all = vec![blobs.clone()];

@@ -1,5 +1,5 @@
-//! An image in a directory, to be read: an OCI image layout (image-spec, image-layout.md) or
-//! skopeo's `dir:`.
+//! Reads an image from a directory: an OCI image layout (image-spec, image-layout.md) or skopeo's
+//! `dir:`.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::transfer::location::Archived;
 use crate::transfer::names::CONTAINERD_NAME;
 use crate::transfer::source::{ImageSource, SourceDocument};
 
-/// One image of a directory.
+/// One image in a directory.
 pub(crate) struct LayoutSource {
     directory: Root,
     is_flat: bool,
@@ -21,7 +21,7 @@ pub(crate) struct LayoutSource {
 }
 
 impl LayoutSource {
-    /// The image of an OCI layout that `place` names; without a name, the only one.
+    /// The image of an OCI layout that `place` names, or the only image if it gives no name.
     pub(crate) fn oci(place: &Archived) -> Result<Self> {
         let directory = Root::open(&place.path)?;
         let bytes = read(&directory, "index.json", MAX_DOCUMENT)?;
@@ -42,7 +42,7 @@ impl LayoutSource {
         })
     }
 
-    /// The image of a directory made by skopeo's `dir:`.
+    /// The image in a skopeo `dir:` directory.
     pub(crate) fn flat(path: &Path) -> Result<Self> {
         let directory = Root::open(path)?;
         let bytes = read(&directory, "manifest.json", MAX_DOCUMENT)?;
@@ -82,7 +82,7 @@ impl LayoutSource {
     }
 }
 
-/// The entry that `place` means.
+/// The index entry that `place` names.
 fn choose<'a>(index: &'a Index, place: &Archived) -> Result<&'a Descriptor> {
     let name_of = |entry: &'a Descriptor| {
         let full = entry.annotations.get(CONTAINERD_NAME).map(String::as_str);

@@ -1,7 +1,7 @@
-//! `imgctl load`: images out of an archive or a directory into the store.
+//! `imgctl load`: imports images from an archive or a directory into the store.
 //!
-//! Blobs are stored as they stream by; documents, digests and diff-ids are verified afterwards,
-//! and only then names are set, all at once. What a bad archive has brought in is removed again.
+//! Blobs are stored as they are read; documents, digests and diff IDs are verified afterwards. Only
+//! then are the names set, all at once. A failed load removes everything it imported.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,29 +18,29 @@ use crate::transfer::verify::verify;
 
 /// Where to load from.
 pub(crate) enum Input<'a> {
-    /// An archive, or a directory with an OCI layout or made by skopeo's `dir:`.
+    /// An archive, or a directory in OCI layout or skopeo `dir:` format.
     Path(&'a Path),
-    /// An archive that comes in a stream.
+    /// An archive read from a stream.
     Stream(Box<dyn Read + Send + 'a>),
 }
 
-/// How to load.
+/// Options of a load.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoadOptions {
-    /// Names for the one image of the archive instead of those it brings.
+    /// Names for the archive's only image, replacing those in the archive.
     pub(crate) tags: Vec<Reference>,
 }
 
-/// One image that has been loaded.
+/// One loaded image.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Loaded {
-    /// The names it has got; none if the archive gave none.
+    /// Its names; empty if the archive has none.
     pub(crate) references: Vec<Reference>,
     /// Its manifest or index.
     pub(crate) descriptor: Descriptor,
 }
 
-/// One image of an archive whose blobs are in the store.
+/// One image of an archive, with its blobs in the store.
 pub(super) type Found = Loaded;
 
 /// Loads all images of an archive, or none.
@@ -50,7 +50,7 @@ pub(crate) fn load(
     options: &LoadOptions,
     reporter: &dyn Reporter,
 ) -> Result<Vec<Loaded>> {
-    // A lease of our own, so that what we bring in can be told from what others use.
+    // A separate lease distinguishes what this load imports from what others use.
     let store = store.separate();
     let mut imported = Vec::new();
     let name = match &input {
@@ -121,7 +121,7 @@ fn read_path(
     read_archive(store, file, stem, imported, (reporter, &*task))
 }
 
-/// A file's name without the endings of archives.
+/// A file name without archive extensions.
 fn stem_of(name: &str) -> &str {
     let endings = [
         ".gz", ".tgz", ".zst", ".tzst", ".xz", ".bz2", ".tar", ".oci",
@@ -144,7 +144,7 @@ fn read_archive(
     if let Some(index) = members.document("index.json") {
         check_layout(&members)?;
         let mut found = oci_layout::images(index, stem, &mut |text| reporter.note(&text))?;
-        // Docker's archives are OCI layouts, too, but say the full names in manifest.json.
+        // Docker's archives are also OCI layouts, but only manifest.json has the full names.
         if members.document("manifest.json").is_some() {
             name_by_config(store, &mut found, &members)?;
         }
@@ -177,11 +177,11 @@ fn check_layout(members: &Members) -> Result<()> {
     }
 }
 
-/// Gives images the names that `manifest.json` has for their configs.
+/// Assigns images the names that `manifest.json` gives to their configs.
 fn name_by_config(store: &Store, found: &mut [Found], members: &Members) -> Result<()> {
     let names = docker_archive::names_by_config(members)?;
     for image in found {
-        // What is missing is found out when the image is verified.
+        // Verification of the image reports anything missing.
         if let Ok(Document::Manifest(manifest)) = store.document(&image.descriptor)
             && let Some(names) = names.get(&manifest.config.digest)
             && !names.is_empty()

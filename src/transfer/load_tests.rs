@@ -1,4 +1,5 @@
-//! Tests of loading: every dialect, and what must be refused with nothing left behind.
+//! Tests of loading: every archive variant, and inputs that must be refused without leaving
+//! anything behind.
 
 use super::test_archives::*;
 use super::*;
@@ -8,7 +9,7 @@ use crate::layer::Limits;
 use crate::progress::Silent;
 use crate::store::Store;
 
-/// Loading fails, says why, and leaves nothing in the store.
+/// Asserts that loading fails with the message `why` and leaves nothing in the store.
 fn refused(bytes: &[u8], why: &str) {
     let fixture = fixture();
     let error = load_bytes(&fixture.store, bytes).unwrap_err();
@@ -335,7 +336,7 @@ fn hostile_oci_archives_are_refused() {
     );
     lying.name(liar, Some("a:1"));
     let mut masked = Layout::default();
-    // The blob's digest as diff-id, though what is in it is compressed.
+    // The blob's digest given as diff ID, although the blob is compressed.
     let blob = gzip(&tar_bytes);
     let mask = masked.image(
         &[(media_type::OCI_LAYER, blob.clone(), blob)],
@@ -388,7 +389,7 @@ fn hostile_oci_archives_are_refused() {
 #[test]
 fn a_truncated_archive_is_refused_wherever_it_ends() {
     let archive = tar(&docker(&["a:1"], &[layer("x"), layer("y")]));
-    // What follows the last member's content is padding: an archive may lack it.
+    // Everything after the last member's content is padding: an archive may lack it.
     let content = 1 + archive.iter().rposition(|byte| *byte != 0).unwrap();
     for end in (0..content).step_by(487) {
         let fixture = fixture();
@@ -423,7 +424,7 @@ fn a_flipped_bit_anywhere_never_gives_an_image_that_differs_unnoticed() {
         let mut bytes = archive.clone();
         bytes[position] ^= 0x10;
         let fixture = fixture();
-        // Some flips hit padding or names of what is not needed; then it is the same image.
+        // Some flips hit padding or names of files that are not needed; the image is then the same.
         if let Ok(loaded) = load_bytes(&fixture.store, &bytes) {
             assert_eq!(
                 loaded[0].descriptor.digest, image.digest,
@@ -478,7 +479,8 @@ fn what_was_there_before_survives_a_failed_load() {
     );
 }
 
-/// Documents with a few bytes changed, cut or repeated: no panic, and what loads is whole.
+/// Documents with a few bytes changed, cut or repeated: loading never panics, and images that load
+/// are complete.
 #[test]
 fn mutated_documents_are_refused_or_harmless() {
     let mut layout = Layout::default();

@@ -1,6 +1,6 @@
-//! Where an image is, as people write it: `docker://NAME`, `oci:PATH[:NAME]`, `oci-archive:…`,
-//! `docker-archive:…`, `dir:PATH`, or a bare name. The transports of containers-transports(5),
-//! and `registry-dir:` for a registry's tree on disk.
+//! Image locations as users write them: `docker://NAME`, `oci:PATH[:NAME]`, `oci-archive:…`,
+//! `docker-archive:…`, `dir:PATH`, or a bare name. These are the transports of
+//! containers-transports(5), plus `registry-dir:` for a registry's tree on disk.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -10,36 +10,36 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::image::Reference;
 
-/// A place that an image is read from or written to.
+/// A location from which an image is read or to which it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// A name without a transport, as typed: the store, then registries.
+    /// A name without a transport, as typed: looked up in the store, then in registries.
     Name(String),
     /// `docker://NAME`: a registry.
     Registry(Reference),
     /// `oci:PATH[:NAME]`: an OCI image layout in a directory.
     OciDirectory(Archived),
-    /// `oci-archive:PATH[:NAME]`: a tar of one.
+    /// `oci-archive:PATH[:NAME]`: a tar of an OCI image layout.
     OciArchive(Archived),
-    /// `docker-archive:PATH[:NAME]`: what `docker save` writes.
+    /// `docker-archive:PATH[:NAME]`: the format of `docker save`.
     DockerArchive(Archived),
     /// `dir:PATH`: skopeo's flat directory, with one image.
     Directory(PathBuf),
-    /// `registry-dir:PATH:REPOSITORY[:TAG|@DIGEST]`: an image in the tree that docker-distribution
-    /// and `imgctl registry serve` keep on disk.
+    /// `registry-dir:PATH:REPOSITORY[:TAG|@DIGEST]`: an image in the storage tree of
+    /// docker-distribution and `imgctl registry serve`.
     RegistryDirectory { path: PathBuf, name: Reference },
 }
 
-/// A file or directory and, if it may hold several images, which one.
+/// A file or directory and, if it can hold several images, the name of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Archived {
     pub(crate) path: PathBuf,
-    /// As written: a tag, a full name, or whatever the layout calls it.
+    /// As written: a tag, a full name, or another name that the layout uses.
     pub(crate) name: Option<String>,
 }
 
 impl Location {
-    /// Reads a location; a transport that is not ours is an error that says what to do instead.
+    /// Parses a location. An unsupported transport is an error that suggests an alternative.
     pub(crate) fn parse(text: &OsStr) -> Result<Self> {
         let bytes = text.as_bytes();
         let transport = bytes
@@ -96,7 +96,7 @@ fn path(bytes: &[u8]) -> Result<PathBuf> {
     Ok(PathBuf::from(OsString::from(OsStr::from_bytes(bytes))))
 }
 
-/// As with the other tools, a path with a colon cannot be told from a path with a name.
+/// A path that contains a colon is read as a path with a name, as in the other tools.
 fn archived(bytes: &[u8]) -> Result<Archived> {
     let (file, name) = match bytes.iter().position(|byte| *byte == b':') {
         Some(end) => (&bytes[..end], Some(&bytes[end + 1..])),

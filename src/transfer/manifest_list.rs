@@ -1,9 +1,9 @@
-//! Manifest lists that are put together by hand: `manifest create`, `add`, `annotate`, `remove`.
+//! Manifest lists assembled with `manifest create`, `add`, `annotate` and `remove`.
 //!
-//! A list is a named index of the store. Its members need not be here: one that was added from a
-//! registry stays there, and the list's entry in the table of names remembers where (an annotation
-//! that no registry ever sees), so that a push copies it from there, or leaves it where it is.
-//! Must not know the command line.
+//! A list is a named index in the store. Its members need not be in the store: a member added from
+//! a registry stays there, and the list's entry in the table of names records its origin (in an
+//! annotation that is never sent to a registry), so that a push copies the member from its origin
+//! or leaves it in place. Must not depend on the command line.
 
 use std::collections::BTreeMap;
 
@@ -17,31 +17,31 @@ use crate::transfer::names::CONTAINERD_NAME;
 /// Annotation on a list's entry in the table of names: a JSON object from members' digests to
 /// `registry/repository`.
 const ORIGINS: &str = "io.imgctl.list.origins";
-/// More members than this are refused.
+/// Maximum number of members in a list.
 const MAX_MEMBERS: usize = 10_000;
 
-/// A list of the store, open for change. Holding it keeps other processes from changing lists.
+/// A list in the store, open for changes. While it is held, other processes cannot change lists.
 pub(crate) struct ManifestList<'a> {
     store: &'a Store,
     reference: Reference,
-    /// As it stands in the store; `None` for one that is being created.
+    /// The stored list; `None` while a new one is being created.
     stored: Option<Named>,
     index: Index,
-    /// Where members are to be had that are not in the store.
+    /// Origins of members that are not in the store.
     origins: BTreeMap<Digest, String>,
     _lock: Lock,
 }
 
-/// An image on its way into a list.
+/// An image to be added to a list.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Member {
-    /// With its platform and annotations.
+    /// Includes the platform and annotations.
     pub(crate) descriptor: Descriptor,
     /// `registry/repository`, unless it is in the store.
     pub(crate) origin: Option<String>,
 }
 
-/// What is said about a member in its list; what is not given stays.
+/// Metadata of a list member; fields that are not set remain unchanged.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Details {
     pub(crate) os: Option<String>,
@@ -53,7 +53,8 @@ pub(crate) struct Details {
 }
 
 impl<'a> ManifestList<'a> {
-    /// Starts a list. One of that name is an error, unless `amend`, which opens it.
+    /// Creates a list. An existing list of that name is an error, unless `amend` is set, which
+    /// opens it.
     pub(crate) fn create(store: &'a Store, reference: &Reference, amend: bool) -> Result<Self> {
         let lock = lock(store)?;
         let reference = reference.qualified();
@@ -103,7 +104,7 @@ impl<'a> ManifestList<'a> {
         })
     }
 
-    /// Adds a member; one with the same digest is replaced where it stands.
+    /// Adds a member, replacing one with the same digest in place.
     pub(crate) fn add(&mut self, member: Member, details: &Details) -> Result<()> {
         let mut entry = member.descriptor;
         entry.annotations.remove(REF_NAME);
@@ -127,7 +128,7 @@ impl<'a> ManifestList<'a> {
         Ok(())
     }
 
-    /// Changes what the list says about a member.
+    /// Changes the metadata of a member.
     pub(crate) fn annotate(&mut self, digest: &Digest, details: &Details) -> Result<()> {
         let missing = self.missing(digest);
         let mut entries = self.index.manifests.iter_mut();
@@ -142,7 +143,7 @@ impl<'a> ManifestList<'a> {
         self.index.annotations.extend(pairs);
     }
 
-    /// Takes a member out.
+    /// Removes a member.
     pub(crate) fn remove(&mut self, digest: &Digest) -> Result<()> {
         let missing = self.missing(digest);
         let before = self.index.manifests.len();
@@ -159,7 +160,8 @@ impl<'a> ManifestList<'a> {
             .hint("`imgctl manifest inspect` shows what is")
     }
 
-    /// Writes the list and points its name at it. Its former state keeps no name.
+    /// Writes the list and points its name at it. The previous version is not kept as an unnamed
+    /// image.
     pub(crate) fn save(self) -> Result<Descriptor> {
         let bytes = encode(&self.index)?;
         let media = self.index.media_type.as_deref();
@@ -171,7 +173,7 @@ impl<'a> ManifestList<'a> {
         if let Some(mut old) = self.stored
             && old.descriptor.digest != descriptor.digest
         {
-            // What the table keeps of an image that has lost its last name.
+            // The entry that the table keeps for an image without names.
             old.reference = None;
             old.descriptor.annotations.remove(REF_NAME);
             self.store.untag(&[old])?;
@@ -181,7 +183,7 @@ impl<'a> ManifestList<'a> {
 }
 
 impl Details {
-    /// Whether nothing is said.
+    /// Returns whether no field is set.
     pub(crate) fn is_empty(&self) -> bool {
         self.annotations.is_empty() && self.platform_is_empty()
     }
@@ -206,7 +208,7 @@ impl Details {
         }
         let old = entry.platform.take().unwrap_or_else(Platform::host);
         let os = self.os.as_deref().unwrap_or(&old.os);
-        // A variant belongs to its architecture.
+        // A variant is only valid for its architecture.
         let variant = match (&self.variant, &self.architecture) {
             (Some(variant), _) => Some(variant.as_str()),
             (None, Some(_)) => None,
@@ -223,7 +225,7 @@ impl Details {
     }
 }
 
-/// The list called `name`, and its index.
+/// Returns the list called `name` and its index.
 pub(crate) fn find(store: &Store, name: &str) -> Result<(Named, Index)> {
     let named = store.resolve(name)?;
     let index = index_of(store, &named)
@@ -231,12 +233,12 @@ pub(crate) fn find(store: &Store, name: &str) -> Result<(Named, Index)> {
     Ok((named, index))
 }
 
-/// Where the members of a list are to be had that are not in the store: `registry/repository`.
+/// Origins of the list members that are not in the store: `registry/repository`.
 pub(crate) fn origins(list: &Descriptor) -> BTreeMap<Digest, String> {
     let Some(text) = list.annotations.get(ORIGINS) else {
         return BTreeMap::new();
     };
-    // Written by us; what does not read as that says nothing.
+    // imgctl writes this annotation; a malformed value counts as empty.
     let map: BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_default();
     map.into_iter()
         .filter(|(_, name)| Reference::parse(name).is_ok_and(|name| name.registry().is_some()))
@@ -273,13 +275,13 @@ fn index_of(store: &Store, named: &Named) -> Result<Index> {
     }
 }
 
-/// An index as it is stored and pushed.
+/// Encodes an index for storing and pushing.
 pub(crate) fn encode(index: &Index) -> Result<Vec<u8>> {
     serde_json::to_vec(index)
         .map_err(|error| Error::failed("cannot encode the manifest list").caused_by(error))
 }
 
-/// Lists are read, changed and written by one process at a time.
+/// Locks the manifest lists: one process at a time reads, changes and writes them.
 fn lock(store: &Store) -> Result<Lock> {
     let path = store.cache_directory().join("manifest-lists.lock");
     Lock::acquire(&path, Mode::Exclusive, &mut || {
@@ -355,7 +357,7 @@ mod tests {
         let (_, index) = find(&store, "localhost/x:1").unwrap();
         let platform = index.manifests[0].platform.as_ref().unwrap();
         assert_eq!(platform.to_string(), "linux/arm64/v9");
-        // The former states of the list are not kept as images without a name.
+        // Previous versions of the list are not kept as unnamed images.
         assert_eq!(store.names().unwrap().len(), 1);
     }
 

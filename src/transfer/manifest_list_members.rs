@@ -1,5 +1,5 @@
-//! What is added to a manifest list: an image of the store, or one of a registry, of which nothing
-//! but its documents are read. Must not know how lists are kept.
+//! Finds the members to add to a manifest list: images of the store, or images of a registry, of
+//! which only the documents are read. Must not depend on how lists are stored.
 
 use crate::error::{Context, Error, Result};
 use crate::image::config::MAX_CONFIG;
@@ -13,16 +13,16 @@ use crate::transfer::plan::read_config;
 use crate::transfer::registry_source::RegistrySource;
 use crate::transfer::source::ImageSource;
 
-/// Which images of one that is itself for several platforms.
+/// Which images of a multi-platform image to add.
 #[derive(Clone, Debug)]
 pub(crate) enum Choice {
-    /// Every member, attestations too.
+    /// Every member, including attestations.
     All,
-    /// The one for this platform.
+    /// The member for this platform.
     One(Platform),
 }
 
-/// The members that an image of the store comes to.
+/// Returns the members for an image in the store.
 pub(crate) fn in_store(store: &Store, named: &Named, choice: &Choice) -> Result<Vec<Member>> {
     let from = origins(&named.descriptor);
     match store.document(&named.descriptor)? {
@@ -48,7 +48,7 @@ pub(crate) fn in_store(store: &Store, named: &Named, choice: &Choice) -> Result<
     }
 }
 
-/// The members that an image of a registry comes to; they stay there.
+/// Returns the members for an image in a registry; they remain in the registry.
 pub(crate) fn in_registry(
     client: &Client,
     reference: &Reference,
@@ -82,7 +82,7 @@ fn is_image(manifest: &Manifest) -> bool {
     matches!(media, media_type::OCI_CONFIG | media_type::DOCKER_CONFIG)
 }
 
-/// The platform that a config tells, if it tells one.
+/// The platform in a config, if it has one.
 fn platform(config: &ImageConfig) -> Option<Platform> {
     let unknown = config.os.is_empty() && config.architecture.is_empty();
     (!unknown).then(|| config.platform())

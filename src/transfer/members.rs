@@ -1,8 +1,8 @@
-//! Reads a tar of any image archive in one pass: blobs go straight into the store, the few
-//! documents that say what they are stay in memory. Must not know what the documents mean.
+//! Reads the tar of any image archive in one pass: blobs go straight to the store, while the few
+//! documents that describe them stay in memory. Must not depend on the meaning of the documents.
 //!
-//! Nothing is written under a name that the archive chooses: a path of the archive is a key in
-//! a map, a link is another key.
+//! Nothing is written under a name from the archive: paths in the archive and link targets serve
+//! only as map keys.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
@@ -16,33 +16,33 @@ use crate::progress::Task;
 use crate::store::Store;
 use crate::store::blobs::copy_hashed;
 
-/// More members than this are no image archive.
+/// Maximum number of files in an image archive.
 const MAX_MEMBERS: usize = 100_000;
-/// More links behind each other than this are a loop.
+/// Maximum length of a chain of links; a longer chain counts as a loop.
 const MAX_LINKS: usize = 32;
-/// What tells the archive's format, at its top.
+/// Top-level files that identify the archive's format.
 const DOCUMENTS: [&str; 4] = ["oci-layout", "index.json", "manifest.json", "repositories"];
 
-/// A file of the archive that is now a blob.
+/// A file of the archive that is now a blob in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) digest: Digest,
-    /// In bytes.
+    /// Size in bytes.
     pub(super) size: u64,
 }
 
-/// What an archive contains.
+/// Content of an archive.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     documents: BTreeMap<&'static str, Vec<u8>>,
     files: HashMap<LayerPath, Member>,
-    /// Symbolic and hard links, resolved by one step.
+    /// Symbolic and hard links, each resolved by one step.
     links: HashMap<LayerPath, LayerPath>,
 }
 
 impl Members {
-    /// Reads an archive, compressed or not, to its end. `imported` gets the digests of blobs that
-    /// were not in the store before, also when the archive turns out to be bad.
+    /// Reads an archive, compressed or not, to its end. Adds the digests of blobs that are new to
+    /// the store to `imported`, even if the archive turns out to be invalid.
     pub(super) fn read(
         store: &Store,
         reader: impl Read + Send,
@@ -63,7 +63,8 @@ impl Members {
                     "the archive has more than {MAX_MEMBERS} files; no image needs so many"
                 )));
             }
-            // With two files of one name, what is in the archive depends on who reads it.
+            // With two files of the same name, the content of the archive would depend on the
+            // reader.
             if !seen.insert(entry.path.clone()) {
                 return Err(Error::bad_content(format!(
                     "the archive contains {} twice",
@@ -111,12 +112,12 @@ impl Members {
         }
     }
 
-    /// A document at the archive's top, by name.
+    /// Returns a top-level document by name.
     pub(super) fn document(&self, name: &str) -> Option<&[u8]> {
         self.documents.get(name).map(Vec::as_slice)
     }
 
-    /// The file called `path`, through links inside the archive.
+    /// Returns the file called `path`, following links inside the archive.
     pub(super) fn file(&self, path: &str) -> Result<&Member> {
         let mut place = LayerPath::parse(path.as_bytes())?;
         for _ in 0..MAX_LINKS {
@@ -138,7 +139,7 @@ impl Members {
     }
 }
 
-/// Stores one file's content. A file in `blobs/` must be what its name says.
+/// Stores one file's content. The content of a file in `blobs/` must match the digest in its name.
 fn import(
     store: &Store,
     path: &LayerPath,
@@ -164,7 +165,7 @@ fn import(
     Ok(Member { digest, size })
 }
 
-/// The digest that the path `blobs/<algorithm>/<hex>` of an OCI layout gives a file.
+/// The digest in a path `blobs/<algorithm>/<hex>` of an OCI layout.
 fn digest_of_path(path: &LayerPath) -> Option<Digest> {
     let components: Vec<&[u8]> = path.components().collect();
     let [b"blobs", algorithm, hex] = components[..] else {
@@ -174,7 +175,7 @@ fn digest_of_path(path: &LayerPath) -> Option<Digest> {
     Digest::parse(&format!("{algorithm}:{hex}")).ok()
 }
 
-/// `VERSION` and `json` beside each layer of old docker archives repeat what the config says.
+/// In old docker archives, `VERSION` and `json` next to each layer repeat the config's data.
 fn is_legacy_note(path: &LayerPath) -> bool {
     let is_inside = path.parent().is_some_and(|parent| !parent.is_root());
     is_inside && matches!(path.file_name(), Some(b"VERSION" | b"json"))
@@ -194,7 +195,7 @@ fn read_document(content: &mut dyn Read, size: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Where a symlink leads, as a path of the archive. One that leaves the archive is refused.
+/// Resolves a symlink target to a path in the archive. Refuses a link that leaves the archive.
 fn follow(link: &LayerPath, target: &[u8]) -> Result<LayerPath> {
     let leaves = || {
         Error::bad_content(format!(

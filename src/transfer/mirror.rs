@@ -1,8 +1,9 @@
-//! Many images at once from one place to another: `registry sync`, `registry copy`,
-//! `registry save`. First what is to be done, as a value; then doing it.
+//! Copies many images from one place to another: `registry sync`, `registry copy`, `registry save`.
+//! Planning produces a value, which a second step executes.
 //!
-//! Several images go at the same time, and a blob that several of them share goes once: the second
-//! waits for the first and takes it from there. Must not know the command line.
+//! Several images are copied in parallel. A blob that several of them share is copied once: later
+//! copies wait for the first and take the blob from the destination. Must not depend on the command
+//! line.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,53 +20,53 @@ use crate::transfer::sink::ImageSink;
 use crate::transfer::source::ImageSource;
 use crate::transfer::workers::{self, lock};
 
-/// Images that move at the same time unless told otherwise.
+/// Default number of images copied in parallel.
 pub(crate) const IMAGES: usize = 5;
-/// Blobs of one image that move at the same time.
+/// Number of blobs of one image copied in parallel.
 const BLOBS: usize = 3;
-/// Tags that are looked up at the same time.
+/// Number of tags looked up in parallel.
 const LOOK_UPS: usize = 16;
 
-/// How to copy.
+/// Options of a mirror operation.
 #[derive(Clone, Debug)]
 pub(crate) struct MirrorOptions {
     pub(crate) selection: Selection,
-    /// Images that move at the same time.
+    /// Number of images copied in parallel.
     pub(crate) images: usize,
 }
 
-/// One image on its way.
+/// One image to copy.
 pub(crate) struct Item<'a> {
-    /// The name at the destination, for people: `library/nginx:1`.
+    /// The name at the destination, for display: `library/nginx:1`.
     pub(crate) name: String,
     pub(crate) source: Box<dyn ImageSource + 'a>,
     pub(crate) sink: Box<dyn ImageSink + 'a>,
-    /// The repository at the destination, as its registry calls it.
+    /// The repository at the destination, under its name in that registry.
     pub(crate) repository: String,
-    /// What the name means at the destination now.
+    /// The digest that the name has at the destination now.
     pub(crate) there: Option<Digest>,
     pub(crate) selection: Selection,
 }
 
-/// What is to become of a tag.
+/// Planned action for a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Planned {
     pub(crate) repository: String,
     pub(crate) target: Target,
-    /// At the source.
+    /// Digest at the source.
     pub(crate) digest: Digest,
-    /// At the destination.
+    /// Digest at the destination.
     pub(crate) there: Option<Digest>,
     pub(crate) action: Action,
 }
 
-/// Whether something has to be moved.
+/// Whether an image must be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     UpToDate,
-    /// The name is not there.
+    /// The name does not exist at the destination.
     Add,
-    /// The name means something else there.
+    /// The name refers to another digest at the destination.
     Replace,
 }
 
@@ -76,16 +77,16 @@ impl Planned {
     }
 }
 
-/// What became of one image.
+/// Result for one image.
 #[derive(Clone, Debug)]
 pub(crate) struct Mirrored {
     pub(crate) name: String,
-    /// What the name means at the destination now.
+    /// The digest that the name has at the destination now.
     pub(crate) digest: Digest,
     pub(crate) moved: Moved,
 }
 
-/// Looks at all names of `from` and at what they mean in `to`; `None` is a place that is not there
+/// Compares all names of `from` with those in `to`; `None` is a destination that does not exist
 /// yet.
 pub(crate) fn plan(
     from: &Place,
@@ -108,7 +109,7 @@ pub(crate) fn plan(
         LOOK_UPS,
         &AtomicBool::new(false),
         |(repository, target)| {
-            // A tag may have gone since it was listed.
+            // A tag may have been deleted since it was listed.
             let Some(digest) = from.digest(&repository, &target)? else {
                 return Ok(());
             };
@@ -144,7 +145,7 @@ pub(crate) fn everything() -> Selection {
     }
 }
 
-/// Does what has been planned.
+/// Executes a plan.
 pub(crate) fn sync(
     from: &Place,
     to: &Place,
@@ -166,8 +167,8 @@ pub(crate) fn sync(
     copy_all(&items, options, reporter)
 }
 
-/// Copies images. One that fails does not keep the others from being copied, unless the cause
-/// would make all of them fail; in the end it is an error that names the first.
+/// Copies images. One failed image does not stop the others, unless the cause affects all of them.
+/// If any image fails, the result is the first error.
 pub(crate) fn copy_all(
     items: &[Item<'_>],
     options: &MirrorOptions,

@@ -1,5 +1,5 @@
-//! Single images that go into a registry or a tree under their names without the domain:
-//! `registry save`, `registry copy`. Must not know the command line.
+//! Copies single images into a registry or a tree, under their names without the registry host:
+//! `registry save`, `registry copy`. Must not depend on the command line.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use crate::transfer::registry_source::RegistrySource;
 use crate::transfer::source::ImageSource;
 use crate::transfer::store_source::StoreSource;
 
-/// An image found, and what it is called.
+/// A found image and its name.
 pub(crate) struct Found<'a> {
     pub(crate) reference: Reference,
     pub(crate) source: Box<dyn ImageSource + 'a>,
 }
 
-/// Finds an image by name: what was built here (`localhost/…`) in the store, all else in registries.
+/// Finds an image by name: local builds (`localhost/…`) in the store, all others in registries.
 pub(crate) fn find<'a>(store: &Store, client: &Client, name: &Reference) -> Result<Found<'a>> {
     let is_local = name.registry().is_none_or(|host| host == LOCAL_REGISTRY);
     if is_local
@@ -38,7 +38,7 @@ pub(crate) fn find<'a>(store: &Store, client: &Client, name: &Reference) -> Resu
     let mut last = Error::not_found(format!("there is no image `{name}`"));
     for reference in &candidates {
         let source = RegistrySource::new(client, reference)?;
-        // The only one is asked when it is read.
+        // A single candidate is checked when it is read.
         let there = match candidates.len() {
             1 => Ok(true),
             _ => source.exists(),
@@ -57,7 +57,8 @@ pub(crate) fn find<'a>(store: &Store, client: &Client, name: &Reference) -> Resu
     Err(last)
 }
 
-/// What is to be copied to `to`. Two images that come to the same name there are an error.
+/// Returns the items to copy to `to`. Two images with the same name at the destination are an
+/// error.
 pub(crate) fn items<'a>(
     found: Vec<Found<'a>>,
     to: &'a Place,
@@ -95,7 +96,8 @@ pub(crate) fn items<'a>(
     Ok(items)
 }
 
-/// What is named by its digest has to keep it, so an index stays as it is, whatever comes along.
+/// An image named by digest must keep that digest, so its index stays complete whatever platforms
+/// are selected.
 fn selection(reference: &Reference, platforms: &Platforms) -> Selection {
     Selection {
         platforms: platforms.clone(),
@@ -103,7 +105,7 @@ fn selection(reference: &Reference, platforms: &Platforms) -> Selection {
     }
 }
 
-/// The names in a list: one a line, without blank lines, comments and quotes.
+/// Parses a list of names, one per line; ignores blank lines, comments and quotes.
 pub(crate) fn read_list(text: &str) -> Vec<String> {
     text.lines()
         .map(|line| line.trim().trim_matches(['"', '\'']).trim())

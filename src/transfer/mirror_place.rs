@@ -1,4 +1,4 @@
-//! The two ends of a mirror: a registry, or part of one, or a registry's tree on disk.
+//! The two endpoints of a mirror operation: a registry, part of one, or a registry's tree on disk.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -16,10 +16,10 @@ use crate::transfer::source::ImageSource;
 use crate::transfer::tree_sink::TreeSink;
 use crate::transfer::tree_source::TreeSource;
 
-/// Repositories and tags are read from a tree in pages of this size.
+/// Page size for listing repositories and tags of a tree.
 const PAGE: usize = 1000;
 
-/// What people write for a place.
+/// A place as users write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceName {
     /// `HOST[:PORT][/PREFIX]`; all repositories are below the prefix.
@@ -31,8 +31,8 @@ pub(crate) enum PlaceName {
 }
 
 impl PlaceName {
-    /// Reads a place: `docker://HOST…` is a registry, `dir:PATH` and what looks like a path or is a
-    /// directory is a tree, anything else a registry.
+    /// Parses a place: `docker://HOST…` is a registry; `dir:PATH`, anything that looks like a path,
+    /// and existing directories are trees; everything else is a registry.
     pub(crate) fn parse(text: &OsStr) -> Result<Self> {
         let path = Path::new(text);
         let utf8 = text.to_str();
@@ -57,7 +57,7 @@ impl PlaceName {
         }
     }
 
-    /// Opens the place to read from.
+    /// Opens the place for reading.
     pub(crate) fn source(&self, client: &Client) -> Result<Place> {
         match self {
             Self::Directory(path) => Ok(Place::Tree(Layout::open(&tree(path), false)?)),
@@ -65,7 +65,7 @@ impl PlaceName {
         }
     }
 
-    /// Opens the place to look at what it has; `None` for a tree that is not there yet.
+    /// Opens the place to list its content; returns `None` for a tree that does not exist yet.
     pub(crate) fn look(&self, client: &Client) -> Result<Option<Place>> {
         match self.source(client) {
             Ok(place) => Ok(Some(place)),
@@ -74,8 +74,8 @@ impl PlaceName {
         }
     }
 
-    /// Opens the place to write to; a tree is made if it is not there. `sync`: what is written to
-    /// it survives power loss.
+    /// Opens the place for writing and creates a missing tree. With `sync`, written data survives
+    /// power loss.
     pub(crate) fn sink(&self, client: &Client, sync: bool) -> Result<Place> {
         match self {
             Self::Directory(path) => Ok(Place::Tree(
@@ -98,7 +98,7 @@ impl PlaceName {
     }
 }
 
-/// An image's `registry/` directory counts as the tree that is in it.
+/// For the root of an image with a `registry/` directory, returns the tree in that directory.
 fn tree(path: &Path) -> PathBuf {
     let inner = path.join("registry");
     let has = |path: &Path| path.join("docker/registry/v2").is_dir();
@@ -114,7 +114,7 @@ fn registry(text: &str) -> Result<PlaceName> {
         Error::usage(format!("`{text}` is neither a registry nor a directory"))
             .hint("a registry is written HOST:PORT or docker://HOST[/PREFIX], a directory ./PATH")
     };
-    // The rules for names say what a host and a prefix are.
+    // Validates host and prefix by the rules for image names.
     let sample = Reference::parse(&format!("{text}/x")).map_err(|_| wrong())?;
     let host = sample.registry().ok_or_else(wrong)?.to_owned();
     let prefix = sample.repository().strip_suffix("/x");
@@ -137,7 +137,7 @@ impl fmt::Display for PlaceName {
     }
 }
 
-/// A place that is open.
+/// An open place.
 pub(crate) enum Place {
     Registry {
         client: Client,
@@ -148,7 +148,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// All repositories, without the prefix.
+    /// Returns all repositories, without the prefix.
     pub(crate) fn repositories(&self) -> Result<Vec<String>> {
         match self {
             Self::Registry {
@@ -170,7 +170,8 @@ impl Place {
         }
     }
 
-    /// All tags of a repository; in a tree also the manifests that have none and belong to no index.
+    /// Returns all tags of a repository; for a tree, also the untagged manifests that belong to no
+    /// index.
     pub(crate) fn targets(&self, repository: &str) -> Result<Vec<Target>> {
         let tags = match self {
             Self::Registry { client, .. } => client
@@ -189,7 +190,7 @@ impl Place {
         Ok(targets)
     }
 
-    /// What a tag means, or whether a digest is there.
+    /// Resolves a tag to its digest, or checks that a digest exists.
     pub(crate) fn digest(&self, repository: &str, target: &Target) -> Result<Option<Digest>> {
         match (self, target) {
             (Self::Registry { client, .. }, _) => {
@@ -205,7 +206,7 @@ impl Place {
         }
     }
 
-    /// An image to be read.
+    /// Opens an image for reading.
     pub(crate) fn source(&self, repository: &str, target: &Target) -> Result<Box<dyn ImageSource>> {
         match self {
             Self::Registry { client, .. } => {
@@ -220,7 +221,7 @@ impl Place {
         }
     }
 
-    /// An image to be written.
+    /// Opens an image for writing.
     pub(crate) fn sink(&self, repository: &str, target: &Target) -> Result<Box<dyn ImageSink>> {
         match (self, target) {
             (Self::Registry { client, .. }, _) => {
@@ -236,7 +237,7 @@ impl Place {
         }
     }
 
-    /// What the registry itself calls a repository.
+    /// The full name of a repository in the registry.
     pub(crate) fn repository(&self, repository: &str) -> String {
         match self {
             Self::Registry {
@@ -259,7 +260,7 @@ impl Place {
     }
 }
 
-/// All of a listing that comes in pages.
+/// Collects all pages of a listing.
 fn pages(page: impl Fn(Option<&str>) -> Result<Vec<String>>) -> Result<Vec<String>> {
     let mut all: Vec<String> = Vec::new();
     loop {

@@ -1,5 +1,5 @@
-//! Blobs that several images share while these go to one place at the same time: each is moved
-//! once, by whoever comes first, and the others find it there or have it mounted.
+//! Shares blobs among images that are copied to one place in parallel: the first image to need a
+//! blob copies it, and the others find it there or mount it.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -12,15 +12,15 @@ use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{ImageSource, SourceDocument};
 use crate::transfer::workers::lock;
 
-/// What has been moved so far, and who is moving what.
+/// The blobs copied so far, and those being copied.
 #[derive(Default)]
 pub(super) struct SharedBlobs {
-    /// For each blob the repositories that have got it; locked while it moves.
+    /// Repositories that have each blob; the inner lock is held while the blob is copied.
     blobs: Mutex<HashMap<Digest, Arc<Mutex<Vec<String>>>>>,
 }
 
 impl SharedBlobs {
-    /// `sink`, which writes to `repository`, taking its turns.
+    /// Wraps `sink`, which writes to `repository`, so that it takes turns on shared blobs.
     pub(super) fn sink<'a>(&'a self, sink: &'a dyn ImageSink, repository: &'a str) -> Turns<'a> {
         Turns {
             shared: self,
@@ -34,7 +34,7 @@ impl SharedBlobs {
     }
 }
 
-/// A source that knows some more repositories to mount from.
+/// A source that suggests additional repositories to mount from.
 struct Offering<'a> {
     source: &'a dyn ImageSource,
     repositories: Vec<String>,
@@ -68,7 +68,7 @@ impl ImageSource for Offering<'_> {
     }
 }
 
-/// A sink that moves a blob only when nobody else is moving it.
+/// A sink that copies a blob only while no other image is copying it.
 pub(super) struct Turns<'a> {
     shared: &'a SharedBlobs,
     sink: &'a dyn ImageSink,

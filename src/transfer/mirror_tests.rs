@@ -1,4 +1,4 @@
-//! Tests of mirroring between trees on disk; those with registries are in `tests/registry_sync.rs`.
+//! Tests of mirroring between trees on disk; `tests/registry_sync.rs` tests registries.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::transfer::store_source::StoreSource;
 use crate::transfer::test_archives::{self, Fixture, fixture, layer, load_bytes, tar};
 use crate::transfer::tree_sink::TreeSink;
 
-/// A store with two images that share a layer, one of them for two platforms.
+/// A store with two images that share a layer; one of them has two platforms.
 fn filled() -> (Fixture, Vec<Descriptor>) {
     let fixture = fixture();
     let mut layout = test_archives::Layout::default();
@@ -48,7 +48,7 @@ fn put(
     engine::copy(&source, &sink, &options, &Silent).unwrap();
 }
 
-/// A tree with `one:1`, `team/two:1`, and `one` once more by digest in `lone`.
+/// A tree with `one:1`, `team/two:1`, and `one` again by digest in `lone`.
 fn source_tree(fixture: &Fixture, images: &[Descriptor]) -> Layout {
     let layout = Layout::create(&fixture.directory.path().join("from"), false).unwrap();
     put(fixture, &layout, &images[0], "one", Some("1"));
@@ -70,7 +70,7 @@ fn options(platforms: Platforms) -> MirrorOptions {
     }
 }
 
-/// All files below a directory with their content.
+/// All files below a directory, with their content.
 fn files(directory: &Path) -> Vec<(String, Vec<u8>)> {
     let mut pending = vec![directory.to_owned()];
     let mut files = Vec::new();
@@ -104,7 +104,7 @@ fn a_tree_is_mirrored_whole_and_a_second_time_nothing_moves() {
     assert_eq!(names, expected.map(|name| (name.to_owned(), Action::Add)));
     let done = sync(&source, &sink, &planned, &options, &Silent).unwrap();
     assert_eq!(files(&to.path()), files(&from.path()));
-    // Five layers and three configs; what is shared goes once.
+    // Five layers and three configs; shared blobs are copied once.
     let copied: u64 = done.iter().map(|one| one.moved.copied).sum();
     assert_eq!(copied, 4 + 3);
     let again = plan(&source, Some(&sink), &options).unwrap();

@@ -1,5 +1,5 @@
-//! Images from one place to another: registries, the store, archives, directories. Must not know
-//! the command line.
+//! Copies images between registries, the store, archives and directories. Must not depend on the
+//! command line.
 
 pub(crate) mod convert;
 pub(crate) mod copy;

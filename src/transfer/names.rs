@@ -1,14 +1,15 @@
-//! Which names the images of an archive get: what docker, podman and skopeo mean by theirs.
+//! Chooses names for the images of an archive, following the conventions of docker, podman and
+//! skopeo.
 
 use crate::error::{Error, Result};
 use crate::image::reference::DOCKER_HUB;
 use crate::image::{Descriptor, Reference};
 
-/// Where containerd and docker put the full name of an index entry.
+/// Annotation in which containerd and docker record the full name of an index entry.
 pub(super) const CONTAINERD_NAME: &str = "io.containerd.image.name";
 
-/// A name of a docker archive. Docker strips its own registry when it saves, so a short name is
-/// one of Docker Hub's.
+/// Parses a name of a docker archive. Docker strips its own registry when it saves, so a short name
+/// belongs to Docker Hub.
 pub(super) fn from_docker(text: &str) -> Result<Reference> {
     let reference = Reference::parse(text).map_err(|error| {
         Error::bad_content("the archive gives an image a bad name").caused_by(error)
@@ -21,9 +22,9 @@ pub(super) fn from_docker(text: &str) -> Result<Reference> {
     Ok(candidate.unwrap_or_else(|| reference.qualified()))
 }
 
-/// The name of an index entry: a full name as it is; a lone tag, as the image-spec has it, belongs
-/// to `stem` (the archive's file name without its ending), or is itself the name as podman takes
-/// it. A name that is none is as good as no name.
+/// The name of an index entry. A full name is used as it is. A bare tag, as the image-spec has it,
+/// belongs to `stem` (the archive's file name without its extension), or is itself the name, as in
+/// podman. An invalid name counts as no name.
 pub(super) fn from_index(entry: &Descriptor, stem: Option<&str>) -> Option<Reference> {
     if let Some(name) = entry.annotations.get(CONTAINERD_NAME)
         && let Ok(reference) = from_docker(name)
@@ -41,7 +42,8 @@ pub(super) fn from_index(entry: &Descriptor, stem: Option<&str>) -> Option<Refer
     Reference::parse(name).ok().map(|name| name.qualified())
 }
 
-/// A file's name as a repository: lower case, other characters than a repository's are dashes.
+/// Converts a file name to a repository name: lower case, with dashes for characters that are not
+/// allowed.
 fn repository(stem: &str) -> String {
     let text: String = stem
         .chars()

@@ -1,5 +1,5 @@
-//! Reads OCI image layouts (image-spec, image-layout.md) and the `dir:` layout of skopeo: which
-//! images there are and which blobs they need.
+//! Reads OCI image layouts (image-spec, image-layout.md) and skopeo's `dir:` layout: lists their
+//! images and the blobs these need.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use crate::store::Store;
 use crate::transfer::load::Found;
 use crate::transfer::names;
 
-/// Descriptors in one layout beyond which we stop following.
+/// Maximum number of descriptors followed in one layout.
 const MAX_DESCRIPTORS: usize = 1_000_000;
 
-/// The images that an `index.json` lists. Entries that are no images (signatures, other
-/// artifacts) are passed over; `note` is told.
+/// Returns the images that an `index.json` lists. Skips entries that are not images (signatures,
+/// other artifacts) and reports them to `note`.
 pub(super) fn images(
     index: &[u8],
     stem: Option<&str>,
@@ -50,7 +50,7 @@ pub(super) fn images(
     Ok(found)
 }
 
-/// Where a directory keeps its blobs.
+/// How a directory stores its blobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     /// `blobs/<algorithm>/<hex>`.
@@ -69,7 +69,7 @@ pub(super) struct LayoutDirectory<'a> {
 }
 
 impl<'a> LayoutDirectory<'a> {
-    /// Opens a directory; says what is missing if it is no layout.
+    /// Opens a directory. If it is not a layout, the error says what is missing.
     pub(super) fn open(
         path: &Path,
         store: &'a Store,
@@ -100,7 +100,7 @@ impl<'a> LayoutDirectory<'a> {
         })
     }
 
-    /// Brings all images of the directory into the store.
+    /// Imports all images of the directory into the store.
     pub(super) fn import(
         &mut self,
         stem: Option<&str>,
@@ -118,7 +118,7 @@ impl<'a> LayoutDirectory<'a> {
         Ok(found)
     }
 
-    /// The one image of a `dir:` directory; its manifest is stored at once.
+    /// Returns the only image of a `dir:` directory, and stores its manifest.
     fn flat_image(&mut self) -> Result<Found> {
         let bytes = self.read("manifest.json")?;
         let media = match Document::parse(&bytes, None).context(|| "manifest.json".to_owned())? {
@@ -138,7 +138,8 @@ impl<'a> LayoutDirectory<'a> {
         })
     }
 
-    /// Imports a descriptor's blob and all it leads to. What an index lists may be absent.
+    /// Imports a descriptor's blob and everything it references. Entries of an index may be
+    /// missing.
     fn import_all(&mut self, top: &Descriptor, seen: &mut HashSet<Digest>) -> Result<()> {
         let mut pending = vec![(top.clone(), false)];
         while let Some((descriptor, optional)) = pending.pop() {
@@ -171,12 +172,12 @@ impl<'a> LayoutDirectory<'a> {
         Ok(())
     }
 
-    /// Whether the blob is in the store afterwards.
+    /// Returns whether the blob is in the store afterwards.
     fn import_one(&mut self, descriptor: &Descriptor, optional: bool) -> Result<bool> {
         let digest = &descriptor.digest;
         let known = self.store.blob_size(digest)?;
         if known == Some(descriptor.size) {
-            // Through the import, which claims it and makes it durable.
+            // The import claims the blob and makes it durable.
             self.store
                 .import_blob(&mut std::io::empty(), digest, descriptor.size)?;
             return Ok(true);

@@ -1,5 +1,5 @@
-//! Where saved images go: a tar in a file or a stream, or a directory. A path is there whole or
-//! not at all; the same content gives the same bytes.
+//! Destinations of saved images: a tar in a file or stream, or a directory. A path appears complete
+//! or not at all; the same content always gives the same bytes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use crate::fs::atomic::remove_tree;
 use crate::layer::tar_writer::{self, append_header, padding};
 use crate::layer::{BlockWriter, Compression, Entry, EntryKind, LayerPath};
 
-/// Levels of the outer compression; what is inside is mostly compressed already.
+/// Levels of the outer compression; most of the content is already compressed.
 const GZIP: Compression = Compression::Gzip { level: 6 };
 const ZSTD: Compression = Compression::Zstd { level: 3 };
 
@@ -27,7 +27,7 @@ pub(crate) enum OuterCompression {
 #[derive(Clone, Copy)]
 pub(super) enum Content<'a> {
     Bytes(&'a [u8]),
-    /// A file of exactly so many bytes, read from where it stands.
+    /// This many bytes of a file, read from its current position.
     File(&'a File, u64),
 }
 
@@ -40,7 +40,7 @@ impl Content<'_> {
     }
 }
 
-/// Takes the members of an archive one after another.
+/// Receives the members of an archive in order.
 pub(super) enum Target {
     Tar(Box<Tar>),
     Directory(Directory),
@@ -63,7 +63,7 @@ impl Target {
         }
     }
 
-    /// Makes it visible.
+    /// Completes the output and makes it visible.
     pub(super) fn finish(self) -> Result<()> {
         match self {
             Self::Tar(tar) => tar.finish(),
@@ -75,20 +75,20 @@ impl Target {
 /// A tar being written.
 pub(super) struct Tar {
     sink: Sink,
-    /// The file under its temporary name, and its name to be.
+    /// The temporary file and its final name.
     rename: Option<(Temporary, PathBuf)>,
 }
 
-/// A file takes content without passing it through our memory; everything else is written to.
+/// Files take content without a copy through process memory; other sinks are written to.
 enum Sink {
     File(File),
     Stream(Box<dyn Write + Send>),
-    /// Blocks are compressed side by side; those of blobs that are compressed already are stored.
+    /// Blocks are compressed in parallel; blocks of already compressed blobs are stored.
     Compressed(Box<BlockWriter<Box<dyn Write + Send>>>),
 }
 
 impl Tar {
-    /// Writes into a stream.
+    /// Writes to a stream.
     pub(super) fn to_stream(
         stream: Box<dyn Write + Send>,
         compression: OuterCompression,
@@ -99,8 +99,8 @@ impl Tar {
         })
     }
 
-    /// Writes a file, which replaces `path` when it is finished. Something at `path` that is no
-    /// file (a pipe, `/dev/stdout`) is written to as it is.
+    /// Writes a file, which replaces `path` when finished. If `path` is not a regular file (a pipe,
+    /// `/dev/stdout`), writes to it directly.
     pub(super) fn to_path(path: &Path, compression: OuterCompression) -> Result<Self> {
         match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => {
@@ -191,7 +191,7 @@ impl Sink {
             Content::Bytes(bytes) => self.write_all(bytes),
             Content::File(file, size) => {
                 let mut limited = file.take(size);
-                // Between two files the standard library lets the kernel copy (or share).
+                // Between two files, the standard library lets the kernel copy (or share) the data.
                 let copied = match self {
                     Self::File(target) => io::copy(&mut limited, target)?,
                     Self::Stream(target) => io::copy(&mut limited, target)?,
@@ -221,7 +221,7 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Starts a directory that is to be called `path`, which must not exist, or be empty.
+    /// Starts a directory with the final name `path`, which must be missing or empty.
     pub(super) fn create(path: &Path) -> Result<Self> {
         let occupied = match std::fs::read_dir(path) {
             Ok(mut entries) => entries.next().is_some(),
@@ -253,12 +253,12 @@ impl Directory {
     }
 
     fn finish(self) -> Result<()> {
-        // Replaces an empty directory, and only that.
+        // Replaces `path` only if it is an empty directory.
         std::fs::rename(&self.temporary.0, &self.path).path("create", &self.path)
     }
 }
 
-/// A name beside the final one; what is still there at the end goes.
+/// A temporary name next to the final one; removed on drop if it still exists.
 struct Temporary(PathBuf);
 
 impl Temporary {

@@ -1,5 +1,5 @@
-//! What a transfer has to move: all documents below an image's name, read and checked, and the
-//! blobs they list. Must not know where either goes.
+//! Determines what a transfer must copy: reads and checks all documents below an image's name, and
+//! lists their blobs. Must not depend on source or destination types.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Read;
@@ -16,52 +16,53 @@ use crate::store::images::{MAX_NESTING, check_platform, is_document, select};
 use crate::transfer::source::{ImageSource, SourceDocument};
 use crate::transfer::workers::{self, lock};
 
-/// More manifests and indexes than this are no image.
+/// Maximum number of manifests and indexes in one image.
 const MAX_DOCUMENTS: usize = 10_000;
-/// More bytes of manifests and indexes than this are refused: they are held in memory.
+/// Maximum total size of manifests and indexes, in bytes; they are held in memory.
 const MAX_BYTES: u64 = 256 << 20;
-/// More blobs than this are refused.
+/// Maximum number of blobs.
 const MAX_BLOBS: usize = 1_000_000;
 
-/// Which platforms of an image with several are wanted.
+/// Selected platforms of a multi-platform image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Platforms {
-    /// This machine's, or the only one there is.
+    /// This machine's platform, or the only one in the image.
     #[default]
     Host,
     /// These; never empty.
     Only(Vec<Platform>),
-    /// All of them, with attestations and whatever else the index lists.
+    /// All platforms, with attestations and everything else the index lists.
     All,
 }
 
-/// What of an image is wanted.
+/// Selected parts of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
     pub(crate) platforms: Platforms,
-    /// An index stays as it is, with its digest, even if only some of what it lists comes along.
-    /// Otherwise one platform is that platform's manifest, and several are a smaller index.
+    /// Keep the index unchanged, with its digest, even if only some of its entries are copied.
+    /// Otherwise a single platform becomes that platform's manifest, and several become a smaller
+    /// index.
     pub(crate) keep_index: bool,
 }
 
-/// Everything that belongs to one image, as far as it is wanted.
+/// Everything that belongs to one image, within the selection.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// What the source's name means.
+    /// The digest that the source's name refers to.
     pub(crate) source_digest: Digest,
-    /// What the name is going to mean.
+    /// The document that the name will refer to.
     pub(crate) root: SourceDocument,
-    /// The documents below the root: each once, and before whatever lists it.
+    /// The documents below the root, each once and before any document that lists it.
     pub(crate) documents: Vec<SourceDocument>,
-    /// The manifests among root and documents.
+    /// The manifests among the root and the documents.
     pub(crate) manifests: Vec<(Descriptor, Manifest)>,
-    /// Each once, the largest first. Blobs with `urls` (layers that must not be distributed) are
-    /// among them.
+    /// Each blob once, largest first. Includes blobs with `urls` (layers that must not be
+    /// distributed).
     pub(crate) blobs: Vec<Descriptor>,
 }
 
 impl Plan {
-    /// Reads what is wanted of the image that `source` means.
+    /// Reads the selected parts of the image that `source` refers to.
     pub(crate) fn read(
         source: &dyn ImageSource,
         selection: &Selection,
@@ -80,10 +81,10 @@ impl Plan {
         reading.below(source_digest, root)
     }
 
-    /// Bytes of all blobs.
+    /// Total size of all blobs, in bytes.
     pub(crate) fn total(&self) -> u64 {
         let sizes = self.blobs.iter().map(|blob| blob.size);
-        // Anybody can write any size.
+        // Declared sizes are untrusted and can overflow the sum.
         sizes.fold(0, u64::saturating_add)
     }
 }
@@ -97,7 +98,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The document that the name is going to mean.
+    /// The document that the name will refer to.
     fn root(&mut self, mut root: SourceDocument) -> Result<(SourceDocument, Document)> {
         let mut document = parse(&root)?;
         if self.selection.keep_index {
@@ -124,7 +125,7 @@ impl Reading<'_> {
             let child = select(index, wanted)?.clone();
             chosen |= child.platform.is_some();
             (root, document) = self.fetch(&child)?;
-            // The platform and annotations of the index entry are worth keeping.
+            // Keeps the platform and annotations of the index entry.
             root.descriptor = child;
         }
         Err(too_deep())
@@ -160,7 +161,7 @@ impl Reading<'_> {
         Ok((SourceDocument { bytes, descriptor }, Document::Index(index)))
     }
 
-    /// Fails unless the image serves one of the platforms.
+    /// Fails unless the image supports one of the platforms.
     fn check_platform(&self, manifest: &Manifest, wanted: &[Platform]) -> Result<()> {
         if !matches!(
             &*manifest.config.media_type,
@@ -201,7 +202,8 @@ impl Reading<'_> {
                 .filter_map(|child| index_of(&self.known.get(&child.digest)?.1))
                 .collect();
         }
-        // The deepest level first: what is on several levels comes before all that list it.
+        // Deepest level first: a document on several levels comes before all documents that list
+        // it.
         let mut documents = Vec::new();
         let mut manifests = Vec::new();
         for digest in levels.into_iter().rev().flatten() {
@@ -225,7 +227,7 @@ impl Reading<'_> {
         })
     }
 
-    /// What of an index is wanted. Entries that are no documents go to `others`.
+    /// The selected entries of an index. Entries that are not documents go to `others`.
     fn wanted(&self, index: &Index, others: &mut Vec<Descriptor>) -> Result<Vec<Descriptor>> {
         match &self.selection.platforms {
             Platforms::All => {
@@ -235,7 +237,7 @@ impl Reading<'_> {
                 let (absent, here): (Vec<_>, Vec<_>) = documents
                     .into_iter()
                     .partition(|document| self.source.lacks(document));
-                // Nothing of it is no image: reading what is absent says so.
+                // If no entry is present, reading the missing ones reports the error.
                 Ok(if here.is_empty() { absent } else { here })
             }
             Platforms::Host => Ok(vec![select(index, None)?.clone()]),
@@ -310,7 +312,7 @@ fn too_deep() -> Error {
     ))
 }
 
-/// The entries that serve the platforms, each once, in the index's order.
+/// The entries that match the platforms, each once, in the index's order.
 fn chosen_entries(index: &Index, wanted: &[Platform]) -> Result<Vec<Descriptor>> {
     let mut chosen = BTreeSet::new();
     for platform in wanted {
@@ -321,7 +323,7 @@ fn chosen_entries(index: &Index, wanted: &[Platform]) -> Result<Vec<Descriptor>>
     Ok(entries)
 }
 
-/// The blobs of manifests, each once, the largest first.
+/// The blobs of manifests, each once, largest first.
 fn blobs(manifests: &[(Descriptor, Manifest)], others: Vec<Descriptor>) -> Result<Vec<Descriptor>> {
     let mut all: BTreeMap<Digest, Descriptor> = BTreeMap::new();
     let parts = manifests
@@ -348,7 +350,7 @@ fn blobs(manifests: &[(Descriptor, Manifest)], others: Vec<Descriptor>) -> Resul
     Ok(all)
 }
 
-/// One platform's image as it is, without its layers.
+/// One platform's image as stored, without its layers.
 #[derive(Clone, Debug)]
 pub(crate) struct Plain {
     pub(crate) image: Image,
@@ -357,7 +359,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Reads manifest and config of the image that `source` has for the platform.
+    /// Reads the manifest and config of the image for the selected platform.
     pub(crate) fn read(source: &dyn ImageSource, platforms: &Platforms) -> Result<Self> {
         let selection = Selection {
             platforms: platforms.clone(),

@@ -1,5 +1,5 @@
-//! `imgctl pull`: an image out of a registry into the store; also for a `FROM` whose image is not
-//! here.
+//! `imgctl pull`: copies an image from a registry into the store; also used for a `FROM` whose
+//! image is not in the store.
 
 use std::io::Read;
 
@@ -17,28 +17,28 @@ use crate::transfer::registry_source::RegistrySource;
 use crate::transfer::source::{ImageSource, SourceDocument};
 use crate::transfer::store_sink::StoreSink;
 
-/// When a registry is asked.
+/// When to contact a registry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// Always; what has not changed is not downloaded again.
+    /// Always; unchanged content is not downloaded again.
     #[default]
     Always,
-    /// If the image is not here.
+    /// Only if the image is not in the store.
     Missing,
-    /// Always, but an image that is here does when no registry can be reached.
+    /// Always, but use the image in the store if no registry is reachable.
     Newer,
-    /// Not at all.
+    /// Never.
     Never,
 }
 
-/// How to pull.
+/// Options of a pull.
 #[derive(Clone, Debug)]
 pub(crate) struct PullOptions {
     pub(crate) selection: Selection,
     pub(crate) policy: Policy,
-    /// Unpack the layers, too.
+    /// Also unpack the layers.
     pub(crate) unpack: bool,
-    /// Blobs downloaded at the same time.
+    /// Number of blobs downloaded in parallel.
     pub(crate) jobs: usize,
 }
 
@@ -53,20 +53,20 @@ impl Default for PullOptions {
     }
 }
 
-/// An image that is in the store now.
+/// A pulled image.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulled {
     /// The full name.
     pub(crate) reference: Reference,
     /// Manifest or index.
     pub(crate) descriptor: Descriptor,
-    /// Docker's image ID: that of this machine's platform if there are several; `None` if it is
-    /// not among them.
+    /// Docker's image ID, for a multi-platform image that of this machine's platform; `None` if the
+    /// image does not have it.
     pub(crate) id: Option<Digest>,
     pub(crate) moved: Moved,
 }
 
-/// Makes sure that the image called `name`, full or short, is in the store as `options` says.
+/// Ensures that the image called `name`, full or short, is in the store, as `options` require.
 pub(crate) fn pull(
     store: &Store,
     client: &Client,
@@ -106,7 +106,7 @@ pub(crate) fn pull(
     }
 }
 
-/// The image as the store has it, if it has all that is wanted of it.
+/// Returns the image in the store, if it is complete for the selected platforms.
 fn find(store: &Store, name: &Reference, platforms: &Platforms) -> Option<Named> {
     let name = name.to_string();
     let named = store.resolve(&name).ok()?;
@@ -139,7 +139,7 @@ fn id_of(store: &Store, descriptor: &Descriptor) -> Option<Digest> {
     Some(image.id().clone())
 }
 
-/// Takes the first of `candidates` that a registry has.
+/// Pulls the first of `candidates` that a registry has.
 fn pull_first(
     store: &Store,
     client: &Client,
@@ -151,7 +151,7 @@ fn pull_first(
     for candidate in candidates {
         match pull_one(store, client, candidate, options, reporter) {
             Ok(pulled) => return Ok(pulled),
-            // Another registry may have it.
+            // Another registry may have the image.
             Err(error) if passes_on(&error) => failures.push((candidate, error)),
             Err(error) => return Err(error),
         }
@@ -204,12 +204,12 @@ fn pull_one(
         store,
     };
     let mut selection = options.selection.clone();
-    // What is asked for by digest stays available under that digest.
+    // An image requested by digest stays available under that digest.
     selection.keep_index |= reference.digest().is_some();
     let plan = Plan::read(&source, &selection, options.jobs)?;
     let sink = StoreSink::new(store, std::slice::from_ref(reference)).unpacking(options.unpack);
     let copied = engine::copy_plan(&source, &sink, &plan, options.jobs, reporter)?;
-    // What is built on it can be pushed to the same registry without sending these blobs.
+    // Images built on this one can be pushed to the same registry without uploading these blobs.
     let blobs = plan.blobs.iter().map(|blob| &blob.digest);
     if let Err(error) = KnownBlobs::of(store).remember(reference, blobs) {
         tracing::debug!("cannot remember where the blobs of {reference} are: {error}");
@@ -222,7 +222,7 @@ fn pull_one(
     })
 }
 
-/// A registry that is not asked for documents that are in the store.
+/// A registry source that takes documents from the store where possible.
 struct Remembering<'a> {
     source: RegistrySource,
     store: &'a Store,

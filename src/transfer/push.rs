@@ -1,5 +1,6 @@
-//! `imgctl push`, `imgctl manifest push`: an image or a manifest list of the store to somewhere
-//! else, in another compression or format if asked for. Must not know the command line.
+//! `imgctl push`, `imgctl manifest push`: copies an image or a manifest list from the store to
+//! another location, in another compression or format on request. Must not depend on the command
+//! line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +21,14 @@ use crate::transfer::registry_sink::RegistrySink;
 use crate::transfer::sink::ImageSink;
 use crate::transfer::source::ImageSource;
 
-/// How to push.
+/// Options of a push.
 #[derive(Clone, Debug)]
 pub(crate) struct PushOptions {
     pub(crate) platforms: Platforms,
     pub(crate) change: Change,
-    /// A list goes alone; its members are at the destination already.
+    /// Push only the list; its members already exist at the destination.
     pub(crate) list_only: bool,
-    /// Blobs moved at the same time.
+    /// Number of blobs copied in parallel.
     pub(crate) jobs: usize,
 }
 
@@ -42,25 +43,25 @@ impl Default for PushOptions {
     }
 }
 
-/// What a push did.
+/// Result of a push.
 #[derive(Clone, Debug)]
 pub(crate) struct PushReport {
-    /// What the destination means now.
+    /// The manifest or index at the destination now.
     pub(crate) root: Descriptor,
-    /// Nothing had to be moved, not even asked for.
+    /// The destination already had the image, so no blobs were checked or copied.
     pub(crate) up_to_date: bool,
     pub(crate) moved: Moved,
 }
 
-/// Where to push to.
+/// Destination of a push.
 pub(crate) enum Destination<'a> {
-    /// A name of a registry, with tag or digest.
+    /// A name in a registry, with tag or digest.
     Registry(&'a Reference),
-    /// Any other place.
+    /// Any other location.
     Other(&'a Location),
 }
 
-/// Pushes what `image` names in the store.
+/// Pushes the image of the store that `image` names.
 pub(crate) fn push(
     store: &Store,
     client: &Client,
@@ -102,7 +103,8 @@ pub(crate) fn push(
     .context(doing)
 }
 
-/// The manifest of one platform, if one is asked for: it is what is changed and pushed.
+/// Returns the manifest of the selected platform, if there is a single one: that manifest is
+/// converted and pushed.
 fn chosen(store: &Store, root: &Descriptor, platforms: &Platforms) -> Result<Descriptor> {
     match platforms {
         Platforms::Only(only) if only.len() == 1 && media_type::is_index(&root.media_type) => {
@@ -129,8 +131,8 @@ struct Job<'a> {
 impl Job<'_> {
     fn to_registry(&self, reference: &Reference) -> Result<PushReport> {
         let sink = RegistrySink::new(self.client, reference)?;
-        // One request tells that there is nothing to do. A registry has all of what it has a
-        // manifest of.
+        // One request detects that the image is up to date: a registry with a manifest has
+        // everything the manifest references.
         let there = sink.repository().head(&Target::of(reference))?;
         if there.is_some_and(|there| there.digest == self.root.digest) {
             return Ok(PushReport {
@@ -149,7 +151,7 @@ impl Job<'_> {
         let copied = engine::copy_plan(&source, &sink, &plan, jobs, self.reporter)?;
         let layers = plan.blobs.iter().filter(|blob| blob.urls.is_empty());
         let digests: BTreeSet<&Digest> = layers.map(|blob| &blob.digest).collect();
-        // Worth nothing but speed.
+        // A failure here only costs speed.
         if let Err(error) = known.remember(reference, digests) {
             tracing::debug!("cannot remember what {reference} has: {error}");
         }
@@ -196,7 +198,7 @@ impl Job<'_> {
         Selection {
             platforms: match &self.options.platforms {
                 Platforms::Only(several) if several.len() > 1 => Platforms::Only(several.clone()),
-                // One was chosen before; then there is nothing left to choose from.
+                // A single platform has already been selected; the rest is copied completely.
                 _ => Platforms::All,
             },
             keep_index: false,

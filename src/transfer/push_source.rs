@@ -1,5 +1,5 @@
-//! What a push reads from: the store, layers that are compressed anew, and for members of manifest
-//! lists that are not here, the registries where they are. Must not know where a push goes.
+//! The source of a push: the store, recompressed layers, and the origin registries of manifest list
+//! members that are not in the store. Must not depend on the destination of a push.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Seek, SeekFrom};
@@ -14,21 +14,21 @@ use crate::transfer::known_blobs::KnownBlobs;
 use crate::transfer::recompress_image::Changed;
 use crate::transfer::source::{ImageSource, SourceDocument};
 
-/// An image or list of the store on its way out.
+/// An image or list of the store that is being pushed.
 pub(super) struct PushSource<'a> {
     store: &'a Store,
     name: String,
     root: Descriptor,
     changed: Option<&'a Changed>,
     known: &'a KnownBlobs,
-    /// Repositories with members of the list, and their names.
+    /// Repositories that hold members of the list, with their names.
     origins: HashMap<Digest, (Reference, Repository)>,
-    /// For each blob below such a member, the member.
+    /// Maps each blob below such a member to the member.
     members: Mutex<HashMap<Digest, Digest>>,
 }
 
 impl<'a> PushSource<'a> {
-    /// `name` is for messages; `origins` are those of a list.
+    /// Creates a source without origins; `name` appears in messages.
     pub(super) fn new(
         store: &'a Store,
         name: String,
@@ -47,7 +47,7 @@ impl<'a> PushSource<'a> {
         }
     }
 
-    /// Says where members are to be had that are not in the store.
+    /// Sets the origins of members that are not in the store.
     pub(super) fn with_origins(
         mut self,
         origins: &BTreeMap<Digest, String>,
@@ -61,13 +61,13 @@ impl<'a> PushSource<'a> {
         Ok(self)
     }
 
-    /// The repository that has what belongs to a member of the list.
+    /// Returns the repository that holds a list member or a blob of one.
     fn origin_of(&self, digest: &Digest) -> Option<&(Reference, Repository)> {
         let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         self.origins.get(members.get(digest).unwrap_or(digest))
     }
 
-    /// Remembers that what a document names is where the document is.
+    /// Records that everything a document references is at the same origin as the document.
     fn spread(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
         let parts: Vec<Descriptor> = match Document::parse(bytes, Some(&descriptor.media_type))? {
             Document::Index(index) => index.manifests,

@@ -1,9 +1,9 @@
-//! Images in another compression or another format: new layers, manifests and indexes of the same
-//! content, for registries that need them.
+//! Converts images to another compression or format: new layers, manifests and indexes with the
+//! same content, for registries that require them.
 //!
-//! What a layer becomes is remembered, so that a push repeated does not compress it again; not even
-//! when the result has been pruned, unless somebody wants its bytes. Must not know where the image
-//! goes.
+//! Results are recorded, so that a repeated push does not recompress a layer, even after `prune`
+//! has removed the result, unless its bytes are needed. Must not depend on the destination of an
+//! image.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -24,15 +24,15 @@ use crate::store::images::{is_document, is_platform};
 use crate::store::{Image, Lease, Store};
 use crate::transfer::manifest_list;
 
-/// Level of gzip where a format needs it and nobody has said a level.
+/// gzip level if a format requires gzip and no level is set.
 const GZIP_LEVEL: u32 = 6;
-/// Indexes inside each other deeper than this are refused.
+/// Maximum nesting depth of indexes.
 const MAX_NESTING: usize = 4;
-/// Layers that are compressed at the same time; each is compressed by several threads.
+/// Number of layers compressed in parallel; each uses several threads.
 const PARALLEL: usize = 2;
-/// So many results are remembered; then the older half is forgotten.
+/// Maximum number of recorded results; beyond it, the older half is removed.
 const MAX_RECORDS: usize = 4096;
-/// Annotations that speak of a layer's compressed bytes begin so.
+/// Prefixes of annotations that describe a layer's compressed bytes.
 const OF_THE_BYTES: [&str; 2] = [
     "io.github.containers.zstd-chunked.",
     "containerd.io/snapshot/",
@@ -46,24 +46,24 @@ pub(crate) enum Format {
     Docker,
 }
 
-/// What is to be changed.
+/// The requested changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Change {
-    /// Of every layer.
+    /// Compression of every layer.
     pub(crate) compression: Option<Compression>,
-    /// Compress again what has that compression already (for another level).
+    /// Recompress layers that already have that compression (for another level).
     pub(crate) force: bool,
     pub(crate) format: Option<Format>,
 }
 
 impl Change {
-    /// Whether nothing is to be changed.
+    /// Returns whether no change is requested.
     pub(crate) fn is_nothing(&self) -> bool {
         self.compression.is_none() && self.format.is_none()
     }
 }
 
-/// A layer's blob and how it is made.
+/// A layer's blob and how to produce it.
 #[derive(Clone, Debug)]
 struct Recipe {
     from: Descriptor,
@@ -71,20 +71,20 @@ struct Recipe {
     compression: Compression,
 }
 
-/// The changed image. What it is made of stays in the store while this value lives.
+/// The converted image. Everything it consists of stays in the store while this value lives.
 pub(crate) struct Changed {
     store: Store,
-    /// The manifest or index that stands for the image now.
+    /// The manifest or index of the converted image.
     pub(crate) root: Descriptor,
     recipes: HashMap<Digest, Recipe>,
-    /// Keeps remembered layers from being collected.
+    /// Protects recorded layers from garbage collection.
     _lease: Lease,
-    /// One maker at a time.
+    /// Allows one recompression at a time.
     making: Mutex<()>,
 }
 
 impl Changed {
-    /// Opens a blob: one of the image's, made anew if need be.
+    /// Opens a blob of the image, recreating it if necessary.
     pub(crate) fn open(&self, digest: &Digest) -> Result<File> {
         match (self.store.open_blob(digest), self.recipes.get(digest)) {
             (Err(error), Some(recipe)) if error.kind() == Kind::NotFound => {
@@ -103,8 +103,8 @@ impl Changed {
     }
 }
 
-/// Changes an image, or all images of an index that are here. A member that is not in the store
-/// cannot be changed, which is an error.
+/// Converts an image, or all images of an index. An index member that is not in the store is an
+/// error.
 pub(crate) fn change(
     store: &Store,
     root: &Descriptor,
@@ -169,7 +169,7 @@ impl Changer<'_> {
         let before = index.clone();
         let mut gone: HashSet<String> = HashSet::new();
         for entry in &mut index.manifests {
-            // Attestations are no images, even if their configs say so.
+            // Attestations are not images, even if their configs say so.
             if is_document(entry) && !is_platform(entry) {
                 continue;
             }
@@ -218,7 +218,8 @@ impl Changer<'_> {
         Ok(Descriptor::new(&media, digest, bytes.len() as u64))
     }
 
-    /// What attests something of an image says nothing of the one that takes its place.
+    /// Removes attestations of converted images: an attestation does not apply to the converted
+    /// image.
     fn leave_out_attestations(&self, index: &mut Index, gone: &HashSet<String>) {
         let before = index.manifests.len();
         index.manifests.retain(|entry| {
@@ -248,7 +249,7 @@ impl Changer<'_> {
             false => (media_type::OCI_MANIFEST, media_type::OCI_CONFIG),
         };
         if docker && !was_docker {
-            // Docker's schema has neither (its parsers refuse or drop them).
+            // Docker's schema has none of these fields (its parsers refuse or drop them).
             manifest.annotations.clear();
             manifest.artifact_type = None;
             manifest.subject = None;
@@ -269,21 +270,21 @@ impl Changer<'_> {
         Ok(descriptor)
     }
 
-    /// Gives every layer its new blob and type.
+    /// Assigns every layer its new blob and media type.
     fn layers(&mut self, manifest: &mut Manifest, diff_ids: &[Digest], docker: bool) -> Result<()> {
         let mut jobs: Vec<(usize, Recipe)> = Vec::new();
         for (number, (layer, diff_id)) in manifest.layers.iter_mut().zip(diff_ids).enumerate() {
             let now = family(&layer.media_type);
             let wanted = match self.change.compression {
                 Some(wanted) => Some(wanted),
-                // Docker's family has no zstd.
+                // Docker schema 2 has no zstd.
                 None if docker && now == Some("zstd") => {
                     Some(Compression::Gzip { level: GZIP_LEVEL })
                 }
                 None => None,
             };
             let Some(now) = now else {
-                // Layers that must not be distributed stay where they are.
+                // Layers that must not be distributed remain unchanged.
                 continue;
             };
             match wanted {
@@ -317,7 +318,7 @@ impl Changer<'_> {
         Ok(())
     }
 
-    /// Makes what is not remembered, the largest first.
+    /// Produces the layers that are not recorded, largest first.
     fn make_all(&self, jobs: Vec<(usize, Recipe)>) -> Result<Vec<(usize, Recipe, Made)>> {
         let mut done = Vec::with_capacity(jobs.len());
         let mut pending = Vec::new();
@@ -363,7 +364,7 @@ impl Changer<'_> {
     }
 }
 
-/// What a layer has become; also the form of the record.
+/// The resulting layer; also the format of the record file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Made {
     digest: Digest,
@@ -398,7 +399,7 @@ fn directory(store: &Store) -> PathBuf {
     store.cache_directory().join("recompressed")
 }
 
-/// The bytes that come out depend on the tar and the compressor alone.
+/// Path of the record. The resulting bytes depend only on the tar and the compressor.
 fn record(store: &Store, recipe: &Recipe) -> PathBuf {
     let diff_id = &recipe.diff_id;
     let codec = match recipe.compression {
@@ -448,7 +449,8 @@ fn name(compression: Compression) -> &'static str {
     }
 }
 
-/// The compression that a layer's type tells; `None` for layers that must not be distributed.
+/// The compression that a layer's media type indicates; `None` for layers that must not be
+/// distributed.
 fn family(media: &str) -> Option<&'static str> {
     if media.contains("nondistributable") || media.contains("foreign") {
         return None;
@@ -460,7 +462,7 @@ fn family(media: &str) -> Option<&'static str> {
     })
 }
 
-/// The type of a layer that keeps its bytes.
+/// The media type of a layer whose bytes do not change.
 fn typed(compression: &str, docker: bool) -> Result<&'static str> {
     let compression = match compression {
         "gzip" => Compression::Gzip { level: GZIP_LEVEL },

@@ -1,4 +1,4 @@
-//! An image in a registry, to be written.
+//! Writes an image to a registry.
 
 use crate::error::{Error, Result};
 use crate::image::{Descriptor, Reference};
@@ -7,7 +7,7 @@ use crate::registry::{Client, Repository, Target};
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::ImageSource;
 
-/// One name of a registry.
+/// One name in a registry.
 pub(crate) struct RegistrySink {
     repository: Repository,
     reference: Reference,
@@ -16,7 +16,7 @@ pub(crate) struct RegistrySink {
 }
 
 impl RegistrySink {
-    /// The image that is going to be called `reference`, which has a registry.
+    /// Creates a sink for the name `reference`, which must include a registry.
     pub(crate) fn new(client: &Client, reference: &Reference) -> Result<Self> {
         let registry = reference
             .registry()
@@ -29,7 +29,7 @@ impl RegistrySink {
         })
     }
 
-    /// The repository it goes to.
+    /// The destination repository.
     pub(crate) fn repository(&self) -> &Repository {
         &self.repository
     }
@@ -49,7 +49,7 @@ impl ImageSink for RegistrySink {
         let mut mount_from = source.mountable(&self.registry, &descriptor.digest);
         mount_from.retain(|other| other != self.reference.repository());
         let open = |offset| source.open(descriptor, offset);
-        // The registry hashes what it gets.
+        // The registry verifies the digest.
         let pushed = self
             .repository
             .push_blob(descriptor, &mount_from, &open, moved)?;

@@ -1,4 +1,4 @@
-//! An image in a registry, to be read.
+//! Reads an image from a registry.
 
 use std::io::Read;
 
@@ -7,7 +7,7 @@ use crate::image::{Descriptor, Digest, Reference};
 use crate::registry::{Client, Repository, Target};
 use crate::transfer::source::{ImageSource, SourceDocument};
 
-/// One image of a registry.
+/// One image in a registry.
 pub(crate) struct RegistrySource {
     client: Client,
     repository: Repository,
@@ -15,7 +15,8 @@ pub(crate) struct RegistrySource {
 }
 
 impl RegistrySource {
-    /// The image that `reference` (with a registry) means. Asks nothing yet.
+    /// Creates a source for the image that `reference` (with a registry) names. Sends no request
+    /// yet.
     pub(crate) fn new(client: &Client, reference: &Reference) -> Result<Self> {
         Ok(Self {
             client: client.clone(),
@@ -24,7 +25,7 @@ impl RegistrySource {
         })
     }
 
-    /// Whether the registry has it.
+    /// Returns whether the registry has the image.
     pub(crate) fn exists(&self) -> Result<bool> {
         Ok(self
             .repository

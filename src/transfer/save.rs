@@ -1,5 +1,5 @@
-//! `imgctl save`: images out of the store into an archive or a directory, in the formats of the
-//! OCI, of docker, and of skopeo's `dir:`.
+//! `imgctl save`: writes images from the store to an archive or a directory, in OCI, docker or
+//! skopeo `dir:` format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -23,7 +23,7 @@ use crate::transfer::output::{Content, Directory, Tar, Target};
 
 pub(crate) use crate::transfer::output::OuterCompression;
 
-/// What an archive looks like.
+/// Format of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ArchiveFormat {
     /// A tar of an OCI image layout.
@@ -31,49 +31,49 @@ pub(crate) enum ArchiveFormat {
     OciArchive,
     /// An OCI image layout.
     OciDirectory,
-    /// What `docker save` writes and `docker load` reads.
+    /// The format that `docker save` writes and `docker load` reads.
     DockerArchive,
     /// skopeo's `dir:` with a docker manifest; one image only.
     DockerDirectory,
 }
 
 impl ArchiveFormat {
-    /// Whether the output is a directory.
+    /// Returns whether the output is a directory.
     pub(crate) fn is_directory(self) -> bool {
         matches!(self, Self::OciDirectory | Self::DockerDirectory)
     }
 }
 
-/// How to save.
+/// Options of a save.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SaveOptions {
     pub(crate) format: ArchiveFormat,
-    /// Of archives; directories are never compressed as a whole.
+    /// Compression of archives; directories are never compressed as a whole.
     pub(crate) compression: OuterCompression,
-    /// Only this platform of images that have several. The docker formats cannot hold several:
-    /// without a choice they get the host's.
+    /// Save only this platform of multi-platform images. The docker formats hold a single platform:
+    /// by default that of this machine.
     pub(crate) platform: Option<Platform>,
-    /// What the receiver has already (OCI formats only).
+    /// Blobs that the receiver already has (OCI formats only).
     pub(crate) leaving: Option<Leaving>,
 }
 
-/// Blobs left out of an archive, and a file that tells of it.
+/// Blobs to leave out of an archive, and a file that lists them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leaving {
     pub(crate) blobs: BTreeSet<Digest>,
-    /// Its name at the archive's top.
+    /// Name of the file at the archive's top level.
     pub(crate) file: &'static str,
     pub(crate) content: Vec<u8>,
 }
 
-/// Where to save to.
+/// Destination of a save.
 pub(crate) enum Output<'a> {
-    /// Replaced when everything has been written.
+    /// Replaced once everything is written.
     Path(&'a Path),
     Stream(Box<dyn Write + Send>),
 }
 
-/// Saves images; several of them may be names of the same one.
+/// Saves images; several names may refer to the same image.
 pub(crate) fn save(
     store: &Store,
     images: &[Named],
@@ -116,7 +116,7 @@ fn save_into(
     };
     let saver = Saver {
         store,
-        // Nothing that is being saved may be collected meanwhile.
+        // Protects the images from garbage collection during the save.
         lease: store.lease()?,
         platform: options.platform.as_ref(),
         leaving: options.leaving.as_ref(),
@@ -140,7 +140,7 @@ struct Saver<'a> {
     task: &'a dyn Task,
 }
 
-/// One image of a docker archive's `manifest.json`.
+/// One image entry of a docker archive's `manifest.json`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Item {
@@ -177,7 +177,7 @@ impl Saver<'_> {
             }
         }
         entries.sort_by(|a, b| (a.ref_name(), &a.digest).cmp(&(b.ref_name(), &b.digest)));
-        // First what says what the rest is, for those who read streams.
+        // Files that describe the rest come first, for readers of streams.
         target.file(
             "oci-layout",
             Content::Bytes(br#"{"imageLayoutVersion":"1.0.0"}"#),
@@ -245,7 +245,7 @@ impl Saver<'_> {
         Ok(())
     }
 
-    /// Writes a layer as the plain tar that docker wants. A tar needs its members' sizes first,
+    /// Writes a layer as the plain tar that docker requires. A tar needs member sizes in advance,
     /// so a compressed layer is decompressed into a scratch file.
     fn plain_layer(&self, layer: &Descriptor, diff_id: &Digest, target: &mut Target) -> Result<()> {
         let path = format!("{}.tar", diff_id.hex());
@@ -312,7 +312,7 @@ impl Saver<'_> {
     }
 }
 
-/// Repository and tag for docker; a name with only a digest has none.
+/// Repository and tag for docker; `None` for a name with only a digest.
 fn tagged(reference: &Reference) -> Option<(String, String)> {
     Some((reference.name(), reference.tag()?.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Tests of saving: what is saved loads as the same image, always with the same bytes.
+//! Tests of saving: saved images load as the same image, and always give the same bytes.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::layer::{BlockWriter, Compression};
 use crate::progress::Silent;
 use crate::store::{Named, Store};
 
-/// A store with two images that share a layer, one of them for two platforms.
+/// A store with two images that share a layer; one of them has two platforms.
 fn filled() -> Fixture {
     let fixture = fixture();
     let mut layout = Layout::default();
@@ -41,7 +41,7 @@ fn saved(store: &Store, names: &[&str], options: &SaveOptions) -> Vec<u8> {
     std::mem::take(&mut *bytes.0.lock().unwrap())
 }
 
-/// A stream of which we see what was written.
+/// A stream that records what is written to it.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -245,7 +245,7 @@ fn docker_manifests_have_no_zstd() {
         docker.manifest.layers[1].digest,
         image.manifest.layers[1].digest
     );
-    // It reads as an image of the same ID.
+    // The result reads as an image with the same ID.
     let read = source.store.image_at(&docker.descriptor, None).unwrap();
     assert_eq!(read.id(), image.id());
 }
@@ -282,7 +282,7 @@ fn what_cannot_be_saved_is_said() {
     assert!(!path.exists());
 }
 
-/// Runs skopeo; `None` if it is not installed (the integration tests insist on it).
+/// Runs skopeo; `None` if it is not installed (the integration tests require it).
 fn skopeo(arguments: &[&str]) -> Option<String> {
     let output = std::process::Command::new("skopeo")
         .args(arguments)
@@ -295,7 +295,7 @@ fn skopeo(arguments: &[&str]) -> Option<String> {
 
 #[test]
 fn skopeo_reads_what_we_save_and_we_read_what_it_writes() {
-    // Without zstd: skopeo converts no zstd layers for docker.
+    // Without zstd: skopeo does not convert zstd layers for docker.
     let source = fixture();
     let mut layout = Layout::default();
     let tars = [layer("one"), layer("two")];

@@ -1,4 +1,5 @@
-//! Where images go: a registry, the store, an archive, a directory; all alike to the engine.
+//! Destinations of images: registry, store, archive and directory behind one interface for the
+//! engine.
 
 use std::collections::HashSet;
 
@@ -7,24 +8,24 @@ use crate::image::{Descriptor, Digest};
 use crate::transfer::plan::Plan;
 use crate::transfer::source::ImageSource;
 
-/// What became of a blob.
+/// What happened to a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// It was there; nothing was moved.
+    /// It already existed; nothing was copied.
     Existed,
-    /// The receiver took it from itself.
+    /// The receiver mounted it from another of its repositories.
     Mounted,
     Copied,
 }
 
-/// A place that takes an image: blobs first and in any order, from several threads, then documents
-/// children first, then its name.
+/// A destination that receives an image: first the blobs, in any order and from several threads,
+/// then the documents, children first, then the name.
 pub(crate) trait ImageSink: Sync {
-    /// For messages: `docker://quay.io/a/b:v1`.
+    /// Name for messages: `docker://quay.io/a/b:v1`.
     fn describe(&self) -> String;
-    /// Told once, before any blob is asked for, what is going to come. A place that cannot hold it
-    /// says so here; one that does better than blob by blob (unpacking while it downloads) brings
-    /// blobs in here and returns which, having told `moved` the bytes.
+    /// Announces the plan once, before the first blob. A sink that cannot hold the image fails
+    /// here. A sink that can do better than one blob at a time (by unpacking during the download)
+    /// imports blobs here, reports their bytes to `moved`, and returns their digests.
     fn prepare(
         &self,
         plan: &Plan,
@@ -34,19 +35,19 @@ pub(crate) trait ImageSink: Sync {
         let _ = (plan, source, moved);
         Ok(HashSet::new())
     }
-    /// Whether layers that must not be distributed (those with `urls`) are wanted.
+    /// Whether the sink accepts layers that must not be distributed (those with `urls`).
     fn takes_foreign_layers(&self) -> bool {
         false
     }
-    /// Brings a blob in from `source`, verified; `moved` is told the bytes as they go.
+    /// Copies a blob from `source` and verifies it; reports bytes to `moved` as they are copied.
     fn put_blob(
         &self,
         descriptor: &Descriptor,
         source: &dyn ImageSource,
         moved: &(dyn Fn(u64) + Sync),
     ) -> Result<Put>;
-    /// Brings a document in.
+    /// Stores a document.
     fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()>;
-    /// Gives the image its name; the last call. Everything is durable afterwards.
+    /// Sets the image's name; always the last call. Everything is durable afterwards.
     fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()>;
 }

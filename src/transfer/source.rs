@@ -1,47 +1,50 @@
-//! Where images come from: a registry, the store, an archive, a directory; all alike to the engine.
+//! Sources of images: registry, store, archive and directory behind one interface for the engine.
 
 use std::io::{self, Read};
 
 use crate::error::Result;
 use crate::image::{Descriptor, Digest};
 
-/// A document as it is kept, with the descriptor computed over its bytes.
+/// A document as stored, with the descriptor computed from its bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceDocument {
     pub(crate) bytes: Vec<u8>,
     pub(crate) descriptor: Descriptor,
 }
 
-/// One image (or index) that can be read.
+/// One readable image (or index).
 pub(crate) trait ImageSource: Sync {
-    /// For messages: `docker://quay.io/a/b:v1`.
+    /// Name for messages: `docker://quay.io/a/b:v1`.
     fn describe(&self) -> String;
-    /// The manifest or index that the source's name means.
+    /// The manifest or index that the source's name refers to.
     fn root(&self) -> Result<SourceDocument>;
-    /// A document below the root, digest checked.
+    /// Returns a document below the root, with its digest verified.
     fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>>;
-    /// Whether a document that an index lists is known not to be here: places on disk may hold some
-    /// platforms of an index only.
+    /// Whether a document that an index lists is known to be missing: sources on disk may hold only
+    /// some platforms of an index.
     fn lacks(&self, descriptor: &Descriptor) -> bool {
         let _ = descriptor;
         false
     }
-    /// A blob's bytes from `offset` on; exactly `descriptor.size` in all. The receiver hashes.
+    /// Opens a blob from `offset` on; the blob has exactly `descriptor.size` bytes in total. The
+    /// receiver verifies the digest.
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>>;
-    /// Fails unless the image may be used. `digest` is that of [`ImageSource::root`], `manifests`
-    /// are those of it, or listed below it, that are wanted. Asked before anything is moved.
+    /// Fails unless the policy admits the image. `digest` is that of [`ImageSource::root`];
+    /// `manifests` are the selected manifests at or below the root. Called before any blob is
+    /// copied.
     fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<()> {
         let _ = (digest, manifests);
         Ok(())
     }
-    /// The repositories of `registry` that are known to have this blob, for mounting it from there.
+    /// Repositories of `registry` that are known to have this blob and from which it can be
+    /// mounted.
     fn mountable(&self, registry: &str, digest: &Digest) -> Vec<String> {
         let _ = (registry, digest);
         Vec::new()
     }
 }
 
-/// A reader of a blob that tells `moved` the bytes as they come.
+/// A reader of a blob that reports bytes to `moved` as they are read.
 pub(super) fn counted<'a>(
     reader: Box<dyn Read + Send + 'static>,
     moved: &'a (dyn Fn(u64) + Sync),

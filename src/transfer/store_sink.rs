@@ -1,5 +1,5 @@
-//! An image that comes into the store: blobs that can be gone on with after a cut, and, if asked
-//! for, layers that are unpacked while they are downloaded.
+//! Writes an image into the store: interrupted downloads of blobs can be resumed, and layers are
+//! optionally unpacked during the download.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -16,11 +16,11 @@ use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{ImageSource, counted};
 use crate::transfer::workers::lock;
 
-/// Layers downloaded and unpacked side by side: each keeps several threads busy once its bytes
-/// are there, but they come from far away. Each takes about 10 MiB of memory.
+/// Number of layers downloaded and unpacked in parallel: each keeps several threads busy once its
+/// bytes have arrived, but the download takes time. Each takes about 10 MiB of memory.
 const UNPACKING: usize = 3;
 
-/// A name, or several, of the store.
+/// One or more names in the store.
 pub(crate) struct StoreSink {
     store: Store,
     references: Vec<Reference>,
@@ -28,7 +28,8 @@ pub(crate) struct StoreSink {
 }
 
 impl StoreSink {
-    /// For an image that is going to be called `references`; without any it gets no name.
+    /// Creates a sink for an image with the names `references`; without any, the image stays
+    /// unnamed.
     pub(crate) fn new(store: &Store, references: &[Reference]) -> Self {
         Self {
             store: store.clone(),
@@ -37,8 +38,8 @@ impl StoreSink {
         }
     }
 
-    /// Unpacks layers, too, so that the image can be mounted at once. Of several platforms only
-    /// this machine's.
+    /// Also unpacks the layers, so that the image can be mounted at once; of a multi-platform
+    /// image, only those for this machine's platform.
     pub(crate) fn unpacking(mut self, unpack: bool) -> Self {
         self.unpack = unpack;
         self
@@ -54,7 +55,7 @@ impl StoreSink {
         self.store.complete_blob(&blob.digest, blob.size, &rest)
     }
 
-    /// The layers that are to be unpacked; their config is brought in.
+    /// Returns the layers to unpack, after importing their config.
     fn layers(
         &self,
         manifest: &Manifest,
@@ -148,14 +149,15 @@ impl ImageSink for StoreSink {
 
     fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
         self.put_document(root, bytes)?;
-        // Reads every config: layers and diff-ids must agree in number.
+        // Reads every config: the number of layers and of diff IDs must match.
         self.store.platform_images(root)?;
         let references: Vec<Reference> = self.references.iter().map(Reference::qualified).collect();
         self.store.tag(&references, root)
     }
 }
 
-/// The store is for images: what else a registry may hold cannot be mounted or built on.
+/// Refuses artifacts: the store holds only images, because other registry content cannot be mounted
+/// or built on.
 fn check_is_image(descriptor: &Descriptor, manifest: &Manifest) -> Result<()> {
     let digest = &descriptor.digest;
     let refuse = |why: String| {
@@ -181,7 +183,7 @@ fn check_is_image(descriptor: &Descriptor, manifest: &Manifest) -> Result<()> {
     }
 }
 
-/// The only image there is, else those for this machine.
+/// The only image, or otherwise the images for this machine's platform.
 fn to_unpack<'a>(plan: &'a Plan, source: &dyn ImageSource) -> Result<Vec<&'a Manifest>> {
     if let [(_, only)] = &plan.manifests[..] {
         return Ok(vec![only]);
@@ -203,15 +205,16 @@ fn to_unpack<'a>(plan: &'a Plan, source: &dyn ImageSource) -> Result<Vec<&'a Man
     Ok(chosen)
 }
 
-/// Layers as they are unpacked: out of the store where they are there, else from the source, kept
-/// on the way.
+/// Provides layers for unpacking: from the store if they are there, otherwise from the source,
+/// storing them along the way.
 struct Downloads<'a> {
     store: &'a Store,
     source: &'a dyn ImageSource,
     moved: &'a (dyn Fn(u64) + Sync),
-    /// Blobs that were not here before.
+    /// Blobs that were not in the store before.
     brought: Mutex<HashSet<Digest>>,
-    /// What an earlier attempt left may have been the cause of a failure: worth another try.
+    /// Set if data from an earlier attempt may have caused a failure, so that a retry is
+    /// worthwhile.
     retry: Mutex<bool>,
 }
 
@@ -233,7 +236,8 @@ impl LayerBlobs for Downloads<'_> {
             if partial.is_cut() || !is_about_content {
                 return Err(error);
             }
-            // A blob of other content fails in many ways; its digest tells that it is one.
+            // A blob with other content can fail in many ways; checking its digest identifies this
+            // case.
             return Err(match self.store.finish_partial(partial, &rest) {
                 Ok(()) => {
                     lock(&self.brought).insert(digest.clone());

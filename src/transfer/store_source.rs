@@ -1,4 +1,4 @@
-//! An image in the store, to be read.
+//! Reads an image from the store.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -8,7 +8,7 @@ use crate::image::{Descriptor, Digest};
 use crate::store::{Lease, Named, Store};
 use crate::transfer::source::{ImageSource, SourceDocument};
 
-/// One image of the store.
+/// One image in the store.
 pub(crate) struct StoreSource {
     store: Store,
     name: String,
@@ -17,7 +17,8 @@ pub(crate) struct StoreSource {
 }
 
 impl StoreSource {
-    /// The image `named`. Everything of it is safe from `prune` while this value lives.
+    /// Creates a source for the image `named`. All its content is protected from `prune` while this
+    /// value lives.
     pub(crate) fn new(store: &Store, named: &Named) -> Result<Self> {
         let descriptor = Descriptor {
             annotations: std::collections::BTreeMap::new(),
@@ -37,7 +38,7 @@ impl StoreSource {
         Ok(source)
     }
 
-    /// The same under another name in messages.
+    /// Sets another name for messages.
     pub(crate) fn called(mut self, name: String) -> Self {
         self.name = name;
         self

@@ -1,4 +1,4 @@
-//! Archives for the tests, built byte by byte, and stores to load them into.
+//! Archives for tests, built byte by byte, and stores to load them into.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::store::{Options, Store};
 use crate::transfer::load::Loaded;
 use crate::transfer::{Input, LoadOptions, load};
 
-/// A store that is removed at the end.
+/// A store that is removed when dropped.
 pub(super) struct Fixture {
     pub(super) directory: tempfile::TempDir,
     pub(super) store: Store,
@@ -25,7 +25,7 @@ pub(super) fn fixture() -> Fixture {
     Fixture { directory, store }
 }
 
-/// What a member of a test archive is.
+/// Type of a member of a test archive.
 #[derive(Clone, Debug)]
 pub(super) enum Node {
     File(Vec<u8>),
@@ -34,7 +34,7 @@ pub(super) enum Node {
     Device,
 }
 
-/// A tar of `members`, in their order.
+/// Builds a tar of `members`, in the given order.
 pub(super) fn tar(members: &[(String, Node)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (path, node) in members {
@@ -68,7 +68,7 @@ pub(super) fn tar(members: &[(String, Node)]) -> Vec<u8> {
     bytes
 }
 
-/// A layer with one file.
+/// Builds a layer with one file.
 pub(super) fn layer(content: &str) -> Vec<u8> {
     tar(&[("file".to_owned(), Node::File(content.as_bytes().to_vec()))])
 }
@@ -89,7 +89,7 @@ pub(super) fn bzip2(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A config whose layers have the given tars.
+/// Builds a config whose layers are the given tars.
 pub(super) fn config(tars: &[&[u8]], platform: &str) -> Vec<u8> {
     let platform = Platform::parse(platform).unwrap();
     let diff_ids: Vec<Digest> = tars.iter().map(|tar| Digest::of(tar)).collect();
@@ -102,13 +102,13 @@ pub(super) fn config(tars: &[&[u8]], platform: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The members of a docker archive with one image.
+/// Returns the members of a docker archive with one image.
 pub(super) fn docker(tags: &[&str], layers: &[Vec<u8>]) -> Vec<(String, Node)> {
     let tars: Vec<&[u8]> = layers.iter().map(Vec::as_slice).collect();
     docker_with(tags, layers, &config(&tars, "linux/amd64"))
 }
 
-/// The same with a config of its own.
+/// Like `docker`, with the given config.
 pub(super) fn docker_with(tags: &[&str], layers: &[Vec<u8>], config: &[u8]) -> Vec<(String, Node)> {
     let name = format!("{}.json", Digest::of(config).hex());
     let paths: Vec<String> = (0..layers.len())
@@ -141,7 +141,7 @@ impl Layout {
         Descriptor::new(media, Digest::of(bytes), bytes.len() as u64)
     }
 
-    /// Adds an image of layers given as blob and tar.
+    /// Adds an image whose layers are given as pairs of blob and tar.
     pub(super) fn image(
         &mut self,
         layers: &[(&str, Vec<u8>, Vec<u8>)],
@@ -174,7 +174,7 @@ impl Layout {
         self.blob(media_type::OCI_INDEX, &bytes)
     }
 
-    /// Lists an image in the layout's table.
+    /// Adds an image to the layout's index.
     pub(super) fn name(&mut self, mut descriptor: Descriptor, name: Option<&str>) {
         if let Some(name) = name {
             descriptor
@@ -184,7 +184,7 @@ impl Layout {
         self.entries.push(descriptor);
     }
 
-    /// The members of the archive.
+    /// Returns the members of the archive.
     pub(super) fn members(&self) -> Vec<(String, Node)> {
         let index = serde_json::to_vec(&Index::new(self.entries.clone())).unwrap();
         let mark = br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec();
@@ -201,7 +201,7 @@ impl Layout {
         members
     }
 
-    /// Writes it as a directory.
+    /// Writes the layout as a directory.
     pub(super) fn write(&self, directory: &Path) {
         for (path, node) in self.members() {
             let path = directory.join(path);
@@ -223,7 +223,7 @@ pub(super) fn load_bytes(store: &Store, bytes: &[u8]) -> Result<Vec<Loaded>> {
     )
 }
 
-/// The names of all loaded images, in order.
+/// Returns the names of all loaded images, in order.
 pub(super) fn names(loaded: &[Loaded]) -> Vec<String> {
     let references = loaded.iter().flat_map(|image| &image.references);
     references.map(ToString::to_string).collect()

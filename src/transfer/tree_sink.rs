@@ -1,4 +1,4 @@
-//! An image in a tree that docker-distribution keeps on disk, to be written.
+//! Writes an image into a docker-distribution storage tree.
 
 use crate::error::Result;
 use crate::image::Descriptor;
@@ -6,7 +6,7 @@ use crate::registry::layout::{Facts, Layout};
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{ImageSource, counted};
 
-/// A tag, or no more than the digest, in a repository of a tree.
+/// A tag, or only a digest, in a repository of a tree.
 pub(crate) struct TreeSink {
     layout: Layout,
     repository: String,
@@ -14,7 +14,7 @@ pub(crate) struct TreeSink {
 }
 
 impl TreeSink {
-    /// The image that is going to be `repository:tag`, or to be there by its digest.
+    /// Creates a sink for `repository:tag`, or for an untagged image that is available by digest.
     pub(crate) fn new(layout: &Layout, repository: &str, tag: Option<&str>) -> Self {
         Self {
             layout: layout.clone(),

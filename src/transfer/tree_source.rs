@@ -1,4 +1,4 @@
-//! An image in a tree that docker-distribution keeps on disk, to be read.
+//! Reads an image from a docker-distribution storage tree.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -16,7 +16,7 @@ pub(crate) struct TreeSource {
 }
 
 impl TreeSource {
-    /// What `repository` of the tree means by `target`.
+    /// Creates a source for `target` in `repository`.
     pub(crate) fn new(layout: &Layout, repository: &str, target: Target) -> Self {
         Self {
             layout: layout.clone(),

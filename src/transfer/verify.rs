@@ -1,5 +1,5 @@
-//! Checks that what came in is whole and is what it claims to be, before it gets a name: every
-//! manifest, config and layer is there, and every layer has the diff-id that its config says.
+//! Checks that imported images are complete and correct before they get a name: every manifest,
+//! config and layer exists, and every layer has the diff ID in its config.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -12,12 +12,12 @@ use crate::progress::Task;
 use crate::store::Store;
 use crate::store::images::is_platform;
 
-/// Layers verified at the same time; each takes threads of its own to decompress and hash.
+/// Number of layers verified in parallel; each uses its own threads to decompress and hash.
 const WORKERS: usize = 2;
-/// Indexes in indexes deeper than this are refused.
+/// Maximum nesting depth of indexes.
 const MAX_NESTING: usize = 4;
 
-/// Fails unless `bytes` have that digest.
+/// Fails unless `bytes` have the given digest.
 pub(super) fn check_digest(bytes: &[u8], digest: &Digest) -> Result<()> {
     let mut hasher = Hasher::with(digest.algorithm());
     hasher.update(bytes);
@@ -30,11 +30,11 @@ pub(super) fn check_digest(bytes: &[u8], digest: &Digest) -> Result<()> {
     )))
 }
 
-/// A layer with the diff-id that a config gives it.
+/// A layer and the diff ID that a config gives it.
 type Pair = (Descriptor, Digest);
 
-/// Verifies all images behind `descriptors`. Layers of images that the store already has a name
-/// for are not decompressed again.
+/// Verifies all images behind `descriptors`. Layers that belong to images already named in the
+/// store are not decompressed again.
 pub(super) fn verify(store: &Store, descriptors: &[&Descriptor], task: &dyn Task) -> Result<()> {
     let mut pairs = Vec::new();
     for descriptor in descriptors {
@@ -47,7 +47,7 @@ pub(super) fn verify(store: &Store, descriptors: &[&Descriptor], task: &dyn Task
     }
     let mut seen = known_pairs(store)?;
     pairs.retain(|(layer, diff_id)| seen.insert((layer.digest.clone(), diff_id.clone())));
-    // The largest first, so that both workers end at about the same time.
+    // The largest are taken first, so that both workers finish at about the same time.
     pairs.sort_by_key(|(layer, _)| layer.size);
     let pairs = Mutex::new(pairs);
     let work = || {
@@ -58,7 +58,7 @@ pub(super) fn verify(store: &Store, descriptors: &[&Descriptor], task: &dyn Task
             };
             let checked = check_diff_id(store, &layer, &diff_id);
             if checked.is_err() {
-                // The other worker need not go on.
+                // The other worker can stop.
                 pairs.lock().unwrap_or_else(PoisonError::into_inner).clear();
             }
             checked?;
@@ -77,7 +77,8 @@ pub(super) fn verify(store: &Store, descriptors: &[&Descriptor], task: &dyn Task
     })
 }
 
-/// Checks the documents of an image and lists its layers. At least one platform must be there.
+/// Checks the documents of an image and collects its layers. At least one platform must be
+/// complete.
 fn collect(
     store: &Store,
     descriptor: &Descriptor,
@@ -93,13 +94,13 @@ fn collect(
     }
     let mut usable = 0;
     for child in &index.manifests {
-        // Attestations are kept, but are no images.
+        // Attestations are kept, but are not images.
         if !is_platform(child) || store.blob_size(&child.digest)?.is_none() {
             continue;
         }
         match collect(store, child, nesting - 1, pairs) {
             Ok(()) => usable += 1,
-            // A platform of which only the manifest was saved.
+            // Only the manifest of this platform was saved.
             Err(error) if error.kind() == Kind::NotFound => {}
             Err(error) => {
                 return Err(error.context(format!("its part {} is bad", child.digest)));
@@ -129,7 +130,7 @@ fn collect_layers(
                     layer.digest, layer.size
                 )));
             }
-            // Layers that must not be distributed lie where their URLs say.
+            // Layers that must not be distributed remain at their URLs.
             None if !layer.urls.is_empty() => {}
             None => {
                 return Err(Error::not_found(format!(
@@ -143,11 +144,11 @@ fn collect_layers(
     Ok(())
 }
 
-/// Which layers are known to have which diff-ids: those of all named images.
+/// Verified pairs of layer and diff ID: those of all named images.
 fn known_pairs(store: &Store) -> Result<HashSet<(Digest, Digest)>> {
     let mut known = HashSet::new();
     for named in store.names()? {
-        // A damaged image vouches for nothing.
+        // A damaged image verifies nothing.
         for image in store.platform_images(&named.descriptor).unwrap_or_default() {
             known.extend(
                 image

@@ -1,4 +1,4 @@
-//! The same work on many things at once, up to the first error.
+//! Processes many items in parallel, up to the first error.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, IoContext, Result};
 
-/// Does `work` on each item, in order, `jobs` at a time. The first error ends it: nothing new is
-/// begun, `stop` is set for what is under way, and the error is returned.
+/// Calls `work` for each item, in order, with `jobs` calls in parallel. On the first error, starts
+/// no further items, sets `stop` for the running ones, and returns the error.
 pub(crate) fn for_each<T: Send>(
     items: impl IntoIterator<Item = T>,
     jobs: usize,
@@ -24,7 +24,7 @@ pub(crate) fn for_each<T: Send>(
                 return;
             };
             if let Err(error) = work(item) {
-                // What fails after the first does so because it was told to stop.
+                // Later errors are a consequence of `stop`.
                 lock(&first_error).get_or_insert(error);
                 stop.store(true, Ordering::Relaxed);
             }
@@ -49,7 +49,7 @@ pub(crate) fn for_each<T: Send>(
     }
 }
 
-/// A panic of another thread is reported by itself, so poisoning means nothing here.
+/// Locks, ignoring poisoning: a panic in another thread is reported there.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

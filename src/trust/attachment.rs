@@ -1,7 +1,7 @@
-//! The manifest in which cosign keeps signatures: one layer for each, the payload as its blob and
-//! the signature as its annotation, at the tag `sha256-<hex>.sig` or as a referrer.
+//! The manifest in which cosign stores signatures: one layer per signature, with the payload as its
+//! blob and the signature as an annotation, at the tag `sha256-<hex>.sig` or as a referrer.
 //!
-//! Documents to values and back. Must not know registries or keys.
+//! Converts documents to values and back. Must not depend on registries or keys.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,17 +11,17 @@ use crate::error::{Error, Result};
 use crate::image::{Descriptor, Digest, Document, Manifest, media_type};
 use crate::trust::payload;
 
-/// Annotation on a layer: base64 of the signature over the layer's blob.
+/// Layer annotation: the base64 signature over the layer's blob.
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
-/// Type of a manifest of signatures that is a referrer (cosign, OCI 1.1 mode).
+/// Artifact type of a signature manifest that is a referrer (cosign, OCI 1.1 mode).
 pub(crate) const ARTIFACT_TYPE: &str = "application/vnd.dev.cosign.artifact.sig.v1+json";
 
-/// More signatures than this of one image are not looked at.
+/// Maximum number of signatures checked for one image.
 pub(crate) const MAX_SIGNATURES: usize = 100;
-/// A signature is never longer than this, in bytes.
+/// Maximum length of a signature, in bytes.
 const MAX_SIGNATURE: usize = 16 << 10;
 
-/// One signature that is to be tried.
+/// One signature to verify.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     /// The payload's blob.
@@ -37,12 +37,12 @@ pub(crate) struct Written {
     pub(crate) manifest: Vec<u8>,
 }
 
-/// The tag under which the signatures of the manifest `digest` are found.
+/// Returns the tag that holds the signatures of the manifest `digest`.
 pub(crate) fn tag(digest: &Digest) -> String {
     format!("{}-{}.sig", digest.algorithm().as_str(), digest.hex())
 }
 
-/// The layers of a manifest of signatures, as they are.
+/// Returns the layers of a signature manifest, unchanged.
 pub(crate) fn layers(manifest: &[u8]) -> Result<Vec<Descriptor>> {
     match Document::parse(manifest, None)? {
         Document::Manifest(manifest) => Ok(manifest.layers),
@@ -52,8 +52,8 @@ pub(crate) fn layers(manifest: &[u8]) -> Result<Vec<Descriptor>> {
     }
 }
 
-/// The signatures among `layers`; a layer without one, or with one that cannot be, is told in
-/// words.
+/// Returns the signatures among `layers`; a layer with a missing or malformed signature gives an
+/// error.
 pub(crate) fn entries(layers: &[Descriptor]) -> Vec<Result<Entry>> {
     layers.iter().take(MAX_SIGNATURES).map(entry).collect()
 }
@@ -80,7 +80,7 @@ fn entry(layer: &Descriptor) -> Result<Entry> {
     })
 }
 
-/// The layer for a signature over `payload`.
+/// Builds the layer for a signature over a payload.
 pub(crate) fn layer(payload_bytes: &[u8], signature: &[u8]) -> Descriptor {
     let size = payload_bytes.len() as u64;
     let mut layer = Descriptor::new(payload::MEDIA_TYPE, Digest::of(payload_bytes), size);
@@ -90,12 +90,12 @@ pub(crate) fn layer(payload_bytes: &[u8], signature: &[u8]) -> Descriptor {
     layer
 }
 
-/// The manifest for the tag, with all of `layers`.
+/// Builds the manifest for the tag, with all of `layers`.
 pub(crate) fn tagged(layers: Vec<Descriptor>) -> Result<Written> {
     write(layers, None)
 }
 
-/// The manifest that refers to `subject`.
+/// Builds a manifest that refers to `subject`.
 pub(crate) fn referrer(layers: Vec<Descriptor>, subject: &Descriptor) -> Result<Written> {
     let bare = Descriptor::new(&subject.media_type, subject.digest.clone(), subject.size);
     write(layers, Some(bare))
@@ -103,7 +103,7 @@ pub(crate) fn referrer(layers: Vec<Descriptor>, subject: &Descriptor) -> Result<
 
 fn write(layers: Vec<Descriptor>, subject: Option<Descriptor>) -> Result<Written> {
     let ids: Vec<&Digest> = layers.iter().map(|layer| &layer.digest).collect();
-    // cosign's config: an image's with nothing but the payloads' digests.
+    // cosign's config: an image config that contains only the payloads' digests.
     let config = json!({
         "architecture": "",
         "config": {},

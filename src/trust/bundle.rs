@@ -1,5 +1,5 @@
 //! sigstore bundles (v0.3) with a DSSE envelope around an in-toto statement, as cosign 3 attaches
-//! them: read and verified by key. Certificates and log entries are not looked at.
+//! them: parsed, and verified by key. Certificates and log entries are ignored.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,9 +12,9 @@ use crate::trust::keys::PublicKey;
 
 /// Media type of a bundle, and the artifact type of the manifest that refers to the image.
 pub(crate) const TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
-/// A bundle is never longer than this, in bytes.
+/// Maximum size of a bundle, in bytes.
 pub(crate) const MAX_BUNDLE: u64 = 4 << 20;
-/// More signatures than this in one envelope are not tried.
+/// Maximum number of signatures tried per envelope.
 const MAX_SIGNATURES: usize = 16;
 
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
@@ -45,7 +45,7 @@ struct EnvelopeSignature {
     sig: String,
 }
 
-/// Reads a bundle.
+/// Parses a bundle.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Bundle> {
     let malformed = |why: &str| Error::bad_content(format!("the sigstore bundle {why}"));
     let written: Written = serde_json::from_slice(bytes)
@@ -72,7 +72,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Bundle> {
     })
 }
 
-/// The statement, if one of `keys` signed it and it is about `digest`.
+/// Returns the statement if one of `keys` signed it and its subject is `digest`.
 pub(crate) fn open(bundle: &Bundle, keys: &[PublicKey], digest: &Digest) -> Result<Value> {
     let message = encoding(PAYLOAD_TYPE, &bundle.statement);
     let by_one = |signature: &Vec<u8>| keys.iter().any(|key| key.verifies(&message, signature));
@@ -98,7 +98,7 @@ pub(crate) fn open(bundle: &Bundle, keys: &[PublicKey], digest: &Digest) -> Resu
     }
 }
 
-/// DSSE's pre-authentication encoding: what is really signed.
+/// DSSE's pre-authentication encoding: the bytes that are signed.
 pub(crate) fn encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
     let head = format!(
         "DSSEv1 {} {payload_type} {} ",

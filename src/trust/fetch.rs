@@ -1,7 +1,8 @@
-//! The signatures that lie beside an image in its registry: at cosign's tag, and as referrers.
+//! Fetches the signatures stored next to an image in its registry: at cosign's tag, and as
+//! referrers.
 //!
-//! What the registry says is believed for nothing but what to try: lengths are bounded, digests
-//! checked, and whoever asked verifies the signatures.
+//! The registry is only trusted to provide candidates: lengths are limited and digests checked, and
+//! the caller verifies the signatures.
 
 use std::io::Read as _;
 
@@ -12,15 +13,15 @@ use crate::trust::attachment::{self, MAX_SIGNATURES};
 use crate::trust::bundle::{self, Bundle};
 use crate::trust::policy::Signature;
 
-/// One signature that was found.
+/// One signature found.
 pub(crate) struct Candidate {
-    /// Where: the tag, or the referrer's digest.
+    /// Its location: the tag, or the referrer's digest.
     pub(crate) place: String,
-    /// An `Err` says why it cannot even be tried.
+    /// An `Err` explains why the signature cannot be verified at all.
     pub(crate) content: Result<Content>,
 }
 
-/// What was found.
+/// Content of a candidate.
 pub(crate) enum Content {
     /// A simple signing payload and the signature over it.
     Simple(Signature),
@@ -28,15 +29,15 @@ pub(crate) enum Content {
     Bundle(Bundle),
 }
 
-/// Everything at the tag and among the referrers of `digest`; a registry that has none of it gives
-/// an empty list. Only network failures and refusals are errors.
+/// Returns all candidates at the tag and among the referrers of `digest`; the list is empty if the
+/// registry has none. Only network failures and denied requests are errors.
 pub(crate) fn all(repository: &Repository, digest: &Digest) -> Result<Vec<Candidate>> {
     let mut found = tagged(repository, digest)?;
     for (artifact_type, is_bundle) in [(attachment::ARTIFACT_TYPE, false), (bundle::TYPE, true)] {
         for referrer in repository
             .referrers(digest, Some(artifact_type))?
             .iter()
-            // Not every registry filters.
+            // Not every registry filters by artifact type.
             .filter(|referrer| referrer.artifact_type.as_deref() == Some(artifact_type))
             .take(MAX_SIGNATURES)
         {
@@ -57,7 +58,7 @@ pub(crate) fn all(repository: &Repository, digest: &Digest) -> Result<Vec<Candid
     Ok(found)
 }
 
-/// What is at cosign's tag.
+/// Returns the candidates at cosign's tag.
 pub(crate) fn tagged(repository: &Repository, digest: &Digest) -> Result<Vec<Candidate>> {
     let tag = attachment::tag(digest);
     let place = format!("tag {tag}");
@@ -68,7 +69,7 @@ pub(crate) fn tagged(repository: &Repository, digest: &Digest) -> Result<Vec<Can
     }
 }
 
-/// The layers of the manifest of signatures at `tag`; `None` if the tag does not exist.
+/// Returns the layers of the signature manifest at `tag`, or `None` if the tag does not exist.
 pub(crate) fn layers_at(repository: &Repository, tag: &str) -> Result<Option<Vec<Descriptor>>> {
     match repository.document(&Target::Tag(tag.to_owned())) {
         Ok(document) => attachment::layers(&document.bytes).map(Some),
@@ -114,7 +115,7 @@ fn bundles(repository: &Repository, layers: &[Descriptor], place: &str) -> Resul
     Ok(found)
 }
 
-/// What is malformed or gone is a candidate that fails; what could not be asked is an error.
+/// Malformed or missing content gives a candidate that fails; a failed request is an error.
 fn unusable(place: String, error: Error) -> Result<Candidate> {
     match error.kind() {
         Kind::BadContent | Kind::NotFound => Ok(Candidate {
@@ -125,7 +126,7 @@ fn unusable(place: String, error: Error) -> Result<Candidate> {
     }
 }
 
-/// A small blob, its digest checked.
+/// Reads a small blob and verifies its digest.
 pub(crate) fn blob(repository: &Repository, blob: &Descriptor, limit: u64) -> Result<Vec<u8>> {
     let doing = || format!("cannot read blob {} of {}", blob.digest, repository.name());
     if blob.size > limit {
@@ -152,9 +153,10 @@ pub(crate) fn blob(repository: &Repository, blob: &Descriptor, limit: u64) -> Re
     Ok(bytes)
 }
 
-/// The digests of an index and of everything it lists, itself first; of a manifest only its own.
+/// Returns the descriptor of an index and of everything it lists, the index first; for a manifest,
+/// only its own.
 pub(crate) fn with_children(repository: &Repository, root: &Descriptor) -> Result<Vec<Descriptor>> {
-    /// More documents than this under one name are refused.
+    /// Maximum number of documents under one name.
     const MAX_DOCUMENTS: usize = 1000;
     let mut all: Vec<Descriptor> = vec![root.clone()];
     let mut next = 0;

@@ -1,7 +1,8 @@
-//! Simple signing's OpenPGP messages, opened by the `gpgv` that is installed, in a directory of its
-//! own and with nothing but the given keys.
+//! Opens simple signing's OpenPGP messages with the installed `gpgv`, in a separate directory and
+//! with only the given keys.
 //!
-//! Its status lines are believed, its exit code alone is not. Must not know what is in a message.
+//! Relies on its status lines, not on its exit code alone. Must not depend on the content of a
+//! message.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -17,16 +18,16 @@ use crate::error::{Error, IoContext as _, Kind, Result};
 use crate::fs::atomic::remove_tree;
 use crate::trust::payload::MAX_PAYLOAD;
 
-/// A signed message is never longer than this, in bytes.
+/// Maximum size of a signed message, in bytes.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 20;
-/// Status lines of a message with one signature are a few hundred bytes.
+/// Maximum size of the status output; a message with one signature gives a few hundred bytes.
 const MAX_STATUS: u64 = 64 << 10;
 
 const PROGRAM: &str = "gpgv";
 const PROGRAMS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What `message` says, if exactly one of the keys in `keyrings` (binary or armoured) has signed
-/// all of it.
+/// Returns the content of `message` if exactly one of the keys in `keyrings` (binary or armoured)
+/// signed all of it.
 pub(crate) fn open(message: &[u8], keyrings: &[Vec<u8>]) -> Result<Vec<u8>> {
     if message.len() as u64 > MAX_MESSAGE {
         return Err(Error::bad_content("a GPG signature is too long"));
@@ -65,10 +66,10 @@ pub(crate) fn open(message: &[u8], keyrings: &[Vec<u8>]) -> Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Feeds the message and gives the status lines.
+/// Writes the message to gpgv and returns the status lines.
 fn run(mut child: Child, message: &[u8]) -> Result<String> {
     let doing = || format!("cannot talk to {PROGRAM}");
-    // Before it has read a byte: a few bytes of compressed data can become gigabytes.
+    // Set before gpgv reads anything: a few bytes of compressed data can expand to gigabytes.
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let limit = Rlimit {
             current: Some(MAX_PAYLOAD),
@@ -76,8 +77,8 @@ fn run(mut child: Child, message: &[u8]) -> Result<String> {
         };
         rustix::process::prlimit(Some(pid), Resource::Fsize, limit).doing(doing)?;
     }
-    // It writes its status after it has read: a message is smaller than it keeps in memory, and
-    // one that it does not want to the end is no error of ours.
+    // A thread feeds the message while the status is read. A failed write is ignored: gpgv may stop
+    // before the end of the message.
     let stdin = child.stdin.take();
     let mut status = Vec::new();
     std::thread::scope(|scope| {
@@ -95,8 +96,8 @@ fn run(mut child: Child, message: &[u8]) -> Result<String> {
     Ok(String::from_utf8_lossy(&status).into_owned())
 }
 
-/// Exactly one text and one good signature, and nothing bad. (A message may hold several of both,
-/// of which only some belong together.)
+/// Accepts exactly one text and one good signature, and nothing bad. (A message can contain several
+/// texts and signatures that do not all belong together.)
 fn verdict(status: &str) -> Result<()> {
     let denied = |why: &str| Err(Error::new(Kind::Denied, why.to_owned()));
     let mut words = Vec::new();
@@ -136,7 +137,8 @@ fn verdict(status: &str) -> Result<()> {
     denied("what should be a GPG signature is not one text with one signature")
 }
 
-/// An armoured keyring without its armour (RFC 4880, section 6.2); gpgv reads binary ones only.
+/// Removes the armour of a keyring (RFC 4880, section 6.2), because gpgv only reads binary
+/// keyrings.
 fn binary(keyring: &[u8]) -> Result<Vec<u8>> {
     const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
     const END: &str = "-----END PGP PUBLIC KEY BLOCK-----";
@@ -184,7 +186,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         .path("write", path)
 }
 
-/// A directory that only we may enter; goes with the value.
+/// A directory that only this user can access; removed on drop.
 struct Home {
     path: PathBuf,
 }
@@ -197,7 +199,7 @@ impl Home {
             let path = PathBuf::from(format!("/tmp/imgctl-gpg-{}-{number}", std::process::id()));
             match std::fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Self { path }),
-                // Of a killed process that had our number, or put there by somebody.
+                // Left by a killed process with the same ID, or created by another user.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::io("cannot make a directory in /tmp", error)),
             }
@@ -217,7 +219,7 @@ impl Drop for Home {
 mod tests {
     use super::*;
 
-    /// A gpg home with one key; the agent is stopped when it goes.
+    /// A gpg home with one key; drop stops the agent.
     struct Signer(tempfile::TempDir);
 
     impl Signer {
@@ -287,7 +289,7 @@ mod tests {
         let why = |message: &[u8], keys: &[Vec<u8>]| open(message, keys).unwrap_err().to_string();
         assert!(why(&message, &[others]).contains("another key"));
         assert!(why(b"no message", std::slice::from_ref(&key)).contains("is none"));
-        // Two good messages in a row are not one.
+        // Two good messages in a row do not count as one.
         let plain = signer.gpg(&["--sign", "--compress-algo", "none"], b"the text");
         let twice = plain.repeat(2);
         open(&twice, std::slice::from_ref(&key)).unwrap_err();

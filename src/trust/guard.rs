@@ -1,4 +1,4 @@
-//! The policy at the gate: fetches the signatures that the policy asks for, and judges.
+//! Enforces the signature policy: fetches the signatures that the policy requires, and checks them.
 
 use std::path::PathBuf;
 
@@ -11,16 +11,16 @@ use crate::trust::gpg::MAX_MESSAGE;
 use crate::trust::lookaside::{self, Lookasides};
 use crate::trust::policy::{Policy, Requirements, Scheme, Signatures, Subject};
 
-/// Where policy and lookasides are described. Read when the first image is judged.
+/// Locations of the policy and the lookaside configuration. Read when the first image is checked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Guard {
-    /// `--signature-policy`: it has to be there.
+    /// `--signature-policy`: the file must exist.
     pub(crate) policy: Option<PathBuf>,
-    /// Else the first of these that exists; without any, everything is admitted.
+    /// Otherwise, the first of these that exists; if none does, every image is admitted.
     pub(crate) policies: Vec<PathBuf>,
-    /// The first registries.d directory that exists.
+    /// The first existing registries.d directory is used.
     pub(crate) lookasides: Vec<PathBuf>,
-    /// Where simple signatures lie if registries.d says nothing.
+    /// Location of simple signatures if registries.d specifies none.
     pub(crate) default_lookaside: Option<PathBuf>,
 }
 
@@ -43,7 +43,7 @@ impl Gate for Guard {
             lookasides: Lookasides::read(&self.lookasides, self.default_lookaside.clone())?,
             reference,
         };
-        // The signature of an index vouches for what it lists.
+        // The signature of an index covers the manifests it lists.
         let Err(error) = judge.admit(digest) else {
             return Ok(());
         };
@@ -53,7 +53,7 @@ impl Gate for Guard {
         manifests
             .iter()
             .try_for_each(|manifest| judge.admit(manifest))
-            // What the index itself lacks is what people can do something about.
+            // Reports the error of the index, which users can act on.
             .map_err(|_| error)
     }
 }
@@ -87,7 +87,7 @@ impl Judge<'_> {
             for candidate in fetch::all(&repository, digest)? {
                 match candidate.content {
                     Ok(Content::Simple(signature)) => found.sigstore.push(Ok(signature)),
-                    // Policies know nothing of bundles.
+                    // Policies do not support bundles.
                     Ok(Content::Bundle(_)) => {}
                     Err(error) => found.sigstore.push(Err(error)),
                 }

@@ -1,7 +1,7 @@
-//! Keys: made, read from PEM, used to sign and to verify.
+//! Keys: generated, read from PEM, used to sign and to verify.
 //!
-//! ECDSA on P-256 as cosign makes them; Ed25519, RSA and the larger curves are read, too. Hashes
-//! are sigstore's choice: SHA-256, with the larger curves also their own. Must not know files.
+//! Generates ECDSA keys on P-256 like cosign; also reads Ed25519, RSA and the larger curves. Hashes
+//! follow sigstore: SHA-256, and for the larger curves also their own. Must not depend on files.
 
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
@@ -18,12 +18,12 @@ use crate::image::Digest;
 use crate::registry::credentials::Secret;
 use crate::trust::{pem, sealed};
 
-/// A key file is never longer than this, in bytes.
+/// Maximum size of a key file, in bytes.
 pub(crate) const MAX_KEY: u64 = 1 << 20;
 
 const PUBLIC_LABEL: &str = "PUBLIC KEY";
 
-/// What a public key may be, and the hashes that signatures by it may use.
+/// Supported public key types, with the hashes that their signatures may use.
 const ALGORITHMS: [&[&'static dyn VerificationAlgorithm]; 5] = [
     &[&ECDSA_P256_SHA256_ASN1],
     &[&ED25519],
@@ -37,12 +37,12 @@ const ALGORITHMS: [&[&'static dyn VerificationAlgorithm]; 5] = [
 pub(crate) struct PublicKey {
     /// DER of the SubjectPublicKeyInfo.
     der: Vec<u8>,
-    /// The key, once for each hash.
+    /// The parsed key, once per hash.
     parsed: Vec<ParsedPublicKey>,
 }
 
 impl PublicKey {
-    /// Reads the one `PUBLIC KEY` block of a PEM text.
+    /// Parses a PEM text with exactly one block, a `PUBLIC KEY`.
     pub(crate) fn from_pem(text: &[u8]) -> Result<Self> {
         let blocks = pem::blocks(text)?;
         match &blocks[..] {
@@ -56,7 +56,7 @@ impl PublicKey {
         }
     }
 
-    /// Reads a SubjectPublicKeyInfo.
+    /// Parses a SubjectPublicKeyInfo.
     pub(crate) fn from_der(der: &[u8]) -> Result<Self> {
         for family in ALGORITHMS {
             let parsed: Vec<ParsedPublicKey> = family
@@ -76,19 +76,19 @@ impl PublicKey {
         )
     }
 
-    /// Whether `signature` over `message` was made by this key.
+    /// Returns whether this key made `signature` over `message`.
     pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         self.parsed
             .iter()
             .any(|key| key.verify_sig(message, signature).is_ok())
     }
 
-    /// As a `PUBLIC KEY` block.
+    /// Encodes the key as a `PUBLIC KEY` block.
     pub(crate) fn to_pem(&self) -> String {
         pem::encode(PUBLIC_LABEL, &self.der)
     }
 
-    /// Digest of the SubjectPublicKeyInfo, by which people compare keys.
+    /// Digest of the SubjectPublicKeyInfo, for comparing keys.
     pub(crate) fn fingerprint(&self) -> Digest {
         Digest::of(&self.der)
     }
@@ -100,7 +100,7 @@ impl std::fmt::Debug for PublicKey {
     }
 }
 
-/// A key that signs. `Debug` shows none of it.
+/// A signing key. `Debug` reveals nothing of it.
 pub(crate) struct PrivateKey(Pair);
 
 enum Pair {
@@ -116,19 +116,20 @@ impl std::fmt::Debug for PrivateKey {
 }
 
 impl PrivateKey {
-    /// A new ECDSA key on P-256.
+    /// Generates an ECDSA key on P-256.
     pub(crate) fn generate() -> Result<Self> {
         EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING)
             .map(|pair| Self(Pair::Ecdsa(Box::new(pair))))
             .map_err(|_| Error::failed("cannot make a key"))
     }
 
-    /// Reads a PEM text: encrypted as cosign does (`password` is asked only then), PKCS #8, or SEC 1.
+    /// Parses a PEM text: encrypted in cosign's format (only then calls `password`), PKCS #8, or
+    /// SEC 1.
     pub(crate) fn from_pem(
         text: &[u8],
         password: &mut dyn FnMut() -> Result<Secret>,
     ) -> Result<Self> {
-        // openssl writes the curve's parameters into a block of their own.
+        // openssl writes the curve's parameters into a separate block.
         let blocks: Vec<pem::Block> = pem::blocks(text)?
             .into_iter()
             .filter(|block| block.label != "EC PARAMETERS")
@@ -174,7 +175,7 @@ impl PrivateKey {
         )
     }
 
-    /// The PKCS #8 form under `password`, as cosign keeps it.
+    /// Encrypts the PKCS #8 form with `password`, in cosign's format.
     pub(crate) fn to_sealed_pem(&self, password: &Secret) -> Result<String> {
         let Pair::Ecdsa(pair) = &self.0 else {
             return Err(Error::usage("only ECDSA keys are written"));
@@ -211,7 +212,7 @@ impl PrivateKey {
         }
     }
 
-    /// The key that verifies what this one signs.
+    /// Returns the matching public key.
     pub(crate) fn public(&self) -> Result<PublicKey> {
         let der: Result<PublicKeyX509Der<'_>, _> = match &self.0 {
             Pair::Ecdsa(pair) => pair.public_key().as_der(),

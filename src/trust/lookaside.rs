@@ -1,6 +1,6 @@
-//! Where an image's signatures are looked for: registries.d (containers-registries.d(5)).
+//! Where to find an image's signatures: registries.d (containers-registries.d(5)).
 //!
-//! Must not know what signatures mean.
+//! Must not depend on the meaning of signatures.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -14,26 +14,26 @@ use crate::trust::gpg::MAX_MESSAGE;
 use crate::trust::payload::expanded;
 use crate::trust::policy::scopes;
 
-/// A file of registries.d is never longer than this, in bytes.
+/// Maximum size of a registries.d file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
-/// More simple signatures than this of one image are not read.
+/// Maximum number of simple signatures read for one image.
 const MAX_SIGNATURES: usize = 100;
 
-/// What the files say.
+/// The merged configuration files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lookasides {
     default: Option<Section>,
     scopes: BTreeMap<String, Section>,
-    /// Where simple signatures lie if no section says so.
+    /// Location of simple signatures if no section specifies one.
     directory: Option<PathBuf>,
 }
 
-/// What is said of one registry, namespace or image.
+/// Settings of one registry, namespace or image.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Section {
     lookaside: Option<String>,
-    /// The name of `lookaside` until 2022.
+    /// Name of `lookaside` until 2022.
     sigstore: Option<String>,
     use_sigstore_attachments: Option<bool>,
     #[serde(rename = "lookaside-staging")]
@@ -50,8 +50,8 @@ struct File {
 }
 
 impl Lookasides {
-    /// Reads the `*.yaml` files of the first of `directories` that exists. `directory` is where
-    /// simple signatures lie if nothing else is said.
+    /// Reads the `*.yaml` files of the first of `directories` that exists. `directory` is the
+    /// location of simple signatures if no section specifies one.
     pub(crate) fn read(directories: &[PathBuf], directory: Option<PathBuf>) -> Result<Self> {
         let mut all = Self {
             directory,
@@ -111,7 +111,7 @@ impl Lookasides {
         Ok(())
     }
 
-    /// The section of the most specific scope. Wildcards are not known here.
+    /// Returns the section of the most specific scope. Wildcards are not supported here.
     fn section(&self, reference: &Reference) -> Option<&Section> {
         scopes(reference)
             .iter()
@@ -119,14 +119,15 @@ impl Lookasides {
             .or(self.default.as_ref())
     }
 
-    /// Whether sigstore signatures beside the image count.
+    /// Returns whether sigstore signatures stored with the image are used.
     pub(crate) fn uses_attachments(&self, reference: &Reference) -> bool {
         self.section(reference)
             .and_then(|section| section.use_sigstore_attachments)
             .unwrap_or(false)
     }
 
-    /// Where simple signatures of `reference` lie: a `file:`, `http:` or `https:` URL.
+    /// Returns the location of the simple signatures of `reference`: a `file:`, `http:` or `https:`
+    /// URL.
     pub(crate) fn url(&self, reference: &Reference) -> Option<String> {
         match self.section(reference) {
             Some(section) => section
@@ -141,7 +142,7 @@ impl Lookasides {
     }
 }
 
-/// The simple signatures of the manifest `digest` below the lookaside `url`: `signature-1`,
+/// Reads the simple signatures of the manifest `digest` below the lookaside `url`: `signature-1`,
 /// `signature-2`, … until one is missing.
 pub(crate) fn signatures(
     url: &str,
@@ -149,7 +150,7 @@ pub(crate) fn signatures(
     digest: &Digest,
     get: &dyn Fn(&str) -> Result<Option<Vec<u8>>>,
 ) -> Result<Vec<Vec<u8>>> {
-    // Only the path of the name: the URL belongs to the registry.
+    // Only the path of the name, because the URL is already specific to the registry.
     let repository = expanded(reference).repository().to_owned();
     let (algorithm, hex) = (digest.algorithm().as_str(), digest.hex());
     let base = format!(

@@ -1,8 +1,8 @@
-//! Trust: keys, signatures of images, the policy that asks for them, and the documents that say
-//! what an image is made of (SBOM) and how (provenance).
+//! Trust: keys, image signatures, the policy that requires them, and the documents that describe
+//! the contents of an image (SBOM) and how it was built (provenance).
 //!
-//! Signatures are those of cosign and of containers' simple signing, so that other tools accept
-//! ours and we theirs (docs/trust.md). Must not know the command line: passwords and files come in
+//! Signatures are compatible with cosign and with simple signing of the containers project, in both
+//! directions (docs/trust.md). Must not depend on the command line: passwords and files are passed
 //! as values.
 
 pub(crate) mod attachment;

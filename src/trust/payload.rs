@@ -1,8 +1,8 @@
-//! What is signed: simple signing's JSON, as cosign and containers write it (cosign
+//! Signed payloads: the JSON of simple signing, as written by cosign and containers (cosign
 //! SIGNATURE_SPEC; containers-signature(5)).
 //!
-//! The text is a function of what it says, so the same claim has the same digest everywhere. Must
-//! not know who signed it.
+//! The text is determined by its content alone, so the same claim always has the same digest. Must
+//! not depend on the signer.
 
 use std::collections::BTreeMap;
 
@@ -13,36 +13,36 @@ use crate::image::{Digest, Reference};
 
 /// Media type of the payload as a blob.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
-/// A payload is never longer than this, in bytes.
+/// Maximum size of a payload, in bytes.
 pub(crate) const MAX_PAYLOAD: u64 = 1 << 20;
 
 const COSIGN: &str = "cosign container image signature";
 const ATOMIC: &str = "atomic container signature";
 
-/// Which of the two formats a payload is in.
+/// The two payload formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Signed with a bare key; sigstore's.
+    /// sigstore's format, signed with a bare key.
     Cosign,
-    /// Inside an OpenPGP message; containers' own.
+    /// The containers format, inside an OpenPGP message.
     Atomic,
 }
 
-/// What a signature claims.
+/// The claim of a signature.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Claim {
-    /// The image's name as the signer called it, with or without a tag.
+    /// The image name given by the signer, with or without a tag.
     pub(crate) identity: String,
     /// Digest of the manifest or index.
     pub(crate) digest: Digest,
-    /// Further members, of which annotations are strings.
+    /// Additional members; annotations are those with string values.
     pub(crate) optional: BTreeMap<String, Value>,
 }
 
 impl Claim {
-    /// The payload that is signed.
+    /// Encodes the payload to be signed.
     pub(crate) fn to_payload(&self) -> Vec<u8> {
-        // cosign, written in Go, has null for an empty map.
+        // cosign, written in Go, encodes an empty map as null.
         let optional = match self.optional.is_empty() {
             true => Value::Null,
             false => json!(self.optional),
@@ -59,7 +59,7 @@ impl Claim {
         .into_bytes()
     }
 
-    /// Reads a payload whose signature holds. What stands under `critical` must all be understood.
+    /// Parses a payload whose signature is valid. Unknown members under `critical` are an error.
     pub(crate) fn parse(payload: &[u8], form: Form) -> Result<Self> {
         let malformed = |why: &str| Error::bad_content(format!("the signed payload {why}"));
         let value: Value = serde_json::from_slice(payload)
@@ -94,7 +94,7 @@ impl Claim {
         })
     }
 
-    /// The identity as an image name: a bare repository stays without a tag, and docker's other
+    /// The identity as an image name. A bare repository stays without a tag, and Docker's other
     /// names for its hub become `docker.io`.
     pub(crate) fn reference(&self) -> Result<Reference> {
         let name = match self.identity.strip_prefix("index.docker.io/") {
@@ -110,8 +110,8 @@ impl Claim {
     }
 }
 
-/// The name in full: short names are docker.io's, one-word repositories of it `library/`'s. No tag
-/// is added.
+/// Expands a name: short names belong to docker.io, and single-word repositories there to
+/// `library/`. Adds no tag.
 pub(crate) fn expanded(reference: &Reference) -> Reference {
     let suffix = match (reference.tag(), reference.digest()) {
         (Some(tag), _) => format!(":{tag}"),
@@ -125,7 +125,7 @@ pub(crate) fn expanded(reference: &Reference) -> Reference {
     Reference::parse(&full).unwrap_or_else(|_| reference.clone())
 }
 
-/// The members of an object that has these and no others.
+/// Returns the members of an object that has exactly these names.
 fn exactly<'a>(value: &'a Value, names: &[&str]) -> Option<&'a Value> {
     let object = value.as_object()?;
     let is_exact =

@@ -1,11 +1,11 @@
-//! PEM (RFC 7468): labelled base64, as keys are kept in files. Must not know what is inside.
+//! PEM (RFC 7468): labelled base64, the file format of keys. Must not depend on the content.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::error::{Error, Result};
 
-/// Characters of base64 on a line (RFC 7468, section 2).
+/// Base64 characters per line (RFC 7468, section 2).
 const WIDTH: usize = 64;
 
 /// One block.
@@ -14,8 +14,8 @@ pub(super) struct Block {
     pub(super) content: Vec<u8>,
 }
 
-/// All blocks of `text`, in order. What stands between blocks is passed over; a block that does not
-/// end or is not base64 is an error.
+/// Returns all blocks of `text`, in order. Ignores text between blocks; an unterminated block or
+/// invalid base64 is an error.
 pub(super) fn blocks(text: &[u8]) -> Result<Vec<Block>> {
     let text = std::str::from_utf8(text).map_err(|_| malformed("is not text"))?;
     let mut blocks = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn blocks(text: &[u8]) -> Result<Vec<Block>> {
     Ok(blocks)
 }
 
-/// One block as text.
+/// Encodes one block as text.
 pub(super) fn encode(label: &str, content: &[u8]) -> String {
     let base64 = STANDARD.encode(content);
     let mut text = format!("-----BEGIN {label}-----\n");

@@ -1,8 +1,8 @@
-//! How an image was made: an in-toto statement (v1) with SLSA's provenance (v1) as predicate.
+//! How an image was built: an in-toto statement (v1) with a SLSA provenance (v1) predicate.
 //!
-//! Made after the build from what is in the store: bases by the manifests' annotations, embedded
-//! images by the registry tree inside. Without times and random numbers, so that the same build
-//! gives the same text. Must not know how builds work.
+//! Created after the build from the content of the store: base images come from manifest
+//! annotations, embedded images from the registry tree inside the image. Contains no times or
+//! random numbers, so that the same build gives the same text. Must not depend on the build.
 
 use std::collections::BTreeMap;
 
@@ -25,20 +25,20 @@ const BUILDER: &str = "urn:imgctl";
 const BASE_NAME: &str = "org.opencontainers.image.base.name";
 const BASE_DIGEST: &str = "org.opencontainers.image.base.digest";
 
-/// Arguments whose names say so hold secrets.
+/// Build arguments with these words in their names hold secrets.
 const SECRET_WORDS: [&str; 6] = ["TOKEN", "PASS", "SECRET", "KEY", "CREDENTIAL", "AUTH"];
 
-/// What was asked for.
+/// Parameters of the build.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Invocation {
-    /// Name of the Kubefile, and its digest if it is a file.
+    /// Name of the Kubefile, with its digest if it is a file.
     pub(crate) file: String,
     pub(crate) file_digest: Option<Digest>,
     pub(crate) build_args: BTreeMap<String, String>,
     pub(crate) target: Option<String>,
 }
 
-/// The statement about `root` and the images below it, as text.
+/// Writes the statement about `root` and the images below it.
 pub(crate) fn statement(
     store: &Store,
     root: &Descriptor,
@@ -46,7 +46,7 @@ pub(crate) fn statement(
     invocation: &Invocation,
 ) -> Result<Vec<u8>> {
     let mut digests = vec![root.digest.clone()];
-    // By place and digest: what several platforms share stands there once.
+    // Keyed by name and digest, so that materials shared by several platforms are listed once.
     let mut materials: BTreeMap<(String, Digest), Value> = BTreeMap::new();
     for image in store.platform_images(root)? {
         digests.push(image.descriptor.digest.clone());
@@ -108,7 +108,8 @@ fn digest_set(digest: &Digest) -> Value {
     json!({ digest.algorithm().as_str(): digest.hex() })
 }
 
-/// Names, and the values that are no secrets by their names or by a password in a URL.
+/// Build arguments; the value is null if the name suggests a secret or the value is a URL with
+/// credentials.
 fn arguments(invocation: &Invocation) -> Value {
     let shown = |name: &str, value: &str| {
         let name = name.to_ascii_uppercase();

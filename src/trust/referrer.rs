@@ -1,5 +1,5 @@
 //! Documents about an image (SBOM, provenance) as artifacts that refer to it (image-spec 1.1,
-//! manifest.md, "Guidelines for Artifact Usage"). Must not know what is in a document.
+//! manifest.md, "Guidelines for Artifact Usage"). Must not depend on the content of a document.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use crate::image::{Descriptor, Digest, Manifest, media_type};
 use crate::registry::{Repository, Target};
 use crate::trust::sign::push_blob;
 
-/// image-spec's config of nothing.
+/// image-spec's empty config.
 const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
 const EMPTY: &[u8] = b"{}";
 
 /// A document about an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attachment<'a> {
-    /// Of the manifest: what kind of document it is.
+    /// Artifact type of the manifest: the kind of document.
     pub(crate) artifact_type: &'a str,
-    /// Of the document itself.
+    /// Media type of the document itself.
     pub(crate) media_type: &'a str,
     pub(crate) content: &'a [u8],
-    /// On the layer.
+    /// Annotations of the layer.
     pub(crate) annotations: &'a [(&'a str, &'a str)],
 }
 
-/// The manifest that carries `attachment` and refers to `subject`. The same document gives the
-/// same manifest.
+/// Builds the manifest that carries `attachment` and refers to `subject`. The same document always
+/// gives the same manifest.
 pub(crate) fn manifest(subject: &Descriptor, attachment: &Attachment<'_>) -> Result<Vec<u8>> {
     let size = attachment.content.len() as u64;
     let digest = Digest::of(attachment.content);
@@ -56,7 +56,8 @@ fn empty() -> Descriptor {
     Descriptor::new(EMPTY_TYPE, Digest::of(EMPTY), EMPTY.len() as u64)
 }
 
-/// Pushes `attachment` beside `subject`, which must be in `repository`. Gives the manifest's digest.
+/// Pushes `attachment` as a referrer of `subject`, which must be in `repository`. Returns the
+/// manifest's digest.
 pub(crate) fn attach(
     repository: &Repository,
     subject: &Descriptor,

@@ -1,5 +1,5 @@
-//! Private keys under a password, in the form of cosign's key files: JSON with scrypt and NaCl's
-//! secretbox (secure-systems-lab, `encrypted`). Must not know what kind of key is inside.
+//! Password-protected private keys in the format of cosign's key files: JSON with scrypt and NaCl's
+//! secretbox (secure-systems-lab, `encrypted`). Must not depend on the type of the key inside.
 
 use aws_lc_rs::rand;
 use base64::Engine as _;
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Kind, Result};
 use crate::registry::credentials::Secret;
 
-/// Labels of the PEM block, today's and the one of cosign 1.
+/// Labels of the PEM block: the current one and that of cosign 1.
 pub(super) const LABELS: [&str; 2] = [
     "ENCRYPTED SIGSTORE PRIVATE KEY",
     "ENCRYPTED COSIGN PRIVATE KEY",
 ];
 
-/// What we write: the parameters that every version of cosign, skopeo and podman reads.
+/// Parameters for writing: every version of cosign, skopeo and podman reads them.
 const LOG_N: u8 = 15;
 const R: u32 = 8;
 const P: u32 = 1;
 
-/// What we read at most: a key file must not make us take more than 512 MiB (128·N·r bytes) or
+/// Limits for reading: a key file must not make imgctl use more than 512 MiB (128·N·r bytes) or
 /// compute for minutes.
 const MAX_MEMORY: u64 = 512 << 20;
 const MAX_P: u32 = 8;
@@ -59,7 +59,7 @@ struct Cipher {
     nonce: String,
 }
 
-/// `secret` under `password`, as the content of the PEM block.
+/// Encrypts `secret` with `password`; returns the content of the PEM block.
 pub(super) fn seal(secret: &[u8], password: &Secret) -> Result<Vec<u8>> {
     let (mut salt, mut nonce) = ([0; SALT], [0; NONCE]);
     for random in [&mut salt[..], &mut nonce[..]] {
@@ -91,7 +91,7 @@ pub(super) fn seal(secret: &[u8], password: &Secret) -> Result<Vec<u8>> {
         .map_err(|error| Error::failed("cannot write the private key").caused_by(error))
 }
 
-/// What [`seal`] or cosign sealed. A wrong password is an error of kind Denied.
+/// Decrypts the output of [`seal`] or cosign. A wrong password is an error of kind Denied.
 pub(super) fn open(content: &[u8], password: &Secret) -> Result<Vec<u8>> {
     let sealed: Sealed = serde_json::from_slice(content)
         .map_err(|error| wrong("is not the JSON that cosign writes").caused_by(error))?;

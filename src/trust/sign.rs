@@ -1,5 +1,5 @@
-//! Signing an image in a registry: a signature at cosign's tag, beside those that are there, or as
-//! a referrer.
+//! Signs an image in a registry: adds a signature at cosign's tag, next to existing ones, or as a
+//! referrer.
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
@@ -14,33 +14,33 @@ use crate::trust::fetch::{self, Content};
 use crate::trust::keys::PrivateKey;
 use crate::trust::payload::{Claim, expanded};
 
-/// How often the tag is written anew when others write it at the same time.
+/// Number of attempts to write the tag while other clients write it.
 const TRIES: usize = 5;
 
-/// What to sign, and how.
+/// Options of signing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SignOptions {
-    /// The name that the signature gives the image; `None` = the repository, as cosign does.
+    /// The image name in the signature; `None` = the repository, as in cosign.
     pub(crate) identity: Option<String>,
     /// `-a key=value`.
     pub(crate) annotations: BTreeMap<String, String>,
-    /// Everything that an index lists, too.
+    /// Also sign everything that an index lists.
     pub(crate) recursive: bool,
     /// Write a referrer instead of the tag.
     pub(crate) referrers: bool,
 }
 
-/// One image that is signed now.
+/// One signed image.
 #[derive(Clone, Debug)]
 pub(crate) struct Signed {
     pub(crate) digest: Digest,
     /// The tag, or the referrer's digest.
     pub(crate) place: String,
-    /// It had the same signature by the same key; nothing was written.
+    /// The same signature by the same key already existed; nothing was written.
     pub(crate) was_there: bool,
 }
 
-/// Signs what `reference` means in `repository`.
+/// Signs the image that `reference` refers to in `repository`.
 pub(crate) fn sign(
     repository: &Repository,
     reference: &Reference,
@@ -99,7 +99,7 @@ fn sign_one(
     })
 }
 
-/// Where the same payload is signed by the same key already.
+/// Returns the location of an existing signature of the same payload by the same key.
 fn existing(
     repository: &Repository,
     image: &Descriptor,
@@ -125,8 +125,8 @@ fn existing(
         .map(|candidate| candidate.place))
 }
 
-/// Adds the layer to what is at the tag. Registries know no "only if it is still so": what others
-/// write in the same moment may be lost, ours may, so the tag is read again until ours is there.
+/// Adds the layer to the manifest at the tag. Registries have no conditional write, so concurrent
+/// writers can overwrite each other: the tag is read again until it contains this layer.
 fn push_tag(repository: &Repository, image: &Descriptor, layer: &Descriptor) -> Result<String> {
     let tag = attachment::tag(&image.digest);
     for _ in 0..TRIES {

@@ -1,4 +1,4 @@
-//! Verifying an image in a registry against keys that the user gives.
+//! Verifies an image in a registry against keys supplied by the user.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use crate::trust::keys::PublicKey;
 use crate::trust::payload::{Claim, expanded};
 use crate::trust::policy::open_sigstore;
 
-/// What a signature must say to count.
+/// Required claims of a signature.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VerifyOptions {
-    /// The name it must give the image: a repository, or a repository with a tag.
+    /// The required image name: a repository, or a repository with a tag.
     pub(crate) identity: Identity,
-    /// Annotations that it must have, with these values.
+    /// Required annotations, with these values.
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-/// Which names count.
+/// Accepted image names.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Identity {
-    /// The image's own: its repository, and if the signature has a tag, that tag.
+    /// The image's own name: its repository, and the tag if the signature has one.
     #[default]
     Own,
-    /// This one.
+    /// This name.
     Given(Reference),
-    /// Any: the image was copied from elsewhere.
+    /// Any name, for an image copied from elsewhere.
     Any,
 }
 
@@ -38,14 +38,15 @@ pub(crate) enum Identity {
 #[derive(Clone, Debug)]
 pub(crate) struct Verified {
     pub(crate) digest: Digest,
-    /// What the good ones say: payloads as cosign prints them, statements of bundles as they are.
+    /// Claims of the good signatures: payloads as cosign prints them, statements of bundles
+    /// unchanged.
     pub(crate) claims: Vec<Value>,
-    /// Why others did not count.
+    /// Reasons why other signatures were rejected.
     pub(crate) rejected: Vec<String>,
 }
 
-/// Verifies what `reference` means in `repository`. No good signature is an error of kind Denied
-/// that says why each one failed.
+/// Verifies the image that `reference` refers to in `repository`. Without a good signature, fails
+/// with an error of kind Denied that explains why each one was rejected.
 pub(crate) fn verify(
     repository: &Repository,
     reference: &Reference,
@@ -140,7 +141,7 @@ fn check(
     Ok(())
 }
 
-/// Bundles carry neither a name nor annotations: where these are asked for, they do not count.
+/// Bundles carry neither a name nor annotations, so they are rejected if either is required.
 fn check_statement(options: &VerifyOptions) -> Result<()> {
     match (&options.identity, options.annotations.is_empty()) {
         (Identity::Given(_), _) => Err(Error::new(Kind::Denied, "a bundle gives no name")),
@@ -149,7 +150,7 @@ fn check_statement(options: &VerifyOptions) -> Result<()> {
     }
 }
 
-/// As the payload has it.
+/// The claim as it appears in the payload.
 fn printed(claim: &Claim) -> Value {
     json!({
         "critical": {

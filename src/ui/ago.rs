@@ -1,6 +1,6 @@
-//! Ages for people, in docker's words: `3 hours ago`.
+//! Human-readable ages in docker's wording: `3 hours ago`.
 
-/// The time between `then` and `now`, both in seconds since 1970.
+/// Formats the time between `then` and `now`, both in seconds since 1970.
 pub(crate) fn ago(then: i64, now: i64) -> String {
     let Some(seconds) = now.checked_sub(then).filter(|seconds| *seconds >= 0) else {
         return "in the future".to_owned();
@@ -22,7 +22,7 @@ pub(crate) fn ago(then: i64, now: i64) -> String {
     }
 }
 
-/// Now, in seconds since 1970.
+/// Returns the current time, in seconds since 1970.
 pub(crate) fn now() -> i64 {
     jiff::Timestamp::now().as_second()
 }

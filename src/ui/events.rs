@@ -8,13 +8,13 @@ use serde_json::Value;
 use crate::pipeline::event::{Event, Listener};
 use crate::ui::output;
 
-/// At most so often a line of progress for a host.
+/// Minimum interval between progress lines of one host.
 const INTERVAL_MS: i64 = 500;
 
 /// Writes events to stdout.
 #[derive(Default)]
 pub(crate) struct JsonEvents {
-    /// Per host, when its progress was last told.
+    /// Time of the last progress line, by host.
     told: Mutex<std::collections::HashMap<String, Timestamp>>,
 }
 
@@ -32,7 +32,7 @@ impl Listener for JsonEvents {
             }
             told.insert(host.clone(), now);
         }
-        // A reader that is gone is no reason to leave hosts half done.
+        // A closed stdout must not leave hosts half done.
         let _ = output::stdout(line(event, now).as_bytes());
     }
 }

@@ -1,5 +1,5 @@
-//! A run over hosts on a terminal: a line per host with its step, or counts where there are many.
-//! Where there is no terminal: plain lines.
+//! Shows a run over hosts on a terminal: one line per host with its step, or counts for a large
+//! number of hosts. Without a terminal, prints plain lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,18 +13,18 @@ use crate::ui::Terminal;
 use crate::ui::size::human;
 use crate::ui::table::{Table, cut, one_line};
 
-/// More hosts than this are counted, not listed.
+/// Maximum number of hosts listed; more are only counted.
 const MOST_LINES: usize = 20;
-/// Of many hosts, those that have been at one step for so long are listed.
+/// Among counted hosts, those that have spent this long on one step are still listed.
 const SLOW: Duration = Duration::from_secs(10);
 const MOST_SLOW: usize = 8;
 
-/// Shows events to people.
+/// Displays events to the user.
 pub(crate) struct HostsView {
     terminal: Arc<Terminal>,
-    /// Lines are drawn over and over; else each is written once.
+    /// Redraws lines continuously; otherwise, each line is printed once.
     live: bool,
-    /// Output of commands is shown, each line with its host.
+    /// Also prints the output of commands, each line with its host.
     verbose: bool,
     state: Mutex<State>,
 }
@@ -34,7 +34,7 @@ struct State {
     hosts: BTreeMap<String, Line>,
     phase: String,
     phase_hosts: usize,
-    /// Steps of this phase that have ended.
+    /// Finished steps of this phase.
     ended: usize,
     steps: usize,
     bars: Vec<ProgressBar>,
@@ -51,7 +51,7 @@ struct Line {
     last: String,
 }
 
-/// What the last table says of a host.
+/// Row of a host in the final table.
 #[derive(Default)]
 struct Totals {
     done: usize,
@@ -62,7 +62,7 @@ struct Totals {
 }
 
 impl HostsView {
-    /// A view on `terminal`.
+    /// Creates a view on `terminal`.
     pub(crate) fn new(terminal: Arc<Terminal>, live: bool, verbose: bool) -> Self {
         Self {
             terminal,
@@ -72,7 +72,7 @@ impl HostsView {
         }
     }
 
-    /// What came of each host: all of few, of many those that failed.
+    /// Summarises the results: all hosts, or only the failed ones if there are many.
     fn summary(state: &State) -> String {
         let many = state.totals.len() > MOST_LINES;
         let mut table = Table::new(&["HOST", "DONE", "BEFORE", "BYTES", "TIME", "RESULT"])
@@ -129,7 +129,7 @@ impl HostsView {
         self.terminal.line(&one_line(text));
     }
 
-    /// Takes an event into account; lines to write once come back.
+    /// Applies an event to the state; returns the lines to print once.
     fn take(&self, state: &mut State, event: &Event) -> Vec<String> {
         let mut lines = Vec::new();
         match event {
@@ -278,7 +278,7 @@ impl HostsView {
         lines
     }
 
-    /// What is to stand below the written lines now.
+    /// Returns the lines to draw below the printed lines.
     fn drawing(state: &State) -> Vec<String> {
         if state.hosts.is_empty() {
             return Vec::new();
@@ -370,7 +370,7 @@ impl Listener for HostsView {
     }
 }
 
-/// The last part of a step's identifier.
+/// The last component of a step's identifier.
 fn name_of(step: &str) -> &str {
     step.rsplit('/').next().unwrap_or(step)
 }

@@ -1,4 +1,4 @@
-//! Log records on stderr, through the owner of the terminal.
+//! Writes log records to stderr, through the owner of the terminal.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::ui::Terminal;
 
-/// How much is logged.
+/// Log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Level {
     Error,
@@ -19,7 +19,7 @@ pub(crate) enum Level {
     Trace,
 }
 
-/// Starts logging for this process; a second start (in tests) changes nothing.
+/// Starts logging for this process; further calls (in tests) have no effect.
 pub(crate) fn start(level: Level, colour: bool, terminal: &Arc<Terminal>) {
     let filter = match level {
         Level::Error => LevelFilter::ERROR,
@@ -51,7 +51,7 @@ impl<'a> MakeWriter<'a> for Through {
     }
 }
 
-/// Collects one record, which is written as a whole.
+/// Collects one record, which is then written in one piece.
 struct Record {
     terminal: Arc<Terminal>,
     bytes: Vec<u8>,

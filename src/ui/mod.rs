@@ -1,4 +1,4 @@
-//! What people see: progress, tables, prompts, JSON events. Must not know stores or images.
+//! User-facing output: progress, tables, prompts, JSON events. Must not depend on stores or images.
 
 pub(crate) mod ago;
 pub(crate) mod events;
@@ -23,7 +23,7 @@ use crate::progress::{Reporter, Silent};
 
 pub(crate) use terminal::Terminal;
 
-/// How progress is shown.
+/// How to display progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressMode {
     /// Bars on a terminal, plain lines elsewhere
@@ -36,7 +36,7 @@ pub(crate) enum ProgressMode {
     None,
 }
 
-/// When to colour.
+/// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     /// On a terminal.
@@ -45,7 +45,7 @@ pub(crate) enum Colour {
     Always,
 }
 
-/// How the user interface is to behave.
+/// Options of the user interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     pub(crate) json: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Options {
     pub(crate) assume_yes: bool,
 }
 
-/// Whether text on stderr is to be coloured.
+/// Returns whether to colour text on stderr.
 pub(crate) fn colours_stderr(colour: Colour) -> bool {
     colours(colour, terminal::is_terminal(terminal::Stream::Error))
 }
@@ -69,7 +69,7 @@ fn colours(colour: Colour, is_terminal: bool) -> bool {
     }
 }
 
-/// The way to the user: results on stdout, everything else on stderr.
+/// Output to the user: results on stdout, everything else on stderr.
 pub(crate) struct Ui {
     options: Options,
     reporter: Box<dyn Reporter>,
@@ -104,7 +104,7 @@ impl Ui {
         }
     }
 
-    /// Where a run over hosts is shown to people; `None` where it is not to be shown.
+    /// Returns the view for a run over hosts; `None` if it must not be displayed.
     pub(crate) fn hosts_view(&self) -> Option<hosts_view::HostsView> {
         let live = match self.options.progress {
             ProgressMode::None | ProgressMode::Json => return None,
@@ -117,28 +117,28 @@ impl Ui {
         Some(hosts_view::HostsView::new(terminal, live, verbose))
     }
 
-    /// Where lower floors report progress.
+    /// Returns the progress reporter for lower layers.
     pub(crate) fn reporter(&self) -> &dyn Reporter {
         &*self.reporter
     }
 
-    /// Whether results are wanted as JSON.
+    /// Returns whether results are printed as JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.options.json
     }
 
-    /// Whether text on stdout may carry colours.
+    /// Returns whether text on stdout may contain colours.
     pub(crate) fn colours_stdout(&self) -> bool {
         let is_terminal = terminal::is_terminal(terminal::Stream::Output);
         colours(self.options.colour, is_terminal)
     }
 
-    /// Whether stdout is a terminal (binary archives are not written to one).
+    /// Returns whether stdout is a terminal (binary archives are not written to one).
     pub(crate) fn stdout_is_terminal(&self) -> bool {
         terminal::is_terminal(terminal::Stream::Output)
     }
 
-    /// Writes text to stdout as it is.
+    /// Writes text to stdout unchanged.
     pub(crate) fn print(&self, text: &str) -> Result<()> {
         output::stdout(text.as_bytes())
     }
@@ -161,7 +161,7 @@ impl Ui {
         output::stdout(&text)
     }
 
-    /// Says on stderr something that is neither the result nor an error.
+    /// Prints a note on stderr that is neither a result nor an error.
     pub(crate) fn note(&self, message: &str) {
         if self.options.quiet {
             return;
@@ -175,14 +175,14 @@ impl Ui {
         }
     }
 
-    /// Says on stderr what has been done, without the mark of a note.
+    /// Reports a completed action on stderr, without the `note:` prefix.
     pub(crate) fn say(&self, message: &str) {
         if !self.options.quiet && !self.options.json {
             self.reporter.note(message);
         }
     }
 
-    /// Asks a yes-or-no question where somebody can answer it; scripts are taken at their word.
+    /// Asks a yes-or-no question on an interactive terminal; otherwise assumes yes.
     pub(crate) fn confirm(&self, question: &str) -> Result<bool> {
         if self.options.assume_yes || self.options.json || !prompt::can_ask() {
             return Ok(true);
@@ -190,7 +190,7 @@ impl Ui {
         prompt::confirm(question)
     }
 
-    /// Asks for a line of text; `None` where there is nobody to ask.
+    /// Asks for a line of text; returns `None` without an interactive terminal.
     pub(crate) fn ask(&self, question: &str) -> Result<Option<String>> {
         if self.options.json || !prompt::can_ask() {
             return Ok(None);
@@ -198,8 +198,7 @@ impl Ui {
         prompt::line(question).map(Some)
     }
 
-    /// Asks for a line of text that is not shown while it is typed; `None` where there is nobody
-    /// to ask.
+    /// Asks for a line of text without echoing it; returns `None` without an interactive terminal.
     pub(crate) fn ask_secret(&self, question: &str) -> Result<Option<String>> {
         if self.options.json || !prompt::can_ask() {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! Writing to stdout and stderr, with the one rule that matters: when the reader of our stdout
-//! has gone (`| head -1`), that is the end of the work, not a failure.
+//! Writes to stdout and stderr. When the reader of stdout is gone (`| head -1`), the work ends
+//! without a failure.
 
 use std::error::Error as _;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use crate::error::{Error, IoContext, Result};
 
-/// Marks an error as "whoever read our stdout has gone"; a broken pipe elsewhere is a failure.
+/// Marks an error as caused by a closed stdout; a broken pipe elsewhere is a failure.
 #[derive(Debug)]
 struct ReaderIsGone;
 
@@ -19,12 +19,12 @@ impl fmt::Display for ReaderIsGone {
 
 impl std::error::Error for ReaderIsGone {}
 
-/// Whether `error` comes from a stdout whose reader has gone.
+/// Returns whether `error` was caused by a closed stdout.
 pub(crate) fn reader_is_gone(error: &Error) -> bool {
     let mut source = error.source();
     while let Some(current) = source {
         if let Some(io) = current.downcast_ref::<io::Error>() {
-            // What an io::Error carries is not in its chain of sources, it is beside it.
+            // An `io::Error` does not include its inner error in the source chain.
             if io
                 .get_ref()
                 .and_then(|inner| inner.downcast_ref::<ReaderIsGone>())
@@ -43,11 +43,11 @@ pub(crate) fn reader_is_gone(error: &Error) -> bool {
     false
 }
 
-/// stdout for streams (archives); flushes when asked.
+/// stdout for streams (archives); flushes on request.
 pub(crate) struct Stdout(io::Stdout);
 
 impl Stdout {
-    /// This process's stdout.
+    /// Creates a writer to this process's stdout.
     pub(crate) fn new() -> Self {
         Self(io::stdout())
     }
@@ -80,7 +80,7 @@ pub(crate) fn stdout(bytes: &[u8]) -> Result<()> {
         .doing(|| "cannot write to stdout".to_owned())
 }
 
-/// Writes to stderr; a stderr that is gone leaves nowhere to say so.
+/// Writes to stderr; a failure is ignored, because there is nowhere left to report it.
 pub(crate) fn stderr(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! Progress as plain lines: for CI logs and pipes.
+//! Shows progress as plain lines, for CI logs and pipes.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -9,16 +9,16 @@ use crate::progress::{Reporter, Task, Unit};
 use crate::ui::Terminal;
 use crate::ui::table::one_line;
 
-/// A task that takes longer says so this often, so that a CI system does not think us dead.
+/// Interval of status lines for long tasks, so that a CI system does not assume a hang.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
 
-/// One line when a task ends, and now and then while it lasts.
+/// Prints one line when a task ends, and occasional lines while it runs.
 pub(crate) struct PlainLines {
     terminal: Arc<Terminal>,
 }
 
 impl PlainLines {
-    /// Lines on `terminal`.
+    /// Prints lines on `terminal`.
     pub(crate) fn new(terminal: Arc<Terminal>) -> Self {
         Self { terminal }
     }
@@ -45,7 +45,7 @@ impl Reporter for PlainLines {
     }
 }
 
-/// The line as the command printed it, ended once.
+/// Returns the line as the command printed it, with exactly one final newline.
 pub(crate) fn with_newline(line: &[u8]) -> Vec<u8> {
     let mut line = line.strip_suffix(b"\n").unwrap_or(line).to_vec();
     line.push(b'\n');
@@ -64,7 +64,7 @@ struct Line {
 impl Task for Line {
     fn advance(&self, amount: u64) {
         let done = self.done.fetch_add(amount, Ordering::Relaxed) + amount;
-        // Somebody else is at it: they will say it.
+        // Another thread is already printing.
         let Ok(mut said) = self.said.try_lock() else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Progress as bars on a terminal.
+//! Shows progress as bars on a terminal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::ui::Terminal;
 use crate::ui::progress::with_newline;
 use crate::ui::table::one_line;
 
-/// A bar or a spinner for each task that lasts.
+/// One bar or spinner per running task.
 pub(crate) struct Bars {
     terminal: Arc<Terminal>,
 }
 
 impl Bars {
-    /// Bars on `terminal`.
+    /// Shows bars on `terminal`.
     pub(crate) fn new(terminal: Arc<Terminal>) -> Self {
         Self { terminal }
     }
@@ -33,7 +33,7 @@ impl Reporter for Bars {
             .bars()
             .add(bar.with_style(style(unit, total.is_some())));
         bar.set_message(one_line(title));
-        // Also without news the clock of a bar goes on.
+        // Keeps the bar's clock running between updates.
         bar.enable_steady_tick(Duration::from_millis(200));
         Box::new(Bar {
             terminal: Arc::clone(&self.terminal),
@@ -61,7 +61,7 @@ fn style(unit: Unit, known: bool) -> ProgressStyle {
         (Unit::Items, true) => "{spinner} {wide_msg} [{bar:20}] {pos}/{len}",
         (Unit::Items, false) => "{spinner} {wide_msg} {elapsed}",
     };
-    // The templates are constants, so this cannot fail; the default bar would do as well.
+    // Cannot fail, because the templates are constants; otherwise the default bar is sufficient.
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=> ")

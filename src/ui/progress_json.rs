@@ -1,4 +1,4 @@
-//! Progress as JSON, one object per line (docs/cli.md has the schema).
+//! Reports progress as JSON, one object per line (docs/cli.md has the schema).
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 
 use crate::progress::{Reporter, Task, Unit};
 
-/// At most this often an event per task.
+/// Minimum interval between events of one task.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 type Sink = Arc<Mutex<Box<dyn Write + Send>>>;
 
-/// Writes events.
+/// Writes progress events.
 pub(crate) struct JsonEvents {
     sink: Sink,
     next: AtomicU64,
 }
 
 impl JsonEvents {
-    /// Events go to `sink`.
+    /// Writes events to `sink`.
     pub(crate) fn new(sink: impl Write + Send + 'static) -> Self {
         Self {
             sink: Arc::new(Mutex::new(Box::new(sink))),
@@ -63,8 +63,8 @@ impl Reporter for JsonEvents {
     }
 }
 
-/// One write per line, so that lines of several threads do not mix. A reader that is gone is no
-/// reason to stop the work.
+/// Writes each line in one call, so that lines of several threads do not mix. A missing reader does
+/// not stop the work.
 fn emit(sink: &Sink, event: &Value) {
     if let Ok(mut sink) = sink.lock() {
         let _ = sink.write_all(format!("{event}\n").as_bytes());

@@ -1,4 +1,4 @@
-//! Questions to whoever sits at the terminal.
+//! Questions to the user at the terminal.
 
 use std::io::{self, BufRead, IsTerminal as _, Read as _};
 
@@ -8,12 +8,12 @@ use crate::error::{Error, IoContext, Result};
 use crate::ui::output;
 use crate::ui::terminal::{Stream, is_terminal};
 
-/// Whether somebody sits at a terminal who sees the question and can answer.
+/// Returns whether a user at a terminal can see a question and answer it.
 pub(crate) fn can_ask() -> bool {
     io::stdin().is_terminal() && is_terminal(Stream::Error)
 }
 
-/// Asks on stderr, reads the answer from stdin.
+/// Asks on stderr and reads the answer from stdin.
 pub(crate) fn confirm(question: &str) -> Result<bool> {
     output::stderr(&format!("{question} [y/N] "));
     let mut answer = String::new();
@@ -24,7 +24,7 @@ pub(crate) fn confirm(question: &str) -> Result<bool> {
     Ok(is_yes(&answer))
 }
 
-/// Asks on stderr, reads a line from stdin; spaces around it are cut off.
+/// Asks on stderr and reads a line from stdin; trims surrounding spaces.
 pub(crate) fn line(question: &str) -> Result<String> {
     output::stderr(question);
     let mut answer = String::new();
@@ -35,10 +35,10 @@ pub(crate) fn line(question: &str) -> Result<String> {
     Ok(answer.trim().to_owned())
 }
 
-/// Asks on stderr, reads a line from stdin without showing it.
+/// Asks on stderr and reads a line from stdin without echo.
 pub(crate) fn secret(question: &str) -> Result<String> {
     let typed = {
-        // Before the question is there to be answered.
+        // Echo is off before the question appears.
         let _silent = Silent::start()?;
         output::stderr(question);
         read_secret(io::stdin().lock().bytes())
@@ -49,7 +49,7 @@ pub(crate) fn secret(question: &str) -> Result<String> {
             String::from_utf8(bytes).map_err(|_| Error::usage("the answer is not UTF-8"))
         }
         Typed::Interrupted => {
-            // The terminal is itself again: now the key may do what it does everywhere.
+            // The terminal settings are restored, so the signal can have its usual effect.
             let _ = rustix::process::kill_process(
                 rustix::process::getpid(),
                 rustix::process::Signal::INT,
@@ -59,7 +59,7 @@ pub(crate) fn secret(question: &str) -> Result<String> {
     }
 }
 
-/// A terminal that neither shows what is typed nor acts on it: Ctrl-C must not leave it silent.
+/// A terminal with echo and signal keys disabled: Ctrl-C must not leave echo off.
 struct Silent(Termios);
 
 impl Silent {
@@ -82,14 +82,14 @@ impl Drop for Silent {
     }
 }
 
-/// What came of it.
+/// The result of the input.
 #[derive(Debug, PartialEq, Eq)]
 enum Typed {
     Text(Vec<u8>),
     Interrupted,
 }
 
-/// A line as a terminal edits it: backspace, Ctrl-U, Ctrl-C, Ctrl-D.
+/// Reads a line with a terminal's editing keys: backspace, Ctrl-U, Ctrl-C, Ctrl-D.
 fn read_secret(bytes: impl Iterator<Item = io::Result<u8>>) -> io::Result<Typed> {
     let mut text = Vec::new();
     for byte in bytes {
@@ -98,7 +98,7 @@ fn read_secret(bytes: impl Iterator<Item = io::Result<u8>>) -> io::Result<Typed>
             0x03 => return Ok(Typed::Interrupted),
             0x15 => text.clear(),
             0x08 | 0x7f => {
-                // A character is its first byte and the ones that follow it (10xxxxxx).
+                // A UTF-8 character is its first byte and the continuation bytes (10xxxxxx).
                 while text.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
             }
             byte => text.push(byte),

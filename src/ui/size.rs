@@ -1,6 +1,6 @@
-//! Sizes for people, as docker and buildah print them: powers of 1000, three or four digits.
+//! Human-readable sizes as printed by docker and buildah: powers of 1000, three or four digits.
 
-/// `1.09 MB`: what `images` and the other tables show. `bytes` is in bytes.
+/// Formats a size in bytes, for `images` and other tables: `1.09 MB`.
 pub(crate) fn human(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     // f64 is exact enough for three digits.

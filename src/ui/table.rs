@@ -3,7 +3,7 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Grid};
 
-/// Rows under a heading.
+/// Rows below a heading.
 pub(crate) struct Table {
     headings: Vec<String>,
     right: Vec<usize>,
@@ -12,7 +12,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty table.
+    /// Creates an empty table.
     pub(crate) fn new(headings: &[&str]) -> Self {
         Self {
             headings: headings
@@ -25,24 +25,25 @@ impl Table {
         }
     }
 
-    /// Aligns the column `index` to the right.
+    /// Right-aligns the column `index`.
     pub(crate) fn right(mut self, index: usize) -> Self {
         self.right.push(index);
         self
     }
 
-    /// One space between columns, as in `ls -l`.
+    /// Separates columns by one space, as in `ls -l`.
     pub(crate) fn close(mut self) -> Self {
         self.gap = 1;
         self
     }
 
-    /// Adds a row; it has as many cells as there are headings.
+    /// Adds a row; it must have as many cells as there are headings.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    /// The table as text, each line ended; without the heading if it is not wanted.
+    /// Renders the table as text, with a newline after each line; without the heading unless
+    /// requested.
     pub(crate) fn render(&self, heading: bool) -> String {
         let mut grid = Grid::new();
         grid.load_style(NOTHING)
@@ -71,7 +72,7 @@ impl Table {
     }
 }
 
-/// Cells hold names and commands of foreign images: no newline and no escape sequence gets out.
+/// Cells contain names and commands from untrusted images: removes newlines and escape sequences.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -84,7 +85,7 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
-/// `text` cut to `width` characters, with an ellipsis if something is missing.
+/// Truncates `text` to `width` characters, with an ellipsis if it was longer.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

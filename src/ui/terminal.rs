@@ -1,5 +1,5 @@
-//! The one owner of stderr while bars may be drawn: whoever has a line to say says it here, so
-//! that bars are taken away first and drawn again after.
+//! The single owner of stderr while bars may be drawn: all lines are written through it, so that
+//! the bars are cleared first and redrawn afterwards.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -12,7 +12,7 @@ pub(crate) enum Stream {
     Error,
 }
 
-/// Whether `stream` is a terminal.
+/// Returns whether `stream` is a terminal.
 pub(crate) fn is_terminal(stream: Stream) -> bool {
     match stream {
         Stream::Output => io::stdout().is_terminal(),
@@ -20,13 +20,13 @@ pub(crate) fn is_terminal(stream: Stream) -> bool {
     }
 }
 
-/// stderr with the bars on it.
+/// stderr with progress bars.
 pub(crate) struct Terminal {
     bars: MultiProgress,
 }
 
 impl Terminal {
-    /// Bars are drawn at most 15 times a second, and not at all where stderr is no terminal.
+    /// Bars are drawn at most 15 times a second, and only if stderr is a terminal.
     pub(crate) fn new() -> Self {
         Self {
             bars: MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(15)),
@@ -38,8 +38,8 @@ impl Terminal {
         &self.bars
     }
 
-    /// Writes whole lines (ending in a newline) above the bars. What cannot be written is lost:
-    /// there is nowhere left to say so.
+    /// Writes whole lines (ending in a newline) above the bars. A write failure is ignored, because
+    /// there is nowhere left to report it.
     pub(crate) fn write(&self, lines: &[u8]) {
         self.bars.suspend(|| {
             let mut stderr = io::stderr().lock();

@@ -1,14 +1,14 @@
-//! Which workers go together: how many at once, and who goes first.
+//! Groups workers into batches: how many at the same time, and in which order.
 
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::upgrade::observation::{HostSeen, Observation};
 
-/// `10%` or `3` of `total`: at least one, at most all.
+/// Parses a share of `total`, `10%` or `3`: at least one, at most all.
 ///
 /// # Errors
-/// When it is neither, or zero, or above 100 %; `option` is named.
+/// If the text is neither form, is zero, or exceeds 100 %; the message names `option`.
 pub(crate) fn share(text: &str, total: usize, option: &str) -> Result<usize> {
     let wrong = || {
         Error::usage(format!("`{text}` is no value for {option}"))
@@ -34,19 +34,19 @@ pub(crate) fn share(text: &str, total: usize, option: &str) -> Result<usize> {
     Ok(count.clamp(1, total.max(1)))
 }
 
-/// What the numbers come to.
+/// The resulting numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
-    /// Workers that go together.
+    /// Workers upgraded at the same time.
     pub(crate) together: usize,
-    /// Workers that may be out of service at once.
+    /// Maximum number of workers out of service at the same time.
     pub(crate) budget: usize,
-    /// Those of them that are so already.
+    /// Workers already out of service.
     pub(crate) spent: usize,
 }
 
 impl Size {
-    /// `unhealthy` of `workers` are out of service.
+    /// Computes the sizes if `unhealthy` of `workers` are out of service.
     pub(crate) fn of(batch: &str, budget: &str, workers: usize, unhealthy: usize) -> Result<Self> {
         let batch = share(batch, workers, "--batch")?;
         let budget = share(budget, workers, "--max-unavailable")?;
@@ -58,14 +58,14 @@ impl Size {
         })
     }
 
-    /// Nothing that is healthy may be touched.
+    /// Returns whether no healthy worker may be touched.
     pub(crate) fn is_spent(self) -> bool {
         self.spent >= self.budget
     }
 }
 
-/// Batches of workers: the healthy ones in their order, then each of the others alone, because it
-/// is not known whether they come back.
+/// Divides workers into batches: the healthy ones in order, then each unhealthy one alone, because
+/// it may not recover.
 pub(crate) fn cut(healthy: &[String], unhealthy: &[String], together: usize) -> Vec<Vec<String>> {
     healthy
         .chunks(together.max(1))
@@ -74,8 +74,8 @@ pub(crate) fn cut(healthy: &[String], unhealthy: &[String], together: usize) -> 
         .collect()
 }
 
-/// The `count` workers whose loss would hurt least: those with the fewest Pods that are their
-/// owner's only one; among equals the first in the Clusterfile.
+/// Selects the `count` workers whose loss has the least impact: those with the fewest Pods that are
+/// the only one of their owner; on a tie, the first in the Clusterfile.
 pub(crate) fn canaries<'a>(
     workers: &[&'a HostSeen],
     observation: &Observation,
@@ -91,7 +91,7 @@ pub(crate) fn canaries<'a>(
     ordered
 }
 
-/// How many Pods of each Node nobody stands in for.
+/// Number of Pods without replicas on each Node.
 pub(crate) fn lonely_pods(observation: &Observation) -> BTreeMap<&str, usize> {
     let pods = observation.api.as_ref().map_or(&[][..], |api| &api.pods);
     let moving = || {

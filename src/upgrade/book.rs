@@ -1,21 +1,21 @@
-//! What is kept of upgrades in a cluster's state directory: the one that is open, those that ended.
+//! The upgrade store in a cluster's state directory: the open upgrade and those that ended.
 //!
 //! ```text
-//! upgrade/open              the id of the upgrade that has begun and not ended
+//! upgrade/open              the ID of the upgrade that has begun and not ended
 //! upgrade/<id>/plan.json    its document
 //! upgrade/<id>/state        running, paused, failed, committed, aborted, rolled-back
-//! upgrade/<id>/before.json  how the cluster was before it
-//! upgrade/<id>/pause        somebody wants it to stop at the next step
-//! upgrade/<id>/install      images that are installed at its end
-//! upgrade/<id>/again        hosts that went back meanwhile, and when: their steps are done again
-//! upgrade/<id>/instead      a rollback: the upgrade that it takes back
-//! upgrade/<id>/snapshot     a rollback: the file that it goes back to
-//! upgrade/<id>/part         a rollback of some hosts: the upgrade that is open again after it
-//! upgrade/<id>/former       the Clusterfile of before, without secrets
-//! upgrade/history           ids of those that ended, oldest first, with their end
+//! upgrade/<id>/before.json  the cluster as observed before it
+//! upgrade/<id>/pause        a request to stop at the next step
+//! upgrade/<id>/install      images to install at its end
+//! upgrade/<id>/again        hosts that were rolled back meanwhile, and when: their steps are repeated
+//! upgrade/<id>/instead      a rollback: the upgrade that it reverts
+//! upgrade/<id>/snapshot     a rollback: the file that it restores
+//! upgrade/<id>/part         a rollback of some hosts: the upgrade that is reopened after it
+//! upgrade/<id>/former       the previous Clusterfile, without secrets
+//! upgrade/history           IDs of upgrades that ended, oldest first, with their result
 //! ```
 //!
-//! Must not know what is in a document beside its id.
+//! Must not depend on the content of a document other than its ID.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -31,10 +31,10 @@ use crate::pipeline::step::journals;
 use crate::upgrade::document::{Direction, Document, Release};
 use crate::upgrade::observation::Observation;
 
-/// Longest file that is read, in bytes.
+/// Maximum size of a file that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
 
-/// How far an upgrade is.
+/// Status of an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Stand {
@@ -43,11 +43,11 @@ pub(crate) enum Stand {
     Failed,
     Committed,
     Aborted,
-    /// Somebody went back.
+    /// The operator rolled it back.
     RolledBack,
 }
 
-/// One that ended.
+/// An upgrade that has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Ended {
@@ -58,20 +58,20 @@ pub(crate) struct Ended {
     pub(crate) end: Stand,
     /// RFC 3339.
     pub(crate) time: String,
-    /// Ids of the hosts that it was for. Older versions wrote none.
+    /// IDs of the hosts in its scope. Older versions recorded none.
     #[serde(default)]
     pub(crate) hosts: Vec<String>,
-    /// Ids of the others.
+    /// IDs of the skipped hosts.
     #[serde(default)]
     pub(crate) left_out: Vec<String>,
 }
 
-/// A host on which an open upgrade was undone.
+/// A host on which an open upgrade was reverted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Again {
-    /// Its id.
+    /// Host ID.
     pub(crate) host: String,
-    /// What was done there earlier than this is to be done again.
+    /// Steps completed on the host before this time are repeated.
     pub(crate) undone: Timestamp,
 }
 
@@ -82,14 +82,14 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    /// In the state directory of a cluster.
+    /// Returns the store in the state directory of a cluster.
     pub(crate) fn of(state: &Path) -> Self {
         Self {
             directory: state.join("upgrade"),
         }
     }
 
-    /// The document of the upgrade that has begun and not ended.
+    /// Returns the document of the upgrade that has begun and not ended.
     pub(crate) fn open(&self) -> Result<Option<Document>> {
         match self.text(&self.directory.join("open"))? {
             None => Ok(None),
@@ -97,7 +97,7 @@ impl Book {
         }
     }
 
-    /// The document called `id`.
+    /// Returns the document with the ID `id`.
     pub(crate) fn document(&self, id: &str) -> Result<Document> {
         let path = self.of_id(id)?.join("plan.json");
         let text = self.text(&path)?.ok_or_else(|| {
@@ -107,7 +107,7 @@ impl Book {
         Document::parse(text.as_bytes(), &path.display().to_string())
     }
 
-    /// Begins it: from now on it is the one to be resumed.
+    /// Begins the upgrade; from now on it is the one to resume.
     pub(crate) fn begin(&self, document: &Document) -> Result<()> {
         let directory = self.of_id(&document.id)?;
         make(&directory)?;
@@ -122,8 +122,8 @@ impl Book {
         write(&self.directory.join("open"), &document.id)
     }
 
-    /// Keeps a document and what belongs to it, before it begins: the upgrade that it takes back,
-    /// the snapshot that it goes back to.
+    /// Stores a document before the upgrade begins, with the upgrade it reverts and the snapshot it
+    /// restores.
     pub(crate) fn keep(
         &self,
         document: &Document,
@@ -143,8 +143,8 @@ impl Book {
         Ok(())
     }
 
-    /// Forgets what an earlier upgrade of the same name has left: the same step forth, back and
-    /// forth again has the same name.
+    /// Removes the files of an earlier upgrade with the same ID: an upgrade repeated after a
+    /// rollback has the same ID again.
     pub(crate) fn fresh(&self, id: &str) -> Result<()> {
         let directory = self.of_id(id)?;
         for name in [
@@ -161,13 +161,13 @@ impl Book {
         Ok(())
     }
 
-    /// Keeps how the cluster was before `id`.
+    /// Stores the observation of the cluster before `id`.
     pub(crate) fn keep_before(&self, id: &str, before: &Observation) -> Result<()> {
         let directory = self.of_id(id)?;
         make(&directory)?;
         let mut before = before.clone();
         for host in &mut before.hosts {
-            // Their environments may hold secrets, and nobody looks back at them.
+            // Container environments may hold secrets, and nothing reads them later.
             host.containers.clear();
         }
         let text = serde_json::to_string(&before)
@@ -175,48 +175,49 @@ impl Book {
         write(&directory.join("before.json"), &text)
     }
 
-    /// See [`Book::keep_before`]; nothing where it cannot be read.
+    /// See [`Book::keep_before`]; returns `None` if it is missing or malformed.
     pub(crate) fn before(&self, id: &str) -> Result<Option<Observation>> {
         let text = self.text(&self.of_id(id)?.join("before.json"))?;
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    /// The upgrade that the rollback `id` takes back.
+    /// Returns the upgrade that the rollback `id` reverts.
     pub(crate) fn instead(&self, id: &str) -> Result<Option<String>> {
         self.text(&self.of_id(id)?.join("instead"))
     }
 
-    /// The snapshot that the rollback `id` goes back to.
+    /// Returns the snapshot that the rollback `id` restores.
     pub(crate) fn snapshot(&self, id: &str) -> Result<Option<PathBuf>> {
         let text = self.text(&self.of_id(id)?.join("snapshot"))?;
         Ok(text.map(PathBuf::from))
     }
 
-    /// Keeps that the rollback `id` is one of some hosts, and which upgrade is open again after it.
+    /// Records that the rollback `id` covers only some hosts, and which upgrade is reopened after
+    /// it.
     pub(crate) fn keep_part(&self, id: &str, reopens: Option<&str>) -> Result<()> {
         write(&self.of_id(id)?.join("part"), reopens.unwrap_or_default())
     }
 
-    /// See [`Book::keep_part`]; `None`: all hosts go back.
+    /// See [`Book::keep_part`]; `None` if the rollback covers all hosts.
     pub(crate) fn part(&self, id: &str) -> Result<Option<Option<String>>> {
         let text = self.text(&self.of_id(id)?.join("part"))?;
         Ok(text.map(|id| Some(id).filter(|id| !id.is_empty())))
     }
 
-    /// Keeps the Clusterfile that the cluster has before `id`; once it is recorded that the cluster
-    /// is another, nothing else tells what it was.
+    /// Stores the cluster's Clusterfile from before `id`: once the new one is recorded, no other
+    /// copy of the previous one exists.
     pub(crate) fn keep_former(&self, id: &str, clusterfile: &str) -> Result<()> {
         let directory = self.of_id(id)?;
         make(&directory)?;
         write(&directory.join("former"), clusterfile)
     }
 
-    /// See [`Book::keep_former`]; `None` for upgrades that older versions began.
+    /// See [`Book::keep_former`]; `None` for upgrades begun by older versions.
     pub(crate) fn former(&self, id: &str) -> Result<Option<String>> {
         self.text(&self.of_id(id)?.join("former"))
     }
 
-    /// Images that are installed at the end of `id`.
+    /// Images to install at the end of `id`.
     pub(crate) fn install(&self, id: &str) -> Result<Vec<String>> {
         self.list(&self.of_id(id)?.join("install"))
     }
@@ -228,7 +229,7 @@ impl Book {
         write(&directory.join("install"), &images.join("\n"))
     }
 
-    /// Hosts on which the upgrade `id` was undone meanwhile.
+    /// Hosts on which the upgrade `id` has been reverted meanwhile.
     pub(crate) fn again(&self, id: &str) -> Result<Vec<Again>> {
         let lines = self.list(&self.of_id(id)?.join("again"))?;
         let read = |line: &String| match line.split_once(' ') {
@@ -236,7 +237,7 @@ impl Book {
                 host: host.to_owned(),
                 undone: time.parse().unwrap_or(Timestamp::MAX),
             },
-            // Older versions wrote no time.
+            // Older versions recorded no time.
             None => Again {
                 host: line.clone(),
                 undone: Timestamp::MAX,
@@ -245,7 +246,7 @@ impl Book {
         Ok(lines.iter().map(read).collect())
     }
 
-    /// Adds to [`Book::again`]: what was done on these hosts up to now is undone.
+    /// Adds hosts to [`Book::again`]: their steps completed so far count as reverted.
     pub(crate) fn do_again(&self, id: &str, hosts: &[String]) -> Result<()> {
         let mut all = self.again(id)?;
         all.retain(|one| !hosts.contains(&one.host));
@@ -261,14 +262,14 @@ impl Book {
         write(&self.of_id(id)?.join("again"), &lines.join("\n"))
     }
 
-    /// What the journal says of `document`; `None` when it never ran.
+    /// Returns the unfinished journal of `document`; `None` if there is none.
     pub(crate) fn journal(&self, state: &Path, document: &Document) -> Result<Option<Past>> {
         let plan = crate::upgrade::pipeline::empty(document)?;
         past::unfinished(&journals(state), &plan.intent)
     }
 
-    /// Closes the journal of a run that is given up: the same upgrade, begun again, does all of it,
-    /// and asks and keeps anew.
+    /// Closes the journal of an abandoned run: when the same upgrade begins again, it repeats all
+    /// steps, questions and records.
     pub(crate) fn close_journal(&self, state: &Path, past: &Past) -> Result<()> {
         let journal = Journal::reopen(&journals(state), &past.id, true)?;
         journal.append(&Record::Finish {
@@ -286,23 +287,23 @@ impl Book {
             .collect())
     }
 
-    /// Writes down how far it is.
+    /// Records the status.
     pub(crate) fn stand_of(&self, id: &str, stand: Stand) -> Result<()> {
         write(&self.of_id(id)?.join("state"), word(stand))
     }
 
-    /// How far it is.
+    /// Returns the status.
     pub(crate) fn stand(&self, id: &str) -> Result<Option<Stand>> {
         let text = self.text(&self.of_id(id)?.join("state"))?;
         Ok(text.and_then(|text| ALL.into_iter().find(|stand| word(*stand) == text.trim())))
     }
 
-    /// Ends it.
+    /// Ends the upgrade.
     pub(crate) fn end(&self, document: &Document, end: Stand, time: &str) -> Result<()> {
         self.end_for(document, end, time, None)
     }
 
-    /// The same, and the upgrade `reopens` is the open one again.
+    /// Like [`Book::end`], but reopens the upgrade `reopens`.
     pub(crate) fn end_for(
         &self,
         document: &Document,
@@ -327,7 +328,7 @@ impl Book {
             hosts: ids(false),
             left_out: ids(true),
         };
-        // Killed between the two writes, it is ended a second time.
+        // After a kill between the two writes, the upgrade is ended a second time.
         if history
             .last()
             .is_none_or(|last| last.id != entry.id || last.end != end)
@@ -348,7 +349,7 @@ impl Book {
         }
     }
 
-    /// Those that ended, oldest first.
+    /// Returns the upgrades that ended, oldest first.
     pub(crate) fn history(&self) -> Result<Vec<Ended>> {
         let path = self.directory.join("history");
         let Some(text) = self.text(&path)? else {
@@ -359,12 +360,12 @@ impl Book {
         })
     }
 
-    /// Asks the upgrade to stop at the next host.
+    /// Requests that the upgrade stop before the next step.
     pub(crate) fn ask_pause(&self, id: &str) -> Result<()> {
         write(&self.pause_file(id)?, "")
     }
 
-    /// What [`Book::ask_pause`] writes; whoever runs the upgrade looks for it.
+    /// The file that [`Book::ask_pause`] writes and the running upgrade checks for.
     pub(crate) fn pause_file(&self, id: &str) -> Result<PathBuf> {
         Ok(self.of_id(id)?.join("pause"))
     }
@@ -392,7 +393,7 @@ impl Book {
     }
 }
 
-/// For verbs that must not change a cluster in the middle of an upgrade.
+/// Fails for commands that must not change a cluster during an upgrade.
 pub(crate) fn refuse_while_open(state: &Path, verb: &str) -> Result<()> {
     let Some(document) = Book::of(state).open()? else {
         return Ok(());
@@ -419,7 +420,7 @@ const ALL: [Stand; 6] = [
     Stand::RolledBack,
 ];
 
-/// As in files and JSON.
+/// Returns the name used in files and JSON.
 pub(crate) fn word(stand: Stand) -> &'static str {
     match stand {
         Stand::Running => "running",

@@ -1,7 +1,7 @@
-//! An upgrade as a value: all that is decided before it begins. Kept with the cluster's state while
-//! it is open; `--save-plan` writes the same.
+//! An upgrade as a value: all decisions made before it begins. Stored with the cluster's state
+//! while the upgrade is open; `--save-plan` writes the same document.
 //!
-//! Must not know how anything is done.
+//! Must not depend on how steps are executed.
 
 use std::collections::BTreeMap;
 
@@ -11,40 +11,40 @@ use crate::error::{Error, Result};
 use crate::image::Digest;
 use crate::runtime::upgrade::Renewal;
 
-/// The form of this document; another one is refused.
+/// Schema version of this document; others are refused.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// Everything that was decided.
+/// All decisions of an upgrade.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Document {
     pub(crate) schema: u32,
-    /// File-name safe: `v1.34.9-<8 characters of the digest>`, or what `--id` says.
+    /// Safe as a file name: `v1.34.9-<8 characters of the digest>`, or the value of `--id`.
     pub(crate) id: String,
     pub(crate) cluster: String,
     /// `kubeadm`, `k3s`, `script`.
     pub(crate) runtime: String,
     pub(crate) direction: Direction,
-    /// What the cluster is now.
+    /// The current release of the cluster.
     pub(crate) from: Release,
-    /// One for each version on the way; the last is the target.
+    /// One release per version on the path; the last is the target.
     pub(crate) hops: Vec<Release>,
     pub(crate) choices: Choices,
-    /// Ids of control planes in the order in which they go.
+    /// IDs of control planes in upgrade order.
     pub(crate) control_planes: Vec<String>,
-    /// Ids of workers that go alone before all others.
+    /// IDs of workers that are upgraded alone before all others.
     pub(crate) canary: Vec<String>,
-    /// Ids of the other workers; those of one batch go together.
+    /// IDs of the other workers, grouped into batches.
     pub(crate) batches: Vec<Vec<String>>,
-    /// Hosts by id, also those that are left out.
+    /// Hosts by ID, including skipped ones.
     pub(crate) hosts: BTreeMap<String, HostBefore>,
-    /// What a resumed upgrade must find again.
+    /// Identity of the cluster, which a resumed upgrade must match.
     pub(crate) identity: Identity,
-    /// All that was found; those of severity `error` that are not skipped keep it from beginning.
+    /// All findings; those of severity `error` that are not skipped prevent the upgrade.
     pub(crate) findings: Vec<Finding>,
-    /// Worth knowing before: what cannot be rolled back, which hazards the target has.
+    /// Information for the operator: what cannot be rolled back, and known hazards of the target.
     pub(crate) notes: Vec<String>,
-    /// What the containers of each host will do, by host id; see kube/restart.
+    /// Predicted behaviour of the containers of each host, by host ID; see kube/restart.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) restarts: BTreeMap<String, serde_json::Value>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Document {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Direction {
     Forward,
-    /// A rollback: workers go before control planes.
+    /// A rollback: workers before control planes.
     Back,
 }
 
@@ -63,11 +63,11 @@ pub(crate) enum Direction {
 pub(crate) struct Release {
     /// The rootfs image as in `spec.image`.
     pub(crate) image: String,
-    /// Manifest digest by OCI architecture of the hosts.
+    /// Manifest digests by OCI architecture of the hosts.
     pub(crate) digests: BTreeMap<String, Digest>,
     /// `v1.34.9`, `3.5.1`.
     pub(crate) version: String,
-    /// Workers go to this version, too; else they stay where they are until a later hop.
+    /// Whether workers also move to this version; otherwise they keep theirs until a later hop.
     pub(crate) workers: bool,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Release {
 pub(crate) enum Strategy {
     #[default]
     InOrder,
-    /// Spares join, the old hosts leave.
+    /// Spares join, then the old hosts leave.
     Replace,
 }
 
@@ -94,11 +94,11 @@ pub(crate) enum KubeletSwap {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OnTimeout {
-    /// The Node takes Pods again, the upgrade stops.
+    /// The Node is uncordoned and the upgrade stops.
     #[default]
     Abort,
     Wait,
-    /// Pods are deleted past their PodDisruptionBudgets.
+    /// Pods are deleted despite their PodDisruptionBudgets.
     Delete,
 }
 
@@ -106,7 +106,7 @@ pub(crate) enum OnTimeout {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum HopMode {
-    /// Several images, one minor each, one after the other.
+    /// Several images in sequence, one minor at a time.
     Auto,
     #[default]
     Single,
@@ -126,10 +126,10 @@ pub(crate) enum PauseAfter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OnFailure {
-    /// The host stays as it failed.
+    /// The host stays in its failed state.
     #[default]
     Stop,
-    /// It goes back to what it was.
+    /// The host is rolled back.
     Rollback,
 }
 
@@ -140,17 +140,18 @@ impl OnFailure {
     }
 }
 
-/// What the operator chose.
+/// The operator's options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Choices {
     pub(crate) strategy: Strategy,
-    /// Host ids or addresses; empty: the plan chooses one.
+    /// Host IDs or addresses; if empty, the plan chooses a canary.
     pub(crate) canary: Vec<String>,
     pub(crate) no_canary: bool,
     /// `10%` or `3`: workers per batch.
     pub(crate) batch: String,
-    /// `10%` or `1`: workers that may be out of service at once, those that are anyway included.
+    /// `10%` or `1`: maximum number of workers out of service at the same time, including those
+    /// that already are.
     pub(crate) max_unavailable: String,
     pub(crate) kubelet_swap: KubeletSwap,
     pub(crate) drain_timeout_seconds: u64,
@@ -160,20 +161,20 @@ pub(crate) struct Choices {
     pub(crate) hop: HopMode,
     pub(crate) pause_after: Option<PauseAfter>,
     pub(crate) certificate_renewal: Renewal,
-    /// Ids of findings that are known and accepted.
+    /// IDs of known and accepted findings.
     pub(crate) skip_checks: Vec<String>,
-    /// `--no-restart`, `--max-restarts`: more predicted restarts of containers refuse the plan.
+    /// `--no-restart`, `--max-restarts`: a plan with more predicted container restarts is refused.
     pub(crate) max_restarts: Option<u64>,
-    /// Seconds that a host must stay healthy before the next is touched.
+    /// Seconds that a host must stay healthy before the next one is touched.
     pub(crate) bake_seconds: u64,
-    /// Workers that may fail before nothing more is begun. Not written where it is the usual one: plans
-    /// that older versions made keep their digest.
+    /// Number of workers that may fail before no further host is started. The default is omitted,
+    /// so that plans made by older versions keep their digest.
     #[serde(default, skip_serializing_if = "is_none")]
     pub(crate) max_failed: usize,
-    /// What becomes of a host that fails; not written where it stays, as above.
+    /// Action for a failed host; the default is omitted for the same reason.
     #[serde(default, skip_serializing_if = "OnFailure::is_stop")]
     pub(crate) on_failure: OnFailure,
-    /// Hosts that take over in the replace strategy.
+    /// Replacement hosts for the replace strategy.
     pub(crate) spares: Vec<String>,
 }
 
@@ -208,24 +209,24 @@ impl Default for Choices {
     }
 }
 
-/// A host as it was when the plan was made.
+/// A host as observed when the plan was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HostBefore {
     pub(crate) roles: Vec<String>,
     pub(crate) architecture: String,
-    /// The Kubernetes Node, where there is one.
+    /// The host's Kubernetes Node, if it has one.
     pub(crate) node: Option<String>,
-    /// What runs there.
+    /// Its current version.
     pub(crate) version: Option<String>,
-    /// An administrator had cordoned it: it stays so.
+    /// An administrator had cordoned the Node, so it stays cordoned.
     pub(crate) was_unschedulable: bool,
-    /// Why it is left out.
+    /// Why the host is skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) skipped: Option<String>,
 }
 
-/// Which cluster it is.
+/// Identity of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Identity {
@@ -242,32 +243,33 @@ pub(crate) enum Severity {
     Error,
 }
 
-/// Something that a check found.
+/// A finding of a preflight check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
-    /// For `--skip-check`: lower case and dashes.
+    /// The ID for `--skip-check`: lower case and dashes.
     pub(crate) check: String,
     pub(crate) severity: Severity,
-    /// The host, where it is about one.
+    /// The host, if the finding concerns one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) host: Option<String>,
     pub(crate) what: String,
-    /// What to do about it.
+    /// How to fix it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
-    /// `--skip-check` named it.
+    /// `--skip-check` names this check.
     #[serde(default)]
     pub(crate) skipped: bool,
 }
 
 impl Document {
-    /// The release that the cluster is to be.
+    /// Returns the target release of the cluster.
     pub(crate) fn target(&self) -> &Release {
         self.hops.last().unwrap_or(&self.from)
     }
 
-    /// Names what is decided; findings, notes and the id are no part of it.
+    /// Computes a digest over the decisions; the ID, findings, notes and predicted restarts do not
+    /// count.
     pub(crate) fn digest(&self) -> Result<Digest> {
         let mut decided = self.clone();
         decided.id.clear();
@@ -279,14 +281,14 @@ impl Document {
         Ok(Digest::of(&bytes))
     }
 
-    /// Findings that keep it from beginning.
+    /// Findings that prevent the upgrade.
     pub(crate) fn blockers(&self) -> impl Iterator<Item = &Finding> {
         self.findings
             .iter()
             .filter(|finding| finding.severity == Severity::Error && !finding.skipped)
     }
 
-    /// Reads what [`Document::to_json`] wrote.
+    /// Parses the output of [`Document::to_json`].
     pub(crate) fn parse(bytes: &[u8], name: &str) -> Result<Self> {
         let document: Self = serde_json::from_slice(bytes)
             .map_err(|error| Error::bad_content(format!("{name} is no plan")).caused_by(error))?;
@@ -299,7 +301,7 @@ impl Document {
         }
     }
 
-    /// The document as text.
+    /// Encodes the document as JSON.
     pub(crate) fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self)
             .map_err(|error| Error::failed("cannot write the plan").caused_by(error))

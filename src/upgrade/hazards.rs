@@ -1,6 +1,6 @@
-//! What each minor of Kubernetes takes away or changes, for those who come to it.
+//! Removals and changes in each Kubernetes minor that operators need to know about.
 
-/// What to know before the cluster comes to `minor`.
+/// Notes for an upgrade to `minor`.
 pub(crate) fn of(minor: u64) -> &'static [&'static str] {
     match minor {
         20 => &[

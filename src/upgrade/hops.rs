@@ -1,4 +1,4 @@
-//! The versions between where a cluster is and where it is to be.
+//! The versions between the current and the target release.
 
 use std::cmp::Ordering;
 
@@ -8,10 +8,10 @@ use crate::upgrade::document::{Direction, HopMode, Release};
 use crate::upgrade::request::{Request, SCRIPT, Target};
 use crate::upgrade::skew::may_lag;
 
-/// Checks that each step may be made.
+/// Checks that each step is allowed.
 ///
 /// # Errors
-/// When a version lies on the wrong side, or a step is too long; hints say which way there is.
+/// If a version is in the wrong direction, or a step is too long; hints suggest an alternative.
 pub(crate) fn check(request: &Request<'_>) -> Result<()> {
     match (&request.targets[..], request.choices.hop) {
         ([], _) => {
@@ -57,7 +57,7 @@ fn step(request: &Request<'_>, before: &Target, target: &Target) -> Result<()> {
     }
 }
 
-/// Names the images that the way needs, where it needs any between.
+/// Adds the required intermediate images to the error, if there are any.
 fn with_chain(error: Error, request: &Request<'_>, before: &Target) -> Error {
     let Some(last) = request.targets.last() else {
         return error;
@@ -77,8 +77,8 @@ fn with_chain(error: Error, request: &Request<'_>, before: &Target) -> Error {
     ))
 }
 
-/// The releases on the way. `workers` are the versions of the workers that move: they go as late
-/// as their distance to the API servers lets them.
+/// Returns the releases on the path. `workers` are the versions of the workers in scope: workers
+/// move as late as the allowed skew to the API servers permits.
 pub(crate) fn releases(request: &Request<'_>, workers: &[String]) -> Vec<Release> {
     let mut hops: Vec<Release> = request.targets.iter().map(Target::release).collect();
     if request.runtime == SCRIPT || request.direction == Direction::Back {

@@ -1,4 +1,4 @@
-//! What happens on one host, in order: closed, gated, drained, switched, moved, gated, opened.
+//! The steps on one host, in order: cordon, gate, drain, switch, move, gate, uncordon.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::upgrade::hooks::{self, Hooks};
 use crate::upgrade::nodes;
 use crate::upgrade::request::SCRIPT;
 
-/// All steps of one host in one hop.
+/// Returns all steps of one host in one hop.
 pub(super) fn steps(
     step: &Move<'_>,
     upgrader: &dyn Upgrader,
@@ -66,13 +66,13 @@ pub(super) fn steps(
     Ok(actions.into_iter().map(Step::from).collect())
 }
 
-/// Whether an image of scripts has none but those of sealer.
+/// Returns whether an image of the script runtime has no scripts other than those of sealer.
 fn is_scripts_alone(step: &Move<'_>, document: &Document, hooks: &Hooks) -> bool {
     let has_label = |image: &ClusterImage| image.label(&["upgrade"]).is_some();
     document.runtime == SCRIPT && hooks.is_legacy() && !step.to.rootfs().is_some_and(has_label)
 }
 
-/// The rootfs of the host becomes another tree, which lies there already.
+/// Switches the rootfs of the host to another tree that is already on the host.
 pub(super) fn switch(step: &Move<'_>, tree: &str) -> Action {
     let request = SwitchTree {
         root: step.to.paths.root(),
@@ -96,7 +96,7 @@ pub(super) fn switch(step: &Move<'_>, tree: &str) -> Action {
     })
 }
 
-/// Waits; whatever breaks meanwhile is found by the gate that follows.
+/// Waits; the gate that follows detects failures during this time.
 fn bake(seconds: u64) -> Action {
     let says = format!("wait {seconds} s, then look again");
     Action::new("bake", says, "", move |site| {

@@ -1,5 +1,5 @@
-//! Copies of what the first control plane backed up: on a second host and on the controller, so
-//! that the loss of one machine does not lose the way back.
+//! Copies the backups of the first control plane to a second host and to the controller, so that a
+//! rollback remains possible after the loss of one machine.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,11 +14,11 @@ use crate::fs::atomic::sync_directory;
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 
-/// Bytes that travel at once.
+/// Bytes per transferred part.
 const PART: u64 = 4 << 20;
 
-/// Copies the files at the top of `directory` (not what lies deeper: that is the host's own) to the
-/// same place on `second` and into `here` on the controller.
+/// Copies the files at the top level of `directory` (subdirectories belong to the host) to the same
+/// path on `second` and into `here` on the controller.
 pub(super) fn copy(directory: &str, second: Option<&Host>, here: PathBuf) -> Action {
     let directory = directory.to_owned();
     let second = second.cloned();
@@ -40,7 +40,7 @@ pub(super) fn copy(directory: &str, second: Option<&Host>, here: PathBuf) -> Act
     })
 }
 
-/// Sends a file of the controller to `there` on the host.
+/// Sends a file from the controller to `there` on the host.
 pub(super) fn bring(file: &Path, there: &str) -> Action {
     let (file, there) = (file.to_owned(), there.to_owned());
     let says = format!("send {} to {there}", file.display());
@@ -49,7 +49,7 @@ pub(super) fn bring(file: &Path, there: &str) -> Action {
     })
 }
 
-/// Sends a file of the controller to `path` on a host.
+/// Sends a file from the controller to `path` on a host.
 fn send(agent: &dyn Agent, file: &Path, path: &str) -> Result<()> {
     use std::io::Read;
     let mut source = File::open(file).path("open", file)?;
@@ -97,7 +97,7 @@ fn files(site: &Site<'_>, directory: &str) -> Result<Vec<Found>> {
                 site.agent.host()
             ))
         })?;
-        // Names become paths here.
+        // Names are used as paths here.
         if name.contains('/') || name.starts_with('.') || is_own(name) {
             continue;
         }
@@ -109,8 +109,8 @@ fn files(site: &Site<'_>, directory: &str) -> Result<Vec<Found>> {
     Ok(found)
 }
 
-/// Whether a file tells of the host itself: how far it is, and the checksums of its own files. The
-/// second host has such files of its own, which must not become those of the first.
+/// Returns whether a file describes the host itself: its progress and the checksums of its files.
+/// The second host has its own such files, which must not be overwritten.
 fn is_own(name: &str) -> bool {
     const OWN: [&str; 7] = [
         "kubeadm-flags",
@@ -124,7 +124,7 @@ fn is_own(name: &str) -> bool {
     OWN.contains(&name.trim_end_matches(".new")) || name.starts_with("kubeadm-v")
 }
 
-/// One file, part by part, to both places; each gets it whole or not at all.
+/// Copies one file, part by part, to both destinations; each receives it completely or not at all.
 fn carry(
     from: &dyn Agent,
     path: &str,
@@ -186,7 +186,7 @@ fn carry(
 mod tests {
     use super::*;
 
-    /// As it was seen: the second control plane could not go back, because its checksums were those
+    /// Regression: the second control plane could not be rolled back, because it had the checksums
     /// of the first.
     #[test]
     fn what_tells_of_the_host_itself_is_not_carried_away() {

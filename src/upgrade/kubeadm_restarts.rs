@@ -1,11 +1,11 @@
-//! What `kubeadm upgrade` and the way back do to containers, whatever their hashes say: static Pods
-//! whose manifests are written again, kube-proxy, CoreDNS.
+//! Effects of `kubeadm upgrade` and its rollback on containers, regardless of their hashes: static
+//! Pods whose manifests are rewritten, kube-proxy, CoreDNS.
 //!
-//! Facts (Kubernetes 1.31 to 1.34, cmd/kubeadm/app/phases/upgrade/staticpods.go and phases/etcd/local.go): a
-//! manifest that comes out the same is left alone. etcd's is written for a first member, without
-//! `--initial-cluster-state` and the other members; where it comes out the same but the API server's
-//! does not, etcd's certificates are renewed and its file is taken away and put back, which starts it
-//! again.
+//! Facts (Kubernetes 1.31 to 1.34, cmd/kubeadm/app/phases/upgrade/staticpods.go and
+//! phases/etcd/local.go): an unchanged manifest is left alone. etcd's manifest is written as for a
+//! first member, without `--initial-cluster-state` and the other members. If it is unchanged but
+//! the API server's is not, kubeadm renews etcd's certificates, and removes and restores its file,
+//! which restarts etcd.
 
 use crate::kube::restart::{BothWays, ContainerPrediction};
 use crate::runtime::version::{minor, order_of};
@@ -20,10 +20,10 @@ const COMPONENTS: [&str; 3] = [
     "kube-scheduler",
 ];
 const ETCD: &str = "etcd";
-/// From this minor on kubeadm starts etcd again with the API server.
+/// From this minor on, kubeadm restarts etcd together with the API server.
 const STARTS_ETCD_AGAIN: u64 = 31;
 
-/// What becomes of a static Pod, and why.
+/// Effect on a static Pod, with the reason.
 enum Fate {
     Stays,
     Perhaps(String),
@@ -31,7 +31,7 @@ enum Fate {
     Recreated(String),
 }
 
-/// Corrects what hashes say of the containers of `host`.
+/// Corrects the hash-based prediction for the containers of `host`.
 pub(super) fn correct(
     ways: &mut BothWays,
     document: &Document,
@@ -75,7 +75,7 @@ fn addons(ways: &mut BothWays, document: &Document, observation: &Observation) {
         .hosts
         .iter()
         .find_map(|one| observation.server_version(one));
-    // They go back with the first control plane.
+    // They are rolled back together with the first control plane.
     let stay = is_back && document.control_planes.is_empty();
     if stay || server.is_none_or(|server| server == *version) {
         return;
@@ -96,7 +96,8 @@ fn addons(ways: &mut BothWays, document: &Document, observation: &Observation) {
     }
 }
 
-/// `goes_back`: an immediate rollback puts the former manifest back.
+/// Applies `fate` to the prediction. With `goes_back`, an immediate rollback restores the previous
+/// manifest.
 fn settle(ways: &mut BothWays, name: &str, fate: &Fate, goes_back: bool) {
     let is_it = |one: &ContainerPrediction| {
         one.is_static && one.namespace == "kube-system" && one.container == name
@@ -126,7 +127,7 @@ struct Pods<'a> {
     observation: &'a Observation,
     target: Option<&'a Target>,
     host: &'a HostSeen,
-    /// The host comes to another version.
+    /// The host moves to another version.
     moves: bool,
 }
 
@@ -138,7 +139,7 @@ impl Pods<'_> {
         self.same_release(name)
     }
 
-    /// Where the version stays, kubeadm still applies the image's patches and kubeadm-config.
+    /// Within the same version, kubeadm still applies the image's patches and kubeadm-config.
     fn same_release(&self, name: &str) -> Fate {
         if self.patches_differ(name) {
             return Fate::Recreated(format!("the image brings other patches for {name}"));
@@ -161,7 +162,8 @@ impl Pods<'_> {
         text(new.get(name)) != text(self.host.patches.get(name))
     }
 
-    /// And whether an immediate rollback puts the former manifest back.
+    /// Returns the effect on etcd, and whether an immediate rollback restores the previous
+    /// manifest.
     fn etcd(&self) -> (Fate, bool) {
         let Some(manifest) = self.host.manifests.get(ETCD) else {
             return (Fate::Stays, false);
@@ -173,7 +175,7 @@ impl Pods<'_> {
             _ => None,
         };
         if let (Some(std::cmp::Ordering::Greater), Some(brings)) = (order, &brings) {
-            // kubeadm says so and does nothing about etcd.
+            // kubeadm reports this and leaves etcd unchanged.
             tracing::debug!("etcd is newer than {brings}, which the image brings");
             return (Fate::Stays, false);
         }
@@ -221,7 +223,7 @@ impl Pods<'_> {
     }
 }
 
-/// Written by `kubeadm join`.
+/// Returns whether `kubeadm join` wrote the manifest.
 fn is_of_joined(manifest: &ManifestSeen) -> bool {
     manifest.arguments.iter().any(|word| {
         word == "--initial-cluster-state=existing"
@@ -243,7 +245,7 @@ mod tests {
 
     const ID: &str = "0123456789abcdef0123456789abcdef";
 
-    /// Two control planes, the second of which has joined.
+    /// Two control planes, of which the second has joined.
     fn cluster(version: &str, etcd: &str) -> Observation {
         let mut seen = kubernetes(2, 0, version);
         for (number, host) in seen.hosts.iter_mut().enumerate() {
@@ -283,7 +285,7 @@ mod tests {
         seen
     }
 
-    /// Verdict and reason of one container.
+    /// Returns verdict and reason for one container.
     fn of(
         seen: &Observation,
         request: &Request<'_>,
@@ -307,7 +309,8 @@ mod tests {
         }
     }
 
-    /// As it was seen on three control planes from 1.33.4 to 1.33.5: etcd was predicted to stay.
+    /// Regression, from three control planes upgraded from 1.33.4 to 1.33.5: etcd was predicted to
+    /// stay.
     #[test]
     fn etcd_starts_again_within_a_minor() {
         let seen = cluster("v1.33.4", "3.5.21-0");
@@ -323,7 +326,7 @@ mod tests {
         let (verdict, why) = of(&seen, &request, "10.0.0.1", ETCD);
         assert_eq!(verdict, Verdict::Recreate);
         assert!(why.contains("3.5.24") && why.contains("3.5.21"), "{why}");
-        // An etcd that is newer than the image's is left alone, and so it is before 1.31.
+        // An etcd newer than the image's stays unchanged, as does any etcd before 1.31.
         brings(&mut request, "3.5.16-0");
         assert_ne!(of(&seen, &request, "10.0.0.1", ETCD).0, Verdict::Restart);
         let seen = cluster("v1.30.1", "3.5.15-0");
@@ -339,7 +342,7 @@ mod tests {
             host.patches.insert("kube-scheduler".into(), patch.into());
         }
         let mut request = request("v1.34.1", &["v1.34.1"]);
-        // Another image of the version that runs.
+        // Another image of the current version.
         request.from.name = "kubernetes:before".into();
         for image in request.from.images.values_mut() {
             image.digest = crate::image::Digest::of(b"before");
@@ -361,7 +364,7 @@ mod tests {
         assert!(why.contains("patches"), "{why}");
         let scheduler = of(&seen, &request, "10.0.0.1", "kube-scheduler").0;
         assert_ne!(scheduler, Verdict::Recreate);
-        // And etcd with it.
+        // This also restarts etcd.
         assert_eq!(of(&seen, &request, "10.0.0.1", ETCD).0, Verdict::Restart);
         let plan = document(&seen, &request);
         let told = forward(&plan, "10.0.0.1").unwrap();

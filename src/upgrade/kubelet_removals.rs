@@ -1,16 +1,18 @@
-//! What kubelets know no more, by the minor that has lost it.
+//! Flags, feature gates and configuration fields that kubelets no longer accept, by the minor that
+//! removed them.
 //!
-//! The kubelet of the image itself is asked before anything changes (runtime/kubeadm/upgrade/pull);
-//! this is what can be told when it is not on the hosts yet: what is met in the field, not all.
+//! Before anything changes, the kubelet of the image itself is checked
+//! (runtime/kubeadm/upgrade/pull). This list covers the time before it is on the hosts: common
+//! cases, not all.
 
-/// What a minor has no more.
+/// Settings removed in one minor.
 pub(crate) struct Removal {
     pub(crate) minor: u64,
-    /// The kubelet does not start with them.
+    /// With these flags, the kubelet does not start.
     pub(crate) flags: &'static [&'static str],
-    /// Nor does any component with these.
+    /// With these feature gates, no component starts.
     pub(crate) gates: &'static [&'static str],
-    /// Fields of its configuration, which it passes over: they have no effect any more.
+    /// Configuration fields that the kubelet ignores, so they have no effect any more.
     pub(crate) fields: &'static [&'static str],
 }
 
@@ -59,7 +61,7 @@ pub(crate) const REMOVALS: &[Removal] = &[
         gates: &["SeccompDefault"],
         fields: &[],
     },
-    // Read off the programs of v1.33 and v1.34.
+    // Determined from the v1.33 and v1.34 binaries.
     Removal {
         minor: 34,
         flags: &["cloud-config", "register-schedulable"],
@@ -74,7 +76,7 @@ pub(crate) const REMOVALS: &[Removal] = &[
     },
 ];
 
-/// Flags that `kubeadm upgrade` takes out of what it has written itself.
+/// Flags that `kubeadm upgrade` removes from the flags it has written itself.
 pub(crate) const KUBEADM_REMOVES: [&str; 3] = [
     "container-runtime",
     "network-plugin",

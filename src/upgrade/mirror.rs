@@ -1,12 +1,12 @@
-//! Copies of what is kept of an open upgrade, on every control plane: whoever stands there sees how
-//! far it is, and a controller that is lost does not take the journal with it.
+//! Copies the records of an open upgrade to every control plane: they show its progress there, and
+//! the journal survives the loss of the controller.
 //!
-//! `<data>/state` on a host is laid out as the cluster's directory on the controller, so that a copy
-//! of the one is the other. A copy may be a few steps old: what was begun on a host since then is
-//! found there again by the name of the journal, which is copied before anything is begun. A host
-//! that cannot be given a copy is passed over and told of in the end.
+//! `<data>/state` on a host has the layout of the cluster's directory on the controller, so the
+//! copies are interchangeable. A copy may be a few steps old: steps begun since then can be found
+//! on the host by the name of the journal, which is copied before any step begins. A host that
+//! cannot be given a copy is skipped and reported at the end.
 //!
-//! Must not know what is in the files.
+//! Must not depend on the content of the files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,37 +28,38 @@ use crate::pipeline::step::journals;
 use crate::runtime::action::Crew;
 use crate::upgrade::book::Book;
 
-/// Bytes that travel at once.
+/// Bytes per transferred part.
 const PART: usize = 4 << 20;
-/// What is waited for a host that was well before it is passed over.
+/// How long to wait for a healthy host before skipping it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// After a failure a host is left alone for so long.
+/// Pause before retrying a host after a failure.
 const REST: Duration = Duration::from_secs(20);
-/// Between two copies that nobody waits for: at least this, and this many times what one takes.
+/// Minimum pause after a copy that no caller waits for, and its minimum as a multiple of the
+/// duration of that copy.
 const PAUSE: Duration = Duration::from_millis(500);
 const SHARE: u32 = 20;
-/// Journals that a host keeps: of the open upgrade, and of those that it is made of.
+/// Maximum number of journals on a host: those of the open upgrade and of the ones it consists of.
 const MOST_JOURNALS: usize = 10;
-/// Longest file that says what a host has, in bytes.
+/// Maximum size of the file that describes a host's copy, in bytes.
 const MAX_TELLING: u64 = 64 << 10;
 
-/// What a host says of its copy, in `upgrade/copied`.
+/// Description of a host's copy, in `upgrade/copied`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Copied {
-    /// RFC 3339: how things stood then.
+    /// RFC 3339: time of the copied state.
     pub(crate) time: String,
-    /// The name of the machine that runs the upgrade.
+    /// Name of the machine that runs the upgrade.
     pub(crate) controller: String,
-    /// Names of the journals that were copied, oldest first.
+    /// Names of the copied journals, oldest first.
     pub(crate) journals: Vec<String>,
 }
 
-/// Where a host keeps its copy.
+/// Directory of the copy on a host.
 pub(crate) fn directory(paths: &Paths) -> String {
     format!("{}/state", paths.root())
 }
 
-/// What the copy in `state` says of itself; `None` where it is none.
+/// Reads the description of the copy in `state`; returns `None` if there is none.
 pub(crate) fn copied(state: &Path) -> Option<Copied> {
     let text = std::fs::read(state.join(TELLING)).ok()?;
     serde_json::from_slice(&text).ok()
@@ -67,11 +68,11 @@ pub(crate) fn copied(state: &Path) -> Option<Copied> {
 const TELLING: &str = "upgrade/copied";
 const OPEN: &str = "upgrade/open";
 
-/// The copies of one upgrade while it runs.
+/// The copies of one running upgrade.
 pub(crate) struct Mirror {
     state: PathBuf,
     directory: String,
-    /// Its own, and that of the upgrade that it takes back.
+    /// The ID of the upgrade, and of the upgrade that it reverts.
     ids: Vec<String>,
     controller: String,
     desk: Mutex<Desk>,
@@ -80,13 +81,13 @@ pub(crate) struct Mirror {
 
 #[derive(Default)]
 struct Desk {
-    /// Counts what happened; a host is up to date when it has the last.
+    /// Counts state changes; a host is up to date once it has the latest.
     wanted: u64,
-    /// Somebody waits for this one.
+    /// The latest state that a caller waits for.
     urgent: u64,
     journal: Option<String>,
     ended: bool,
-    /// Steps that run now, and the host of the one that began last.
+    /// Number of running steps, and the host of the last one started.
     running: usize,
     host: String,
     /// By host id.
@@ -100,7 +101,8 @@ struct Place {
 }
 
 impl Mirror {
-    /// Begins to copy what the book says of the upgrade `id` to all control planes of `scene`.
+    /// Starts copying the records of the upgrade `id` from the upgrade store to all control planes
+    /// of `scene`.
     pub(crate) fn begin(
         scene: &Scene,
         crew: &Arc<dyn Crew + Send>,
@@ -126,19 +128,19 @@ impl Mirror {
             turned: Condvar::new(),
         });
         for host in hosts {
-            // Nobody waits for these at the end: one may hang in a connection to a dead host.
+            // These threads are never joined: one may hang in a connection to a dead host.
             let (mirror, crew) = (Arc::clone(&mirror), Arc::clone(crew));
             std::thread::spawn(move || mirror.serve(&host, &*crew));
         }
         Ok(mirror)
     }
 
-    /// The journal that the upgrade is written to.
+    /// Sets the journal of the upgrade.
     pub(crate) fn follow(&self, journal: &str) {
         self.desk().journal = Some(journal.to_owned());
     }
 
-    /// Waits until all hosts that are well have what is true now, not longer than a moment.
+    /// Waits until all healthy hosts have the current state, for at most `PATIENCE`.
     pub(crate) fn settle(&self) {
         let mut desk = self.desk();
         desk.wanted += 1;
@@ -163,7 +165,7 @@ impl Mirror {
         }
     }
 
-    /// Copies a last time; returns which hosts have an old copy and why.
+    /// Copies a last time; returns which hosts have an outdated copy, and why.
     pub(crate) fn end(&self) -> Vec<String> {
         self.settle();
         let mut desk = self.desk();
@@ -188,8 +190,8 @@ impl Mirror {
         self.turned.notify_all();
     }
 
-    /// A step begins; whether it is the first of a host while nothing else runs: what came of the
-    /// host before it is copied first.
+    /// Records the start of a step. Returns whether it is the first on another host while no step
+    /// is running: the result of the previous host is then copied first.
     fn begins(&self, host: &str) -> bool {
         let mut desk = self.desk();
         let is_next = desk.running == 0 && desk.host != host;
@@ -207,7 +209,7 @@ impl Mirror {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the copy on one host up to date until the end.
+    /// Keeps the copy on one host up to date until the upgrade ends.
     fn serve(&self, host: &Host, crew: &dyn Crew) {
         let id = host.id();
         let mut kept = Kept::default();
@@ -234,14 +236,14 @@ impl Mirror {
         }
     }
 
-    /// Waits until there is something to copy; `None` at the end.
+    /// Waits until there is a change to copy; returns `None` at the end.
     fn next(&self, id: &str, rest_until: Instant) -> Option<u64> {
         let mut desk = self.desk();
         loop {
             let place = desk.places.get(id)?;
             let rest = rest_until.saturating_duration_since(Instant::now());
             let is_behind = place.has < desk.wanted;
-            // Whoever waits does not wait for a host that has just failed.
+            // Waiters do not wait for a host that has just failed.
             let is_urgent = place.has < desk.urgent && place.problem.is_none();
             if desk.ended && !(is_behind && is_urgent) {
                 return None;
@@ -264,7 +266,7 @@ impl Mirror {
         }
     }
 
-    /// Makes the copy on one host what the controller has.
+    /// Makes the copy on one host match the controller.
     fn copy(&self, agent: &dyn Agent, kept: &mut Kept) -> Result<()> {
         let journal = self.desk().journal.clone();
         if kept.journals.is_none() {
@@ -273,7 +275,7 @@ impl Mirror {
             let told: Option<Copied> = told.and_then(|bytes| serde_json::from_slice(&bytes).ok());
             kept.journals = Some(told.unwrap_or_default().journals);
         }
-        // The journal first: what the others say of a step, it knows.
+        // The journal comes first, because it covers every step that the other files refer to.
         if let Some(journal) = &journal {
             let path = past::path_of(&journals(&self.state), journal);
             let name = format!("journal/{journal}.jsonl");
@@ -301,7 +303,7 @@ impl Mirror {
         self.remove(agent, OPEN)
     }
 
-    /// Says how old the copy is; of more journals than are kept, the oldest goes.
+    /// Writes the time of the copy; removes the oldest journals above the limit.
     fn tell(&self, agent: &dyn Agent, kept: &mut Kept, journal: Option<String>) -> Result<()> {
         let mut all = kept.journals.clone().unwrap_or_default();
         if let Some(journal) = journal {
@@ -310,7 +312,7 @@ impl Mirror {
         }
         while all.len() > MOST_JOURNALS {
             let oldest = all.remove(0);
-            // It came from the host: a name, not a path.
+            // The name comes from the host: it must be a name, not a path.
             if !oldest.contains('/') {
                 self.remove(agent, &format!("journal/{oldest}.jsonl"))?;
             }
@@ -328,7 +330,7 @@ impl Mirror {
         self.put(agent, TELLING, &text)
     }
 
-    /// Sends a file unless the host has it; nothing where there is none.
+    /// Sends a file unless the host already has it; does nothing if the file does not exist.
     fn send(&self, agent: &dyn Agent, kept: &mut Kept, name: &str, path: &Path) -> Result<()> {
         let content = match std::fs::read(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -390,15 +392,16 @@ impl Listener for Mirror {
     }
 }
 
-/// What a host is known to have.
+/// Known content of a host's copy.
 #[derive(Default)]
 struct Kept {
     sent: HashMap<String, Digest>,
-    /// `None`: it was not asked yet.
+    /// `None` until the host has been asked.
     journals: Option<Vec<String>>,
 }
 
-/// Names of the files in a directory, without those that are being written or mean only this machine.
+/// Returns the names of the files in a directory, except files being written and those that concern
+/// only this machine.
 fn files(directory: &Path) -> Result<Vec<String>> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,8 +1,8 @@
-//! Upgrades of clusters: observed, planned, carried out host by host, and taken back.
+//! Cluster upgrades: observed, planned, executed host by host, and rolled back.
 //!
-//! [`document`] is the plan as a value, a pure function of what was observed; pipelines are made
-//! from it and from nothing else, so that a resumed upgrade is the one that was begun. Must not
-//! print, prompt or read the environment.
+//! [`document`] is the plan as a value, a pure function of the observation. Pipelines are built
+//! only from the document, so that a resumed upgrade is the one that was begun. Must not print,
+//! prompt or read the environment.
 
 mod batches;
 pub(crate) mod book;

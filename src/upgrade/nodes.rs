@@ -1,4 +1,4 @@
-//! Nodes around an upgrade: closed to new Pods, emptied, opened again.
+//! Nodes during an upgrade: cordon, drain, uncordon.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::runtime::Action;
 use crate::runtime::action::{Crew, Site};
 use crate::upgrade::document::{Choices, OnTimeout};
 
-/// More than the drain itself may take.
+/// Additional time for a drain step beyond the drain timeouts.
 const SLACK: Duration = Duration::from_secs(300);
 
-/// The API of the first control plane that answers.
+/// Returns the API of the first control plane that responds.
 pub(crate) fn api(scene: &Scene, crew: &dyn Crew) -> Result<Arc<dyn Api>> {
     let mut problems = Vec::new();
     for host in scene.control_planes() {
@@ -39,7 +39,7 @@ pub(crate) fn api(scene: &Scene, crew: &dyn Crew) -> Result<Arc<dyn Api>> {
     ))
 }
 
-/// New Pods stay away from `node`.
+/// Cordons `node`.
 pub(super) fn cordon(node: &str, id: &str) -> Action {
     let (node, id) = (node.to_owned(), id.to_owned());
     let says = format!("cordon Node {node}");
@@ -55,8 +55,7 @@ pub(super) fn cordon(node: &str, id: &str) -> Action {
     })
 }
 
-/// The Pods of `node` go elsewhere. When they do not in time, and that is the end of it, the Node
-/// takes Pods again; whoever comes back closes it again first.
+/// Drains `node`. If the drain fails, the Node is uncordoned; a retry cordons it again first.
 pub(super) fn drain(node: &str, id: &str, choices: &Choices) -> Action {
     let (node, id) = (node.to_owned(), id.to_owned());
     let options = drain::Options {
@@ -89,7 +88,8 @@ pub(super) fn drain(node: &str, id: &str, choices: &Choices) -> Action {
     }
 }
 
-/// Closes the Node, unless it still is, and drains it; opens it when that fails. How many Pods went.
+/// Cordons the Node if necessary and drains it; uncordons it if the drain fails. Returns the number
+/// of removed Pods.
 fn empty(
     api: &dyn Api,
     node: &str,
@@ -109,7 +109,7 @@ fn empty(
     }
 }
 
-/// What [`cordon`] did is undone; what somebody else did stays.
+/// Reverts [`cordon`]; a cordon by others stays.
 pub(super) fn uncordon(node: &str) -> Action {
     let node = node.to_owned();
     let says = format!("uncordon Node {node}, unless somebody else had cordoned it");
@@ -133,8 +133,8 @@ mod tests {
     use super::*;
     use crate::kube::stand_in::StandIn;
 
-    /// As it was seen: the time of a drain was over, its Node took Pods again, and the drain of the
-    /// resumed upgrade found it open.
+    /// Regression: after a drain timed out, its Node was uncordoned, and the drain of the resumed
+    /// upgrade ran on an uncordoned Node.
     #[test]
     fn a_node_that_was_opened_after_a_drain_is_closed_again() {
         const NODE: &str = "/api/v1/nodes/n";

@@ -1,7 +1,7 @@
-//! A cluster as it was found: hosts, Nodes, etcd, workloads, certificates. A value, so that plans
-//! and checks are functions of it.
+//! An observed cluster: hosts, Nodes, etcd, workloads, certificates. A value, so that plans and
+//! checks are functions of it.
 //!
-//! Must not know how it was found out.
+//! Must not depend on how the data was collected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,81 +14,81 @@ use crate::image::Digest;
 use crate::kube::drain::PdbProblem;
 use crate::kube::restart::RunningContainer;
 
-/// All of it.
+/// The complete observation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Observation {
-    /// When, in milliseconds since 1970.
+    /// Time of the observation, in milliseconds since 1970.
     pub(crate) at_ms: i64,
     /// In the Clusterfile's order.
     pub(crate) hosts: Vec<HostSeen>,
-    /// What the API told; `None` where there is none, or where it did not answer.
+    /// Data from the API; `None` if there is no API or it did not respond.
     pub(crate) api: Option<ApiSeen>,
-    /// Why the API told nothing although there is one.
+    /// Why an existing API gave no data.
     pub(crate) api_problem: Option<String>,
-    /// Members as etcd lists them; `None` where no etcd of ours could be asked.
+    /// Members as listed by etcd; `None` if no etcd of the cluster's own could be queried.
     pub(crate) etcd: Option<EtcdSeen>,
-    /// Why etcd told nothing although there is one.
+    /// Why an existing etcd gave no data.
     pub(crate) etcd_problem: Option<String>,
-    /// Images of the cluster beside its rootfs.
+    /// Images installed in addition to the rootfs.
     pub(crate) installed: Vec<InstalledSeen>,
-    /// Manifest digests of the images that a plan may name, by name and architecture.
+    /// Manifest digests of the images that a plan can name, by name and architecture.
     pub(crate) images: BTreeMap<String, BTreeMap<String, Digest>>,
 }
 
-/// A host.
+/// An observed host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HostSeen {
     pub(crate) id: String,
-    /// Its IP or name, without the port.
+    /// IP address or name, without the port.
     pub(crate) address: String,
     pub(crate) roles: Vec<String>,
-    /// It is the machine that we run on.
+    /// The host is the controller itself.
     pub(crate) local: bool,
-    /// Why it cannot be asked.
+    /// Why the host is unreachable.
     pub(crate) unreachable: Option<String>,
     pub(crate) facts: Option<Facts>,
-    /// The name of its Node.
+    /// Name of its Node.
     pub(crate) node: Option<String>,
-    /// Other Nodes that fit as well: it is not known which is its own.
+    /// Several Nodes that match equally well, so that the host's own is unknown.
     pub(crate) rivals: Vec<String>,
-    /// `--hostname-override` of its kubelet.
+    /// `--hostname-override` of the kubelet.
     pub(crate) node_name: Option<String>,
-    /// The version of what runs there, where no Node tells.
+    /// The running version, if no Node reports it.
     pub(crate) version: Option<String>,
-    /// The id of the tree that its rootfs is.
+    /// ID of the host's current rootfs tree.
     pub(crate) tree: Option<String>,
-    /// Free bytes by directory; each is told once, also where several share a file system.
+    /// Free bytes by directory; each is listed, even if several share a file system.
     pub(crate) free_bytes: BTreeMap<String, u64>,
-    /// Swap is in use.
+    /// Whether swap is in use.
     pub(crate) swap: bool,
-    /// `sandbox_image` of its container runtime.
+    /// `sandbox_image` of the container runtime.
     pub(crate) sandbox_image: Option<String>,
     pub(crate) certificates: Vec<CertificateSeen>,
-    /// Its running containers, where they were asked for.
+    /// Running containers, if requested.
     pub(crate) containers: Vec<RunningContainer>,
-    /// Why its containers are not known although they were asked for.
+    /// Why the requested containers are unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) containers_problem: Option<String>,
-    /// Files of an upgrade that did not end.
+    /// Files left by an unfinished upgrade.
     pub(crate) leftovers: Vec<String>,
-    /// Static Pods of kubeadm by the name of their file.
+    /// kubeadm's static Pods by file name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) manifests: BTreeMap<String, ManifestSeen>,
-    /// Patches that `kubeadm upgrade` would apply there, by the static Pod that they are for.
+    /// Patches that `kubeadm upgrade` would apply, by static Pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) patches: BTreeMap<String, String>,
     #[serde(default)]
     pub(crate) kubelet: KubeletSeen,
 }
 
-/// What is told of a static Pod's manifest; values of its environment are not.
+/// Recorded parts of a static Pod's manifest; values of its environment are not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ManifestSeen {
     pub(crate) containers: Vec<String>,
-    /// Of its first container, as all that follows.
+    /// Image of the first container; the fields below also describe this container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) image: Option<String>,
     /// Command and arguments.
@@ -99,17 +99,17 @@ pub(crate) struct ManifestSeen {
     pub(crate) volumes: Vec<String>,
 }
 
-/// How a kubelet is set, by names.
+/// Settings of a kubelet, by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct KubeletSeen {
-    /// Flags that it runs with, without the dashes.
+    /// Flags in use, without the dashes.
     pub(crate) flags: BTreeSet<String>,
-    /// Of these, those that kubeadm has written, and changes itself.
+    /// Those of the flags that kubeadm has written and changes itself.
     pub(crate) kubeadm_flags: BTreeSet<String>,
-    /// Feature gates of its flags and configuration.
+    /// Feature gates in its flags and configuration.
     pub(crate) gates: BTreeSet<String>,
-    /// Fields of its configuration, the nested ones with dots.
+    /// Fields of its configuration; nested fields with dots.
     pub(crate) fields: BTreeSet<String>,
 }
 
@@ -121,37 +121,37 @@ pub(crate) struct CertificateSeen {
     /// Seconds since 1970.
     pub(crate) not_after: i64,
     pub(crate) authority: bool,
-    /// The authority's key lies beside it, so that certificates can be renewed here.
+    /// The CA key is next to the certificate, so that certificates can be renewed on this host.
     pub(crate) key_is_here: bool,
 }
 
-/// What one API server told of the cluster.
+/// Data about the cluster from one API server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ApiSeen {
-    /// Its own version.
+    /// Version of the API server.
     pub(crate) version: Option<String>,
     /// UID of the namespace kube-system.
     pub(crate) kube_system: Option<String>,
     pub(crate) nodes: Vec<NodeSeen>,
     pub(crate) pods: Vec<PodSeen>,
-    /// What PodDisruptionBudgets would not allow now.
+    /// Evictions that PodDisruptionBudgets would not allow now.
     pub(crate) budgets: Vec<PdbProblem>,
     pub(crate) workloads: Vec<WorkloadSeen>,
     pub(crate) webhooks: Vec<WebhookSeen>,
-    /// APIServices that are not available, with their reason.
+    /// Unavailable APIServices, with the reason.
     pub(crate) unavailable_services: BTreeMap<String, String>,
     pub(crate) deprecated: Vec<DeprecatedSeen>,
     /// `ClusterConfiguration` of kubeadm-config.
     pub(crate) cluster_configuration: Option<Value>,
     /// The Corefile of CoreDNS.
     pub(crate) corefile: Option<String>,
-    /// Who holds the Lease of upgrades, if somebody does.
+    /// Current holder of the upgrade Lease.
     pub(crate) lease_holder: Option<String>,
-    /// Pages of the list of Pods byte for byte, where containers were asked for.
+    /// Pages of the Pod list, byte for byte, if containers were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) raw_pods: Vec<String>,
-    /// What could not be asked, with the reason.
+    /// Failed requests, with the reason.
     pub(crate) unknown: BTreeMap<String, String>,
 }
 
@@ -161,12 +161,12 @@ pub(crate) struct ApiSeen {
 pub(crate) struct NodeSeen {
     pub(crate) name: String,
     pub(crate) ready: bool,
-    /// What it says when it is not ready.
+    /// Message of the Node's condition if it is not ready.
     pub(crate) message: String,
-    /// `MemoryPressure`, `DiskPressure`, … that are true.
+    /// `MemoryPressure`, `DiskPressure`, … conditions that are true.
     pub(crate) pressure: Vec<String>,
     pub(crate) unschedulable: bool,
-    /// Those that begin with `imgctl.io/`.
+    /// Annotations that begin with `imgctl.io/`.
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) kubelet: String,
     /// `containerd://1.7.27`.
@@ -188,29 +188,29 @@ pub(crate) struct NodeAddress {
     pub(crate) address: String,
 }
 
-/// A Pod, as far as plans want to know it.
+/// A Pod, with the data that plans need.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodSeen {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) node: String,
-    /// `ReplicaSet/web-5d4`; empty: nobody makes it anew.
+    /// `ReplicaSet/web-5d4`; empty if no controller recreates it.
     pub(crate) owner: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// A file of its Node is what it is made from.
+    /// Created from a file on its Node.
     pub(crate) mirror: bool,
-    /// It has ended.
+    /// Whether it has ended.
     pub(crate) finished: bool,
-    /// It runs and does not serve.
+    /// It runs but is not ready.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) unready: bool,
-    /// It was to be gone by now, and what may hold it.
+    /// Why it is still present after its deletion deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stuck: Option<String>,
-    /// Volumes that are lost with it (`emptyDir`) or bound to its Node (`hostPath`).
+    /// Volumes that are lost with the Pod (`emptyDir`) or bound to its Node (`hostPath`).
     pub(crate) local_volumes: Vec<String>,
-    /// Container name to image.
+    /// Images by container name.
     pub(crate) images: BTreeMap<String, String>,
 }
 
@@ -230,7 +230,7 @@ pub(crate) struct WorkloadSeen {
     pub(crate) ready: i64,
 }
 
-/// A webhook that must answer, and whose Service nobody serves.
+/// A required webhook whose Service has no endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WebhookSeen {
@@ -241,7 +241,7 @@ pub(crate) struct WebhookSeen {
     pub(crate) service: String,
 }
 
-/// Requests to an API that a later release has no more.
+/// Requests to an API that a later release removes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DeprecatedSeen {
@@ -252,7 +252,7 @@ pub(crate) struct DeprecatedSeen {
     pub(crate) removed_release: String,
 }
 
-/// etcd of the control planes.
+/// etcd on the control planes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EtcdSeen {
@@ -266,26 +266,26 @@ pub(crate) struct EtcdSeen {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MemberSeen {
     pub(crate) name: String,
-    /// Its first client URL.
+    /// The member's first client URL.
     pub(crate) endpoint: String,
     pub(crate) learner: bool,
     pub(crate) leader: bool,
-    /// `None`: it did not answer.
+    /// `None` if the member did not respond.
     pub(crate) version: Option<String>,
     pub(crate) db_bytes: u64,
 }
 
-/// An image that is installed on the cluster.
+/// An image installed on the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct InstalledSeen {
     pub(crate) name: String,
-    /// The range of Kubernetes versions that it says it supports.
+    /// The supported range of Kubernetes versions declared by the image.
     pub(crate) supports: Option<String>,
 }
 
 impl MemberSeen {
-    /// Whether its endpoint is at this address.
+    /// Returns whether the endpoint has this address.
     pub(crate) fn is_at(&self, address: &str) -> bool {
         let rest = self.endpoint.split("://").nth(1).unwrap_or_default();
         let host = rest.split('/').next().unwrap_or_default();
@@ -299,7 +299,7 @@ impl HostSeen {
         self.roles.iter().any(|role| role == MASTER)
     }
 
-    /// Whether the operator may mean it by `word`.
+    /// Returns whether `word` identifies this host: its ID, address, hostname or Node name.
     pub(crate) fn is_called(&self, word: &str) -> bool {
         let known = self.facts.as_ref().map(|facts| facts.hostname.as_str());
         [
@@ -315,7 +315,7 @@ impl HostSeen {
 }
 
 impl Observation {
-    /// The Node of a host.
+    /// Returns the Node of a host.
     pub(crate) fn node_of(&self, host: &HostSeen) -> Option<&NodeSeen> {
         let name = host.node.as_deref()?;
         let api = self.api.as_ref()?;
@@ -326,7 +326,7 @@ impl Observation {
         self.hosts.iter().find(|host| host.id == id)
     }
 
-    /// What runs on a host: its kubelet's version, or what it said itself.
+    /// The version on a host: that of its Node's kubelet, or the one the host reported.
     pub(crate) fn version_of(&self, host: &HostSeen) -> Option<String> {
         match self.node_of(host) {
             Some(node) => Some(node.kubelet.clone()).filter(|version| !version.is_empty()),
@@ -334,8 +334,8 @@ impl Observation {
         }
     }
 
-    /// The version of the API server on a control plane: its static Pod's image says so; where the
-    /// server is part of something else (k3s), the Node does.
+    /// The version of the API server on a control plane: from its static Pod's image, or from the
+    /// Node if the server is part of another program (k3s).
     pub(crate) fn server_version(&self, host: &HostSeen) -> Option<String> {
         if !host.is_control_plane() {
             return None;
@@ -356,7 +356,7 @@ impl Observation {
         }
     }
 
-    /// Whether the host does its part as far as can be told from outside.
+    /// Returns whether the host is healthy, as far as visible from outside.
     pub(crate) fn is_healthy(&self, host: &HostSeen) -> bool {
         match self.node_of(host) {
             Some(node) => node.ready,
@@ -364,7 +364,7 @@ impl Observation {
         }
     }
 
-    /// Whether the etcd of the cluster is somebody else's.
+    /// Returns whether the cluster uses an external etcd.
     pub(crate) fn external_etcd(&self) -> bool {
         let configuration = self
             .api

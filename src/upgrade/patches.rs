@@ -1,5 +1,5 @@
-//! The patches for static Pods that a rootfs image brings: `patches/` of its tree, which
-//! `kubeadm upgrade` applies. Read out of the layers; nothing is unpacked.
+//! The static Pod patches in a rootfs image: `patches/` in its tree, which `kubeadm upgrade`
+//! applies. Read from the layers; nothing is unpacked.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -18,12 +18,12 @@ pub(crate) const PATCHED: [&str; 4] = [
     "kube-scheduler",
     "etcd",
 ];
-/// A longer file is no patch.
+/// Maximum size of a patch file, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// The patches by static Pod, several files for one joined in the order of their names, as a look at
-/// a host gives them. `None`: they lie outside of the image's tree, so that another image changes
-/// nothing about them.
+/// Returns the patches by static Pod; several files for one Pod are joined in name order, as in the
+/// observation of a host. Returns `None` if the patches are outside the image's tree, so that
+/// another image does not change them.
 pub(crate) fn of(scene: &Scene, store: &Store) -> Result<Option<BTreeMap<String, String>>> {
     let documents = scene.documents.iter();
     let configured = documents

@@ -1,4 +1,4 @@
-//! Where an upgrade is to stop for a while.
+//! Determines where an upgrade pauses.
 
 use crate::pipeline::executor::decision::{Decision, decide};
 use crate::pipeline::journal::Past;
@@ -6,8 +6,8 @@ use crate::pipeline::step::{Phase, Plan, Step};
 use crate::upgrade::document::PauseAfter;
 use crate::upgrade::pipeline::{BALANCERS, BATCH, CANARY, CONTROL_PLANE};
 
-/// Cuts `plan` behind the part that `after` names, as long as that part is not done; `past` is what
-/// earlier runs did. Returns whether something was cut.
+/// Truncates `plan` after the part that `after` names, unless that part is already done; `past`
+/// holds the results of earlier runs. Returns whether the plan was truncated.
 pub(crate) fn cut(plan: &mut Plan, after: PauseAfter, past: Option<&Past>) -> bool {
     let is_done =
         |step: &Step| step.always || matches!(decide(step, past, &[], &[]), Decision::Skip);
@@ -26,7 +26,7 @@ pub(crate) fn cut(plan: &mut Plan, after: PauseAfter, past: Option<&Past>) -> bo
     };
     let first = plan.phases.iter().position(touches);
     let is_end = |phase: &Phase| match after {
-        // Whatever it is that comes before the first host is touched.
+        // Everything before the first host is touched, regardless of phase names.
         PauseAfter::Stage => false,
         PauseAfter::ControlPlane => begins(phase, CONTROL_PLANE) || begins(phase, "control-plane"),
         PauseAfter::Canary => begins(phase, CANARY),
@@ -39,7 +39,7 @@ pub(crate) fn cut(plan: &mut Plan, after: PauseAfter, past: Option<&Past>) -> bo
         PauseAfter::Stage => first
             .and_then(|first| first.checked_sub(1))
             .filter(|&last| !begun(&plan.phases[last + 1])),
-        // Each batch is a place to stop at.
+        // The upgrade pauses after each batch.
         PauseAfter::Batch => ends.into_iter().find(|&number| !done(&plan.phases[number])),
         _ => ends
             .into_iter()

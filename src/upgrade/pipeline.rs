@@ -1,7 +1,7 @@
-//! From a document to a pipeline: phases, the hosts in each, the steps of each host.
+//! Builds a pipeline from a document: phases, the hosts in each, the steps of each host.
 //!
-//! The same document gives the same steps in every run, so that a resumed upgrade skips what is
-//! done. Must not decide anything that the document leaves open.
+//! The same document gives the same steps in every run, so that a resumed upgrade skips completed
+//! steps. Must not make decisions that the document leaves open.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,34 +21,34 @@ use crate::upgrade::document::{Direction, Document};
 use crate::upgrade::hooks::{self, Hooks};
 use crate::upgrade::{host_steps, keepsakes};
 
-/// The phases of an upgrade by what may follow them, for `--pause-after`.
+/// Names of the phases after which `--pause-after` can pause.
 pub(crate) const CONTROL_PLANE: &str = "finish";
 pub(crate) const BALANCERS: &str = "balancers";
 pub(crate) const CANARY: &str = "canary";
 pub(crate) const BATCH: &str = "workers";
 
-/// What a document is carried out with.
+/// Inputs for executing a document.
 pub(crate) struct Course<'a> {
     pub(crate) document: &'a Document,
-    /// The cluster as it is.
+    /// The current cluster context.
     pub(crate) from: Arc<Scene>,
-    /// The cluster after each hop of the document; the last is what it is to be.
+    /// The cluster context after each hop of the document; the last is the target.
     pub(crate) hops: Vec<Arc<Scene>>,
     pub(crate) upgrader: &'a dyn Upgrader,
-    /// What the images of each hop do around it.
+    /// The hooks of each hop's images.
     pub(crate) hooks: Vec<Hooks>,
-    /// Names of application and patch images whose commands run when all hosts have moved.
+    /// Names of application and patch images whose commands run after all hosts have moved.
     pub(crate) install: Vec<String>,
-    /// When all is done and the cluster's record says so: closes the upgrade.
+    /// Closes the upgrade after everything is done and the target state is recorded.
     pub(crate) commit: Step,
-    /// On the way back: the data of the cluster become those of this file of the controller.
+    /// For a rollback: the file on the controller from which the cluster's data is restored.
     pub(crate) snapshot: Option<PathBuf>,
 }
 
-/// The trees that hosts are to have, by host id, for each hop.
+/// Target trees for each hop, by host ID.
 type Trees = Vec<BTreeMap<String, String>>;
 
-/// Makes the pipeline. Asks the hosts what they have; changes nothing on them.
+/// Builds the pipeline. Queries the hosts, but changes nothing on them.
 pub(crate) fn plan(course: &Course<'_>, means: &Means<'_>) -> Result<Plan> {
     let document = course.document;
     let mut plan = empty(document)?;
@@ -74,7 +74,7 @@ pub(crate) fn plan(course: &Course<'_>, means: &Means<'_>) -> Result<Plan> {
         Mark::Success,
     );
     for mut phase in record::phases(means, course.target(), vec![mark]) {
-        // A part that goes back needs no more than itself.
+        // A rollback of some hosts only touches those hosts.
         if document.direction == Direction::Back {
             phase
                 .lanes
@@ -88,7 +88,7 @@ pub(crate) fn plan(course: &Course<'_>, means: &Means<'_>) -> Result<Plan> {
     Ok(plan)
 }
 
-/// The pipeline without its phases: its name and intent are those of the document.
+/// Returns the pipeline without phases, with the name and intent of the document.
 pub(crate) fn empty(document: &Document) -> Result<Plan> {
     let verb = match document.direction {
         Direction::Forward => "upgrade",
@@ -97,7 +97,7 @@ pub(crate) fn empty(document: &Document) -> Result<Plan> {
     let intent = format!("{} {}", document.id, document.digest()?);
     let mut plan = Plan::new(verb, &document.cluster, &intent);
     plan.notes.clone_from(&document.notes);
-    // `run` began it, perhaps, and is refused while it is open.
+    // `run` may have started the upgrade, but is refused while it is open.
     plan.goes_on = "run `imgctl upgrade resume`";
     Ok(plan)
 }
@@ -107,7 +107,7 @@ impl Course<'_> {
         self.hops.last().unwrap_or(&self.from)
     }
 
-    /// Hosts of a scene that are part of it.
+    /// Hosts of `scene` that take part in the upgrade.
     fn hosts<'s>(&self, scene: &'s Scene) -> Vec<&'s Host> {
         scene.hosts.iter().filter(|host| self.moves(host)).collect()
     }
@@ -138,7 +138,7 @@ impl Course<'_> {
         self.hooks.get(number).ok_or_else(unread)
     }
 
-    /// The scene that a host is in before hop `number`: workers may have skipped some.
+    /// The cluster context of a host before hop `number`: workers may have skipped some hops.
     fn before(&self, number: usize, place: Place) -> &Arc<Scene> {
         let mut earlier = self.document.hops.iter().zip(&self.hops).take(number).rev();
         let last = match place {
@@ -185,7 +185,7 @@ impl Course<'_> {
         Ok((step, id.clone()))
     }
 
-    /// On the way back the first is who had been first on the way there.
+    /// In a rollback, `Place::First` is the control plane that was first in the upgrade.
     fn place(&self, host: &Host) -> Place {
         let first = match self.document.direction {
             Direction::Forward => self.document.control_planes.first().cloned(),
@@ -199,7 +199,8 @@ impl Course<'_> {
     }
 }
 
-/// All files of all hops on all hosts, the registry's first of all, before anything is touched.
+/// Stages the files of all hops on all hosts before anything is touched, first of all the
+/// registry's.
 fn stage(plan: &mut Plan, course: &Course<'_>, means: &Means<'_>) -> Result<Trees> {
     let mut trees = Trees::new();
     for (number, scene) in course.hops.iter().enumerate() {
@@ -235,13 +236,13 @@ fn sync_phase(name: &str, files: FilesPlan) -> Phase {
     phase
 }
 
-/// The image is asked, images are pulled, backups are made and carried away.
+/// Asks the image, pulls images, and creates and copies backups.
 fn ready(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     let document = course.document;
     let forward = document.direction == Direction::Forward;
     let last = course.hops.len() - 1;
     let target = course.target();
-    // None where only workers lag behind.
+    // `None` if only workers lag behind.
     let first = match document.control_planes.first() {
         Some(id) => Some(course.host(target, id)?),
         None => None,
@@ -330,7 +331,7 @@ fn forward(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     Ok(())
 }
 
-/// Workers learn to do without the control plane that is worked on.
+/// Prepares workers for control planes that are out of service during the upgrade.
 fn balancers(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     let Some(scene) = course.hops.first() else {
         return Ok(());
@@ -352,7 +353,8 @@ fn balancers(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> 
     Ok(())
 }
 
-/// Kubelets must never be newer than API servers: workers go back first, control planes in reverse.
+/// Kubelets must never be newer than API servers: workers are rolled back first, then control
+/// planes in reverse order.
 fn back(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     for number in 0..course.hops.len() {
         if let Some(file) = &course.snapshot {
@@ -372,12 +374,12 @@ fn back(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     Ok(())
 }
 
-/// Where the snapshot lies on a control plane.
+/// Path of the snapshot on a control plane.
 fn snapshot_on(step: &Move<'_>) -> String {
     format!("{}/snapshot.db", step.backup())
 }
 
-/// The snapshot is on every control plane, and so is what restores it, before a host is touched.
+/// Puts the snapshot and the tools to restore it on every control plane before any host is touched.
 fn before_snapshot(
     plan: &mut Plan,
     course: &Course<'_>,
@@ -403,7 +405,8 @@ fn before_snapshot(
     Ok(())
 }
 
-/// All control planes at once: there is no cluster between the old data and the new.
+/// Restores all control planes at the same time, because no cluster can run with both old and new
+/// data.
 fn snapshot(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) -> Result<()> {
     let mut stop = Phase::new("snapshot-stop", Order::Parallel);
     let mut restore = Phase::new("snapshot-restore", Order::Parallel);
@@ -481,7 +484,7 @@ fn workers(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) -
         )?;
         Ok(Lane::on(host, steps))
     };
-    // A canary that fails has done its work: nobody follows it.
+    // A failed canary stops the upgrade before any other worker.
     let mut canary = Phase::new(&numbered(CANARY, number), Order::Serial);
     for id in &document.canary {
         canary = canary.lane(lane(id)?);
@@ -501,7 +504,7 @@ fn workers(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) -
     Ok(())
 }
 
-/// Commands of images that come along with the rootfs.
+/// Commands of images that are installed together with the rootfs.
 fn applications(plan: &mut Plan, course: &Course<'_>) -> Result<()> {
     let target = course.target();
     for image in &target.images {
@@ -514,7 +517,7 @@ fn applications(plan: &mut Plan, course: &Course<'_>) -> Result<()> {
     Ok(())
 }
 
-/// At the end every host is looked at once more.
+/// Checks every host again at the end.
 fn verify(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     let document = course.document;
     let last = course.hops.len() - 1;
@@ -536,7 +539,7 @@ fn verify(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
     Ok(())
 }
 
-/// `stage`, `stage-2`, …: one hop needs no number.
+/// `stage`, `stage-2`, …: the first hop has no number.
 fn numbered(name: &str, hop: usize) -> String {
     match hop {
         0 => name.to_owned(),

@@ -1,4 +1,4 @@
-//! From what was observed to what will be done: a pure function.
+//! Derives the plan from the observation: a pure function.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,19 @@ use crate::upgrade::preflight;
 use crate::upgrade::request::{Request, Target};
 use crate::upgrade::restarts;
 
-/// What came of it.
+/// Result of planning.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Planned {
-    /// The cluster is what it is to be; what was found on the way is worth reading all the same.
+    /// The cluster already matches the target; the findings may still be of interest.
     Nothing(Vec<Finding>),
     Upgrade(Box<Document>),
 }
 
-/// Decides.
+/// Makes the plan.
 ///
 /// # Errors
-/// For what no check may be skipped for: a way that cannot be gone, an image that lacks an
-/// architecture, options that mean nothing. All else is in [`Document::findings`].
+/// For problems that cannot be skipped: an impossible version path, an image that lacks an
+/// architecture, invalid options. All others are in [`Document::findings`].
 pub(crate) fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned> {
     preflight::check_skips(&request.choices.skip_checks)?;
     check_id(request.id.as_deref())?;
@@ -170,7 +170,7 @@ fn check_spares(observation: &Observation, request: &Request<'_>) -> Result<()> 
     }
 }
 
-/// Whether the cluster has the image already that it is to have.
+/// Returns whether the cluster already has the target image.
 fn is_same(observation: &Observation, request: &Request<'_>) -> bool {
     let Some(target) = request.targets.last() else {
         return false;
@@ -211,7 +211,7 @@ fn hosts_before(
             architecture: architecture(observation, host).unwrap_or_default(),
             node: host.node.clone(),
             version: observation.version_of(host),
-            // What an upgrade of ours cordoned is not an administrator's doing.
+            // A cordon set by an upgrade of imgctl does not count as an administrator's.
             was_unschedulable: node
                 .is_some_and(|node| node.unschedulable && !node.annotations.contains_key(MARK)),
             skipped: skipped(observation, request, host, same),
@@ -226,10 +226,10 @@ fn hosts_before(
     Ok(hosts)
 }
 
-/// The annotation that says which upgrade has cordoned a Node.
+/// Node annotation with the ID of the upgrade that cordoned the Node.
 pub(crate) const MARK: &str = "imgctl.io/upgrade-id";
 
-/// Begins the reason why a host that does not answer is left out.
+/// Start of the skip reason for an unreachable host.
 pub(crate) const CANNOT_BE_REACHED: &str = "it cannot be reached";
 
 fn skipped(
@@ -293,7 +293,7 @@ fn check_architectures(hosts: &BTreeMap<String, HostBefore>, request: &Request<'
     Ok(())
 }
 
-/// Some names of many.
+/// Joins the first few names and counts the rest.
 pub(crate) fn few<T: AsRef<str>>(names: &[T]) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<&str> = names.iter().take(SHOWN).map(AsRef::as_ref).collect();
@@ -303,8 +303,8 @@ pub(crate) fn few<T: AsRef<str>>(names: &[T]) -> String {
     }
 }
 
-/// The first control plane of the Clusterfile goes first; of the others, the leader of etcd last,
-/// so that leadership moves once. On the way back the order is the other way round.
+/// The Clusterfile's first control plane goes first; among the others, the etcd leader goes last,
+/// so that leadership moves only once. A rollback uses the reverse order.
 fn control_planes(
     observation: &Observation,
     request: &Request<'_>,
@@ -333,7 +333,7 @@ fn control_planes(
     ids
 }
 
-/// All workers count, also those that are left out: what is out of service is out of service.
+/// All workers count, including skipped ones, because they can also be out of service.
 pub(crate) fn size(observation: &Observation, request: &Request<'_>) -> Result<Size> {
     let workers = || {
         observation
@@ -372,7 +372,7 @@ fn choose_canaries(
         Ok(chosen.iter().map(|host| host.id.clone()).collect())
     };
     match &choices.canary[..] {
-        // One worker is its own canary; a way back is not for trying out.
+        // A single worker is its own canary; a rollback needs no canary.
         [] if workers.len() < 2 || request.direction == Direction::Back => Ok(Vec::new()),
         [] => by_number(1),
         [word] if word.bytes().all(|byte| byte.is_ascii_digit()) => {

@@ -1,4 +1,4 @@
-//! What is planned, and what is refused.
+//! Tests of plans and refusals.
 
 use crate::error::{Error, Kind};
 use crate::runtime::version::minors_between;
@@ -14,7 +14,7 @@ fn errors(document: &Document) -> Vec<&Finding> {
     document.blockers().collect()
 }
 
-/// Minor by minor, as kubeadm goes.
+/// Allows one minor at a time, like kubeadm.
 fn by_minor(from: &str, to: &str) -> crate::error::Result<()> {
     match minors_between(from, to) {
         Some(0 | 1) => Ok(()),
@@ -149,7 +149,7 @@ fn a_kubelet_that_is_newer_than_an_api_server_is_named() {
     assert_eq!(found[0].check, "kubelet-newer");
     assert_eq!(found[0].host.as_deref(), Some("10.1.0.2"));
 
-    // A control plane whose kubelet package was installed by somebody.
+    // A control plane with a manually installed kubelet package.
     let mut cluster = kubernetes(3, 2, "v1.33.4");
     cluster.api.as_mut().unwrap().nodes[1].kubelet = "v1.34.2".into();
     let plan = document(&cluster, &request("v1.33.4", &["v1.34.2"]));
@@ -341,7 +341,7 @@ fn a_way_back_has_its_own_rules() {
     let whole = document(&cluster, &request);
     assert!(errors(&whole).is_empty(), "{:?}", errors(&whole));
     assert!(whole.canary.is_empty());
-    // Control planes alone would leave workers newer than their API servers.
+    // Upgrading only control planes would leave workers newer than their API servers.
     request.only = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
         .map(str::to_owned)
         .into();

@@ -1,4 +1,4 @@
-//! What came of an upgrade, held against its plan.
+//! Compares the result of an upgrade with its plan.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,31 +8,31 @@ use crate::upgrade::document::Document;
 use crate::upgrade::observation::{HostSeen, ManifestSeen, Observation};
 use crate::upgrade::restarts::forward;
 
-/// All of it.
+/// The complete report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     pub(crate) hosts: Vec<HostReport>,
-    /// Workloads that have fewer ready Pods than before.
+    /// Workloads with fewer ready Pods than before.
     pub(crate) workloads: Vec<String>,
 }
 
-/// One host.
+/// Report on one host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HostReport {
     pub(crate) host: String,
-    /// What runs there now.
+    /// Its version now.
     pub(crate) version: Option<String>,
-    /// What is not as it is to be.
+    /// Deviations from the plan.
     pub(crate) problems: Vec<String>,
-    /// How the foretelling of restarts fared, where there was one.
+    /// Comparison with the restart prediction, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) restarts: Option<Comparison>,
 }
 
 impl Report {
-    /// Whether all is as it was planned.
+    /// Returns whether the result matches the plan.
     #[cfg(test)]
     pub(crate) fn is_well(&self) -> bool {
         self.workloads.is_empty()
@@ -43,7 +43,7 @@ impl Report {
     }
 }
 
-/// Compares; `before` is what the plan was made from, where it is still known.
+/// Compares; `before` is the observation on which the plan was based, if it is still available.
 pub(crate) fn report(
     document: &Document,
     before: Option<&Observation>,
@@ -125,7 +125,7 @@ fn of_host(
     })
 }
 
-/// What led to what became of a container, as far as it shows: its manifest, its hash.
+/// Explains the behaviour of a container as far as possible, by its manifest or its hash.
 fn why(mismatch: &Mismatch, was: Option<&HostSeen>, host: &HostSeen) -> Option<String> {
     let predicted = &mismatch.predicted;
     if predicted.is_static
@@ -209,7 +209,7 @@ fn worse(before: &Observation, after: &Observation) -> Vec<String> {
             (&now.kind, &now.namespace, &now.name) == (&was.kind, &was.namespace, &was.name)
         });
         let now = same.map_or(0, |now| now.ready);
-        // What was scaled down or deleted meanwhile is somebody's wish.
+        // A workload scaled down or deleted meanwhile does not count as a problem.
         let wanted = same.map_or(0, |now| now.desired);
         if now < was.ready.min(wanted) {
             found.push(format!(
@@ -227,7 +227,7 @@ mod tests {
     use crate::upgrade::observation::WorkloadSeen;
     use crate::upgrade::test_clusters::{document, kubernetes, request};
 
-    /// A control plane whose etcd was to be kept.
+    /// A control plane whose etcd was predicted to stay.
     #[test]
     fn a_wrong_prediction_is_told_with_what_led_to_it() {
         let container = |id: &str, uid: &str, hash: &str| RunningContainer {

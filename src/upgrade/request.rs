@@ -1,4 +1,4 @@
-//! What a plan is asked for.
+//! The input of a plan.
 
 use std::collections::BTreeMap;
 
@@ -8,45 +8,45 @@ use crate::image::{Digest, EMBEDDED_IMAGES};
 use crate::runtime::version::minor;
 use crate::upgrade::document::{Choices, Direction, Release};
 
-/// A rootfs image that the cluster has or is to have.
+/// A current or target rootfs image of the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target {
     /// As in `spec.image`.
     pub(crate) name: String,
-    /// What it holds, see [`crate::runtime::upgrade::Upgrader::version`].
+    /// The version it contains, see [`crate::runtime::upgrade::Upgrader::version`].
     pub(crate) version: String,
-    /// By architecture of the hosts; those that the image lacks are missing.
+    /// By architecture of the hosts; architectures that the image lacks are missing.
     pub(crate) images: BTreeMap<String, ClusterImage>,
-    /// Its patches for static Pods of kubeadm, see [`crate::upgrade::patches::of`].
+    /// Its patches for kubeadm's static Pods, see [`crate::upgrade::patches::of`].
     pub(crate) patches: Option<BTreeMap<String, String>>,
 }
 
-/// The question.
+/// The request for a plan.
 pub(crate) struct Request<'a> {
     pub(crate) cluster: &'a str,
     /// `kubeadm`, `k3s`, `script`.
     pub(crate) runtime: &'a str,
-    /// What the cluster is.
+    /// The cluster's current image.
     pub(crate) from: Target,
-    /// One for each version on the way, in order.
+    /// One image per version on the path, in order.
     pub(crate) targets: Vec<Target>,
     pub(crate) choices: Choices,
     pub(crate) direction: Direction,
     /// `--id`.
     pub(crate) id: Option<String>,
-    /// `--scope`: ids of the only hosts that move; empty: all.
+    /// `--scope`: IDs of the hosts to upgrade; empty for all.
     pub(crate) only: Vec<String>,
-    /// Back to a snapshot of etcd: its data go back, too.
+    /// Roll back to an etcd snapshot, including its data.
     pub(crate) to_snapshot: bool,
-    /// Whether control planes may go from one version to the other in one move.
+    /// Checks whether control planes may move from one version to another in a single step.
     pub(crate) permits: &'a dyn Fn(&str, &str) -> Result<()>,
 }
 
-/// The runtime whose clusters have no Kubernetes that we know of.
+/// The runtime for clusters without a Kubernetes known to imgctl.
 pub(crate) const SCRIPT: &str = "script";
 
 impl Target {
-    /// The digests of its manifests.
+    /// Digests of the image's manifests.
     pub(crate) fn digests(&self) -> BTreeMap<String, Digest> {
         self.images
             .iter()
@@ -54,7 +54,7 @@ impl Target {
             .collect()
     }
 
-    /// As a document names it.
+    /// The image as a document names it.
     pub(crate) fn release(&self) -> Release {
         Release {
             image: self.name.clone(),
@@ -64,13 +64,13 @@ impl Target {
         }
     }
 
-    /// A label; those of all architectures say the same.
+    /// Returns a label; it is the same for all architectures.
     pub(crate) fn label(&self, name: &str) -> Option<&str> {
         self.images.values().find_map(|image| image.label(&[name]))
     }
 
-    /// The release of etcd that the image brings: what its label says, else the etcd that is embedded
-    /// in it. `None` where neither tells.
+    /// The etcd release in the image: from its label, or otherwise from the embedded etcd image.
+    /// `None` if neither exists.
     pub(crate) fn etcd(&self) -> Option<String> {
         if let Some(declared) = self.label("imgctl.io/etcd-version") {
             return etcd_release(&format!("etcd:{declared}"));
@@ -81,7 +81,7 @@ impl Target {
     }
 }
 
-/// The release of an image of etcd by its tag, without the number of the image's build: `3.6.5` of
+/// The release in the tag of an etcd image, without the image's build number: `3.6.5` for
 /// `registry.k8s.io/etcd:3.6.5-0`.
 pub(crate) fn etcd_release(image: &str) -> Option<String> {
     let name = image.split('@').next()?;

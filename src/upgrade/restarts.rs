@@ -1,4 +1,4 @@
-//! What the containers of each host will do: foretold from what was observed and planned.
+//! Predicts the behaviour of the containers of each host from the observation and the plan.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,25 @@ use crate::upgrade::kubeadm_restarts;
 use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::request::{Request, SCRIPT};
 
-/// The releases whose hashes the image's kubelet accepts besides its own: `1.12,1.15`.
+/// Releases whose hashes the image's kubelet accepts in addition to its own: `1.12,1.15`.
 const COMPATIBLE: &str = "imgctl.io/kubelet-hash-compat";
 
-/// The runtime that brings add-ons and static Pods with each release.
+/// The runtime that updates add-ons and static Pods with each release.
 const KUBEADM: &str = "kubeadm";
 
-/// What is foretold of one host.
+/// Prediction for one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HostRestarts {
-    /// Containers that stay on the host while its kubelet is swapped, and the way back.
+    /// Containers that stay on the host while its kubelet is swapped, for the upgrade and the
+    /// rollback.
     #[serde(flatten)]
     pub(crate) ways: BothWays,
-    /// Containers that a drain moves to other hosts before.
+    /// Number of containers that a drain moves to other hosts first.
     pub(crate) moved: usize,
 }
 
-/// For each host of which the containers are known.
+/// Predicts restarts for each host whose containers are known.
 pub(crate) fn foretell(
     document: &Document,
     observation: &Observation,
@@ -54,7 +55,7 @@ pub(crate) fn foretell(
         })
         .collect();
     for page in &api.raw_pods {
-        // What cannot be read is not known; its containers are called so.
+        // An unreadable page is skipped; its containers count as unknown.
         for pod in pods(page.as_bytes()).unwrap_or_default() {
             if let Some(node) = places.get(&(pod.namespace.as_str(), pod.name.as_str())) {
                 by_node.entry(node).or_default().push(pod);
@@ -118,8 +119,8 @@ fn of_host(
     })
 }
 
-/// Static Pods and those of DaemonSets stay where they are. A Pod that the API does not show may
-/// stay as well.
+/// Static Pods and those of DaemonSets are not drained. A Pod that the API does not list might not
+/// be drained either.
 fn is_drained(container: &RunningContainer, pods: &[Pod]) -> bool {
     if container.is_static {
         return false;
@@ -131,7 +132,7 @@ fn is_drained(container: &RunningContainer, pods: &[Pod]) -> bool {
     })
 }
 
-/// What a document keeps of a host, as it was foretold; `None` where it is of another form.
+/// Returns the document's prediction for a host; `None` if it has another format.
 pub(crate) fn forward(document: &Document, host: &str) -> Option<Prediction> {
     let value = document.restarts.get(host)?;
     let kept: HostRestarts = serde_json::from_value(value.clone()).ok()?;
@@ -148,7 +149,7 @@ mod tests {
     use crate::upgrade::observation::PodSeen;
     use crate::upgrade::test_clusters::{document, kubernetes, request};
 
-    /// A worker with a Pod of a Deployment and one of a DaemonSet.
+    /// A worker with one Pod of a Deployment and one of a DaemonSet.
     fn cluster(version: &str) -> Observation {
         let mut cluster = kubernetes(1, 1, version);
         let node = cluster.hosts[1].node.clone().unwrap();
@@ -232,11 +233,12 @@ mod tests {
         let told = HostRestarts::deserialize(&plan.restarts["10.1.0.1"]).unwrap();
         let counts = told.ways.forward.counts;
         assert_eq!((counts.recreate, counts.disturbed()), (2, 2), "{told:?}");
-        // kube-proxy stays what the upgrade made it.
+        // kube-proxy stays as the upgrade left it.
         assert_eq!(told.ways.back.counts.recreate, 1, "{told:?}");
     }
 
-    /// As it was seen from 1.33 to 1.34, in place: it was foretold to stay and was rolled out.
+    /// Regression, from an in-place upgrade from 1.33 to 1.34: CoreDNS was predicted to stay but
+    /// was rolled out.
     #[test]
     fn coredns_may_be_rolled_out_with_another_minor() {
         let of = |from: &str, to: &str| {
@@ -281,11 +283,12 @@ mod tests {
         assert!(restarts(&plan)[0].what.starts_with("2 containers"));
         request.choices.max_restarts = Some(2);
         assert!(restarts(&document(&seen, &request)).is_empty());
-        // A host that cannot be told about breaks any limit.
+        // A host without a prediction exceeds any limit.
         seen.hosts[0].containers.clear();
         let plan = document(&seen, &request);
         assert_eq!(restarts(&plan)[0].host.as_deref(), Some("10.0.0.1"));
-        // One that did not answer says why, with a limit or without.
+        // For a host that failed to list its containers, the finding gives the reason, with or
+        // without a limit.
         seen.hosts[0].containers_problem = Some("crictl: no such socket".into());
         let plan = document(&seen, &request);
         assert_eq!(restarts(&plan)[0].severity, Severity::Error);

@@ -1,4 +1,4 @@
-//! A large cluster is planned in seconds, with few questions to its API.
+//! A large cluster is planned within seconds, with few API requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -92,7 +92,7 @@ fn five_hundred_nodes_are_planned_in_seconds() {
     assert!(api.writes().is_empty());
 }
 
-/// What this process has computed so far: whatever else the machine does, a test is no slower for it.
+/// CPU time of this process: independent of the machine's load.
 fn computed() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let part = |number: i64| u64::try_from(number).unwrap();

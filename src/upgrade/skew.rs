@@ -1,5 +1,4 @@
-//! Which versions may be beside each other in a Kubernetes cluster, now and after each step of a
-//! plan.
+//! Checks the version skew in a Kubernetes cluster, now and after each step of a plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +10,10 @@ use crate::upgrade::observation::Observation;
 pub(crate) const KUBELET_NEWER: &str = "kubelet-newer";
 /// A kubelet is too old for the API servers.
 pub(crate) const KUBELET_SKEW: &str = "kubelet-skew";
-/// API servers are of minors too far apart.
+/// The minors of API servers are too far apart.
 pub(crate) const SERVER_SKEW: &str = "server-skew";
 
-/// How many minors a kubelet of this version may be behind the API servers.
+/// Maximum number of minors that a kubelet of this version may be behind the API servers.
 pub(crate) fn kubelet_limit(kubelet: &str) -> u64 {
     match minor(kubelet) {
         Some(minor) if minor < 25 => 2,
@@ -22,12 +21,12 @@ pub(crate) fn kubelet_limit(kubelet: &str) -> u64 {
     }
 }
 
-/// Whether a kubelet may stay at its version when the API servers are at `server`.
+/// Returns whether a kubelet may keep its version while the API servers are at `server`.
 pub(crate) fn may_lag(kubelet: &str, server: &str) -> bool {
     minors_between(kubelet, server).is_some_and(|behind| behind <= kubelet_limit(kubelet))
 }
 
-/// What is not allowed now, or would not be after some step.
+/// Reports skew that is not supported now, or would not be after some step.
 pub(crate) fn findings(document: &Document, observation: &Observation) -> Vec<Finding> {
     let mut walk = Walk::new(document, observation);
     walk.judge("now");
@@ -53,14 +52,14 @@ pub(crate) fn findings(document: &Document, observation: &Observation) -> Vec<Fi
     walk.found
 }
 
-/// The versions at one moment.
+/// The versions at one point of the upgrade.
 struct Walk {
-    /// Of API servers, by host.
+    /// API server versions, by host.
     servers: BTreeMap<String, String>,
-    /// Of the kubelets of workers, by host.
+    /// Versions of the workers' kubelets, by host.
     kubelets: BTreeMap<String, String>,
     found: Vec<Finding>,
-    /// What was told already.
+    /// Findings already reported.
     told: BTreeSet<(&'static str, String)>,
 }
 

@@ -1,11 +1,11 @@
-//! Whether a plan still speaks of the cluster that is there.
+//! Checks whether a plan still matches the cluster.
 
 use std::collections::BTreeSet;
 
 use crate::upgrade::document::Document;
 use crate::upgrade::observation::Observation;
 
-/// What is no longer as it was when the plan was made; for a plan that has not begun.
+/// Returns the changes since the plan was made, for a plan that has not begun.
 pub(crate) fn stale(document: &Document, observation: &Observation) -> Vec<String> {
     let mut changes = Vec::new();
     let uid = observation

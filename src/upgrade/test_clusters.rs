@@ -1,4 +1,4 @@
-//! Clusters that were never there, for unit tests of plans and checks.
+//! Made-up clusters for unit tests of plans and checks.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::upgrade::observation::{ApiSeen, HostSeen, NodeAddress, NodeSeen, Obse
 use crate::upgrade::plan::{Planned, plan};
 use crate::upgrade::request::{Request, Target};
 
-/// A Kubernetes cluster at one version, with all well.
+/// A healthy Kubernetes cluster at one version.
 pub(crate) fn kubernetes(masters: usize, workers: usize, version: &str) -> Observation {
     let mut observation = script(masters, workers);
     let mut nodes = Vec::new();
@@ -59,7 +59,7 @@ pub(crate) fn kubernetes(masters: usize, workers: usize, version: &str) -> Obser
     observation
 }
 
-/// Hosts without an API: masters are 10.0.0.1 and on, workers 10.1.0.1 and on.
+/// Hosts without an API: masters start at 10.0.0.1, workers at 10.1.0.1.
 pub(crate) fn script(masters: usize, workers: usize) -> Observation {
     let host = |role: &str, network: usize, at: usize| {
         let address = format!("10.{network}.{}.{}", at / 250, at % 250 + 1);
@@ -89,7 +89,7 @@ pub(crate) fn script(masters: usize, workers: usize) -> Observation {
     }
 }
 
-/// An image of amd64 and arm64.
+/// An image for amd64 and arm64.
 pub(crate) fn target(version: &str) -> Target {
     let of = |architecture: &str| {
         let mut image = image(&format!("kubernetes:{version}"), ImageKind::Rootfs);
@@ -108,7 +108,7 @@ pub(crate) fn yes(_: &str, _: &str) -> Result<()> {
     Ok(())
 }
 
-/// From one version to others.
+/// A request to upgrade from one version to others.
 pub(crate) fn request(from: &str, to: &[&str]) -> Request<'static> {
     Request {
         cluster: "test",
@@ -124,7 +124,7 @@ pub(crate) fn request(from: &str, to: &[&str]) -> Request<'static> {
     }
 }
 
-/// The document, where one is expected.
+/// The document of a plan that must not be empty.
 pub(crate) fn document(observation: &Observation, request: &Request<'_>) -> Document {
     match plan(observation, request).unwrap() {
         Planned::Upgrade(document) => *document,

@@ -1,4 +1,4 @@
-//! One connection: joined to the best server, ended when that server is outdone by another.
+//! One connection: forwarded to the best server, and closed when another server becomes better.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::probe::Finding;
 use super::servers::{Server, Servers};
 
 const BUFFER: usize = 32 * 1024;
-/// For so long nothing moves on a connection that nobody waits on.
+/// Time without traffic after which a connection with no pending request counts as quiet.
 const QUIET: Duration = Duration::from_millis(400);
-/// Flights of a TLS handshake: in the fourth the server may send tickets after a request has reached
-/// it, which look like an answer.
+/// Number of flights in a TLS handshake. In the fourth, the server may send session tickets after a
+/// request has reached it, and these look like an answer.
 const HANDSHAKE: u64 = 4;
 
-/// Joins the client to the first server that takes the connection.
+/// Forwards the client to the first server that accepts the connection.
 pub(super) async fn forward(
     client: TcpStream,
     servers: &Servers,
@@ -49,7 +49,7 @@ pub(super) async fn forward(
     ))
 }
 
-/// Counts a connection for as long as it lives.
+/// Counts a connection while it is open.
 struct Counted(Arc<Server>);
 
 impl Counted {
@@ -76,7 +76,7 @@ async fn carry(client: TcpStream, mut upstream: TcpStream, server: &Arc<Server>)
         traffic: &traffic,
     };
     let copy = copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER, BUFFER);
-    // How it ends is the two ends' business: a reset is no failure of ours.
+    // How the connection ends is up to its two endpoints: a reset is not a failure of the balancer.
     let mut copy = std::pin::pin!(copy);
     loop {
         tokio::select! {
@@ -89,12 +89,12 @@ async fn carry(client: TcpStream, mut upstream: TcpStream, server: &Arc<Server>)
         loop {
             tokio::select! {
                 _ = &mut copy => return,
-                // It is good again.
+                // The server is good again.
                 () = until(&mut leave, false) => break,
                 () = tokio::time::sleep(QUIET) => {}
             }
             let moves = traffic.moves.load(Ordering::Relaxed);
-            // Who has asked waits for an answer, which comes or does not.
+            // A client that has sent a request still waits for the answer, which may never come.
             let is_quiet = moves == seen
                 && !traffic.asked.load(Ordering::Relaxed)
                 && traffic.flights.load(Ordering::Relaxed) > HANDSHAKE;
@@ -106,7 +106,7 @@ async fn carry(client: TcpStream, mut upstream: TcpStream, server: &Arc<Server>)
     }
 }
 
-/// Until the connection has to end, or need not any longer.
+/// Waits until the connection must end (`wanted` is true) or no longer has to.
 async fn until(leave: &mut watch::Receiver<Option<Duration>>, wanted: bool) {
     let waited = leave.wait_for(|grace| grace.is_some() == wanted).await;
     if waited.map(drop).is_err() {
@@ -114,13 +114,13 @@ async fn until(leave: &mut watch::Receiver<Option<Duration>>, wanted: bool) {
     }
 }
 
-/// What went over a connection.
+/// Traffic on a connection.
 #[derive(Default)]
 struct Traffic {
     moves: AtomicU64,
-    /// How often one end has spoken after the other.
+    /// Number of times that the direction of the traffic has changed.
     flights: AtomicU64,
-    /// The client spoke last.
+    /// The client sent the most recent bytes.
     asked: AtomicBool,
 }
 
@@ -133,7 +133,7 @@ impl Traffic {
     }
 }
 
-/// The client's end, watched.
+/// The client's end of the connection, with its traffic recorded.
 struct Watched<'a> {
     stream: TcpStream,
     traffic: &'a Traffic,

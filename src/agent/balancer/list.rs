@@ -1,8 +1,8 @@
-//! The file of servers: who there is, and who is out of service for a while.
+//! The server list file: which servers exist, and which are temporarily out of service.
 //!
-//! `#out ADDRESS:PORT SECONDS` takes a server out of service for so long after the file was written:
-//! whoever wrote it may never come back. A balancer that does not know the line skips it as a
-//! comment, and then does not find the server in the list.
+//! `#out ADDRESS:PORT SECONDS` takes a server out of service for that time after the file was
+//! written, because its writer may never come back. A balancer that does not know the line skips it
+//! as a comment, and therefore does not find the server in the list.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,31 +10,31 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, IoContext, Result};
 
-/// More than this is no list of control planes.
+/// Maximum size of the server list, in bytes.
 const LONGEST_FILE: u64 = 64 * 1024;
-/// Nobody stays out for longer, whatever the file says.
+/// Maximum time that a server stays out of service, whatever the file says.
 const LONGEST_OUT: Duration = Duration::from_secs(60 * 60);
 const OUT: &str = "#out ";
 
-/// A server as the file names it.
+/// A server as listed in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listed {
     pub(super) address: String,
-    /// For how long it is still out of service.
+    /// Remaining time out of service.
     pub(super) out: Option<Duration>,
 }
 
-/// Tells one content of a file from another.
+/// Modification stamp that distinguishes one version of a file from another.
 pub(super) type Stamp = (SystemTime, u64, u64);
 
-/// What [`read`] would find, without reading.
+/// Returns the stamp of the file without reading its content.
 pub(super) fn stamp(path: &Path) -> Option<Stamp> {
     use std::os::unix::fs::MetadataExt as _;
     let found = std::fs::metadata(path).ok()?;
     Some((found.modified().ok()?, found.ino(), found.len()))
 }
 
-/// One `address:port` a line; empty lines and other `#` comments are skipped.
+/// Reads the list: one `address:port` per line. Empty lines and other `#` comments are skipped.
 pub(super) fn read(path: &Path) -> Result<Vec<Listed>> {
     let found = std::fs::metadata(path).path("read", path)?;
     if found.len() > LONGEST_FILE {
@@ -43,7 +43,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Listed>> {
             path.display()
         )));
     }
-    // A file of the future, after the clock was set back, was written just now.
+    // A modification time in the future (the clock was set back) counts as just now.
     let age = found.modified().ok().and_then(|time| time.elapsed().ok());
     let text = std::fs::read_to_string(path).path("read", path)?;
     let mut list: Vec<Listed> = Vec::new();
@@ -108,7 +108,7 @@ mod tests {
         let out = list[1].out.unwrap();
         assert!(out > Duration::from_secs(500) && out <= Duration::from_secs(600));
         assert!(list[2].out.unwrap() <= LONGEST_OUT);
-        // Written by somebody who never came back.
+        // The writer never came back.
         let then = SystemTime::now() - Duration::from_secs(601);
         std::fs::File::open(&file)
             .unwrap()

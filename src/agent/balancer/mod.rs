@@ -1,7 +1,8 @@
 //! `imgctl agent lb`: a TCP load balancer for the Kubernetes API on a worker.
 //!
-//! Each connection goes to a control plane whose `/readyz` says that it can serve; the list is a file
-//! which is read again when it changes. Must not know Kubernetes beyond that.
+//! Each connection goes to a control plane whose `/readyz` reports that it can serve. The list of
+//! control planes is a file, which is read again when it changes. Must not depend on Kubernetes
+//! beyond that.
 
 mod connection;
 mod list;
@@ -20,35 +21,36 @@ use tokio::sync::Semaphore;
 use crate::error::{Error, Result};
 use servers::Servers;
 
-/// What to balance.
+/// Options of the load balancer.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Where to listen, unless there is a socket already.
+    /// Address to listen on, unless a socket is given.
     pub(crate) listen: SocketAddr,
-    /// `address:port` lines.
+    /// File with the servers, one `address:port` per line.
     pub(crate) servers: PathBuf,
-    /// Certificates of the authority that the servers' must come from; read when they are there.
+    /// Certificates of the authority that must have signed the servers' certificates; read if the
+    /// file exists.
     pub(crate) authority: Option<PathBuf>,
-    /// The name that the servers' certificates must be for; else each server's address.
+    /// Name that the servers' certificates must be valid for; by default, each server's address.
     pub(crate) name: Option<String>,
-    /// Certificate and key for servers that answer nobody whom they do not know.
+    /// Client certificate and key, for servers that refuse anonymous requests.
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
-    /// Where to write how the servers are.
+    /// File that receives the status of the servers.
     pub(crate) state: Option<PathBuf>,
-    /// Between two looks at a server.
+    /// Time between two probes of a server.
     pub(crate) interval: Duration,
-    /// For connecting to a server, and for its answer.
+    /// Timeout for connecting to a server, and for its answer.
     pub(crate) timeout: Duration,
 }
 
-/// More connections than this wait for another to end.
+/// Maximum number of concurrent connections; further ones wait for another to end.
 const MOST_CONNECTIONS: usize = 16_384;
 
-/// How long open connections have to come to a quiet moment when the balancer stops.
+/// Time that open connections have to become quiet when the balancer stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
 
-/// Runs until `stop` resolves; then open connections end. Listens on `given`, if there is one: who
-/// connects while one balancer follows another waits in its queue.
+/// Runs until `stop` resolves, and then ends open connections. Listens on `given`, if present:
+/// clients that connect while one balancer replaces another wait in its queue.
 pub(crate) async fn serve(
     options: Options,
     given: Option<std::net::TcpListener>,
@@ -69,7 +71,7 @@ pub(crate) async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of descriptors, or the peer has gone: neither ends the service.
+                    // Out of file descriptors, or the peer is gone: neither stops the service.
                     tracing::warn!("a connection could not be accepted: {error}");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;

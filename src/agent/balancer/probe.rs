@@ -1,7 +1,7 @@
-//! Asks one API server whether it can serve: `/readyz` over HTTPS, on a connection that stays open.
+//! Probes one API server: requests `/readyz` over HTTPS, on a connection that stays open.
 //!
-//! Accepting TLS proves nothing: an API server whose etcd is away still does. Must not know what
-//! becomes of the answer.
+//! Accepting TLS proves nothing: an API server accepts it even if its etcd is unreachable. Must not
+//! depend on how the result is used.
 
 use std::error::Error as _;
 
@@ -12,27 +12,27 @@ use crate::error::Result;
 use crate::registry::registries::Certificates;
 use crate::registry::tls;
 
-/// An answer names its failed checks in the first of its bytes.
+/// Maximum number of bytes read from an answer: the failed checks are named at its beginning.
 const LONGEST_ANSWER: usize = 16 * 1024;
 
-/// What a look at a server shows.
+/// Result of probing a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Finding {
     Ready,
-    /// It answers, and says that it cannot serve; or does not answer in time, or as somebody else.
+    /// The server answers that it cannot serve, does not answer in time, or has the wrong identity.
     Unready(String),
-    /// Nothing listens there.
+    /// Nothing listens at the address.
     Down(String),
 }
 
 pub(super) struct Probe<'a> {
     options: &'a Options,
     address: String,
-    /// Made when needed; made again after a failure, because certificates may have changed.
+    /// Created on demand, and again after a failure, because the certificates may have changed.
     client: Option<reqwest::Client>,
-    /// The server refuses those who do not say who they are (`--anonymous-auth=false`).
+    /// The server refuses anonymous requests (`--anonymous-auth=false`).
     signs: bool,
-    /// Nobody but the operator can change it: said once.
+    /// The warning has been logged: only the operator can resolve its cause, so it is logged once.
     told: bool,
 }
 
@@ -67,13 +67,14 @@ impl<'a> Probe<'a> {
                 Err(finding) => return finding,
             };
             match status {
-                // Before Kubernetes v1.16.
+                // Kubernetes before v1.16.
                 StatusCode::NOT_FOUND if path == "/readyz" => path = "/healthz",
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if self.can_sign() => {
                     self.signs = true;
                     self.client = None;
                 }
-                // It lives and is not to be asked: no worse than a balancer that cannot ask.
+                // The server is up but refuses the probe: treated like a server that cannot be
+                // probed.
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                     if !std::mem::replace(&mut self.told, true) {
                         tracing::warn!(
@@ -95,7 +96,7 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Whether there is a client certificate that has not been tried.
+    /// Whether a client certificate exists that has not been tried.
     fn can_sign(&self) -> bool {
         let client = self.options.certificate.as_ref();
         !self.signs && client.is_some_and(|(certificate, key)| certificate.exists() && key.exists())
@@ -130,7 +131,8 @@ impl<'a> Probe<'a> {
     }
 
     fn client(&self) -> Result<reqwest::Client> {
-        // A worker that has yet to join has no certificates of the cluster: what it asks is no secret.
+        // A worker that has not joined yet has no cluster certificates; its requests are not
+        // confidential.
         let authority = self.options.authority.clone().filter(|path| path.exists());
         let is_unknown = authority.is_none();
         let certificates = Certificates {
@@ -164,7 +166,7 @@ fn failure(error: &reqwest::Error) -> Finding {
     Finding::Unready(why)
 }
 
-/// The checks that an API server names as failed: `[-]etcd failed: reason withheld`.
+/// Returns the checks that an API server reports as failed: `[-]etcd failed: reason withheld`.
 fn failed_checks(text: &str) -> String {
     let failed = text.lines().filter_map(|line| line.strip_prefix("[-]"));
     let names: Vec<&str> = failed

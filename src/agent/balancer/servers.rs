@@ -1,4 +1,4 @@
-//! The servers: how each of them is, whose turn it is, and which connections are to end.
+//! The servers: their health, the order in which they are tried, and which connections must end.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use super::list::{self, Listed, Stamp};
 use super::probe::Finding;
 use crate::error::Result;
 
-/// Looks in a row that it takes to believe a server to be unready, or to be ready again.
+/// Consecutive probes needed to mark a server as unready, or as ready again.
 const LOOKS: u32 = 2;
-/// How long the connections of a server that still works have to come to a quiet moment.
+/// Time that connections have to become quiet when their server still works.
 const OUT_GRACE: Duration = Duration::from_secs(15);
-/// The same for one that does not.
+/// The same when the server does not work.
 const UNREADY_GRACE: Duration = Duration::from_secs(5);
 
-/// How good a server is, the best first. Connections go to the best there is: where all are
+/// Rank of a server, the best first. Connections go to the best available server: if all are
 /// unready, an unready one is better than none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
@@ -41,12 +41,12 @@ impl Class {
     }
 }
 
-/// What connections know of their server.
+/// The part of a server's state that its connections use.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) address: String,
     pub(super) open: AtomicUsize,
-    /// `Some`: connections are to end within that time.
+    /// `Some`: connections must end within that time.
     leave: watch::Sender<Option<Duration>>,
 }
 
@@ -65,10 +65,10 @@ impl Server {
 struct Entry {
     server: Arc<Server>,
     out_until: Option<Instant>,
-    /// Never [`Class::Out`]: that is the operator's part.
+    /// Never [`Class::Out`]: only the operator sets that.
     health: Class,
     why: String,
-    /// Looks that showed something else than `health`, in a row.
+    /// Number of consecutive probes that differ from `health`.
     doubts: u32,
     was_looked_at: bool,
     shown: Class,
@@ -99,7 +99,7 @@ impl Entry {
     }
 }
 
-/// Shared by connections and those who look.
+/// Shared by connections and probes.
 pub(super) struct Servers {
     path: PathBuf,
     list: Mutex<(Vec<Entry>, Option<Stamp>)>,
@@ -107,7 +107,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Reads the file; an empty or missing one is an error now and ignored later.
+    /// Reads the file. An empty or missing file is an error here; later it is ignored.
     pub(super) fn load(path: &Path) -> Result<Self> {
         let stamp = list::stamp(path);
         let mut entries = Vec::new();
@@ -123,7 +123,7 @@ impl Servers {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the file again when it has changed; servers that stay keep their state.
+    /// Reads the file again if it has changed. Servers that remain listed keep their state.
     pub(super) fn reload(&self) {
         let stamp = list::stamp(&self.path);
         let mut held = self.entries();
@@ -147,11 +147,11 @@ impl Servers {
             .collect()
     }
 
-    /// In the order to try: the best in turn, then the others.
+    /// Returns the servers in the order to try them: the best ones in rotation, then the others.
     pub(super) fn in_order(&self) -> Vec<Arc<Server>> {
         let now = Instant::now();
         let held = self.entries();
-        // One that failed its last look is asked after those that did not.
+        // A server that failed its last probe comes after those that did not.
         let mut order: Vec<_> = held
             .0
             .iter()
@@ -170,7 +170,7 @@ impl Servers {
             .collect()
     }
 
-    /// Takes down what a look at a server has shown.
+    /// Records the result of a probe.
     pub(super) fn found(&self, address: &str, finding: Finding) {
         let mut held = self.entries();
         let Some(entry) = held
@@ -192,7 +192,7 @@ impl Servers {
             return;
         }
         entry.doubts += 1;
-        // A refused connection is beyond doubt.
+        // A refused connection needs no confirmation.
         if is_first || health == Class::Down || entry.doubts >= LOOKS {
             entry.health = health;
             entry.why = why;
@@ -207,7 +207,7 @@ impl Servers {
         }
     }
 
-    /// How many connections there are.
+    /// Returns the number of open connections.
     pub(super) fn open(&self) -> usize {
         let held = self.entries();
         let open = held.0.iter();
@@ -215,7 +215,8 @@ impl Servers {
             .sum()
     }
 
-    /// Ends connections where a better server is to be had, and describes how all are: a line each.
+    /// Ends connections whose server is worse than the best one, and describes the servers, one per
+    /// line.
     pub(super) fn settle(&self) -> String {
         let now = Instant::now();
         let mut held = self.entries();
@@ -250,7 +251,7 @@ impl Servers {
     }
 }
 
-/// Connections to servers that are no longer listed end.
+/// Ends connections to servers that are no longer listed.
 fn merge(entries: &mut Vec<Entry>, fresh: Vec<Listed>) {
     let now = Instant::now();
     let mut known = std::mem::take(entries);
@@ -311,7 +312,7 @@ mod tests {
             "{text}"
         );
         assert!(leaves(&servers, "10.0.0.1:6443"));
-        // Ready once may be chance.
+        // A single ready result may be chance.
         servers.found("10.0.0.1:6443", Finding::Ready);
         servers.settle();
         assert!(leaves(&servers, "10.0.0.1:6443"));
@@ -338,7 +339,7 @@ mod tests {
             .collect();
         assert_eq!(order[2], "10.0.0.2:6443", "{order:?}");
         assert!(!leaves(&servers, "10.0.0.1:6443") && !leaves(&servers, "10.0.0.3:6443"));
-        // A server that was taken out and still serves is better than those.
+        // A server that is out of service but ready is better than an unready or refusing one.
         std::fs::write(
             directory.path().join("servers"),
             "10.0.0.1:6443\n10.0.0.2:6443\n10.0.0.3:6443\n#out 10.0.0.4:6443 60\n",

@@ -1,4 +1,4 @@
-//! The balancer against real sockets and API servers' TLS.
+//! Tests of the balancer with real sockets and the TLS of API servers.
 
 use std::net::TcpListener as StdListener;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::*;
 
 const NAME: &str = "apiserver.cluster.local";
 
-/// A certificate that is its own authority, and its key.
+/// A self-signed certificate and its key.
 struct Identity {
     certificate: rcgen::Certificate,
     key: rcgen::KeyPair,
@@ -62,14 +62,14 @@ impl Identity {
     }
 }
 
-/// An API server: answers /readyz over TLS. Whoever speaks plainly is its client, and gets its name
-/// for each word.
+/// A fake API server: answers /readyz over TLS. A plaintext connection counts as a client, and gets
+/// the name of the server in reply to each word.
 struct ApiServer {
     address: SocketAddr,
     readyz: Arc<AtomicU16>,
-    /// It accepts connections and says nothing.
+    /// The server accepts connections but does not answer.
     hangs: Arc<AtomicBool>,
-    /// What those get who do not say who they are, when it is not 0.
+    /// Status for anonymous requests, unless it is 0.
     anonymous: Arc<AtomicU16>,
 }
 
@@ -134,7 +134,7 @@ impl ApiServer {
     }
 }
 
-/// A word that is answered late; one that is answered at once, and then once more, late.
+/// `SLOW` is answered late. `TICKET` is answered at once, and then again late.
 const SLOW: &[u8] = b"slow";
 const TICKET: &[u8] = b"ticket";
 const LATE: Duration = Duration::from_secs(3);
@@ -154,7 +154,7 @@ async fn speak(mut stream: TcpStream, name: &str) {
     }
 }
 
-/// An address where nothing listens.
+/// Returns an address where nothing listens.
 fn nobody() -> SocketAddr {
     StdListener::bind("127.0.0.1:0")
         .unwrap()
@@ -171,7 +171,7 @@ async fn word(stream: &mut TcpStream, word: &[u8]) -> String {
     String::from_utf8_lossy(&answer[..length]).into_owned()
 }
 
-/// A connection that is past what may be a handshake, and who answers it.
+/// Returns a connection with more traffic than a handshake, and the name of the server behind it.
 async fn talk(address: SocketAddr) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut name = String::new();
@@ -188,7 +188,7 @@ async fn ask(address: SocketAddr) -> String {
     }
 }
 
-/// Asks until the answer is `wanted`, and then some more: it stays.
+/// Asks until the answer is `wanted`, and then checks that it stays.
 async fn is_answered_by(address: SocketAddr, wanted: &str) {
     let end = Instant::now() + Duration::from_secs(60);
     let mut row = 0;
@@ -298,9 +298,9 @@ fn connections_go_to_servers_that_are_up_and_a_changed_list_is_noticed() {
         assert_eq!(name, "one");
         bed.list(&format!("{}\n", bed.two.address));
         is_answered_by(bed.listen, "two").await;
-        // Who was removed is not listened to any longer.
+        // The connection to the removed server is closed.
         assert_eq!(open.read(&mut [0]).await.unwrap_or(0), 0);
-        // A list that is broken for a moment changes nothing.
+        // A list that is temporarily broken changes nothing.
         bed.list("nonsense\n");
         tokio::time::sleep(Duration::from_millis(600)).await;
         assert_eq!(ask(bed.listen).await, "two");
@@ -318,7 +318,7 @@ fn an_unready_server_gets_no_connection_and_those_that_are_open_end() {
             "one" => (&bed.one, "two"),
             _ => (&bed.two, "one"),
         };
-        // It still takes connections and speaks TLS: its etcd is away.
+        // The server still accepts connections and speaks TLS, but its etcd is unreachable.
         bad.readyz.store(500, Ordering::Relaxed);
         is_answered_by(bed.listen, good).await;
         assert_eq!(
@@ -331,7 +331,7 @@ fn an_unready_server_gets_no_connection_and_those_that_are_open_end() {
             bad.address
         );
         until_state(&bed.path("state"), &state).await;
-        // And now none can serve: the least bad is better than a refusal.
+        // No server can serve: an unready one is better than a refusal.
         bed.one.readyz.store(500, Ordering::Relaxed);
         bed.two.readyz.store(500, Ordering::Relaxed);
         let other = match good {
@@ -376,7 +376,7 @@ fn a_server_that_is_taken_out_is_left_alone_without_cutting_an_answer_and_comes_
         let (mut idle, _) = talk(bed.listen).await;
         let (mut waits, _) = talk(bed.listen).await;
         waits.write_all(SLOW).await.unwrap();
-        // As TLS 1.3 does it: tickets come when the request is on its way already.
+        // As in TLS 1.3: the tickets arrive after the request has been sent.
         let mut young = TcpStream::connect(bed.listen).await.unwrap();
         assert_eq!(word(&mut young, b"?").await, "one");
         assert_eq!(word(&mut young, TICKET).await, "ticket");
@@ -399,7 +399,7 @@ fn a_server_that_is_taken_out_is_left_alone_without_cutting_an_answer_and_comes_
         is_answered_by(bed.listen, "two").await;
         let first = std::fs::read_to_string(bed.path("state")).unwrap();
         assert!(first.starts_with(&format!("pid {}\n", std::process::id())));
-        // Better than a server that is not ready; and it comes back by itself when its time is up.
+        // The server is better than an unready one, and returns to service when its time is up.
         bed.two.readyz.store(500, Ordering::Relaxed);
         is_answered_by(bed.listen, "one").await;
         bed.list(&format!(
@@ -418,14 +418,14 @@ fn who_does_not_answer_strangers_is_asked_with_a_certificate() {
         for server in [&bed.one, &bed.two] {
             server.anonymous.store(401, Ordering::Relaxed);
         }
-        // Unready, but only those that it knows are told.
+        // Unready, but only reports this to authenticated clients.
         bed.one.readyz.store(500, Ordering::Relaxed);
         let mut options = bed.options();
         let pair = bed.identity.write(bed.directory.path());
         let certificate = bed.path("current.pem");
         options.certificate = Some((certificate.clone(), certificate.clone()));
         bed.balance(options).await;
-        // Before the host has joined there is none: such a server counts as ready.
+        // Before the host has joined, it has no certificate: such a server counts as ready.
         until_state(&bed.path("state"), &format!("{} ready 0", bed.one.address)).await;
         let both = [pair.0, pair.1].map(|path| std::fs::read(path).unwrap());
         std::fs::write(&certificate, both.concat()).unwrap();
@@ -496,13 +496,13 @@ fn one_balancer_follows_another_and_nobody_is_refused() {
         let mut answer = [0_u8; 3];
         waits.read_exact(&mut answer).await.unwrap();
         first.await.unwrap().unwrap();
-        // Nobody serves, and nobody is refused.
+        // No balancer is running, and the connection is not refused.
         let mut early = TcpStream::connect(bed.listen).await.unwrap();
         early.write_all(b"?").await.unwrap();
         let given = Some(socket.try_clone().unwrap());
         tokio::spawn(serve(bed.options(), given, std::future::pending()));
         early.read_exact(&mut answer).await.unwrap();
-        // What is no socket is named.
+        // The error names a descriptor that is not a socket.
         let file = std::fs::File::open(bed.path("servers")).unwrap();
         let none = StdListener::from(std::os::fd::OwnedFd::from(file));
         let error = serve(bed.options(), Some(none), std::future::pending())
@@ -515,7 +515,7 @@ fn one_balancer_follows_another_and_nobody_is_refused() {
     });
 }
 
-/// Until so many connections are counted.
+/// Waits until `wanted` connections are open.
 async fn until_open(bed: &Bed, wanted: usize) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {

@@ -1,4 +1,5 @@
-//! Looks at every server from time to time, and at the list; says in a file how all are.
+//! Probes every server periodically, rereads the list, and writes the status of the servers to a
+//! file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,12 +12,13 @@ use super::probe::Probe;
 use super::servers::Servers;
 use crate::fs::atomic::{self, Durability};
 
-/// Between two looks at the list.
+/// Time between two checks of the list.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Goes on until the task is aborted.
+/// Runs until the task is aborted.
 pub(super) async fn watch(servers: Arc<Servers>, options: Arc<Options>) {
-    // A task for each server: one that hangs holds up nobody else's turn. They end with the set.
+    // One task per server, so that a hanging server does not delay the others. The tasks end with
+    // the set.
     let mut tasks = JoinSet::new();
     let mut looked_at = BTreeMap::new();
     let mut told = String::new();
@@ -50,7 +52,8 @@ async fn look(servers: Arc<Servers>, options: Arc<Options>, address: String) {
     }
 }
 
-/// For operators, and for imgctl, which waits until a server that it takes out is left alone.
+/// Writes the status for operators, and for imgctl, which waits until a server that it takes out of
+/// service has no more connections.
 fn tell(options: &Options, servers: String, told: &mut String) {
     let Some(path) = &options.state else { return };
     if *told == servers {

@@ -1,4 +1,4 @@
-//! Ends a running command from outside.
+//! Cancels a running command.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,11 +7,11 @@ use crate::agent::execution::place::Place;
 use crate::agent::execution::supervisor::GRACE;
 use crate::error::{Error, IoContext, Kind, Result};
 
-/// How often we look whether it has ended.
+/// How often to check whether the command has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Has the command of `key` ended with SIGTERM, then SIGKILL, and waits for its end. One that does
-/// not run is fine.
+/// Ends the command of `key` with SIGTERM, then SIGKILL, and waits for it to end. Succeeds if the
+/// command is not running.
 pub(crate) fn cancel(directory: &str, key: &str) -> Result<()> {
     let place = Place::new(Path::new(directory), key)?;
     if !place.directory().exists() {

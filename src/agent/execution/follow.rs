@@ -1,4 +1,4 @@
-//! Follows a command that runs, or tells again how one has ended.
+//! Follows a running command, or replays the outcome of a finished one.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use crate::agent::execution::place::{Place, Record};
 use crate::agent::protocol::{Outcome, OutputLine};
 use crate::error::{Error, Kind, Result};
 
-/// How long we wait for more output: first, and at most.
+/// First and longest pause before checking for more output.
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// How the following ended.
+/// Why following ended.
 pub(super) enum Followed {
     Ended(Record),
-    /// The supervisor is gone and has left no outcome.
+    /// The supervisor is gone and left no outcome.
     Died,
 }
 
-/// Hands out the output until the command has ended.
+/// Passes on the output until the command has ended.
 pub(super) fn follow(
     place: &Place,
     gone: &dyn Fn() -> bool,
@@ -27,7 +27,7 @@ pub(super) fn follow(
     let mut reader = Reader::new(place);
     let mut pause = SHORTEST;
     loop {
-        // Asked before the log is read: nothing is written behind an outcome.
+        // Checked before the log is read: nothing is written to the log after the outcome.
         let record = place.record()?;
         let is_dead = record.is_none() && place.try_lock_alive()?.is_some();
         let mut any = false;
@@ -58,7 +58,7 @@ pub(super) fn follow(
     }
 }
 
-/// The recorded outcome, with the end of the output once more.
+/// Returns the recorded outcome and replays the end of the output.
 pub(super) fn recall(
     place: &Place,
     record: &Record,

@@ -1,8 +1,8 @@
 //! The log of one command: `HH:MM:SS.mmm o text` for each line of stdout, `e` for stderr.
 //!
-//! Whatever a command writes, its log stays small: the beginning lies in `log`; what comes later
-//! in pieces `log.N` that begin behind N bytes, of which only the last few are kept. A reader's
-//! position counts all bytes ever written, so it may read while the log grows.
+//! The log stays small, however much a command writes. Its beginning is in `log`; the rest is split
+//! into pieces `log.N`, where N is the offset at which a piece begins, and only the last few pieces
+//! are kept. A reader's position counts all bytes ever written, so it can read while the log grows.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
@@ -14,17 +14,17 @@ use crate::agent::protocol::OutputLine;
 use crate::error::{IoContext, Result};
 use crate::secret::Redactor;
 
-/// Bytes in `log` and in each piece, and how many pieces are kept.
+/// Size of `log` and of each piece, in bytes, and the number of pieces to keep.
 const HEAD: u64 = 1 << 20;
 const PIECE: u64 = 5 << 20;
 const PIECES: usize = 3;
-/// Longer lines are cut.
+/// Maximum length of a line, in bytes; longer lines are cut.
 pub(super) const LONGEST_LINE: usize = 64 << 10;
-/// A log up to here is replayed whole, of a longer one the end.
+/// A log of up to this size is replayed in full; of a longer one, only the end.
 const REPLAYED: u64 = 2 << 20;
-/// Read at a time.
+/// Bytes to read at a time.
 const CHUNK: u64 = 256 << 10;
-/// `HH:MM:SS.mmm o `.
+/// Length of `HH:MM:SS.mmm o `.
 const PREFIX: usize = 15;
 
 /// Which stream a line came from.
@@ -32,7 +32,7 @@ const PREFIX: usize = 15;
 pub(super) enum Stream {
     Out,
     Err,
-    /// Not from the command: a remark for people who read the file.
+    /// Not written by the command: a remark for people who read the file.
     Remark,
 }
 
@@ -50,16 +50,16 @@ impl Stream {
 pub(super) struct Writer {
     place: Place,
     file: BufWriter<File>,
-    /// Bytes in this file, and in all.
+    /// Bytes in the current file, and in total.
     here: u64,
     total: u64,
-    /// Where the pieces begin.
+    /// Offsets at which the pieces begin.
     pieces: Vec<u64>,
     hidden: Redactor,
 }
 
 impl Writer {
-    /// A new log in the place of an old one.
+    /// Creates a new log, replacing an old one.
     pub(super) fn create(place: &Place) -> Result<Self> {
         Ok(Self {
             file: create(&place.log())?,
@@ -71,13 +71,13 @@ impl Writer {
         })
     }
 
-    /// What the command is told in secret stays out of the log.
+    /// Redacts `secrets` from the log.
     pub(super) fn hiding(mut self, secrets: Redactor) -> Self {
         self.hidden = secrets;
         self
     }
 
-    /// Adds a line; what is not UTF-8 is replaced.
+    /// Adds a line; bytes that are not UTF-8 are replaced.
     pub(super) fn line(&mut self, stream: Stream, text: &[u8]) -> Result<()> {
         let limit = if self.pieces.is_empty() { HEAD } else { PIECE };
         if self.here > 0 && self.here + (PREFIX + text.len() + 1) as u64 > limit {
@@ -116,12 +116,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets readers see what was written.
+    /// Makes the written lines visible to readers.
     pub(super) fn flush(&mut self) -> Result<()> {
         self.file.flush().path("write", self.place.log())
     }
 
-    /// Makes it durable.
+    /// Makes the log durable.
     pub(super) fn finish(mut self) -> Result<()> {
         self.flush()?;
         let file = self.file.get_ref();
@@ -140,7 +140,7 @@ fn create(path: &std::path::Path) -> Result<BufWriter<File>> {
     Ok(BufWriter::with_capacity(64 << 10, file))
 }
 
-/// The time of day in UTC.
+/// Returns the time of day in UTC.
 fn clock() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
@@ -154,18 +154,18 @@ fn clock() -> String {
     )
 }
 
-/// Reads a log, also while it is written.
+/// Reads a log, even while it is being written.
 pub(super) struct Reader {
     place: Place,
     position: u64,
-    /// Read, but not yet a whole line.
+    /// Bytes that have been read but do not form a complete line yet.
     rest: Vec<u8>,
     /// The first bytes are part of a line that began earlier.
     in_line: bool,
 }
 
 impl Reader {
-    /// From the beginning.
+    /// Reads from the beginning.
     pub(super) fn new(place: &Place) -> Self {
         Self {
             place: place.clone(),
@@ -175,7 +175,7 @@ impl Reader {
         }
     }
 
-    /// The end of a log, or all of it if it is not long.
+    /// Reads the end of a log, or all of it if it is short.
     pub(super) fn tail(place: &Place) -> Result<Self> {
         let length = |path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
         let end = match place.log_pieces()?.last() {
@@ -190,8 +190,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Hands out the lines that are there now, at most a good deal of them at once; `false` if
-    /// there were none.
+    /// Passes on a batch of the lines available now; returns `false` if there were none.
     pub(super) fn read(&mut self, output: &mut dyn FnMut(OutputLine)) -> Result<bool> {
         let Some(chunk) = self.chunk(output)? else {
             return Ok(false);
@@ -218,7 +217,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// What lies at the position; `None` if there is nothing yet.
+    /// Reads the log at the current position; returns `None` if there is nothing yet.
     fn chunk(&mut self, output: &mut dyn FnMut(OutputLine)) -> Result<Option<Vec<u8>>> {
         loop {
             let pieces = self.place.log_pieces()?;
@@ -233,16 +232,16 @@ impl Reader {
                 file.take(CHUNK).read_to_end(&mut chunk)
             });
             match read {
-                // Removed in the meantime: the writer is far ahead of us.
+                // Removed in the meantime: the writer is far ahead of the reader.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && base > 0 => continue,
-                // Not there yet.
+                // The file does not exist yet.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
                 read => read.path("read", &path)?,
             };
             if !chunk.is_empty() {
                 return Ok(Some(chunk));
             }
-            // A piece may have begun since we looked.
+            // A piece may have been started since the first check.
             let pieces = self.place.log_pieces()?;
             let Some(next) = pieces.into_iter().find(|next| *next >= self.position) else {
                 return Ok(None);
@@ -322,7 +321,7 @@ mod tests {
         }
         writer.finish().unwrap();
         followed.extend(all(&mut follower));
-        // One that keeps up misses nothing.
+        // A reader that keeps up misses nothing.
         assert_eq!(followed.len(), count);
         let size: u64 = std::fs::read_dir(place.directory())
             .unwrap()

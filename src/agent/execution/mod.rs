@@ -1,4 +1,4 @@
-//! Commands on a host that survive whoever asked for them.
+//! Commands on a host that outlive the caller that requested them.
 //!
 //! ```text
 //! agent ── run      starts the supervisor, follows the log
@@ -6,13 +6,13 @@
 //!       └─ bash -e -c LINE  own process group
 //! ```
 //!
-//! What is known of one key lies in its directory (`place.rs`): a state before the command starts,
-//! a log while it runs, an outcome when it has ended; a lock is held for as long as the supervisor
-//! lives. So agent and connection may die at any moment: the next call with the same key finds the
-//! outcome, follows what still runs, or says that the command ended without telling how. It is
-//! never run a second time unless that is asked for.
+//! Everything known about one key is in its directory (`place.rs`): a state before the command
+//! starts, a log while it runs, and an outcome when it has ended. The supervisor holds a lock while
+//! it lives. The agent and the connection can therefore die at any moment: the next call with the
+//! same key finds the outcome, follows the running command, or reports that the command ended
+//! without an outcome. A command is never run a second time unless the caller asks for it.
 //!
-//! Must not know clusters, nor who reads the output.
+//! Must not depend on clusters, or on who reads the output.
 
 mod cancel;
 mod follow;
@@ -33,19 +33,20 @@ use crate::error::{Error, Kind, Result};
 
 pub(crate) use cancel::cancel;
 
-/// First argument of the process that looks after one command; the second is its directory.
+/// First argument of the process that supervises one command; the second is its directory.
 const SUPERVISOR: &str = "__supervise";
 
-/// What a call is made with besides the request.
+/// Context of a call besides the request.
 pub(crate) struct Caller<'a> {
-    /// The binary that supervises: imgctl itself, normally `/proc/self/exe`.
+    /// The supervisor binary: imgctl itself, normally `/proc/self/exe`.
     pub(crate) program: &'a Path,
-    /// Asked now and then; `true` ends the following (not the command) with [`Kind::Busy`].
+    /// Polled from time to time; if it returns `true`, following ends (the command does not) with
+    /// [`Kind::Busy`].
     pub(crate) gone: &'a dyn Fn() -> bool,
 }
 
-/// Runs a command detached from this process, or finds what became of an earlier run of its key,
-/// and gives its output line by line and how it ended. Blocks until then.
+/// Runs a command detached from this process, or finds the result of an earlier run of its key.
+/// Passes on the output line by line and returns the outcome. Blocks until the command has ended.
 pub(crate) fn run(
     request: &Run,
     caller: &Caller<'_>,
@@ -61,7 +62,7 @@ pub(crate) fn run(
             start::Begun::Runs { ours } => {
                 match follow::follow(&place, caller.gone, output)? {
                     follow::Followed::Ended(record) => return Ok(record.outcome(&place, !ours)),
-                    // The next look says how it ended.
+                    // The next attempt finds the outcome.
                     follow::Followed::Died => again = false,
                 }
             }
@@ -78,7 +79,7 @@ pub(crate) fn run(
 }
 
 /// Runs the supervisor if `arguments`, a command line without the program, ask for it. The binary
-/// asks this before anything else.
+/// calls this before anything else.
 pub(crate) fn entry(arguments: &[OsString]) -> Option<ExitCode> {
     match arguments {
         [word, directory] if word == SUPERVISOR => Some(supervisor::main(Path::new(directory))),

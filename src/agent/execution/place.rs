@@ -1,8 +1,8 @@
-//! Where one key's state, log and outcome lie, and what is in them.
+//! Location and content of one key's state, log and outcome.
 //!
 //! ```text
-//! <runs>/<key>/start       locked while somebody decides whether to start
-//! <runs>/<key>/alive       locked for as long as the supervisor lives
+//! <runs>/<key>/start       locked while a caller decides whether to start
+//! <runs>/<key>/alive       locked while the supervisor lives
 //! <runs>/<key>/state.json  written before the command is started
 //! <runs>/<key>/log, log.N  what it wrote (log.rs)
 //! <runs>/<key>/outcome.json  how it ended
@@ -21,9 +21,9 @@ use crate::fs::atomic::{self, Durability};
 use crate::fs::lock::{Lock, Mode};
 use crate::image::Digest;
 
-/// Longer names of directories are shortened to a digest.
+/// Maximum length of a directory name; longer names are shortened with a digest.
 const LONGEST_NAME: usize = 180;
-/// `state.json` and `outcome.json` are far shorter.
+/// Maximum size of `state.json` and `outcome.json`, in bytes; both are far smaller.
 const LONGEST_RECORD: u64 = 64 << 10;
 
 /// One key's directory.
@@ -32,16 +32,16 @@ pub(super) struct Place {
     directory: PathBuf,
 }
 
-/// Written before a command is started.
+/// Record written before a command is started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct State {
-    /// Of the boot in which it was started.
+    /// ID of the boot in which the command was started.
     pub(super) boot_id: String,
-    /// In the environment of everything that the command starts.
+    /// Value in the environment of everything that the command starts.
     pub(super) marker: String,
     /// Milliseconds since 1970.
     pub(super) started_ms: u64,
-    /// For people who look around.
+    /// Process ID of the supervisor, for people who inspect the host.
     pub(super) supervisor: u32,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// In the protocol's words.
+    /// Converts the record to the protocol's type.
     pub(super) fn outcome(&self, place: &Place, recalled: bool) -> Outcome {
         Outcome {
             code: self.code,
@@ -67,7 +67,8 @@ impl Record {
 }
 
 impl Place {
-    /// The place of `key` in `runs`. Keys may hold any text; different keys have different places.
+    /// Returns the place of `key` in `runs`. Keys may hold any text; different keys have different
+    /// places.
     pub(super) fn new(runs: &Path, key: &str) -> Result<Self> {
         if !runs.is_absolute() || key.is_empty() {
             return Err(Error::usage(format!(
@@ -88,12 +89,12 @@ impl Place {
         &self.directory
     }
 
-    /// Where all keys of a cluster lie.
+    /// Directory of all keys of a cluster.
     pub(super) fn runs(&self) -> &Path {
         self.directory.parent().unwrap_or(Path::new("/"))
     }
 
-    /// Makes the directory: for root alone, because output may hold secrets.
+    /// Creates the directory with access for root only, because output may hold secrets.
     pub(super) fn create(&self) -> Result<()> {
         if let Some(above) = self.runs().parent() {
             std::fs::create_dir_all(above).path("create the directory", above)?;
@@ -111,7 +112,7 @@ impl Place {
         self.directory.join("log")
     }
 
-    /// The piece of a log too long for one file that begins behind so many bytes of log.
+    /// Path of the piece of a long log that begins at the offset `number`.
     pub(super) fn log_piece(&self, number: u64) -> PathBuf {
         self.directory.join(format!("log.{number}"))
     }
@@ -128,17 +129,17 @@ impl Place {
         self.directory.join("cancel")
     }
 
-    /// Held while somebody decides whether to start the command.
+    /// Acquires the lock that a caller holds while it decides whether to start the command.
     pub(super) fn lock_start(&self) -> Result<Lock> {
         Lock::acquire(&self.directory.join("start"), Mode::Exclusive, &mut || {})
     }
 
-    /// The same lock, if nobody has it.
+    /// Acquires the same lock if it is free.
     pub(super) fn try_lock_start(&self) -> Result<Option<Lock>> {
         Lock::try_acquire(&self.directory.join("start"), Mode::Exclusive)
     }
 
-    /// The supervisor's own lock, if nobody has it.
+    /// Acquires the supervisor's own lock if it is free.
     pub(super) fn try_lock_alive(&self) -> Result<Option<Lock>> {
         Lock::try_acquire(&self.directory.join("alive"), Mode::Exclusive)
     }
@@ -159,8 +160,8 @@ impl Place {
         write(&self.outcome_file(), record)
     }
 
-    /// Forgets what an earlier run has left; the locks stay. The state goes last: without it the
-    /// key has never run.
+    /// Removes what an earlier run left behind, except for the locks. The state goes last: without
+    /// it, the key has never run.
     pub(super) fn forget(&self) -> Result<()> {
         let mut paths = vec![self.cancel_file(), self.outcome_file(), self.log()];
         paths.extend(self.log_pieces()?.into_iter().map(|n| self.log_piece(n)));
@@ -174,7 +175,7 @@ impl Place {
         Ok(())
     }
 
-    /// Where the log's pieces that are there begin, ascending.
+    /// Returns the offsets at which the existing pieces of the log begin, in ascending order.
     pub(super) fn log_pieces(&self) -> Result<Vec<u64>> {
         let mut numbers = Vec::new();
         let entries = std::fs::read_dir(&self.directory).path("list", &self.directory)?;
@@ -188,7 +189,8 @@ impl Place {
     }
 }
 
-/// A file name for a key: what is no letter, digit, `-` or `_` becomes `%XX`.
+/// Returns a file name for a key: any byte other than an ASCII letter, a digit, `-`, `_` or a `.`
+/// after the first byte becomes `%XX`.
 fn name(key: &str) -> String {
     let mut name = String::new();
     for (at, byte) in key.bytes().enumerate() {
@@ -199,7 +201,7 @@ fn name(key: &str) -> String {
         }
     }
     if name.len() > LONGEST_NAME {
-        // Cannot be another key's name: those hold no `%-`.
+        // Cannot collide with another key's name: those never contain `%-`.
         name.truncate(LONGEST_NAME - 70);
         name.push_str("%-");
         name.push_str(Digest::of(key.as_bytes()).hex());

@@ -1,5 +1,5 @@
-//! What a command leaves behind when its supervisor was killed: it must not go on while the key is
-//! run again.
+//! Removes the processes that a command leaves behind when its supervisor was killed: they must not
+//! continue while the key is run again.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::agent::execution::surroundings::MARKER;
 
-/// Times that the processes are looked through: what is killed may have started others.
+/// Maximum number of passes over the processes: a killed process may have started others.
 const ROUNDS: usize = 5;
 
 /// Kills all processes that have `marker` in their environment.

@@ -1,5 +1,5 @@
-//! Decides whether a key's command is started, and starts its supervisor: exactly one, however
-//! many ask at the same time.
+//! Decides whether to start a key's command, and starts exactly one supervisor, however many
+//! callers ask at the same time.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -16,20 +16,20 @@ use crate::agent::execution::{SUPERVISOR, remains, surroundings, sweep};
 use crate::agent::protocol::Run;
 use crate::error::{Error, IoContext, Kind, Result};
 
-/// How often we look again after somebody else was faster or a supervisor died.
+/// Maximum number of attempts after another caller was faster or a supervisor died.
 pub(super) const ATTEMPTS: usize = 10;
 
-/// How things stand.
+/// State of a key's command.
 pub(super) enum Begun {
-    /// It has run before.
+    /// The command has run before.
     Ended(Record),
-    /// It runs, started by us or by an earlier call.
+    /// The command is running, started by this call or by an earlier one.
     Runs { ours: bool },
-    /// Somebody else's supervisor was faster than ours.
+    /// Another caller's supervisor was faster.
     Lost,
 }
 
-/// What a supervisor says once: before that nothing has been started.
+/// The supervisor's single message; until it arrives, nothing has been started.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Said {
     Started,
@@ -41,11 +41,12 @@ pub(super) enum Said {
     },
 }
 
-/// How long a supervisor may take to end after its command, and how often we look.
+/// Time that a supervisor has to exit after its command, and how often to check.
 const GOES: Duration = Duration::from_secs(5);
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// Finds out how the key's command stands and starts it if it has not run, or if `again`.
+/// Determines the state of the key's command, and starts it if it has not run, or if `again` is
+/// set.
 pub(super) fn begin(place: &Place, request: &Run, program: &Path, again: bool) -> Result<Begun> {
     let _deciding = place.lock_start()?;
     let waits = Instant::now();
@@ -53,8 +54,8 @@ pub(super) fn begin(place: &Place, request: &Run, program: &Path, again: bool) -
         if let Some(alive) = place.try_lock_alive()? {
             break alive;
         }
-        // It has ended and its supervisor is about to: its end must not be taken for that of the
-        // command that is to run now.
+        // The command has ended and its supervisor is about to exit: that must not be mistaken for
+        // the end of the command to run now.
         let goes = again && place.record()?.is_some() && waits.elapsed() < GOES;
         if !goes {
             return Ok(Begun::Runs { ours: false });
@@ -72,7 +73,7 @@ pub(super) fn begin(place: &Place, request: &Run, program: &Path, again: bool) -
     start(place, request, program)
 }
 
-/// The outcome of a key whose supervisor is not there; `None` if it has never run.
+/// Returns the outcome of a key without a live supervisor, or `None` if the key has never run.
 fn end_of_the_dead(place: &Place) -> Result<Option<Record>> {
     if let Some(record) = place.record()? {
         return Ok(Some(record));
@@ -110,12 +111,12 @@ fn start(place: &Place, request: &Run, program: &Path) -> Result<Begun> {
         .stderr(Stdio::null())
         .spawn()
         .doing(doing)?;
-    // One that has died says nothing below.
+    // A supervisor that has died sends no answer below.
     let _ = ours.write_all(&request_bytes);
     let _ = ours.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
     let _ = ours.take(1 << 20).read_to_end(&mut answer);
-    // It lives on; somebody has to take its end.
+    // The supervisor keeps running; a thread must reap it.
     let reaper = std::thread::Builder::new().name("reap".to_owned());
     let _ = reaper.spawn(move || child.wait());
     match serde_json::from_slice(&answer) {

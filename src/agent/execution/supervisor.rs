@@ -1,5 +1,6 @@
-//! The process that looks after one command: starts it, writes its log, ends it when its time is
-//! up, records how it ended. It has no connection to anybody and outlives whoever started it.
+//! The process that supervises one command: starts it, writes its log, ends it when its time is up,
+//! and records its outcome. It has no connection to any other process and outlives the agent that
+//! started it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -21,21 +22,21 @@ use crate::agent::protocol::Run;
 use crate::error::{Error, IoContext, Result};
 use crate::fs::lock::Lock;
 
-/// Between SIGTERM and SIGKILL.
+/// Time between SIGTERM and SIGKILL.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
-/// How long we listen to what a command has left in the background, once it has ended itself.
+/// How long to keep reading output of background processes after the command itself has ended.
 const AFTERWARDS: Duration = Duration::from_millis(300);
-/// How often we look for a wish to cancel.
+/// How often to check for a cancel request.
 const TICK: Duration = Duration::from_millis(200);
-/// A look at the lock by somebody else is over in no time.
+/// How long to wait for the lock: other processes hold it only for an instant to check it.
 const LOCK_PATIENCE: Duration = Duration::from_millis(300);
-/// Requests carry small files as input, no images.
+/// Maximum size of a request, in bytes: requests carry small files as input, not images.
 const LONGEST_REQUEST: u64 = 256 << 20;
 
-/// Runs one command to its end. The request comes on standard input, a socket; what we have to say
-/// goes back there before the command starts.
+/// Runs one command to its end. Reads the request from standard input, a socket, and answers on it
+/// once the command has been started or has failed to start.
 pub(super) fn main(directory: &Path) -> ExitCode {
-    // Out of reach of the connection's hang-up. Fails only if we are out of reach already.
+    // Detaches from the connection's hang-up. Fails only if the process is detached already.
     let _ = rustix::process::setsid();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let place = Place::at(directory);
@@ -59,7 +60,7 @@ pub(super) fn main(directory: &Path) -> ExitCode {
     }
 }
 
-/// Takes standard input over; nothing that we start may inherit it.
+/// Takes over standard input, so that no child process inherits it.
 fn socket() -> Result<UnixStream> {
     let doing = || "cannot take over standard input".to_owned();
     let socket = std::io::stdin().as_fd().try_clone_to_owned().doing(doing)?;
@@ -91,7 +92,7 @@ struct Started {
 }
 
 impl Started {
-    /// Starts the command; `None` if the key has run or is running already.
+    /// Starts the command; returns `None` if the key has run or is running already.
     fn new(place: &Place, request: &Run) -> Result<Option<Self>> {
         let begun = Instant::now();
         let alive = loop {
@@ -110,7 +111,7 @@ impl Started {
         let bash = surroundings::bash(&environment)?;
         let workdir = surroundings::workdir(request)?;
         let log = Writer::create(place)?.hiding(surroundings::secrets(request));
-        // From here on the key has run.
+        // From here on, the key counts as run.
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         place.write_state(&State {
             boot_id: surroundings::boot_id(),
@@ -136,13 +137,13 @@ impl Started {
         let mut child = match spawned {
             Ok(child) => child,
             Err(error) => {
-                // It has not run after all.
+                // The command did not run after all.
                 place.forget()?;
                 return Err(error);
             }
         };
         if let (Some(mut stdin), Some(input)) = (child.stdin.take(), request.input.clone()) {
-            // One that does not read its input must not hold us up.
+            // A command that does not read its input must not block the supervisor.
             let writer = std::thread::Builder::new().name("input".to_owned());
             let _ = writer.spawn(move || stdin.write_all(input.as_bytes()));
         }
@@ -163,8 +164,8 @@ impl Started {
         let mut end = End::default();
         let watched = self.watch(&mut end);
         if watched.is_err() {
-            // The log cannot be written any more (a full disk): better no command than one of
-            // which nobody knows.
+            // The log can no longer be written (for example, the disk is full): better no command
+            // than one without a record.
             self.signal(Signal::KILL);
         }
         let status = self
@@ -172,7 +173,7 @@ impl Started {
             .wait()
             .doing(|| "cannot wait for the command".to_owned())?;
         if end.timed_out || end.cancelled {
-            // Whatever did not heed the signal, in whatever process group.
+            // Processes that ignored the signal, in any process group.
             remains::kill(&self.marker);
         }
         let (code, mut reason) = describe(status, &end, self.timeout);
@@ -188,7 +189,7 @@ impl Started {
         self.place.write_record(&record)
     }
 
-    /// Writes down what comes until the command has ended, and ends it when that is due.
+    /// Writes output to the log until the command has ended, and ends the command when it is due.
     fn watch(&mut self, end: &mut End) -> Result<()> {
         let out = self.child.stdout.take().map(OwnedFd::from);
         let err = self.child.stderr.take().map(OwnedFd::from);
@@ -235,7 +236,7 @@ impl Started {
             }
             match gone {
                 Some(_) if streams.is_empty() => return Ok(()),
-                // What it has left in the background may hold the pipes for ever.
+                // Background processes may hold the pipes open forever.
                 Some(since) if since.elapsed() > AFTERWARDS => {
                     for lines in &mut streams {
                         lines.end(&mut self.log)?;
@@ -272,7 +273,7 @@ impl Started {
         }
     }
 
-    /// To the command and what it has started.
+    /// Signals the command and its process group.
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
             let _ = kill_process_group(group, signal);
@@ -280,12 +281,12 @@ impl Started {
     }
 }
 
-/// Why a command was ended by us.
+/// Why the supervisor ended a command.
 #[derive(Default)]
 struct End {
     timed_out: bool,
     cancelled: bool,
-    /// When SIGTERM was sent.
+    /// Time at which SIGTERM was sent.
     asked: Option<Instant>,
 }
 
@@ -307,7 +308,7 @@ fn describe(
     (status.code(), reason)
 }
 
-/// Tells the processes of this run from all others.
+/// Returns a marker that distinguishes the processes of this run from all others.
 fn marker() -> String {
     use std::hash::{BuildHasher, Hasher};
     // The standard library's only source of randomness; its keys differ with each call.
@@ -315,12 +316,12 @@ fn marker() -> String {
     format!("{:016x}{:016x}", random(), random())
 }
 
-/// One stream on its way into lines.
+/// One output stream, split into lines.
 struct Lines {
     fd: OwnedFd,
     stream: Stream,
     line: Vec<u8>,
-    /// The line is longer than is kept.
+    /// The line exceeds the maximum length.
     cut: bool,
 }
 
@@ -334,7 +335,7 @@ impl Lines {
         }
     }
 
-    /// Reads what is there; `false` at the end.
+    /// Reads the available bytes; returns `false` at the end of the stream.
     fn read(&mut self, buffer: &mut [u8], log: &mut Writer) -> Result<bool> {
         let count = match rustix::io::read(&self.fd, &mut *buffer) {
             Ok(0) => {
@@ -371,7 +372,7 @@ impl Lines {
         written
     }
 
-    /// Writes a last line that does not end.
+    /// Writes a final line that has no line break.
     fn end(&mut self, log: &mut Writer) -> Result<()> {
         if self.line.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a command finds when it starts: its variables, its shell, its directory.
+//! The environment of a command when it starts: its variables, shell and working directory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use crate::agent::protocol::Run;
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::secret::{Redactor, Secret, is_secret_name};
 
-/// Where programs are looked for when the request does not say.
+/// Default search path for programs, if the request sets none.
 const PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin:/snap/bin";
-/// In the environment of everything a command starts; by it the remains of a command are found.
+/// Variable in the environment of everything that a command starts; identifies leftover processes.
 pub(super) const MARKER: &str = "IMGCTL_RUN";
-/// The kernel takes no longer argument or variable (`MAX_ARG_STRLEN`).
+/// Maximum length of an argument or variable that the kernel accepts (`MAX_ARG_STRLEN`).
 const LONGEST_ARGUMENT: usize = (128 << 10) - 1;
 
-/// Refuses what the kernel would refuse, in words that say what is wrong.
+/// Rejects what the kernel would reject, with an error that names the cause.
 pub(super) fn check(request: &Run) -> Result<()> {
     let refuse = |what: String| Err(Error::usage(format!("cannot run {}: {what}", request.key)));
     if request.line.contains('\0') {
@@ -42,7 +42,7 @@ pub(super) fn check(request: &Run) -> Result<()> {
     Ok(())
 }
 
-/// All variables of the command, and nothing else.
+/// Returns the complete environment of the command.
 pub(super) fn environment(request: &Run, marker: &str) -> BTreeMap<String, String> {
     let (user, home) = user();
     let mut variables = BTreeMap::from([
@@ -53,8 +53,8 @@ pub(super) fn environment(request: &Run, marker: &str) -> BTreeMap<String, Strin
         ("LANG".to_owned(), "C.UTF-8".to_owned()),
         ("SHELL".to_owned(), "/bin/bash".to_owned()),
     ]);
-    // The way that was named, not the one behind its links: a script's `cd .. && pwd` must not give
-    // it the tree of today, which the next one replaces.
+    // The path as given, not the one behind its links: `cd .. && pwd` in a script must not yield
+    // the current tree, which the next one replaces.
     if let Some(workdir) = &request.workdir {
         variables.insert("PWD".to_owned(), workdir.clone());
     }
@@ -63,7 +63,7 @@ pub(super) fn environment(request: &Run, marker: &str) -> BTreeMap<String, Strin
     variables
 }
 
-/// The values of variables that are named like secrets.
+/// Returns the values of variables whose names look like secrets.
 pub(super) fn secrets(request: &Run) -> Redactor {
     let mut secrets = Redactor::default();
     for (name, value) in &request.environment {
@@ -74,7 +74,7 @@ pub(super) fn secrets(request: &Run) -> Redactor {
     secrets
 }
 
-/// Where bash is.
+/// Finds bash.
 pub(super) fn bash(variables: &BTreeMap<String, String>) -> Result<PathBuf> {
     let path = variables.get("PATH").map_or(PATH, String::as_str);
     path.split(':')
@@ -89,7 +89,7 @@ pub(super) fn bash(variables: &BTreeMap<String, String>) -> Result<PathBuf> {
         })
 }
 
-/// The command's working directory, which has to be there.
+/// Returns the command's working directory, which must exist.
 pub(super) fn workdir(request: &Run) -> Result<PathBuf> {
     let Some(workdir) = &request.workdir else {
         return Ok(PathBuf::from("/"));
@@ -105,7 +105,7 @@ pub(super) fn workdir(request: &Run) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Name and home of who we are, by passwd(5); never through NSS.
+/// Returns the name and home directory of the current user from passwd(5), never through NSS.
 fn user() -> (String, String) {
     let uid = rustix::process::geteuid().as_raw();
     let file = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -125,7 +125,7 @@ fn user() -> (String, String) {
     }
 }
 
-/// The boot that this is.
+/// Returns the ID of the current boot.
 pub(super) fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|id| id.trim().to_owned())

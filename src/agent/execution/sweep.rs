@@ -1,4 +1,4 @@
-//! Removes what old runs have left: their number per cluster is bounded.
+//! Removes old runs: the number of runs per cluster is limited.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -6,13 +6,13 @@ use std::time::SystemTime;
 use crate::agent::execution::place::Place;
 use crate::fs::atomic::remove_tree;
 
-/// Runs that are kept.
+/// Number of runs to keep.
 const KEPT: usize = 200;
-/// Removal begins when so many more are there, so that not every start looks at all of them.
+/// Number of extra runs that triggers removal, so that not every start examines all of them.
 const SLACK: usize = 20;
 
-/// Keeps the newest runs in `runs`; those that go on, and `ours`, stay in any case. Best effort:
-/// a command is not refused because something old cannot be removed.
+/// Keeps the newest runs in `runs`. Running ones and `ours` are never removed. Best effort: a
+/// failure to remove old runs does not prevent a command from starting.
 pub(super) fn sweep(runs: &Path, ours: &Path) {
     let Ok(entries) = std::fs::read_dir(runs) else {
         return;

@@ -1,4 +1,4 @@
-//! Bodies of requests: a call, a part of a blob that a thread reads while it is sent, or one
+//! Bodies of requests: a call, a part of a blob that a thread reads while it is being sent, or one
 //! direction of a tunnel.
 
 use std::io::{self, Read};
@@ -16,27 +16,27 @@ use tokio::sync::mpsc;
 use crate::agent::tunnel::WAITING;
 use crate::error::{Error, Result};
 
-/// Bytes read at once.
+/// Number of bytes to read at once.
 const BLOCK: u64 = 512 << 10;
-/// Blocks between the reading thread and the connection.
+/// Maximum number of blocks queued between the reading thread and the connection.
 const BLOCKS: usize = 4;
 
-/// What a request carries.
+/// Body of a request.
 pub(super) enum Body {
     Whole(Option<Bytes>),
     Stream(Stream),
-    /// Until its other end says that no more comes.
+    /// Continues until the other end signals the end of the data.
     Pipe(ReadHalf<DuplexStream>),
 }
 
-/// A part of a blob on its way.
+/// A part of a blob that is being sent.
 pub(super) struct Stream {
     blocks: mpsc::Receiver<Bytes>,
     left: u64,
     progress: Arc<Progress>,
 }
 
-/// How far a stream has gone, and why it could not go on if that was our fault.
+/// Progress of a stream, and the cause if reading the source failed.
 #[derive(Default)]
 pub(super) struct Progress {
     pub(super) sent: AtomicU64,
@@ -44,7 +44,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// What was wrong with the source.
+    /// Takes the error of the source, if any.
     pub(super) fn failure(&self) -> Option<Error> {
         self.failure
             .lock()
@@ -58,12 +58,12 @@ impl Body {
         Self::Whole(Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty()))
     }
 
-    /// Whatever comes out of `source`.
+    /// A body with everything read from `source`.
     pub(super) fn pipe(source: ReadHalf<DuplexStream>) -> Self {
         Self::Pipe(source)
     }
 
-    /// The next `length` bytes of `reader`.
+    /// A body with the next `length` bytes of `reader`.
     pub(super) fn stream(
         runtime: &Handle,
         mut reader: Box<dyn Read + Send + 'static>,
@@ -82,7 +82,7 @@ impl Body {
                             return;
                         }
                     }
-                    // The channel closes with bytes missing, which ends the request.
+                    // The channel closes before all bytes are sent, which aborts the request.
                     Err(error) => {
                         *told.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                         return;

@@ -1,4 +1,4 @@
-//! One conversation with one agent: HTTP/2 over the input and output of a command.
+//! One connection to one agent: HTTP/2 over the input and output of a command.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,47 +20,47 @@ use crate::agent::wire::{self, Call, Event};
 use crate::error::{Error, Kind, Result};
 use crate::host::transport::{BoxFuture, Ended};
 
-/// Bytes that may be on their way to us for one answer, and for all: some wait for a slow reader.
+/// Bytes that may be in flight for one answer, and for all answers: some wait for a slow reader.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 const FRAME: u32 = 1 << 20;
-/// Bytes of a request that wait to be written.
+/// Maximum number of request bytes that wait to be written.
 const SEND_BUFFER: usize = 2 << 20;
-/// How often the agent is asked whether it lives, and how long it has to answer: the answer may be
-/// queued behind much else on a slow line.
+/// Interval of keep-alive pings to the agent, and the timeout for its reply, which may be queued
+/// behind much other data on a slow connection.
 const PING: Duration = Duration::from_secs(15);
 const PONG: Duration = Duration::from_secs(60);
-/// For a broken connection to say why it broke.
+/// Time that a broken connection has to report its cause.
 const REASON: Duration = Duration::from_secs(2);
-/// Of what the agent says on stderr, so much is remembered.
+/// Number of bytes to remember of the agent's stderr.
 const ERRORS: usize = 4 << 10;
-/// Largest text of a refusal, in bytes.
+/// Maximum length of a refusal text, in bytes.
 const REFUSAL: usize = 64 << 10;
 
-/// A running agent.
+/// A connection to a running agent.
 pub(super) struct Connection {
     sender: http2::SendRequest<Body>,
     errors: Arc<Mutex<Vec<u8>>>,
-    /// How it ended, once it has.
+    /// Reason why the connection ended, once it has.
     ended: watch::Receiver<Option<String>>,
 }
 
-/// Why a request has no answer.
+/// Why a request got no answer.
 pub(super) enum Trouble {
-    /// The connection or the agent is gone; `has_begun`: the work was under way.
+    /// The connection or the agent is gone. `has_begun` says whether the work was under way.
     Lost { error: Error, has_begun: bool },
-    /// The agent said no.
+    /// The agent refused the request.
     Refused(Error),
 }
 
-/// What is told while work goes on.
+/// Messages during a call.
 pub(super) enum Told {
     Progress(u64),
     Line(OutputLine),
 }
 
 impl Connection {
-    /// Begins the conversation. The agent has greeted.
+    /// Opens the connection after the agent's greeting has been read.
     pub(super) async fn open(
         output: Box<dyn AsyncRead + Send + Unpin>,
         input: Box<dyn AsyncWrite + Send + Unpin>,
@@ -83,7 +83,7 @@ impl Connection {
             .map_err(|error| lost(&error.to_string()))?;
         let (say, told) = watch::channel(None);
         tokio::spawn(async move {
-            // With it go the command's input and output.
+            // Ending the connection also closes the command's input and output.
             let broken = connection.await.err();
             let reason = tokio::time::timeout(REASON, async {
                 let ended = ended.await;
@@ -105,12 +105,12 @@ impl Connection {
         })
     }
 
-    /// Whether there is no use in asking it anything.
+    /// Whether the connection is unusable.
     pub(super) fn is_lost(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// Sends a request and waits for the head of its answer.
+    /// Sends a request and waits for the head of the answer.
     pub(super) async fn request(
         &self,
         request: Request<Body>,
@@ -126,7 +126,7 @@ impl Connection {
         }
     }
 
-    /// What is to be said of a request that broke off.
+    /// Describes why a request was interrupted.
     async fn broken(&self, error: &hyper::Error, has_begun: bool) -> Trouble {
         let mut ended = self.ended.clone();
         let reason = tokio::time::timeout(REASON * 2, ended.wait_for(Option::is_some)).await;
@@ -146,7 +146,7 @@ impl Connection {
         }
     }
 
-    /// Makes a call and waits for its end.
+    /// Makes a call and waits for the result.
     pub(super) async fn call<C: Call>(
         &self,
         call: &C,
@@ -213,11 +213,11 @@ impl Connection {
     }
 }
 
-/// Bytes as lines.
+/// Splits bytes into lines.
 #[derive(Default)]
 struct Lines {
     bytes: Vec<u8>,
-    /// Before it there is no line break.
+    /// Number of leading bytes known to contain no line break.
     looked: usize,
 }
 
@@ -245,14 +245,14 @@ fn lost(why: &str) -> Error {
     )
 }
 
-/// The text of a refusal.
+/// Reads the text of a refusal.
 pub(super) async fn text(body: Incoming) -> String {
     let bytes = Limited::new(body, REFUSAL).collect().await;
     let bytes = bytes.map_or_else(|_| Bytes::new(), http_body_util::Collected::to_bytes);
     String::from_utf8_lossy(&bytes).trim().to_owned()
 }
 
-/// Remembers the end of what the agent says on stderr.
+/// Remembers the end of the agent's stderr.
 async fn listen(mut stderr: Box<dyn AsyncRead + Send + Unpin>, errors: Arc<Mutex<Vec<u8>>>) {
     let mut buffer = vec![0; 4 << 10];
     while let Ok(count @ 1..) = stderr.read(&mut buffer).await {

@@ -1,5 +1,5 @@
-//! What a host says before the conversation: noise of a shell, then the agent's greeting or that
-//! there is none.
+//! Reads what a host prints before the connection starts: shell noise, then the agent's greeting or
+//! the message that there is no agent.
 
 use std::io::Cursor;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::agent::wire::{self, Said};
 use crate::error::{Error, Kind, Result};
 
-/// So much noise is endured, in bytes.
+/// Maximum amount of noise, in bytes.
 const NOISE: usize = 256 << 10;
-/// For the agent to greet: logins and sudo can be slow.
+/// Timeout for the agent's greeting: logins and sudo can be slow.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Of noise, so much is shown when nothing else comes.
+/// Number of bytes of noise to show if nothing else arrives.
 const SHOWN: usize = 200;
 
 pub(super) type Output = Box<dyn AsyncRead + Send + Unpin>;
 
-/// What the host said.
+/// The host's answer.
 pub(super) enum Answered {
-    /// The agent speaks from here on.
+    /// The agent has greeted; the rest of the output is the connection.
     Agent(Output),
-    /// It has none for this `uname -s` and `uname -m`.
+    /// The host has no agent for its `uname -s` and `uname -m`.
     Needs(String, String),
-    /// It ended without a word for us; the end of what it said otherwise.
+    /// The output ended without a greeting; holds the end of the output.
     Nothing(String),
 }
 
-/// Reads until one of these is known.
+/// Reads the output until the answer is known.
 pub(super) async fn listen(mut output: Output) -> Result<Answered> {
     let reading = async {
         let mut seen = Vec::new();
@@ -82,7 +82,7 @@ pub(super) async fn listen(mut output: Output) -> Result<Answered> {
     }
 }
 
-/// The end of what was said, on one line.
+/// Returns the end of the output, on one line.
 pub(super) fn tail(bytes: &[u8]) -> String {
     let start = bytes.len().saturating_sub(SHOWN);
     let text = String::from_utf8_lossy(bytes.get(start..).unwrap_or_default());

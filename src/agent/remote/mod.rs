@@ -1,4 +1,4 @@
-//! The controller's side: one host's agent, started when it is first needed and again when it was
+//! The controller's side: one host's agent, started on demand and restarted when its connection is
 //! lost.
 
 mod body;
@@ -32,23 +32,23 @@ use crate::host::transport::Transport;
 use crate::image::{Descriptor, Digest};
 use connection::{Connection, Told, Trouble};
 
-/// After a call has lasted so long, a cut is the first one again.
+/// Duration after which an interrupted call may be retried again.
 const LASTING: Duration = Duration::from_secs(30);
 
-/// How the agent of a host is started.
+/// How to start the agent of a host.
 #[derive(Clone)]
 pub(crate) struct Launch {
-    /// Programs to run on hosts; shared by all of them.
+    /// Programs to run on hosts, shared by all hosts.
     pub(crate) binaries: Arc<Binaries>,
-    /// Where the agent's program is kept on a host.
+    /// Directory for the agent's program on a host.
     pub(crate) directory: String,
-    /// Where the agent's store lies on a host; `None`: where it is by default.
+    /// Root of the agent's store on a host, or `None` for the default.
     pub(crate) root: Option<String>,
-    /// Where clusters keep their files on a host (`SEALOS_DATA_ROOT`).
+    /// Directory where clusters keep their files on a host (`SEALOS_DATA_ROOT`).
     pub(crate) data_root: String,
 }
 
-/// A host's agent behind a transport.
+/// A host's agent, reached through a transport.
 pub(crate) struct Remote {
     transport: Arc<dyn Transport>,
     launch: Launch,
@@ -58,7 +58,8 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Connects to nothing yet. `runtime` does the waiting; calls must not come from its threads.
+    /// Creates the agent without connecting. Asynchronous work runs on `runtime`; calls must not
+    /// come from the threads of `runtime`.
     pub(crate) fn new(transport: Arc<dyn Transport>, launch: Launch, runtime: Handle) -> Self {
         Self {
             transport,
@@ -69,7 +70,8 @@ impl Remote {
         }
     }
 
-    /// The living connection; a new one when there is none. Others wait while it is made.
+    /// Returns the live connection, or opens a new one if there is none. Other callers wait
+    /// meanwhile.
     fn connection(&self) -> Result<Arc<Connection>> {
         let mut held = self
             .connection
@@ -78,7 +80,7 @@ impl Remote {
         if let Some(connection) = held.as_ref().filter(|held| !held.is_lost()) {
             return Ok(Arc::clone(connection));
         }
-        // The old one must end before its successor asks for the same locks.
+        // The old connection must end before the new one requests the same locks.
         *held = None;
         let started = self
             .runtime
@@ -92,7 +94,8 @@ impl Remote {
         format!("{}: cannot start the agent", self.transport.label())
     }
 
-    /// Calls, and once more on a new connection when the first was lost. Says whether it was.
+    /// Makes the call, and repeats it on a new connection if the first one was lost. Also returns
+    /// whether it was.
     fn call_again<C: Call>(
         &self,
         mut call: C,
@@ -131,7 +134,7 @@ impl Remote {
         Ok(answer)
     }
 
-    /// A call that tells bytes.
+    /// Makes a call that reports progress in bytes.
     fn call_with_progress<C: Call>(
         &self,
         call: C,
@@ -154,7 +157,7 @@ impl Agent for Remote {
         if let Some(facts) = self.facts.get() {
             return Ok(facts.clone());
         }
-        // Starting the agent is not part of the round trip.
+        // Starting the agent does not count as part of the round trip.
         self.connection()?;
         let begun = Instant::now();
         let answer = self.call(FactsQuestion {
@@ -200,7 +203,7 @@ impl Agent for Remote {
                 .unwrap_or_else(PoisonError::into_inner);
             held.as_ref().is_some_and(|held| !held.is_lost())
         };
-        // An agent that has ended serves nobody.
+        // An agent that has ended no longer serves blobs.
         match is_there {
             true => self.call(Withdraw {}),
             false => Ok(()),
@@ -222,7 +225,7 @@ impl Agent for Remote {
 
     fn checkout(&self, request: &Checkout, done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut> {
         let (mut answer, was_lost) = self.call_with_progress(request.clone(), done)?;
-        // What the first agent did, the second found done.
+        // The second agent may report changes of the first one as already done.
         answer.changed |= was_lost;
         Ok(answer)
     }
@@ -232,7 +235,8 @@ impl Agent for Remote {
     }
 
     fn run(&self, request: &Run, output: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {
-        // Once it has begun anew, it is followed, not begun anew again.
+        // Once the command has been restarted, a repeated call follows it instead of restarting it
+        // again.
         let lost = |call: &mut Run| call.again = false;
         let (outcome, _) = self.call_again(request.clone(), lost, &mut |told| {
             if let Told::Line(line) = told {

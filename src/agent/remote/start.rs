@@ -1,4 +1,4 @@
-//! Starts the agent on a host, and puts it there before if need be.
+//! Starts the agent on a host, and uploads it first if necessary.
 
 use std::io;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::agent::remote::handshake::{self, Answered};
 use crate::error::{Context, Error, IoContext, Kind, Result};
 use crate::host::transport::{Channel, Ended, Privilege, Transport};
 
-/// Bytes of the program that are sent at once.
+/// Number of bytes of the program to send at once.
 const BLOCK: usize = 256 << 10;
-/// The longest standstill of an upload.
+/// Timeout for an upload that makes no progress.
 const SILENCE: Duration = Duration::from_secs(120);
-/// For a command to end that has said all it has to say.
+/// Timeout for a command to end after its last output.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So much of what a command says on stderr is read, in bytes.
+/// Maximum number of bytes to read from a command's stderr.
 const ERRORS: u64 = 64 << 10;
 
-/// What a host answered to the line that starts the agent.
+/// The host's answer to the command that starts the agent.
 enum Begun {
     Running(Connection),
     Needs(String, String),
@@ -79,7 +79,7 @@ async fn begin(transport: &dyn Transport, line: &str) -> Result<Begun> {
     }
 }
 
-/// Why there is no agent, from what its shell left.
+/// Returns the error for an agent that did not start, with the output of its shell.
 fn not_started(ended: Option<Ended>, errors: &str, said: &str) -> Error {
     let said = [errors, said].into_iter().find(|text| !text.is_empty());
     let said = said.map_or_else(String::new, |text| format!(": {text}"));
@@ -96,7 +96,7 @@ fn not_started(ended: Option<Ended>, errors: &str, said: &str) -> Error {
     }
 }
 
-/// `with code 1`, `by signal 9`.
+/// Describes how a command ended: `with code 1`, `by signal 9`.
 pub(super) fn describe(ended: Ended) -> String {
     match ended {
         Ended::Code(code) => format!("with code {code}"),
@@ -104,7 +104,7 @@ pub(super) fn describe(ended: Ended) -> String {
     }
 }
 
-/// Sends a program to its place.
+/// Uploads a program to the host.
 async fn upload(transport: &dyn Transport, binary: &Binary, directory: &str) -> Result<()> {
     let line = Binaries::upload_line(binary, directory);
     let channel = transport.open(&line, Privilege::Root).await?;

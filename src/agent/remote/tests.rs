@@ -1,4 +1,5 @@
-//! A real agent in a process of its own: this test program, started through a real shell.
+//! Tests with a real agent in a process of its own: this test program, started through a real
+//! shell.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::error::{Error, Kind};
 use crate::host::transport::{BoxFuture, Channel, Ended, Privilege};
 use crate::store::{Options, Store};
 
-/// Not a test: the agent that the tests start; its store lies where it stands.
+/// Not a test: the agent that the tests start. Its store is the working directory.
 #[test]
 #[ignore = "it is the agent that the tests here start"]
 fn child() {
@@ -25,7 +26,7 @@ fn child() {
 
 /// A shell on this machine.
 struct Shell {
-    /// Said before each command.
+    /// Shell code that runs before each command.
     motd: &'static str,
     is_local: bool,
     lines: AtomicUsize,
@@ -81,7 +82,7 @@ impl Host {
         Self::with(runtime, "", true, &agent_script)
     }
 
-    /// `script` gets the directory of the store and gives what runs as the agent.
+    /// `script` receives the directory of the store and returns the program to run as the agent.
     fn with(
         runtime: &Runtime,
         motd: &'static str,
@@ -158,7 +159,7 @@ pub(crate) fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// Bytes that differ everywhere.
+/// Returns pseudorandom bytes.
 fn content(size: usize, seed: u8) -> Vec<u8> {
     let mut state = u64::from(seed) + 1;
     let mut bytes = Vec::with_capacity(size + 8);
@@ -244,7 +245,7 @@ fn blobs_of_all_sizes_arrive_once() {
     {
         let bytes = Arc::new(content(size, u8::try_from(seed).unwrap()));
         assert_eq!(send(&host, &bytes).unwrap(), size as u64);
-        // Counted as done, though nothing is sent.
+        // Reported as sent, although nothing is sent.
         assert_eq!(send(&host, &bytes).unwrap(), size as u64);
         assert!(
             host.store()
@@ -303,7 +304,7 @@ fn a_blob_goes_on_after_the_agent_was_killed() {
     );
 }
 
-/// A source of 1 MiB in 10 ms.
+/// A source that delivers 1 MiB every 10 ms.
 struct Slow<R>(R);
 
 impl<R: Read> Read for Slow<R> {
@@ -424,7 +425,7 @@ fn the_program_is_sent_once() {
     let runtime = runtime();
     let host = Host::with(&runtime, "echo hi; ", false, &agent_script);
     host.remote.facts().unwrap();
-    // Asked, sent, started.
+    // One command each to query, upload and start.
     assert_eq!(host.shell.lines.load(Ordering::Relaxed), 3);
     host.kill();
     host.remote.read_file("/proc/version", 10_000).unwrap();
@@ -456,7 +457,7 @@ fn eight_hosts_serve_each_other() {
                     let bytes = AtomicU64::new(0);
                     let wanted = [descriptors[from].clone(), descriptor(b"nobody has it")];
                     let mut offer = offer.clone();
-                    // Nothing listens there; the next address is the right one.
+                    // Nothing listens at this address; the next one is the right one.
                     offer.addresses.insert(0, "127.9.9.9".to_owned());
                     let fetched = |count| {
                         bytes.fetch_add(count, Ordering::Relaxed);

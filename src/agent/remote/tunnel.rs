@@ -1,4 +1,4 @@
-//! Opens tunnels: what goes up is the body of a request, what comes down that of its answer.
+//! Opens tunnels: the request body carries data to the host, the answer body carries data back.
 
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -11,7 +11,7 @@ use crate::agent::tunnel::{Failure, Tunnel, WAITING};
 use crate::agent::wire;
 use crate::error::{Error, Kind};
 
-/// Opens one on a living connection.
+/// Opens a tunnel on a live connection.
 pub(super) async fn open(
     connection: &Connection,
     address: &str,
@@ -45,7 +45,7 @@ pub(super) async fn open(
     }
 }
 
-/// Passes on what comes down until either end has enough.
+/// Forwards received data until either end closes.
 async fn receive(mut body: Incoming, mut down: WriteHalf<DuplexStream>, failure: Failure) {
     while let Some(frame) = body.frame().await {
         match frame.map(hyper::body::Frame::into_data) {

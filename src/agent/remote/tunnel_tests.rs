@@ -1,4 +1,4 @@
-//! Tunnels through a real agent in a process of its own.
+//! Tests of tunnels through a real agent in a process of its own.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,10 +11,10 @@ use super::tests::{Host, runtime};
 use crate::agent::Agent;
 use crate::error::Kind;
 
-/// What nothing here takes.
+/// Timeout that no step here reaches.
 const LONG: Duration = Duration::from_secs(20);
 
-/// A server on loopback that does `serve` with each connection.
+/// Starts a server on loopback that runs `serve` for each connection.
 fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -71,7 +71,7 @@ fn many_megabytes_go_both_ways_at_once_in_many_tunnels() {
 fn each_end_sees_the_other_end() {
     let runtime = runtime();
     let host = Host::new(&runtime);
-    // The server speaks first and hangs up.
+    // The server sends first and closes the connection.
     let port = server(|mut stream| {
         let _ = stream.write_all(b"bye");
     });
@@ -80,7 +80,7 @@ fn each_end_sees_the_other_end() {
     let read = async { tokio::time::timeout(LONG, tunnel.read_to_string(&mut text)).await };
     runtime.block_on(read).unwrap().unwrap();
     assert_eq!(text, "bye");
-    // We hang up.
+    // The client closes the connection.
     let (say, heard) = mpsc::channel();
     let port = server(move |mut stream| {
         let mut bytes = Vec::new();
@@ -99,7 +99,7 @@ fn a_reader_that_sleeps_holds_up_nobody_else() {
     let host = Host::new(&runtime);
     let (say, heard) = mpsc::channel();
     let port = server(move |mut stream| {
-        // More than all buffers between us hold.
+        // More than all buffers in between hold.
         let block = vec![7; 1 << 20];
         for count in 0..64 {
             let _ = say.send(count);
@@ -137,7 +137,7 @@ fn tunnels_lead_to_the_host_itself_only() {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().starts_with("10.9.9.9: "), "{error}");
     }
-    // Nobody listens there.
+    // Nothing listens at this port.
     let port = {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().port()

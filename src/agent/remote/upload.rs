@@ -1,4 +1,4 @@
-//! Sends a blob into a host's store over the registry's routes, from where an earlier attempt
+//! Uploads a blob to a host's store through the registry routes, resuming where an earlier attempt
 //! ended.
 
 use std::sync::atomic::Ordering;
@@ -16,28 +16,28 @@ use crate::agent::wire::REPOSITORY;
 use crate::error::{Error, Kind, Result};
 use crate::image::Descriptor;
 
-/// Up to so many bytes, a blob goes without a question before.
+/// Maximum size of a blob that is sent without asking first, in bytes.
 const SMALL: u64 = 256 << 10;
-/// Failures in a row without progress that are endured.
+/// Number of consecutive failures without progress after which an upload fails.
 const FAILURES: u32 = 3;
-/// So many bytes are progress.
+/// Number of bytes that counts as progress.
 const PROGRESS: u64 = 1 << 20;
-/// How often progress is told.
+/// How often to report progress.
 const TELL: Duration = Duration::from_millis(100);
-/// Before the next try, times the failures.
+/// Pause before the next attempt, multiplied by the number of failures.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// A blob on its way to a host.
+/// A blob being uploaded to a host.
 struct Upload<'a> {
     remote: &'a Remote,
     blob: &'a Descriptor,
     open: &'a BlobOpener<'a>,
     sent: &'a (dyn Fn(u64) + Sync),
-    /// The furthest byte that `sent` was told of.
+    /// Highest offset reported to `sent`.
     told: u64,
 }
 
-/// Sends `blob`; what the host has of it is not sent.
+/// Uploads `blob`, except for the part that the host already has.
 pub(super) fn send(
     remote: &Remote,
     blob: &Descriptor,
@@ -75,12 +75,12 @@ pub(super) fn send(
 impl Upload<'_> {
     fn attempt(&mut self, connection: &Connection) -> Result<(), Trouble> {
         let runtime = self.remote.runtime.clone();
-        // A small one is there more seldom than not.
+        // The host rarely has a small blob already.
         let mut offset = match self.blob.size {
             0..=SMALL => Some(0),
             _ => runtime.block_on(self.look(connection))?,
         };
-        // Somebody else may be at it too.
+        // Another controller may be uploading the same blob.
         for _ in 0..4 {
             let Some(start) = offset else {
                 self.tell(self.blob.size);
@@ -116,7 +116,7 @@ impl Upload<'_> {
         connection.request(request).await
     }
 
-    /// Bytes that the host has; `None` when the blob is there.
+    /// Returns the number of bytes that the host has, or `None` if it has the whole blob.
     async fn look(&self, connection: &Connection) -> Result<Option<u64>, Trouble> {
         let response = self.ask(connection, Method::GET, &self.address()).await?;
         match response.status() {
@@ -134,7 +134,7 @@ impl Upload<'_> {
         }
     }
 
-    /// Sends all bytes from `start` on.
+    /// Sends all bytes from offset `start`.
     fn put(&mut self, connection: &Connection, start: u64) -> Result<Put, Trouble> {
         let (size, runtime) = (self.blob.size, self.remote.runtime.clone());
         let length = size.saturating_sub(start);
@@ -165,7 +165,7 @@ impl Upload<'_> {
                 }
             }
         });
-        // A source that fails breaks the request off.
+        // A failing source aborts the request.
         if let Some(error) = progress.and_then(|progress| progress.failure()) {
             return Err(Trouble::Refused(error));
         }
@@ -189,7 +189,7 @@ impl Upload<'_> {
 
 enum Put {
     Done,
-    /// The host has more or fewer bytes than we thought, or all.
+    /// The host has more or fewer bytes than expected, or the whole blob.
     Elsewhere,
 }
 
@@ -197,14 +197,14 @@ fn unwritable(error: http::Error) -> Trouble {
     Trouble::Refused(Error::failed("cannot write the request").caused_by(error))
 }
 
-/// Bytes that the host has, from `Range: 0-<last>`; `0-0` is none.
+/// Returns the number of bytes that the host has, from `Range: 0-<last>`; `0-0` means none.
 fn kept(headers: &HeaderMap) -> Option<u64> {
     let range = headers.get(header::RANGE)?.to_str().ok()?;
     let last: u64 = range.strip_prefix("0-")?.parse().ok()?;
     Some(if last == 0 { 0 } else { last.checked_add(1)? })
 }
 
-/// The words for an answer that is none of those we expect.
+/// Converts an unexpected answer to an error.
 async fn refused(response: Response<Incoming>) -> Trouble {
     let status = response.status();
     let text = text(response.into_body()).await;
@@ -214,7 +214,7 @@ async fn refused(response: Response<Incoming>) -> Trouble {
     let message = format!("the host answered {status}: {message}");
     let error = |kind| Error::new(kind, message.clone());
     match status {
-        // It waited for bytes, or a request that was cut still holds the upload.
+        // The host timed out waiting for bytes, or an interrupted request still holds the upload.
         StatusCode::REQUEST_TIMEOUT | StatusCode::SERVICE_UNAVAILABLE => Trouble::Lost {
             error: error(Kind::Network),
             has_begun: true,

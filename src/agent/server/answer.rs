@@ -1,4 +1,4 @@
-//! Bodies of answers: a registry's, or events as they come from the thread that works.
+//! Bodies of answers: the registry's, or events as the working thread emits them.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::agent::server::tunnel::Down;
 use crate::registry::server;
 
-/// What a request gets.
+/// Body of the answer to a request.
 pub(super) enum Answer {
     Registry(server::Body),
     Text(Option<Bytes>),
@@ -20,7 +20,7 @@ pub(super) enum Answer {
     Tunnel(Down),
 }
 
-/// An answer that says why there is none.
+/// Returns an answer that explains a refusal.
 pub(super) fn refusal(status: StatusCode, why: &str) -> Response<Answer> {
     let mut response = Response::new(Answer::Text(Some(Bytes::from(why.to_owned()))));
     *response.status_mut() = status;

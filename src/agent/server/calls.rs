@@ -1,4 +1,4 @@
-//! From a call's name to its work, and from the work to events.
+//! Dispatches calls by name, and converts their results to events.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::agent::wire::{
 use crate::agent::{facts, fetch, files, hosts_file, removal, tree};
 use crate::error::Result;
 
-/// Lines that wait for a slow controller.
+/// Maximum number of lines queued for a slow controller.
 const WAITING: usize = 64;
-/// How often progress is told.
+/// How often to report progress.
 const TELL: Duration = Duration::from_millis(100);
 
 /// Answers the call `name`.
@@ -91,7 +91,7 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
     }
 }
 
-/// Lets a thread that may block do the work, and sends what it tells.
+/// Runs the work on a blocking thread and sends its events.
 fn serve<C: Call>(
     bytes: &[u8],
     work: impl FnOnce(C, &Told) -> Result<C::Answer> + Send + 'static,
@@ -122,10 +122,10 @@ fn serve<C: Call>(
     Response::new(Answer::Events(receiver))
 }
 
-/// Where work tells how it goes. A controller that is gone is told nothing.
+/// Receives events from the work. Events for a controller that is gone are dropped.
 struct Told {
     sender: mpsc::Sender<Bytes>,
-    /// Bytes that were not told yet, and when the last ones were.
+    /// Unreported bytes, and the time of the last report.
     progress: Mutex<(u64, Instant)>,
 }
 
@@ -137,7 +137,7 @@ impl Told {
         }
     }
 
-    /// Whether nobody listens any more.
+    /// Whether the controller is gone.
     fn is_gone(&self) -> bool {
         self.sender.is_closed()
     }
@@ -163,7 +163,7 @@ impl Told {
         }
     }
 
-    /// Tells the progress that was not told yet.
+    /// Reports the remaining progress.
     fn rest(&self) {
         let mut state = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let due = std::mem::take(&mut state.0);

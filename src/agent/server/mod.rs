@@ -1,7 +1,7 @@
 //! The agent's side: serves one controller over stdin and stdout until stdin ends.
 //!
-//! Commands that were started go on without us; everything else that is under way can be cut at
-//! any moment and is taken up by the next agent.
+//! Started commands keep running without the agent; all other work can be interrupted at any
+//! moment, and the next agent resumes it.
 
 mod answer;
 mod calls;
@@ -28,22 +28,22 @@ use crate::registry::server::{Limits, ServeOptions, Service};
 use crate::store::Store;
 use answer::Answer;
 
-/// Bytes that may be on their way to us for one request, and for all of them.
+/// Bytes that may be in flight for one request, and for all requests.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 const FRAME: u32 = 1 << 20;
-/// Requests at once.
+/// Maximum number of concurrent requests.
 const STREAMS: u32 = 1024;
-/// How often a silent controller is asked whether it lives, and how long it has to answer: its
-/// answer may be queued behind much else on a slow line.
+/// Interval of keep-alive pings to a silent controller, and the timeout for its reply, which may be
+/// queued behind much other data on a slow connection.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(60);
-/// The longest silence within a blob that is pushed.
+/// Maximum time without data while a blob is pushed.
 const SILENCE: Duration = Duration::from_secs(120);
-/// How often idle uploads are looked for.
+/// How often to check for idle uploads.
 const TIDY: Duration = Duration::from_secs(60);
 
-/// What all requests share.
+/// State shared by all requests.
 struct Host {
     store: Store,
     registry: Service,
@@ -52,7 +52,7 @@ struct Host {
 
 /// Serves over stdin and stdout until stdin ends.
 pub(crate) fn serve_stdio(store: &Store) -> Result<()> {
-    // Whoever logged in may have one that makes files unreadable for others.
+    // The umask of the login user may make files unreadable for others.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let options = ServeOptions {
         limits: Limits {
@@ -74,7 +74,7 @@ pub(crate) fn serve_stdio(store: &Store) -> Result<()> {
         .build()
         .doing(|| "cannot start threads".to_owned())?;
     let outcome = runtime.block_on(serve(&host));
-    // What still works is cut: the next agent takes it up.
+    // Unfinished work is aborted: the next agent resumes it.
     runtime.shutdown_background();
     outcome
 }
@@ -113,7 +113,7 @@ async fn serve(host: &Arc<Host>) -> Result<()> {
         .await;
     tidy.abort();
     if let Err(error) = served {
-        // The controller or the line is gone: nobody is there to be told.
+        // The controller or the connection is gone, so there is no one to notify.
         tracing::debug!("the connection ended: {error}");
     }
     Ok(())

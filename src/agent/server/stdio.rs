@@ -1,4 +1,4 @@
-//! stdin and stdout as asynchronous streams: pipes and sockets directly, anything else (files)
+//! stdin and stdout as asynchronous streams: pipes and sockets directly, other types (files)
 //! through threads.
 
 use std::io::IsTerminal;
@@ -11,13 +11,13 @@ use tokio::net::unix::pipe;
 
 use crate::error::{Error, IoContext, Result};
 
-/// What a pipe is to hold, in bytes: fewer trips between the processes.
+/// Pipe capacity to request, in bytes, for fewer context switches.
 const PIPE: usize = 1 << 20;
 
 type Input = Box<dyn AsyncRead + Send + Unpin>;
 type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Opens both. A terminal is refused: what is spoken here is not for people.
+/// Opens both streams. A terminal is rejected, because the protocol is not for people.
 pub(super) fn open() -> Result<(Input, Output)> {
     let (input, output) = (std::io::stdin(), std::io::stdout());
     if input.is_terminal() || output.is_terminal() {
@@ -57,7 +57,7 @@ fn own(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 
 fn pipe_of(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     let fd = own(fd)?;
-    // The kernel may have a lower limit; then it stays as it is.
+    // If the kernel's limit is lower, the capacity stays unchanged.
     let _ = rustix::pipe::fcntl_setpipe_size(&fd, PIPE);
     Ok(fd)
 }

@@ -1,4 +1,5 @@
-//! The agent's end of tunnels: only to this machine itself, for an agent is no open relay.
+//! The agent's end of tunnels, which lead only to this machine itself: an agent is not an open
+//! relay.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,15 +20,15 @@ use crate::agent::network;
 use crate::agent::server::answer::{Answer, refusal};
 use crate::agent::wire;
 
-/// Within this machine a connection is there at once, or the other side is overloaded.
+/// Connect timeout. Within one machine, a connection is immediate unless the server is overloaded.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Bytes read at once.
+/// Number of bytes to read at once.
 const BLOCK: usize = 64 << 10;
 
-/// What comes from the TCP connection, as the body of an answer.
+/// Data from the TCP connection, as the body of an answer.
 pub(super) struct Down(OwnedReadHalf);
 
-/// Connects and lets the bytes go both ways.
+/// Connects and forwards data in both directions.
 pub(super) async fn answer(request: Request<Incoming>) -> Response<Answer> {
     let Some(to) = target(request.headers()) else {
         let why = "a tunnel needs an IP address and a port";
@@ -51,7 +52,7 @@ pub(super) async fn answer(request: Request<Incoming>) -> Response<Answer> {
             return refusal(StatusCode::GATEWAY_TIMEOUT, &why);
         }
     };
-    // What is sent are requests, not bulk.
+    // The traffic is requests, not bulk data.
     let _ = stream.set_nodelay(true);
     let (down, up) = stream.into_split();
     tokio::spawn(send(request.into_body(), up));
@@ -67,12 +68,12 @@ fn target(headers: &HeaderMap) -> Option<SocketAddr> {
 }
 
 fn is_own(address: IpAddr) -> bool {
-    // `::ffff:10.0.0.1` is 10.0.0.1.
+    // `::ffff:10.0.0.1` is equivalent to 10.0.0.1.
     let address = address.to_canonical();
     address.is_loopback() || network::addresses().contains(&address.to_string())
 }
 
-/// Passes on what comes up. A request that breaks off ends the connection, not just one direction.
+/// Forwards the request body. An aborted request ends the connection, not just one direction.
 async fn send(mut body: Incoming, mut up: OwnedWriteHalf) {
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
@@ -88,7 +89,7 @@ async fn send(mut body: Incoming, mut up: OwnedWriteHalf) {
     let _ = up.shutdown().await;
 }
 
-/// Ends both directions: the other half may wait for bytes that never come.
+/// Shuts down both directions: the other half may be waiting for bytes that never arrive.
 fn reset(up: &OwnedWriteHalf) {
     let stream: &TcpStream = up.as_ref();
     let _ = rustix::net::shutdown(stream, rustix::net::Shutdown::Both);

@@ -1,4 +1,4 @@
-//! The work on trees and commands that calls ask for.
+//! Work on trees and commands, on behalf of calls.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use crate::agent::tree;
 use crate::error::Result;
 use crate::store::Store;
 
-/// What the host has of what is asked about. Blobs that are here are safe from `prune` for as long
-/// as this agent lives.
+/// Returns which of the requested items the host has. The blobs found are protected from `prune`
+/// while this agent lives.
 pub(super) fn inventory(store: &Store, question: &InventoryQuestion) -> Result<Inventory> {
     let mut blobs = Vec::new();
     for digest in &question.blobs {
@@ -34,7 +34,7 @@ pub(super) fn checkout(
     tree::checkout(store, request, done)
 }
 
-/// Runs a command, or follows one that runs, until `gone` says that nobody listens any more.
+/// Runs a command, or follows a running one, until `gone` reports that the controller is gone.
 pub(super) fn run(
     request: &Run,
     gone: &dyn Fn() -> bool,

@@ -1,4 +1,4 @@
-//! Which trees were made under one name, newest first: what may be removed, and in which order.
+//! The trees made under one name, newest first: which may be removed, and in which order.
 
 use std::path::PathBuf;
 
@@ -8,16 +8,16 @@ use crate::agent::tree::names::{TreePaths, check_id};
 use crate::error::{Error, IoContext, Result};
 use crate::fs::atomic::{self, Durability};
 
-/// The trees of one name. Ids are added before their directories are made, so nothing that we have
-/// made is ever unknown.
+/// The trees of one name. IDs are added before their directories are created, so that every tree
+/// made by imgctl is recorded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct History {
-    /// The one in use or about to be, then its predecessors.
+    /// The current tree or the one about to be current, followed by its predecessors.
     pub(super) ids: Vec<String>,
 }
 
 impl History {
-    /// What is recorded; nothing if there is no record, or none that can be read.
+    /// Reads the record; returns an empty history if it is missing or unreadable.
     pub(super) fn read(paths: &TreePaths) -> Self {
         let mut history: Self = std::fs::read(file(paths))
             .ok()
@@ -37,7 +37,7 @@ impl History {
         atomic::write(&file, &bytes, 0o644, Durability::Durable)
     }
 
-    /// Makes `id` the newest; `true` if something changed.
+    /// Makes `id` the newest; returns `true` if something changed.
     pub(super) fn use_now(&mut self, id: &str) -> bool {
         if self.ids.first().is_some_and(|first| first == id) {
             return false;
@@ -47,7 +47,7 @@ impl History {
         true
     }
 
-    /// Knows `id` without making it the newest; `true` if something changed.
+    /// Records `id` without making it the newest; returns `true` if something changed.
     pub(super) fn keep_too(&mut self, id: &str) -> bool {
         if self.ids.iter().any(|other| other == id) {
             return false;

@@ -1,4 +1,4 @@
-//! What a host has of the trees and registry layers it is asked about.
+//! The trees and registry layers of a host, out of those requested.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use crate::agent::tree::{keep, registry_layers};
 use crate::error::Result;
 use crate::store::Store;
 
-/// Everything but the blobs: those of the registry layers that are applied below `root`, the
-/// current trees with their layers, and all trees that are there.
+/// Returns everything except the blobs: the requested registry layers that are applied below
+/// `root`, the current trees with their layers, and all existing trees.
 pub(crate) fn inventory(
     store: &Store,
     root: &str,

@@ -9,11 +9,11 @@ use crate::error::{Error, Result};
 use crate::image::{Descriptor, Digest, Reference, media_type};
 use crate::store::Store;
 
-/// The registry of such names: nothing is ever fetched from there.
+/// Registry of these names; nothing is ever fetched from it.
 const REGISTRY: &str = "trees.imgctl.local";
 
-/// Names the layers of tree `id`; those that hold the registry's data alone are left out: they are
-/// in its directory.
+/// Names the layers of tree `id`, except for those that hold only registry data: these are in the
+/// registry directory.
 pub(super) fn keep(
     store: &Store,
     paths: &TreePaths,
@@ -46,14 +46,15 @@ pub(super) fn keep(
     store.tag(&[name(paths, id)?], &descriptor)
 }
 
-/// The diff-ids of the layers that tree `id` was made from; `None` where the store no longer knows.
+/// Returns the diff IDs of the layers that tree `id` was made from, or `None` if the store no
+/// longer has the record.
 pub(super) fn layers(store: &Store, paths: &TreePaths, id: &str) -> Option<Vec<Digest>> {
     let name = name(paths, id).ok()?;
     let image = store.image(&name.to_string(), None).ok()?;
     Some(image.config.rootfs.diff_ids)
 }
 
-/// Takes the name of tree `id` away; one that has none is fine.
+/// Removes the name of tree `id`, if it has one.
 pub(super) fn forget(store: &Store, paths: &TreePaths, id: &str) -> Result<()> {
     let name = name(paths, id)?;
     let named: Vec<_> = store
@@ -67,8 +68,8 @@ pub(super) fn forget(store: &Store, paths: &TreePaths, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// `trees.imgctl.local/<cluster and tree, hashed>:<id, hashed>`: names of clusters need not be fit
-/// for references; the label says which tree it is.
+/// Returns `trees.imgctl.local/<cluster and tree, hashed>:<id, hashed>`. The parts are hashed
+/// because cluster names need not be valid in references; the label identifies the tree.
 fn name(paths: &TreePaths, id: &str) -> Result<Reference> {
     let place = Digest::of(shown(&paths.link()).as_bytes());
     let id = Digest::of(id.as_bytes());

@@ -1,5 +1,5 @@
-//! Layers to a rendered tree that becomes the current one. A call that is repeated after a crash,
-//! at any point, leads to the same end; one that finds everything done writes nothing.
+//! Turns layers into a rendered tree and makes it the current one. A call that is repeated after a
+//! crash at any point leads to the same result; if everything is done already, it writes nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read};
@@ -25,11 +25,11 @@ use crate::progress::Task;
 use crate::render::{self, BUILT_IN, BuiltIn};
 use crate::store::Store;
 
-/// A longer `config.yml` in an image's root is no list of Config documents.
+/// Maximum size of a `config.yml` in an image's root that is read as a list of Config documents.
 const LONGEST_BUILT_IN: u64 = 4 << 20;
 
-/// Makes the tree of `request` the current one; `done` gets the bytes of layers as they are
-/// unpacked. One checkout at a time below one root; others wait.
+/// Makes the tree of `request` the current one; `done` receives the number of layer bytes as they
+/// are unpacked. Only one checkout at a time runs below one root; others wait.
 pub(crate) fn checkout(
     store: &Store,
     request: &Checkout,
@@ -47,10 +47,11 @@ pub(crate) fn checkout(
     }
     .run();
     made.map_err(|error| match error.kind() {
-        // What failed stays in the chain; which file system it is, and how full, is news.
+        // The cause stays in the chain; the message adds which file system is full and how much is
+        // free.
         Kind::NoSpace if !error.message().starts_with("not enough space") => {
             let full = space::full(&paths.root, None).caused_by(error);
-            // Whoever makes room now sees how much there is; the next try starts anew anyway.
+            // Frees the space for the operator to see; the next attempt starts over anyway.
             for leftover in paths.leftovers() {
                 if let Err(error) = remove_tree(&leftover) {
                     tracing::warn!("a tree that was not finished stays: {error}");
@@ -63,7 +64,7 @@ pub(crate) fn checkout(
     .context(|| format!("cannot make {}", paths.link().display()))
 }
 
-/// Makes a tree that is there the current one. Former ones stay: the next checkout sees to them.
+/// Makes an existing tree the current one. Former trees stay until the next checkout removes them.
 pub(crate) fn switch_tree(request: &SwitchTree) -> Result<Vec<String>> {
     check_id(&request.id)?;
     let paths = TreePaths::new(&request.root, &request.tree)?;
@@ -86,7 +87,7 @@ pub(crate) fn switch_tree(request: &SwitchTree) -> Result<Vec<String>> {
     Ok(switch::switch(&paths, &request.id)?.into_iter().collect())
 }
 
-/// What registry layers have brought.
+/// The files added by each registry layer.
 type Applied = HashMap<Digest, Vec<Brought>>;
 
 struct Making<'a> {
@@ -102,7 +103,7 @@ impl Making<'_> {
         let directory = paths.directory(&request.id);
         let is_made = directory.is_dir();
         let missing = self.missing_registry_layers();
-        // One that is only staged has nothing to be current for.
+        // A tree that is only staged does not become current.
         let is_current = request.stage || paths.current().as_deref() == Some(&request.id);
         if is_made && is_current && missing.is_empty() {
             return Ok(CheckedOut::default());
@@ -146,7 +147,8 @@ impl Making<'_> {
         Ok(answer)
     }
 
-    /// Layers whose registry data is not known to be on this host; none where it is not wanted.
+    /// Returns the layers whose registry data is missing on this host; none if the request excludes
+    /// the registry.
     fn missing_registry_layers(&self) -> HashSet<Digest> {
         let layers = self.request.layers.iter();
         layers
@@ -157,8 +159,8 @@ impl Making<'_> {
             .collect()
     }
 
-    /// Writes the tree, if it is not made yet, and the registry data that is missing; both are
-    /// durable afterwards. Returns what each of the missing layers has brought.
+    /// Writes the tree, unless it exists, and the missing registry data; both are durable
+    /// afterwards. Returns the files added by each missing layer.
     fn fill(
         &self,
         is_made: bool,
@@ -183,7 +185,7 @@ impl Making<'_> {
             let layers = request.layers.iter();
             self.apply(layers, tree.as_mut(), registry.as_mut(), missing)?
         } else {
-            // Registry and tree are different directories and know nothing of each other.
+            // Registry and tree are separate, independent directories.
             std::thread::scope(|scope| {
                 let registry = registry.as_mut();
                 let side = std::thread::Builder::new()
@@ -217,8 +219,8 @@ impl Making<'_> {
         Ok(applied)
     }
 
-    /// Unpacks layers in order: what is the registry's into `registry`, unless it is there already,
-    /// everything else into `tree`.
+    /// Unpacks layers in order: registry data that is missing into `registry`, everything else into
+    /// `tree`.
     fn apply<'l>(
         &self,
         layers: impl Iterator<Item = &'l CheckoutLayer>,
@@ -274,7 +276,7 @@ impl Making<'_> {
             .context(|| format!("cannot unpack layer {}", layer.descriptor.digest))
     }
 
-    /// What is in the registry's directory need not lie in the store, too.
+    /// Removes registry-only layers from the store: their data is in the registry directory.
     fn drop_registry_layers(&self) -> Result<()> {
         let layers = self.request.layers.iter();
         let digests: Vec<_> = layers
@@ -289,18 +291,18 @@ impl Making<'_> {
     }
 }
 
-/// Whether there may be something for the registry in a layer: those of other builders do not say.
+/// Whether a layer may hold registry data. Layers from other builders do not declare it.
 fn may_hold_registry(layer: &CheckoutLayer) -> bool {
     let kind = layer.descriptor.layer_kind();
     layer.registry || kind.is_none_or(|kind| kind == LayerKind::Registry)
 }
 
-/// A tree that layers are being unpacked into.
+/// A tree that is being unpacked.
 struct TreeInMaking {
     unpacker: Unpacker,
-    /// Which image the files that rendering asks about came from.
+    /// Image of each file that rendering asks about.
     origins: HashMap<Vec<u8>, usize>,
-    /// Paths of Config documents: their origins are asked for, too.
+    /// Paths of Config documents, whose origins are requested, too.
     asked: HashSet<Vec<u8>>,
     built_in: Vec<BuiltIn>,
 }
@@ -329,7 +331,8 @@ impl TreeInMaking {
             && let EntryKind::File { size } = entry.kind
             && size <= LONGEST_BUILT_IN
         {
-            // A later image's file replaces it in the tree; this image's Configs still count.
+            // A later image's file replaces this one in the tree, but this image's Configs still
+            // count.
             let mut bytes = Vec::new();
             content
                 .read_to_end(&mut bytes)
@@ -347,7 +350,7 @@ impl TreeInMaking {
 
     fn finish(self, partial: &Path, request: &Checkout, answer: &mut CheckedOut) -> Result<()> {
         answer.notes.extend(self.unpacker.finish()?);
-        // Every user of the host may look into it, whatever the image says about its root.
+        // Every user of the host may access the tree, whatever the mode of the image's root.
         let mode = PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(partial, mode).path("set the mode of", partial)?;
         let origins = self.origins;
@@ -360,7 +363,7 @@ impl TreeInMaking {
     }
 }
 
-/// Passes progress on.
+/// Forwards progress.
 struct Done<'a>(&'a (dyn Fn(u64) + Sync));
 
 impl Task for Done<'_> {

@@ -1,16 +1,16 @@
-//! Trees on a host: the files of one or several images in a directory of their own, rendered, and
-//! a link that says which of them is current; and the registry's data beside them.
+//! Trees on a host: the rendered files of one or more images in a directory of their own, a link to
+//! the current one, and the registry's data beside them.
 //!
 //! ```text
 //! <root>/rootfs -> rootfs.<id>        the current tree
-//! <root>/rootfs.<id>/                 a whole, rendered tree: never changed again by us
-//! <root>/rootfs.<id>.partial/         one in the making; swept
+//! <root>/rootfs.<id>/                 a complete, rendered tree: never changed again by imgctl
+//! <root>/rootfs.<id>.partial/         an unfinished one; removed by the next checkout
 //! <root>/trees/<tree>.json            the trees that were made, newest first
-//! <root>/registry/                    what all images have below `registry/`
+//! <root>/registry/                    the content of `registry/` of all images
 //! <root>/registry-layers/<digest>     one for each layer that has been applied there
 //! ```
 //!
-//! Must not know clusters, connections or where layers come from: they are in the store.
+//! Must not depend on clusters, connections or where layers come from: they are in the store.
 
 mod history;
 mod inventory;

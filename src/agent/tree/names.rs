@@ -1,20 +1,20 @@
-//! The paths of one tree, from names that are checked once.
+//! The paths of one tree, derived from names that are validated once.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::layer::LayerPath;
 
-/// Where one tree's directories lie.
+/// Locations of one tree's directories.
 #[derive(Clone, Debug)]
 pub(super) struct TreePaths {
     /// `<data>/<cluster>`.
     pub(super) root: PathBuf,
     /// `rootfs`, `applications/x/workdir`.
     pub(super) tree: String,
-    /// Directory of the link and the trees.
+    /// Directory that contains the link and the trees.
     pub(super) parent: PathBuf,
-    /// The link's own name.
+    /// File name of the link.
     pub(super) base: String,
 }
 
@@ -40,12 +40,12 @@ impl TreePaths {
         })
     }
 
-    /// The link to the current tree.
+    /// Returns the link to the current tree.
     pub(super) fn link(&self) -> PathBuf {
         self.parent.join(&self.base)
     }
 
-    /// What the link to `id` says.
+    /// Returns the target of the link for `id`.
     pub(super) fn target(&self, id: &str) -> String {
         format!("{}.{id}", self.base)
     }
@@ -62,12 +62,12 @@ impl TreePaths {
         self.parent.join(format!("{}{REMOVING}", self.target(id)))
     }
 
-    /// How many directories lie between the tree and the root: `rootfs` has none.
+    /// Number of directories between the tree and the root: 0 for `rootfs`.
     pub(super) fn depth(&self) -> usize {
         self.tree.matches('/').count()
     }
 
-    /// The id of the current tree, if it is one of ours and there.
+    /// Returns the ID of the current tree, if it exists and was made by imgctl.
     pub(super) fn current(&self) -> Option<String> {
         let target = std::fs::read_link(self.link()).ok()?;
         let id = target.to_str()?.strip_prefix(&format!("{}.", self.base))?;
@@ -75,7 +75,7 @@ impl TreePaths {
         self.directory(id).is_dir().then(|| id.to_owned())
     }
 
-    /// The ids of all trees that are there, whole.
+    /// Returns the IDs of all complete trees.
     pub(super) fn made(&self) -> Vec<String> {
         let start = format!("{}.", self.base);
         let mut ids: Vec<String> = std::fs::read_dir(&self.parent)
@@ -93,7 +93,7 @@ impl TreePaths {
         ids
     }
 
-    /// What killed checkouts have left of this tree.
+    /// Returns what interrupted checkouts left behind for this tree.
     pub(super) fn leftovers(&self) -> Vec<PathBuf> {
         let start = format!("{}.", self.base);
         std::fs::read_dir(&self.parent)
@@ -113,10 +113,10 @@ impl TreePaths {
 
 const PARTIAL: &str = ".partial";
 const REMOVING: &str = ".removing";
-/// A link on its way to its place.
+/// Suffix of a link before it is renamed into place.
 pub(super) const LINK: &str = ".link";
 
-/// Ids become part of file names.
+/// Validates an ID, which becomes part of file names.
 pub(super) fn check_id(id: &str) -> Result<()> {
     let fine = id
         .bytes()
@@ -129,7 +129,7 @@ pub(super) fn check_id(id: &str) -> Result<()> {
     )))
 }
 
-/// The path as text for records.
+/// Returns the path as text for records.
 pub(super) fn shown(path: &Path) -> String {
     path.display().to_string()
 }

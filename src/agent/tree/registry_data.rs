@@ -1,10 +1,11 @@
-//! Adds what layers have below `registry/` to the host's registry directory.
+//! Adds the content of `registry/` in layers to the host's registry directory.
 //!
-//! Blobs lie under their digest: one that is there already, in its full length, is left alone, a
-//! new one is hashed on its way and refused when it is another than its name says. Links and tags
-//! are replaced as whole files, so that a registry that runs on the directory never reads half of one. Nothing is ever
-//! removed: whiteouts do not count here. Nothing is written outside, whatever the paths are: every
-//! call names one component of a directory that was reached without following links.
+//! Blobs are stored under their digest: an existing blob of the right length is left alone; a new
+//! one is hashed while it is written, and rejected if the digest does not match its name. Links and
+//! tags are replaced as whole files, so that a registry serving the directory never reads a partial
+//! one. Nothing is ever removed: whiteouts are ignored. Nothing is written outside of the
+//! directory, whatever the paths are: every call names one component of a directory that was
+//! reached without following links.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -22,9 +23,9 @@ use crate::image::{Algorithm, Digest, Hasher};
 use crate::layer::whiteout::{Marker, marker};
 use crate::layer::{Entry, EntryKind, LayerPath};
 
-/// The directory of images that is the registry's.
+/// Directory in images that holds the registry's data.
 const REGISTRY: &[u8] = b"registry";
-/// How a file is called until it is whole.
+/// Suffix of a file's name until the file is complete.
 const TEMPORARY: &str = ".imgctl-part";
 
 /// Whether an entry belongs to the registry's data.
@@ -32,24 +33,25 @@ pub(super) fn is_registry(path: &LayerPath) -> bool {
     path.components().next() == Some(REGISTRY)
 }
 
-/// Writes into one registry directory.
+/// Writes to one registry directory.
 pub(super) struct RegistryData {
     root: PathBuf,
     top: OwnedFd,
-    /// The directory last written to, with its path: entries come directory by directory.
+    /// The directory last written to, with its path. Cached because entries are grouped by
+    /// directory.
     last: Option<(LayerPath, OwnedFd)>,
-    /// What the present layer has brought.
+    /// Files added by the current layer.
     brought: Vec<Brought>,
-    /// The present layer has been applied once: tags that are there are of later layers.
+    /// The current layer has been applied before: existing tags belong to later layers.
     repairs: bool,
-    /// Bytes that were new.
+    /// Number of new bytes.
     pub(super) written: u64,
     pub(super) notes: Vec<String>,
     buffer: Vec<u8>,
 }
 
 impl RegistryData {
-    /// Opens `root`, which is made when missing.
+    /// Opens `root`, creating it if it is missing.
     pub(super) fn open(root: &Path) -> Result<Self> {
         std::fs::create_dir_all(root).path("create the directory", root)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -66,13 +68,13 @@ impl RegistryData {
         })
     }
 
-    /// Begins a layer; `repairs` says that it has been applied before, and was damaged since.
+    /// Starts a layer; `repairs` says that the layer has been applied before and was damaged since.
     pub(super) fn begin(&mut self, repairs: bool) {
         self.repairs = repairs;
         self.brought.clear();
     }
 
-    /// What the layer has brought.
+    /// Ends the layer and returns the files that it added.
     pub(super) fn end(&mut self) -> Vec<Brought> {
         std::mem::take(&mut self.brought)
     }
@@ -111,7 +113,7 @@ impl RegistryData {
         self.brought.push(Brought { path, size });
     }
 
-    /// Opens a directory, making what is missing.
+    /// Opens a directory, creating missing components.
     fn enter(&mut self, path: &LayerPath) -> Result<&OwnedFd> {
         if self.last.as_ref().is_none_or(|(last, _)| last != path) {
             let shown = self.root.join(path.as_path());
@@ -162,7 +164,7 @@ impl RegistryData {
         Ok(())
     }
 
-    /// A link inside the registry shares the file; one from outside is refused.
+    /// Creates a hard link inside the registry; a target outside of it is rejected.
     fn hard_link(&mut self, path: &LayerPath, target: &LayerPath) -> Result<()> {
         let shown = self.root.join(path.as_path());
         if !is_registry(target) {
@@ -188,7 +190,7 @@ impl RegistryData {
         )
         .and_then(|()| fs::renameat(directory, &*temporary, directory, &*name))
         .path("link", &shown)?;
-        // A rename of a file onto itself leaves both names.
+        // Renaming a file onto another link to the same file leaves both names.
         let _ = fs::unlinkat(directory, &*temporary, fs::AtFlags::empty());
         Ok(())
     }
@@ -248,7 +250,7 @@ fn write(
     Ok(total)
 }
 
-/// One checkout at a time writes here: the name need not be unique.
+/// The name need not be unique, because only one checkout at a time writes here.
 fn temporary(name: &[u8]) -> Vec<u8> {
     let mut temporary = name.get(..name.len().min(200)).unwrap_or(name).to_vec();
     temporary.extend_from_slice(TEMPORARY.as_bytes());
@@ -260,13 +262,13 @@ fn file_name(path: &LayerPath) -> Result<&[u8]> {
         .ok_or_else(|| Error::bad_content("the image's registry is not a directory"))
 }
 
-/// The path below `registry`.
+/// Returns the path below `registry`.
 fn inner(path: &LayerPath) -> Result<LayerPath> {
     let bytes = path.as_bytes();
     LayerPath::parse(bytes.get(REGISTRY.len()..).unwrap_or_default())
 }
 
-/// The digest that a blob's path promises: `docker/registry/v2/blobs/sha256/ab/abcd…/data`.
+/// Returns the digest that a blob's path names: `docker/registry/v2/blobs/sha256/ab/abcd…/data`.
 fn blob_digest(path: &LayerPath) -> Option<Digest> {
     let text = std::str::from_utf8(path.as_bytes()).ok()?;
     let rest = text.strip_prefix("docker/registry/v2/blobs/")?;

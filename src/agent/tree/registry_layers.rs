@@ -1,5 +1,5 @@
-//! The record of registry layers that have been applied on this host: which files each has put
-//! into `<root>/registry`, so that what is missing or torn there is noticed.
+//! Records which registry layers have been applied on this host, and which files each has added to
+//! `<root>/registry`, so that missing or truncated files are detected.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -9,21 +9,21 @@ use crate::fs::atomic::{self, Durability};
 use crate::image::Digest;
 use crate::layer::LayerPath;
 
-/// The first word of a record. One without it does not tell what the layer has brought.
+/// First word of a record. A record without it does not list the layer's files.
 const HEADER: &[u8] = b"files";
-/// Links hold a digest; what is longer is none.
+/// Maximum length of a link, which holds a digest.
 const LONGEST_LINK: u64 = 256;
 
-/// A file that a layer has brought, by its path below `registry`.
+/// A file added by a layer, with its path below `registry`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Brought {
     pub(super) path: LayerPath,
-    /// Its bytes; `None` for a further name of a file.
+    /// Size in bytes; `None` for a hard link.
     pub(super) size: Option<u64>,
 }
 
-/// Whether the layer's registry data is in `<root>/registry`, whole. Data that somebody has removed
-/// or cut is not there, whatever the records say. Blobs are not read: their length is looked at.
+/// Whether the layer's registry data is complete in `<root>/registry`. Removed or truncated files
+/// count as missing, whatever the record says. Blobs are not read; only their length is checked.
 pub(super) fn is_applied(root: &Path, layer: &Digest) -> bool {
     let Some(files) = read(&file(root, layer)) else {
         return false;
@@ -32,19 +32,20 @@ pub(super) fn is_applied(root: &Path, layer: &Digest) -> bool {
     registry.is_dir() && files.iter().all(|file| is_whole(&registry, file))
 }
 
-/// Whether it has been applied once, be it damaged since.
+/// Whether the layer has been applied before, even if its data was damaged since.
 pub(super) fn was_applied(root: &Path, layer: &Digest) -> bool {
     root.join("registry").is_dir() && file(root, layer).exists()
 }
 
-/// Records a layer whose data is durable.
+/// Records a layer after its data is durable.
 pub(super) fn record(root: &Path, layer: &Digest, files: &[Brought]) -> Result<()> {
     let directory = root.join("registry-layers");
     std::fs::create_dir_all(&directory).path("create the directory", &directory)?;
     let mut text = HEADER.to_vec();
     text.push(0);
     let registry = root.join("registry");
-    // What an image itself has wrong would be brought again and again.
+    // Files that are broken in the image itself are not recorded: they would be applied again every
+    // time.
     for brought in files.iter().filter(|brought| is_whole(&registry, brought)) {
         let size = brought
             .size
@@ -57,7 +58,7 @@ pub(super) fn record(root: &Path, layer: &Digest, files: &[Brought]) -> Result<(
     atomic::write(&file(root, layer), &text, 0o644, Durability::Durable)
 }
 
-/// Forgets all layers if the data they stand for is gone.
+/// Removes all records if the registry directory is gone.
 pub(super) fn forget_if_gone(root: &Path) -> Result<()> {
     if root.join("registry").is_dir() {
         return Ok(());
@@ -65,13 +66,13 @@ pub(super) fn forget_if_gone(root: &Path) -> Result<()> {
     atomic::remove_tree(&root.join("registry-layers"))
 }
 
-/// Whether a tag's link, which other layers may have changed since, names some digest.
+/// Whether a tag's link names a valid digest; other layers may have changed it since.
 pub(super) fn is_tag_whole(registry: &Path, path: &LayerPath) -> bool {
     link(&registry.join(path.as_path())).is_some_and(|text| Digest::parse(&text).is_ok())
 }
 
-/// Whether `path` says which manifest a tag means: the only kind of file whose content depends on
-/// who wrote it last.
+/// Whether `path` is the link from a tag to its manifest: the only kind of file whose content
+/// depends on the last writer.
 pub(super) fn is_tag(path: &LayerPath) -> bool {
     let parts: Vec<&[u8]> = path.components().collect();
     matches!(parts[..], [.., b"tags", _, b"current", b"link"])
@@ -94,7 +95,7 @@ fn is_whole(registry: &Path, brought: &Brought) -> bool {
     }
 }
 
-/// What a link says, by its own path.
+/// Returns the digest that a link must contain according to its own path.
 fn linked(path: &LayerPath) -> Option<String> {
     let text = std::str::from_utf8(path.as_bytes()).ok()?;
     let parts: Vec<&str> = text.split('/').collect();
@@ -114,11 +115,11 @@ fn link(path: &Path) -> Option<String> {
     let mut text = String::new();
     let file = std::fs::File::open(path).ok()?;
     file.take(LONGEST_LINK).read_to_string(&mut text).ok()?;
-    // Other tools end it with a newline.
+    // Other tools end the link with a newline.
     Some(text.trim_end().to_owned())
 }
 
-/// `None` when there is no record, or none that tells files.
+/// Returns `None` if there is no record, or one that does not list files.
 fn read(path: &Path) -> Option<Vec<Brought>> {
     let bytes = std::fs::read(path).ok()?;
     let mut lines = bytes.split(|byte| *byte == 0);
@@ -187,7 +188,7 @@ mod tests {
         }
         record(root, &layer, &brought).unwrap();
         assert!(is_applied(root, &layer) && !is_applied(root, &other));
-        // Another layer's tag is as good.
+        // The tag may belong to another layer.
         write(&tag, &other.to_string());
         assert!(is_applied(root, &layer));
         for (path, text) in &files {
@@ -209,7 +210,7 @@ mod tests {
             assert!(!is_applied(root, &layer), "{path}");
             write(path, &layer.to_string());
         }
-        // A record that tells no files is none.
+        // A record that does not list files does not count.
         std::fs::write(file(root, &layer), "").unwrap();
         assert!(!is_applied(root, &layer));
         std::fs::remove_dir_all(root.join("registry")).unwrap();

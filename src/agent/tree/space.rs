@@ -1,11 +1,11 @@
-//! Is there room for a tree? Asked before anything is written.
+//! Checks for free space before a tree is written.
 
 use std::path::{Path, PathBuf};
 
 use crate::agent::protocol::CheckoutLayer;
 use crate::error::{Error, IoContext, Kind, Result};
 
-/// Refuses a checkout whose layers alone are larger than what is free.
+/// Rejects a checkout whose layers alone are larger than the free space.
 pub(super) fn check<'a>(
     root: &Path,
     layers: impl Iterator<Item = &'a CheckoutLayer>,
@@ -18,7 +18,7 @@ pub(super) fn check<'a>(
     Err(full(root, Some(needed)))
 }
 
-/// The error of a full file system, with what is known about it.
+/// Returns the error for a full file system, with the known details.
 pub(super) fn full(root: &Path, needed: Option<u64>) -> Error {
     let free = free(root).unwrap_or(0);
     let needed = needed.map_or(String::new(), |needed| {
@@ -36,7 +36,7 @@ pub(super) fn full(root: &Path, needed: Option<u64>) -> Error {
     .hint("free space there, or put the data elsewhere (SEALOS_DATA_ROOT)")
 }
 
-/// Bytes that we may use.
+/// Returns the number of bytes available to this process.
 fn free(path: &Path) -> Result<u64> {
     let stat = rustix::fs::statvfs(path).path("examine the file system of", path)?;
     let blocks = if rustix::process::geteuid().is_root() {
@@ -47,7 +47,7 @@ fn free(path: &Path) -> Result<u64> {
     Ok(blocks.saturating_mul(stat.f_frsize))
 }
 
-/// The highest directory above `path` that is on the same file system.
+/// Returns the topmost directory above `path` on the same file system.
 fn mount_point(path: &Path) -> PathBuf {
     use std::os::unix::fs::MetadataExt;
     let device = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.dev()).ok();

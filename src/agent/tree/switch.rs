@@ -1,4 +1,4 @@
-//! Makes a tree the current one, and removes those that are no longer wanted.
+//! Makes a tree the current one, and removes trees that are no longer needed.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use crate::error::{Error, IoContext, Result};
 use crate::fs::atomic::{remove_tree, sync_directory};
 use crate::store::Store;
 
-/// Points the link at `id`, whose directory is there and durable. A directory in the link's place
-/// (other tools make one) is moved aside; returns what is to be said about it.
+/// Points the link at `id`, whose directory exists and is durable. A directory in the link's place
+/// (other tools create one) is moved aside; returns a note about it.
 pub(super) fn switch(paths: &TreePaths, id: &str) -> Result<Option<String>> {
     let link = paths.link();
     let note = match std::fs::symlink_metadata(&link) {
@@ -35,7 +35,7 @@ pub(super) fn switch(paths: &TreePaths, id: &str) -> Result<Option<String>> {
     Ok(note)
 }
 
-/// Keeps what was there under a name of its own: it is not ours.
+/// Keeps the existing directory under another name, because imgctl did not create it.
 fn move_aside(paths: &TreePaths, link: &Path) -> Result<String> {
     for number in 1..1000 {
         let name = match number {
@@ -68,7 +68,7 @@ fn move_aside(paths: &TreePaths, link: &Path) -> Result<String> {
     )))
 }
 
-/// Removes all trees of the history but the current one and `keep` before it.
+/// Removes all trees of the history except for the current one and `keep` predecessors.
 pub(super) fn remove_old(
     store: &Store,
     paths: &TreePaths,
@@ -78,7 +78,7 @@ pub(super) fn remove_old(
     let kept = usize::try_from(keep)
         .unwrap_or(usize::MAX)
         .saturating_add(1);
-    // One that was given up before it was whole does not count.
+    // A tree that was abandoned before it was complete does not count.
     let (whole, broken): (Vec<String>, Vec<String>) = std::mem::take(&mut history.ids)
         .into_iter()
         .partition(|id| paths.directory(id).is_dir());
@@ -89,7 +89,7 @@ pub(super) fn remove_old(
     }
     for id in old.into_iter().chain(broken) {
         let directory = paths.directory(&id);
-        // A tree that is half removed must not be taken for a whole one.
+        // Renamed first, so that a partially removed tree is not mistaken for a complete one.
         let removing = paths.removing(&id);
         match std::fs::rename(&directory, &removing) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}

@@ -1,4 +1,4 @@
-//! The build context as the search for images sees it.
+//! The build context as seen by the search for images.
 
 use std::io::Read as _;
 
@@ -8,8 +8,8 @@ use crate::embed::ContextFiles;
 use crate::error::{Error, IoContext as _, Kind, Result};
 use crate::layer::{EntryKind, LayerPath};
 
-/// A context's files behind its ignore rules. Files that are read by their own name
-/// (`.sealignore`, `imgctl.lock`) are seen whatever the rules say.
+/// A context's files, filtered by its ignore rules. Files that are read by name (`.sealignore`,
+/// `imgctl.lock`) are visible whatever the rules say.
 pub(super) struct Files<'a>(pub(super) &'a ContextTree);
 
 impl ContextFiles for Files<'_> {
@@ -23,7 +23,7 @@ impl ContextFiles for Files<'_> {
             let path = &item.entry.path;
             let is_file = match &item.entry.kind {
                 EntryKind::File { .. } => true,
-                // A link to a file of the context counts as one.
+                // A symlink to a file of the context counts as a file.
                 EntryKind::Symlink { .. } => self.0.open(path).is_ok(),
                 _ => false,
             };

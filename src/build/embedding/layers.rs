@@ -1,8 +1,8 @@
-//! Registry layers written: blobs go from where they are straight into the layer's tar, verified on
-//! the way, each once.
+//! Writes registry layers: blobs are copied from their source straight into the layer's tar, each
+//! once, and verified on the way.
 //!
-//! A layer's key is made of paths and digests alone. Which layer holds a blob is remembered, so that
-//! an image that changes in part is fetched in part.
+//! A layer's key consists of paths and digests alone. The cache records which layer holds a blob,
+//! so that a partly changed image is fetched only in part.
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
@@ -22,11 +22,11 @@ use crate::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter};
 use crate::progress::{Task, Unit};
 use crate::registry::layout::paths;
 
-/// Everything that the threads share.
+/// State shared by all threads.
 struct Work<'a> {
     shared: &'a Shared<'a>,
     images: &'a [ResolvedImage],
-    /// Read even with `--no-cache`: what is in it has the digests that were just resolved.
+    /// Read even with `--no-cache`: its entries match the digests that were just resolved.
     cache: StepCache,
     made: &'a Made,
 }
@@ -44,7 +44,7 @@ pub(super) fn write(
         cache: StepCache::new(shared.store, true),
         made,
     };
-    // The largest first, so that none is left for the end.
+    // Starts with the largest, so that none of the large ones is left for the end.
     let mut order: Vec<usize> = (0..plans.len()).collect();
     order.sort_by_key(|index| {
         let files = plans[*index].files.values();
@@ -109,7 +109,7 @@ impl Work<'_> {
         key.finish()
     }
 
-    /// Records the layer, its images' documents, and that its blobs are to be had from it.
+    /// Records the layer, its images' documents, and the blobs that it holds.
     fn remember(&self, key: &str, plan: &LayerPlan, layer: &CachedLayer) -> Result<()> {
         let layers = std::slice::from_ref(layer);
         let documents = plan.files.values().filter_map(|file| match file {
@@ -178,8 +178,8 @@ impl Work<'_> {
         })
     }
 
-    /// A blob from the nearest place that has it: the store, another registry layer of the store,
-    /// the registry.
+    /// Opens a blob from the nearest source: the store, another registry layer in the store, the
+    /// registry.
     fn blob(&self, descriptor: &Descriptor, image: usize) -> Result<Box<dyn Read>> {
         let store = self.shared.store;
         let digest = &descriptor.digest;
@@ -198,7 +198,7 @@ impl Work<'_> {
         }
     }
 
-    /// A blob that lies in a registry layer made earlier.
+    /// Opens a blob inside an existing registry layer.
     fn embedded(&self, descriptor: &Descriptor) -> Result<Option<Box<dyn Read>>> {
         let (store, lease) = (self.shared.store, self.shared.lease);
         let key = blob_key(&descriptor.digest);
@@ -225,14 +225,15 @@ impl Work<'_> {
     }
 }
 
-/// Under what the layer that holds a blob is recorded.
+/// Returns the cache key of the layer that holds a blob.
 fn blob_key(digest: &Digest) -> String {
     let mut key = Key::new("layer of an embedded blob");
     key.add(digest.to_string().as_bytes());
     key.finish()
 }
 
-/// The layer's entries in order: directories before what is in them, all of root and of 1970.
+/// Returns the layer's entries in order: each directory before its content, all owned by root and
+/// dated 1970.
 fn entries(plan: &LayerPlan) -> Result<Vec<(Entry, Option<&File>)>> {
     let mut all: BTreeMap<LayerPath, (Entry, Option<&File>)> = BTreeMap::new();
     for (path, file) in &plan.files {
@@ -250,7 +251,7 @@ fn entries(plan: &LayerPlan) -> Result<Vec<(Entry, Option<&File>)>> {
     Ok(all.into_values().collect())
 }
 
-/// Hashes what is read; at the end a wrong digest is an error.
+/// Hashes the bytes as they are read; a wrong digest is an error at the end.
 struct Verified<'t> {
     inner: Box<dyn Read>,
     hasher: Option<Hasher>,

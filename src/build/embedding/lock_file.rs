@@ -1,4 +1,4 @@
-//! `imgctl.lock` on disk: where it lies, and when it is read and written.
+//! `imgctl.lock` on disk: its location, and when it is read and written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ use crate::image::Reference;
 
 /// The lock of a build.
 pub(super) struct LockFile {
-    /// As it is on disk.
+    /// The content on disk.
     lock: Option<Lock>,
     usage: LockUse,
 }
 
 impl LockFile {
-    /// The lock that decides digests.
+    /// Returns the lock that determines digests.
     pub(super) fn in_use(&self) -> Option<&Lock> {
         match self.usage {
             LockUse::Update => None,
@@ -30,7 +30,7 @@ impl LockFile {
     }
 }
 
-/// Reads the lock, and with `--locked` refuses one that does not fit what was found.
+/// Reads the lock; with `--locked`, rejects one that does not match the images found.
 pub(super) fn read(
     options: &Options,
     context: Option<&ContextTree>,
@@ -64,7 +64,7 @@ pub(super) fn read(
             let text = String::from_utf8(read?)
                 .map_err(|_| Error::usage(format!("{name} is not a text in UTF-8")))?;
             match Lock::parse(&text, &name) {
-                // What is written anew need not be readable.
+                // A lock that is about to be rewritten need not be readable.
                 Err(_) if embed.lock == LockUse::Update => None,
                 parsed => Some(parsed?),
             }
@@ -79,7 +79,7 @@ pub(super) fn read(
     })
 }
 
-/// With `--update-lock`, writes what has been resolved.
+/// With `--update-lock`, writes the resolved digests.
 pub(super) fn update(
     options: &Options,
     lock_file: LockFile,
@@ -108,14 +108,14 @@ fn path(options: &Options) -> Result<PathBuf> {
     }
 }
 
-/// Images out of archives are left out: the archive itself is in the context.
+/// Builds the lock. Images from archives are left out: the archive itself is in the context.
 fn lock_of(images: &[ResolvedImage], old: &Lock) -> Lock {
     let from_registry = |image: &&ResolvedImage| {
         matches!(image.origin, Origin::Registry(_)) || is_local(&image.reference)
     };
     let entry = |image: &ResolvedImage| {
         let digest = image.root.digest.clone();
-        // Platforms that another build has locked stay as long as the image is the same.
+        // Platforms locked by another build stay if the image is unchanged.
         let mut platforms = match old.images.get(&image.reference) {
             Some(locked) if locked.digest == digest => locked.platforms.clone(),
             _ => BTreeMap::new(),

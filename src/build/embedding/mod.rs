@@ -1,5 +1,5 @@
-//! Container images in the image that is built: found in the context, resolved before the first
-//! step, written as registry layers after the last.
+//! Embedded container images: found in the context, resolved before the first step, and written as
+//! registry layers after the last one.
 
 mod files;
 mod layers;
@@ -32,25 +32,25 @@ use crate::transfer::{self, Input, LoadOptions};
 pub(crate) use report::{Report, ReportedImage, report};
 pub(crate) use scan::scan;
 
-/// Annotation of a registry layer that says for people what is in it.
+/// Annotation of a registry layer that lists its content, for people.
 const LAYER_IMAGES: &str = "io.imgctl.layer.images";
-/// Largest link file, in bytes: an algorithm, a colon and a digest.
+/// Maximum size of a link file, in bytes: an algorithm, a colon and a digest.
 const MAX_LINK: u64 = 256;
 
-/// The archives of a context whose images a build embeds, as paths of the context.
+/// Returns the archives in a context whose images a build embeds, as paths of the context.
 pub(super) fn archives(context: &ContextTree) -> Result<Vec<String>> {
     let found = search::archives(&Files(context))?;
     Ok(found.into_iter().map(|archive| archive.path).collect())
 }
 
-/// What a build embeds.
+/// The images that a build embeds.
 pub(super) struct Embedding {
     images: Vec<ResolvedImage>,
-    /// Layers that this build has made, by key: every platform's image gets the same.
+    /// Layers that this build has made, by key, for reuse in the images of all platforms.
     made: Mutex<HashMap<String, CachedLayer>>,
 }
 
-/// What is asked about images before a build.
+/// Inputs for finding images before a build.
 struct Question<'a> {
     store: &'a Store,
     options: &'a Options,
@@ -80,7 +80,7 @@ impl Question<'_> {
         for archive in &found.archives {
             let stored = Some(self.load(archive)?);
             let places = vec![archive.place.clone()];
-            // An archive in the context is nearer than a registry.
+            // An archive in the context takes precedence over a registry.
             wanted.retain(|image| image.reference != archive.reference);
             wanted.push(Wanted {
                 reference: archive.reference.clone(),
@@ -93,7 +93,7 @@ impl Question<'_> {
         Ok(wanted)
     }
 
-    /// Brings an archive's image into the store, under a name that goes again.
+    /// Loads an archive's image into the store under a temporary name.
     fn load(&self, archive: &FoundArchive) -> Result<Descriptor> {
         let context = self
             .context
@@ -109,15 +109,15 @@ impl Question<'_> {
         let input = Input::Stream(Box::new(file));
         let loaded = transfer::load(self.store, input, &options, self.reporter)
             .context(|| format!("{}: cannot use {}", archive.place, archive.path))?;
-        // Held by this process from here on, so that the name can go.
+        // From here on, this process holds the image, so that the name can be removed.
         let image = loaded
             .first()
             .ok_or_else(|| Error::bad_content(format!("{} has no image", archive.path)))?;
         self.store.image_at(&image.descriptor, None)?;
-        // Another build of this context may have taken the name away, or given it to its image.
+        // Another build of this context may have removed the name or moved it to its own image.
         self.store.untag(&[Named {
             reference: Some(name),
-            // The archive's own names for it count for nothing here.
+            // The archive's own names for the image are irrelevant here.
             descriptor: Descriptor {
                 annotations: BTreeMap::new(),
                 ..image.descriptor.clone()
@@ -127,7 +127,7 @@ impl Question<'_> {
     }
 }
 
-/// No context, no files.
+/// Used without a context: there are no files.
 struct NoFiles;
 
 impl crate::embed::ContextFiles for NoFiles {
@@ -140,7 +140,8 @@ impl crate::embed::ContextFiles for NoFiles {
     }
 }
 
-/// Finds and resolves the images of a build; `None` if there are none or none are wanted.
+/// Finds and resolves the images of a build; returns `None` if there are none or embedding is
+/// disabled.
 pub(super) fn prepare(
     store: &Store,
     options: &Options,
@@ -198,7 +199,7 @@ fn resolver<'a>(
     }
 }
 
-/// The tree of an image, asked for files of the embedded registry.
+/// The tree of an image, queried for files of the embedded registry.
 struct ImageFiles(ImageTree);
 
 impl Present for ImageFiles {
@@ -213,7 +214,7 @@ impl Present for ImageFiles {
 }
 
 impl Embedding {
-    /// Puts the registry layers on top of a finished image.
+    /// Adds the registry layers on top of a finished image.
     pub(super) fn add_to(&self, shared: &Shared<'_>, mut image: StageImage) -> Result<StageImage> {
         let tree = ImageFiles(image.tree(shared, "the image")?);
         let naming = shared.options.embed.naming;
@@ -247,7 +248,7 @@ impl Embedding {
     }
 }
 
-/// What is needed to resolve an image again offline, beside its layers: documents and configs.
+/// Returns the blobs needed to resolve an image offline, besides its layers: documents and configs.
 fn documents_of(image: &ResolvedImage) -> impl Iterator<Item = crate::image::Digest> {
     let documents = image.documents.iter();
     let documents = documents.map(|document| &document.descriptor.digest);

@@ -1,4 +1,4 @@
-//! A step's items of a registry's tree, taken apart by image.
+//! Splits a step's items of a registry tree by image.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
@@ -9,7 +9,8 @@ use crate::embed::split;
 use crate::error::{IoContext as _, Result};
 use crate::layer::{EntryKind, LayerPath};
 
-/// Parts of `items` (in layer order), each in layer order and with the directories it needs.
+/// Splits `items` (in layer order) into parts, each in layer order and with the directories it
+/// needs.
 pub(in crate::build) fn split(mut items: Vec<Item>) -> Result<Vec<Vec<Item>>> {
     let is_file = |item: &Item| matches!(item.entry.kind, EntryKind::File { .. });
     let numbers: Vec<usize> = (0..items.len()).filter(|n| is_file(&items[*n])).collect();
@@ -38,8 +39,8 @@ pub(in crate::build) fn split(mut items: Vec<Item>) -> Result<Vec<Vec<Item>>> {
     Ok(distribute(items, &part_of))
 }
 
-/// Directories go to every part that has something in them; empty ones, and whatever is no file,
-/// to the part without a name.
+/// Directories go to every part with content in them; empty directories, and everything that is not
+/// a file, go to the unnamed part.
 fn distribute(items: Vec<Item>, part_of: &HashMap<usize, String>) -> Vec<Vec<Item>> {
     let mut parts: BTreeMap<String, Vec<(usize, Item)>> = BTreeMap::new();
     let mut directories: HashMap<LayerPath, (usize, Item)> = HashMap::new();

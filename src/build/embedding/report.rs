@@ -1,4 +1,4 @@
-//! `--images-report`: what would be embedded, without building.
+//! `--images-report`: lists what a build would embed, without building.
 
 use crate::build::context::ContextTree;
 use crate::build::embedding::{Question, lock_file, resolver};
@@ -12,7 +12,7 @@ use crate::image::Platform;
 use crate::progress::Reporter;
 use crate::store::Store;
 
-/// Everything found and left out.
+/// All images found and skipped.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) images: Vec<ReportedImage>,
@@ -23,14 +23,14 @@ pub(crate) struct Report {
 #[derive(Debug)]
 pub(crate) struct ReportedImage {
     pub(crate) found: FoundImage,
-    /// Its repository in the embedded registry.
+    /// The image's repository in the embedded registry.
     pub(crate) repository: String,
-    /// What it is now, or why that could not be found out.
+    /// The resolved image, or why it could not be resolved.
     pub(crate) resolved: Result<ResolvedImage>,
 }
 
-/// Searches and resolves as a build would. An image that cannot be resolved is reported, not an
-/// error.
+/// Searches and resolves as a build would. An image that cannot be resolved appears in the report
+/// and is not an error.
 pub(crate) fn report(store: &Store, options: &Options, reporter: &dyn Reporter) -> Result<Report> {
     let (directory, source) = file::load(store, options)?;
     let context = match &directory {

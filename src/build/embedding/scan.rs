@@ -1,4 +1,4 @@
-//! The container images that a directory names, for those who want them without a build.
+//! Finds the container images that a directory names, without a build.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::embed::search::{self, SearchOptions};
 use crate::error::Result;
 use crate::fs::root::Root;
 
-/// Searches `directory` as a build with that context would. Resolves nothing.
+/// Searches `directory` as a build with that context would, without resolving anything.
 pub(crate) fn scan(directory: &Path, options: &SearchOptions) -> Result<Found> {
     let root = Root::open(directory)?;
     let rules = file::rules_of_directory(directory)?;

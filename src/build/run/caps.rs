@@ -1,11 +1,11 @@
-//! Which capabilities a command has. Knows nothing of users: the caller changes ids.
+//! Capabilities of a command. Does not know about users: the caller changes IDs.
 
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 use crate::error::{IoContext, Result};
 
 /// Docker's default set (mask `00000000a80425fb`): what package managers and their scripts need
-/// inside a container, and nothing that reaches out of it.
+/// inside a container, and nothing with effects outside of it.
 pub(super) const DEFAULT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
@@ -21,12 +21,12 @@ pub(super) const DEFAULT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::AUDIT_WRITE)
     .union(CapabilitySet::SETFCAP);
 
-/// Whether this process has `capability` in effect.
+/// Whether `capability` is in this process's effective set.
 pub(super) fn has(capability: CapabilitySet) -> bool {
     thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(capability))
 }
 
-/// Cuts the bounding set down to [`DEFAULT`]. Needs `CAP_SETPCAP`, so it comes before the change
+/// Reduces the bounding set to [`DEFAULT`]. Needs `CAP_SETPCAP`, so it must run before the change
 /// of user.
 pub(super) fn bound() -> Result<()> {
     for bit in 0..64 {
@@ -35,7 +35,7 @@ pub(super) fn bound() -> Result<()> {
             continue;
         }
         match thread::capability_is_in_bounding_set(capability) {
-            // The kernel knows no capability of this number, nor any above it.
+            // The kernel does not know this capability number or any higher one.
             Err(rustix::io::Errno::INVAL) => break,
             Ok(false) => {}
             _ => thread::remove_capability_from_bounding_set(capability)
@@ -45,9 +45,9 @@ pub(super) fn bound() -> Result<()> {
     Ok(())
 }
 
-/// Sets what the command starts with, after the change of user. Inheritable and ambient are
-/// always empty (they are how CVE-2022-27651 gave programs more than meant); users other than
-/// root have none.
+/// Sets the command's initial capabilities, after the change of user. The inheritable and ambient
+/// sets are always empty (through them, CVE-2022-27651 granted programs more than intended). Users
+/// other than root have no capabilities.
 pub(super) fn set(root: bool, all: bool) -> Result<()> {
     let doing = || "cannot set the capabilities of the RUN step".to_owned();
     let wanted = match (root, all) {

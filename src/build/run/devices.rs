@@ -1,5 +1,5 @@
-//! The `/dev` of a sandbox: a small file system in memory with the harmless devices, each bound
-//! from the host's. Nothing else in the sandbox can be opened as a device.
+//! The `/dev` of a sandbox: a small tmpfs with the harmless devices, each bind-mounted from the
+//! host. No other file in the sandbox can be opened as a device.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -32,12 +32,12 @@ const LINKS: [(&str, &str); 6] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// Mounts `/dev` and what belongs below it.
+/// Mounts `/dev` and its submounts.
 pub(super) fn mount(tree: &mut Tree<'_>) -> Result<()> {
     let doing = || "cannot make /dev for RUN".to_owned();
     let inert = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let dev = tree.place_exactly("/dev")?;
-    // NODEV does not reach the devices bound below: they keep the flags of the host's /dev.
+    // NODEV does not affect the devices bound below: they keep the flags of the host's /dev.
     tree.mount(
         &dev,
         "tmpfs",
@@ -48,8 +48,8 @@ pub(super) fn mount(tree: &mut Tree<'_>) -> Result<()> {
     for (name, _, _) in DEVICES {
         let source = open(name)?;
         let place = tree.place(format!("/dev/{name}").as_bytes(), Want::File)?;
-        // Read-only concerns the node, which is the host's: no chmod, but writing to the device
-        // is as before.
+        // Read-only affects the node, which belongs to the host: chmod fails, but writing to the
+        // device still works.
         tree.bind(
             &source,
             &place,
@@ -60,7 +60,7 @@ pub(super) fn mount(tree: &mut Tree<'_>) -> Result<()> {
     let pts = tree.place_exactly("/dev/pts")?;
     let options = "newinstance,ptmxmode=0666,mode=0620";
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-    // Group 5 is `tty` by convention; a user namespace may have no such group.
+    // Group 5 is `tty` by convention; a user namespace may not have it.
     match tree.mount(&pts, "devpts", flags, &format!("{options},gid=5")) {
         Err(Errno::INVAL) => tree.mount(&pts, "devpts", flags, options),
         other => other,
@@ -71,7 +71,7 @@ pub(super) fn mount(tree: &mut Tree<'_>) -> Result<()> {
         .doing(|| "cannot mount /dev/shm for RUN".to_owned())?;
     let mqueue = tree.place_exactly("/dev/mqueue")?;
     match tree.mount(&mqueue, "mqueue", inert, "") {
-        // A kernel without POSIX message queues.
+        // The kernel does not support POSIX message queues.
         Err(Errno::NODEV) => {}
         other => other.doing(|| "cannot mount /dev/mqueue for RUN".to_owned())?,
     }
@@ -82,7 +82,7 @@ pub(super) fn mount(tree: &mut Tree<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Opens one of the host's devices and makes sure that it is the one it is called.
+/// Opens one of the host's devices and verifies that it is the device that its name says.
 pub(super) fn open(name: &str) -> Result<OwnedFd> {
     let path = Path::new("/dev").join(name);
     let fd = root::open_path(&path).path("open", &path)?;

@@ -1,6 +1,6 @@
-//! The id maps of a user namespace, written from outside: the ranges that `/etc/subuid` and
-//! `/etc/subgid` grant, through newuidmap and newgidmap, or else the one id that we are. Knows
-//! nothing of the other namespaces.
+//! The ID maps of a user namespace, written from outside: the ranges granted in `/etc/subuid` and
+//! `/etc/subgid`, through newuidmap and newgidmap, or otherwise only the ID of the current user.
+//! Does not know about the other namespaces.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,17 +8,18 @@ use std::process::{Command, Stdio};
 use super::passwd;
 use crate::error::{Error, IoContext, Kind, Result};
 
-/// What a user is told when only one id exists in the sandbox.
+/// Message for a user whose sandbox has only one ID.
 const ONE_ID: &str = "RUN knows only one user id here, so chown and USER fail: grant ranges in /etc/subuid and /etc/subgid and install newuidmap (Debian: uidmap)";
 
-/// As many ranges as newuidmap takes on the oldest kernels (user_namespaces(7): five lines).
+/// Maximum number of ranges that newuidmap accepts on the oldest kernels (user_namespaces(7): five
+/// lines).
 const MOST_RANGES: usize = 4;
 
-/// A range of ids of the host's: first, count.
+/// A range of host IDs: first, count.
 type Range = (u32, u32);
 
-/// Maps ids for process `pid`, which has just entered a user namespace of ours. Returns what the
-/// user should know.
+/// Maps IDs for process `pid`, which has just entered a new user namespace. Returns a note for the
+/// user.
 pub(super) fn write(pid: u32) -> Result<Option<String>> {
     let (uid, gid) = (
         rustix::process::getuid().as_raw(),
@@ -35,7 +36,7 @@ pub(super) fn write(pid: u32) -> Result<Option<String>> {
 
 /// Maps root inside to `uid:gid` outside, and nothing else.
 fn write_one(pid: u32, uid: u32, gid: u32) -> Result<()> {
-    // Without this the kernel takes no gid_map from an ordinary user (user_namespaces(7)).
+    // Without this, the kernel rejects a gid_map from an ordinary user (user_namespaces(7)).
     put(pid, "setgroups", "deny")?;
     put(pid, "uid_map", &format!("0 {uid} 1"))?;
     put(pid, "gid_map", &format!("0 {gid} 1"))
@@ -59,7 +60,7 @@ fn granted(file: &str, uid: u32) -> Option<Vec<Range>> {
     (!ranges.is_empty()).then_some(ranges)
 }
 
-/// The ranges of a user in a subuid(5) file, where a user is a name or a number.
+/// Returns the ranges of a user in a subuid(5) file, which may identify the user by name or number.
 fn ranges(text: &[u8], uid: u32, name: Option<&[u8]>) -> Vec<Range> {
     let number = uid.to_string();
     text.split(|&byte| byte == b'\n')
@@ -90,7 +91,7 @@ fn program(name: &str) -> Option<String> {
         .find(|path| Path::new(path).is_file())
 }
 
-/// Root inside is we; 1 and up are the granted ranges.
+/// Maps root inside to the current user, and IDs from 1 up to the granted ranges.
 fn helper(name: &str, pid: u32, own: u32, ranges: &[Range]) -> Result<()> {
     let path = program(name).unwrap_or_else(|| name.to_owned());
     let mut command = Command::new(&path);
@@ -121,18 +122,19 @@ fn helper(name: &str, pid: u32, own: u32, ranges: &[Range]) -> Result<()> {
     .hint("check the ranges in /etc/subuid and /etc/subgid, and that newuidmap is setuid root"))
 }
 
-/// The way back: from owners on this machine to those that a sandbox of ours saw.
+/// The reverse map: from owners on this machine to those seen inside the sandbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Inside {
     uids: Vec<Mapped>,
     gids: Vec<Mapped>,
 }
 
-/// First id on this machine, count, first id inside.
+/// First ID on this machine, count, first ID inside.
 type Mapped = (u32, u32, u32);
 
 impl Inside {
-    /// The map of this process's sandboxes; `None` for root, whose sandboxes have the same ids.
+    /// Returns the map of this process's sandboxes; `None` for root, whose sandboxes use the same
+    /// IDs.
     pub(crate) fn current() -> Option<Self> {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         if rustix::process::geteuid().is_root() {
@@ -146,7 +148,7 @@ impl Inside {
         })
     }
 
-    /// The owner inside; ids that no sandbox can have given stay as they are.
+    /// Returns the owner inside; IDs that no sandbox can have assigned stay unchanged.
     pub(crate) fn owner(&self, uid: u32, gid: u32) -> (u32, u32) {
         (inside(&self.uids, uid), inside(&self.gids, gid))
     }

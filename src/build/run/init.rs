@@ -1,5 +1,5 @@
-//! `__sandbox-init`: pid 1 of the sandbox until it becomes the command. Makes the root, enters
-//! it, gives up privileges, executes. The order of the steps is what makes it safe.
+//! `__sandbox-init`: pid 1 of the sandbox until it becomes the command. Creates the root, enters
+//! it, drops privileges and executes the command. Security depends on the order of these steps.
 
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,10 +18,10 @@ use super::wire::{self, Event, Go};
 use super::{caps, process, root, seccomp};
 use crate::error::{Error, IoContext, Result};
 
-/// What `PATH` is when the image sets none; Docker's.
+/// Value of `PATH` if the image sets none (same as Docker's).
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Becomes the command of the spec on standard input.
+/// Becomes the command of the spec read from standard input.
 pub(super) fn main() -> Result<()> {
     let mut supervisor = process::start()?;
     let Some(spec) = wire::receive::<RunSpec>(&mut supervisor)? else {
@@ -45,9 +45,9 @@ pub(super) fn main() -> Result<()> {
     execute(&spec, matches!(prepared, Ok(true)), supervisor)
 }
 
-/// Returns whether programs for other machines can be run.
+/// Prepares the process; returns whether programs for other machines can run.
 fn prepare(spec: &RunSpec, stubs: &mut Vec<Stub>) -> Result<bool> {
-    // Without a controlling terminal nothing can be typed into the host's shell (TIOCSTI).
+    // Without a controlling terminal, nothing can be typed into the host's shell (TIOCSTI).
     nix::unistd::setsid().doing(|| "cannot start a session".to_owned())?;
     let foreign = foreign_programs_run();
     root::enter(spec, stubs)?;
@@ -62,7 +62,7 @@ fn prepare(spec: &RunSpec, stubs: &mut Vec<Stub>) -> Result<bool> {
     Ok(foreign)
 }
 
-/// The command's standard input: a file in memory, so that nobody has to feed it.
+/// Returns the command's standard input: a memory-backed file, so that no process has to feed it.
 fn stdin_of(spec: &RunSpec) -> Result<OwnedFd> {
     let Some(content) = &spec.stdin else {
         let null = std::fs::File::open("/dev/null").path("open", "/dev/null")?;
@@ -76,8 +76,9 @@ fn stdin_of(spec: &RunSpec) -> Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The defaults are those of containerd: many open files for those who ask, a small soft limit
-/// for programs that walk through all descriptors; no core dumps in layers.
+/// Sets resource limits. The defaults are those of containerd: a high hard limit of open files for
+/// programs that raise it, a low soft limit for programs that iterate over all descriptors; no core
+/// dumps in layers.
 fn limit(limits: &[Limit]) -> Result<()> {
     let inherited = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     let most = inherited.map_or(524_288, |hard| hard.min(524_288));
@@ -123,7 +124,7 @@ fn native(resource: Resource) -> rustix::process::Resource {
     }
 }
 
-/// Enters the working directory. Magic links are refused: through `/proc/self/fd/N` a directory
+/// Enters the working directory. Magic links are rejected: through `/proc/self/fd/N`, a directory
 /// name can lead out of the root (CVE-2024-21626).
 fn change_directory(cwd: &Bytes) -> Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -140,7 +141,7 @@ fn change_directory(cwd: &Bytes) -> Result<()> {
         .doing(|| format!("cannot enter the working directory {shown} of the RUN step"))
 }
 
-/// Changes user, groups and capabilities for good.
+/// Changes user, groups and capabilities permanently.
 fn become_user(spec: &RunSpec) -> Result<()> {
     let user = &spec.user;
     let insecure = spec.security == Security::Insecure;
@@ -153,8 +154,8 @@ fn become_user(spec: &RunSpec) -> Result<()> {
     };
     own_standard_streams(user.uid);
     let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
-    // Where the kernel forbids setgroups (a user namespace with a single id), the list that it
-    // would replace is the invoking user's own.
+    // Where the kernel denies setgroups (a user namespace with a single ID), the supplementary
+    // groups are the invoking user's own.
     let forbidden =
         std::fs::read("/proc/self/setgroups").is_ok_and(|text| text.starts_with(b"deny"));
     if !(forbidden && groups.is_empty()) {
@@ -172,29 +173,30 @@ fn become_user(spec: &RunSpec) -> Result<()> {
     caps::set(user.uid == 0, insecure)
 }
 
-/// Gives the pipes and the script behind descriptors 0 to 2 to the command's user, who could else
-/// not open them again as `/dev/stdout`. Never a device, which is the host's.
+/// Changes the owner of the pipes and the script behind descriptors 0 to 2 to the command's user,
+/// who could not reopen them as `/dev/stdout` otherwise. Never changes a device, which belongs to
+/// the host.
 fn own_standard_streams(uid: u32) {
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     for stream in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
         let ours = rustix::fs::fstat(stream).is_ok_and(|stat| {
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Fifo => true,
-                // A file in memory has no name.
+                // A memory-backed file has no name.
                 FileType::RegularFile => stat.st_nlink == 0,
                 _ => false,
             }
         });
         if ours {
-            // Where the id is not mapped, changing to it fails next and says so.
+            // If the ID is not mapped, changing to it fails next and reports the error.
             let _ = rustix::fs::fchown(stream, Some(rustix::fs::Uid::from_raw(uid)), None);
         }
     }
 }
 
-/// Replaces this process. Returns only when that is not possible, having told why; the exit codes
-/// are those of a shell: 127 for a command that does not exist, 126 for one that cannot run. As in
-/// a shell, a file in no format that the kernel knows is run by `/bin/sh`.
+/// Replaces this process with the command. Returns only if that fails, after reporting why. The
+/// exit codes are those of a shell: 127 for a missing command, 126 for one that cannot run. As in a
+/// shell, a file in a format unknown to the kernel is run by `/bin/sh`.
 fn execute(spec: &RunSpec, foreign: bool, mut supervisor: UnixStream) -> Result<()> {
     let found = find(spec).and_then(|program| match machine_of(&program) {
         Some(machine) if machine != MACHINE && !foreign => Err((126, wrong_machine(&program))),
@@ -234,7 +236,7 @@ fn execute(spec: &RunSpec, foreign: bool, mut supervisor: UnixStream) -> Result<
     end(code)
 }
 
-/// Ends the process with a code that [`super::entry`] does not know of.
+/// Exits with a code that [`super::entry`] does not use.
 #[expect(
     clippy::exit,
     reason = "this is the command's exit code, not ours; there is nothing to unwind"
@@ -243,7 +245,7 @@ fn end(code: i32) -> Result<()> {
     std::process::exit(code)
 }
 
-/// The program that `argv[0]` means inside the root.
+/// Resolves `argv[0]` to a program inside the root.
 fn find(spec: &RunSpec) -> Result<PathBuf, (i32, String)> {
     let name = spec.argv.first().filter(|name| !name.0.is_empty());
     let name = name.ok_or((127, "there is no command to run".to_owned()))?;
@@ -291,8 +293,8 @@ fn find(spec: &RunSpec) -> Result<PathBuf, (i32, String)> {
     })
 }
 
-/// Whether the kernel has been given interpreters (binfmt_misc), such as qemu, for programs of
-/// other machines. Asked while the host's `/proc` is still in place.
+/// Whether the kernel has registered interpreters (binfmt_misc), such as qemu, for programs of
+/// other machines. Must be called while the host's `/proc` is still mounted.
 fn foreign_programs_run() -> bool {
     std::fs::read_dir("/proc/sys/fs/binfmt_misc").is_ok_and(|entries| {
         entries
@@ -301,21 +303,21 @@ fn foreign_programs_run() -> bool {
     })
 }
 
-/// ELF's number of this machine (elf(5), `e_machine`).
+/// ELF machine number of this machine (elf(5), `e_machine`).
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") {
     183
 } else {
     62
 };
 
-/// The machine that an ELF program is for; `None` for anything else, and what we may not read.
+/// Returns the machine that an ELF program is for; `None` for other files and for unreadable ones.
 fn machine_of(program: &std::path::Path) -> Option<u16> {
     let mut header = [0; 20];
     std::fs::File::open(program)
         .and_then(|mut file| file.read_exact(&mut header))
         .ok()?;
     let little_endian = header.starts_with(b"\x7fELF") && header[5] == 1;
-    // A big-endian machine is none of ours; 0 is no machine at all.
+    // No supported machine is big-endian; 0 means no machine.
     Some(if little_endian {
         u16::from_le_bytes([header[18], header[19]])
     } else {

@@ -1,5 +1,5 @@
-//! The caller's side: starts the supervisor, hands it the spec and streams what comes out. Knows
-//! nothing of how a sandbox is made.
+//! The caller's side: starts the supervisor, sends it the spec and streams the output. Does not
+//! know how a sandbox is made.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,15 +14,15 @@ use super::spec::{ExitOutcome, RunSpec, Stream};
 use super::wire::{self, Answer};
 use crate::error::{Error, IoContext, Result};
 
-/// No answer of the supervisor's is longer.
+/// Maximum length of the supervisor's answer, in bytes.
 const LONGEST_ANSWER: u64 = 16 << 20;
 
 /// Runs one command in a sandbox and waits for it. `exe` is the imgctl binary (`/proc/self/exe`);
-/// `on_output` gets each piece of output as it comes, on this thread.
+/// `on_output` receives each piece of output as it arrives, on this thread.
 ///
-/// The command cannot outlive this thread. An exit code other than 0 is an outcome, not an
-/// error; an error means that the sandbox could not be made: a missing privilege (`Denied`), a
-/// mount that cannot be (`Usage`, `BadContent`).
+/// The command cannot outlive this thread. An exit code other than 0 is an outcome, not an error.
+/// An error means that the sandbox could not be made: a missing privilege (`Denied`) or an
+/// impossible mount (`Usage`, `BadContent`).
 pub(crate) fn run(
     spec: &RunSpec,
     exe: &Path,
@@ -43,7 +43,8 @@ pub(crate) fn run(
         .path("start", exe)?;
     let out = child.0.stdout.take().map(OwnedFd::from);
     let err = child.0.stderr.take().map(OwnedFd::from);
-    // A supervisor that dies before it has read all is reported below, with how it died.
+    // If the supervisor dies before it has read everything, the error is reported below, with its
+    // exit status.
     let _ = ours.write_all(&frame);
     let mut answer = Vec::new();
     stream(out, err, ours.into(), &mut answer, on_output)?;
@@ -62,7 +63,7 @@ pub(crate) fn run(
     }
 }
 
-/// Reads the three descriptors until each of them ends.
+/// Reads the three descriptors until all of them reach their end.
 fn stream(
     out: Option<OwnedFd>,
     err: Option<OwnedFd>,
@@ -82,7 +83,7 @@ fn stream(
             let (stream, file) = &mut sources[index];
             let count = match file.read(&mut buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // The other side went away with something of ours unread.
+                // The other end closed the socket with unread data.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
                 other => other.doing(|| "cannot read the output of the RUN step".to_owned())?,
             };
@@ -102,7 +103,8 @@ fn stream(
     Ok(())
 }
 
-/// Waits until at least one can be read; the indices of those, ascending.
+/// Waits until at least one descriptor is readable; returns the indices of the readable ones,
+/// ascending.
 fn wait<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> Result<Vec<usize>> {
     let mut polled: Vec<PollFd<'_>> = fds
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
@@ -124,7 +126,7 @@ fn wait<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> Result<Vec<usize>> {
         .collect())
 }
 
-/// Ends the supervisor, and with it all that is inside, when we leave early.
+/// Kills the supervisor, and with it everything in the sandbox, if the caller returns early.
 struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
@@ -161,7 +163,8 @@ mod tests {
         }
     }
 
-    /// Runs a shell script in the supervisor's place. Its standard input is the socket, both ways.
+    /// Runs a shell script in place of the supervisor. Its standard input is the socket, for both
+    /// directions.
     fn with_supervisor(
         script: &str,
         on_output: &mut dyn FnMut(Stream, &[u8]),

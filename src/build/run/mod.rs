@@ -1,6 +1,6 @@
-//! The sandbox in which a `RUN` step's command is executed: a small container runtime that needs
-//! no other (no runc, no crun) and no `unsafe`, because it never forks: each stage is this binary
-//! executed again.
+//! The sandbox in which a `RUN` step's command is executed: a small container runtime that needs no
+//! other one (no runc, no crun) and no `unsafe`, because it never forks: each stage is a new
+//! execution of this binary.
 //!
 //! ```text
 //! caller ── launch::run      streams output; any number of threads
@@ -9,16 +9,16 @@
 //!           └─ __sandbox-init  pid 1: mounts, pivot_root, drops privileges, becomes the command
 //! ```
 //!
-//! They talk over one socket pair ([`wire`]); each dies with its parent, and all that is inside
-//! dies with pid 1. Whatever is mounted is mounted in a private mount namespace, so nothing can be
-//! left behind on the host.
+//! They communicate over one socket pair ([`wire`]). Each dies with its parent, and everything
+//! inside dies with pid 1. All mounts are made in a private mount namespace, so nothing can be left
+//! behind on the host.
 //!
 //! `no_new_privs` is set (with [`Security::Sandbox`]): a seccomp filter installed by safe code
-//! needs it, and a build has no business gaining privileges through setuid programs. Docker
-//! leaves it off; the difference shows only in `sudo` and the like after `USER`.
+//! needs it, and a build has no reason to gain privileges through setuid programs. Docker leaves it
+//! off; the difference is visible only with `sudo` and similar programs after `USER`.
 //!
-//! Must not know about Kubefiles, images, layers or stores: the root is a directory, or an overlay
-//! that the caller has described and that is attached in the sandbox's own mount namespace.
+//! Must not depend on Kubefiles, images, layers or stores: the root is a directory, or an overlay
+//! that the caller describes and that is attached in the sandbox's own mount namespace.
 
 pub(crate) mod passwd;
 pub(crate) mod spec;
@@ -44,20 +44,20 @@ use std::process::ExitCode;
 
 pub(crate) use launch::run;
 
-/// First argument of the process that makes one sandbox.
+/// First argument of the process that supervises one sandbox.
 const SUPERVISOR: &str = "__sandbox";
 /// First argument of the process that makes the namespaces.
 const OUTER: &str = "__sandbox-outer";
 /// First argument of the process that becomes the command.
 const INIT: &str = "__sandbox-init";
-/// First argument of the process that maps ids for one that has entered a user namespace.
+/// First argument of the process that maps IDs for a process in a new user namespace.
 const IDMAP: &str = "__sandbox-idmap";
 
-/// Runs one of our own inner processes if `argument`, the command line's first, names one.
+/// Runs an internal process if `argument`, the first one of the command line, names one.
 ///
-/// The binary asks this before anything else: these processes must have one thread only, and no
-/// descriptor open but the standard three. They exit with 0 whenever they could tell their parent
-/// what happened.
+/// The binary calls this before anything else: these processes must have a single thread, and no
+/// open descriptors except for the standard three. They exit with 0 whenever they could report the
+/// outcome to their parent.
 pub(crate) fn entry(argument: Option<&OsStr>) -> Option<ExitCode> {
     let outcome = match argument?.to_str()? {
         SUPERVISOR => supervisor::main(),
@@ -68,7 +68,7 @@ pub(crate) fn entry(argument: Option<&OsStr>) -> Option<ExitCode> {
     };
     Some(match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        // Nobody listens any more, or this is no child of ours.
+        // The parent is gone, or this process was not started by imgctl.
         Err(_) => ExitCode::from(125),
     })
 }

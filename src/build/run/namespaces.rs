@@ -1,5 +1,5 @@
-//! `__sandbox-outer`: makes the namespaces, starts pid 1 in them and waits for it. Knows nothing
-//! of what pid 1 mounts.
+//! `__sandbox-outer`: makes the namespaces, starts pid 1 in them and waits for it. Does not know
+//! what pid 1 mounts.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -34,14 +34,14 @@ pub(super) fn main() -> Result<()> {
     wire::send(&mut supervisor, &event)
 }
 
-/// `None` when the supervisor is gone.
+/// Returns `None` if the supervisor is gone.
 fn enter_and_wait(spec: &RunSpec, supervisor: &mut UnixStream) -> Result<Option<Exit>> {
     let mut notes = Vec::new();
     if !caps::has(CapabilitySet::SYS_ADMIN) {
         notes.extend(userns::enter()?);
     }
     unshare_all(spec.network)?;
-    // Entering a user namespace may have undone it.
+    // Entering a user namespace may have reset this setting.
     process::die_with_parent()?;
     if spec.network != Network::Host {
         network::raise_loopback()?;
@@ -63,7 +63,7 @@ fn enter_and_wait(spec: &RunSpec, supervisor: &mut UnixStream) -> Result<Option<
     }))
 }
 
-/// All namespaces that a command is put in, apart from the user namespace.
+/// Enters all namespaces of a command, except for the user namespace.
 pub(super) fn unshare_all(network: Network) -> Result<()> {
     unshare_mounts()?;
     unshare(CloneFlags::CLONE_NEWPID, "pid")?;
@@ -72,12 +72,12 @@ pub(super) fn unshare_all(network: Network) -> Result<()> {
     if network != Network::Host {
         unshare(CloneFlags::CLONE_NEWNET, "network")?;
     }
-    // It only hides the host's cgroup path: kernels without cgroups have nothing to hide.
+    // This only hides the host's cgroup path: kernels without cgroups have nothing to hide.
     let _ = nix::sched::unshare(CloneFlags::CLONE_NEWCGROUP);
     Ok(())
 }
 
-/// A mount namespace whose mounts nobody else sees.
+/// Enters a mount namespace whose mounts are not visible outside.
 pub(super) fn unshare_mounts() -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS, "mount")?;
     rustix::mount::mount_change(
@@ -87,12 +87,12 @@ pub(super) fn unshare_mounts() -> Result<()> {
     .doing(|| "cannot make the mounts of the sandbox private".to_owned())
 }
 
-/// Enters one new namespace; `name` is how the error and sysctls call it.
+/// Enters one new namespace; `name` is its name in errors and sysctls.
 pub(super) fn unshare(flags: CloneFlags, name: &str) -> Result<()> {
     nix::sched::unshare(flags).map_err(|errno| refused(name, errno.into()))
 }
 
-/// Why a namespace could not be had, and what the administrator can do.
+/// Returns the error for a namespace that could not be created, with advice for the administrator.
 fn refused(name: &str, source: io::Error) -> Error {
     let full = source.raw_os_error() == Some(rustix::io::Errno::NOSPC.raw_os_error());
     let error = Error::io(format!("cannot make a {name} namespace for RUN"), source);
@@ -107,11 +107,11 @@ fn refused(name: &str, source: io::Error) -> Error {
     }
 }
 
-/// Binds our own binary read-only over itself, in this mount namespace only, and says where it is.
+/// Binds our own binary read-only over itself, in this mount namespace only, and returns its path.
 ///
 /// Until pid 1 has become the command, and again if the command executes `/proc/self/exe`, a
-/// process inside shows our binary as its executable; root inside could open and overwrite the
-/// host's file through it (CVE-2019-5736). Through a read-only mount it cannot.
+/// process inside shows our binary as its executable. Root inside could open the host's file
+/// through it and overwrite it (CVE-2019-5736). A read-only mount prevents this.
 fn protect_own_binary() -> Result<PathBuf> {
     let link = PathBuf::from("/proc/self/exe");
     let exe = std::fs::read_link(&link).path("read", &link)?;
@@ -120,7 +120,7 @@ fn protect_own_binary() -> Result<PathBuf> {
         Ok((running.dev(), running.ino()) == (there.dev(), there.ino()))
     });
     if !matches!(same, Ok(true)) {
-        // Replaced by an upgrade while we run: nobody will execute that file again.
+        // An upgrade has replaced the file while this process runs: it will not be executed again.
         return Ok(link);
     }
     rustix::mount::mount_bind(&exe, &exe).path("bind", &exe)?;

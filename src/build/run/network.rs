@@ -1,5 +1,5 @@
 //! The network of a sandbox: its loopback interface, and the user-mode helper that connects it to
-//! the outside. Knows nothing of the host's interfaces or addresses.
+//! the outside. Does not know about the host's interfaces or addresses.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -14,12 +14,12 @@ use crate::error::{Error, IoContext, Result};
 
 /// The program that connects a sandbox's network to the outside.
 const HELPER: &str = "slirp4netns";
-/// The address of the name server that it provides (slirp4netns(1)).
+/// Address of the name server that the helper provides (slirp4netns(1)).
 const NAME_SERVER: &str = "10.0.2.3";
-/// As much of its complaints as is shown, in bytes.
+/// Maximum length of the helper's error output to show, in bytes.
 const COMPLAINT: u64 = 512;
 
-/// Where helpers are looked for. Not `PATH`, which belongs to the command-line floor.
+/// Search path for the helper. Not `PATH`, which only the command-line layer reads.
 const DIRECTORIES: [&str; 6] = [
     "/usr/local/bin",
     "/usr/bin",
@@ -29,7 +29,7 @@ const DIRECTORIES: [&str; 6] = [
     "/sbin",
 ];
 
-/// Brings up `lo` of the current network namespace by a netlink request (rtnetlink(7)).
+/// Brings up `lo` of the current network namespace with a netlink request (rtnetlink(7)).
 pub(super) fn raise_loopback() -> Result<()> {
     let doing = || "cannot bring up the loopback interface of the sandbox".to_owned();
     let socket = rustix::net::socket_with(
@@ -44,7 +44,7 @@ pub(super) fn raise_loopback() -> Result<()> {
     rustix::net::sendto(&socket, &request, SendFlags::empty(), &kernel).doing(doing)?;
     let mut reply = [0; 128];
     let (length, _) = rustix::net::recv(&socket, &mut reply, RecvFlags::empty()).doing(doing)?;
-    // nlmsghdr (16 bytes), then the error number: 0, or negative.
+    // nlmsghdr (16 bytes), followed by the error number: 0 or negative.
     let error = reply
         .get(16..20)
         .filter(|_| length >= 20)
@@ -59,7 +59,7 @@ pub(super) fn raise_loopback() -> Result<()> {
     ))
 }
 
-/// RTM_NEWLINK for interface 1, which `lo` always is: set IFF_UP.
+/// RTM_NEWLINK for interface 1, which is always `lo`: sets IFF_UP.
 fn loopback_request() -> Vec<u8> {
     const RTM_NEWLINK: u16 = 16;
     const NLM_F_REQUEST_ACK: u16 = 1 | 4;
@@ -77,7 +77,7 @@ fn loopback_request() -> Vec<u8> {
     message
 }
 
-/// Where the helper is, if this machine has it.
+/// Returns the path of the helper, if it is installed.
 pub(super) fn installed() -> Option<String> {
     DIRECTORIES
         .iter()
@@ -85,28 +85,29 @@ pub(super) fn installed() -> Option<String> {
         .find(|path| Path::new(path).is_file())
 }
 
-/// A running slirp4netns. It ends when this is dropped or our process ends, because it watches
-/// the pipe that is its standard input.
+/// A running slirp4netns. It ends when this value is dropped or this process ends, because it
+/// watches the pipe that is its standard input.
 pub(super) struct Helper {
     child: Child,
     stdin: Option<ChildStdin>,
 }
 
 impl Helper {
-    /// Connects the network namespace of process `pid`; the error is for the user.
+    /// Connects the network namespace of process `pid`; the error is a message for the user.
     pub(super) fn start(pid: u32) -> Result<Self, String> {
         let program =
             installed().ok_or_else(|| format!("install {HELPER}, or use --network=host"))?;
         let failed =
             |why: String| format!("{HELPER} does not work here ({why}); see --network=host");
-        // In memory: a pipe that nobody reads would stop the helper one day.
+        // In memory: a pipe that is never read would eventually block the helper.
         let complaints = rustix::fs::memfd_create(HELPER, MemfdFlags::CLOEXEC)
             .map_err(|error| failed(error.to_string()))?;
         let mut complaints = File::from(complaints);
         let stderr = complaints
             .try_clone()
             .map_err(|error| failed(error.to_string()))?;
-        // Services that listen on the host's loopback stay out of reach: they trust it.
+        // Services that listen on the host's loopback trust their clients, so they must stay
+        // unreachable.
         let mut child = Command::new(&program)
             .args(["--configure", "--mtu=65520", "--disable-host-loopback"])
             .args(["--ready-fd=1", "--exit-fd=0", &pid.to_string(), "tap0"])
@@ -143,7 +144,7 @@ impl Drop for Helper {
     }
 }
 
-/// A resolv.conf with the helper's name server in place of those it has.
+/// Returns a resolv.conf with the helper's name server in place of the existing ones.
 pub(super) fn with_name_server(text: &[u8]) -> Vec<u8> {
     let mut out = format!("nameserver {NAME_SERVER}\n").into_bytes();
     for line in text.split_inclusive(|&byte| byte == b'\n') {

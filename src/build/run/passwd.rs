@@ -1,19 +1,19 @@
-//! Who a user is, by the texts of an image's `/etc/passwd` and `/etc/group`. Pure: it reads no
-//! file, and never the host's users.
+//! Resolves users from the text of an image's `/etc/passwd` and `/etc/group`. Pure: reads no files,
+//! and never uses the host's users.
 
 use super::spec::Identity;
 use crate::error::{Error, Kind, Result};
 
-/// The greatest id that is taken: with greater ones, arithmetic in other programs has ended at
-/// user 0 (CVE-2024-40635).
+/// Greatest accepted ID: with greater ones, overflows in other programs have ended at user 0
+/// (CVE-2024-40635).
 const GREATEST: u32 = i32::MAX as u32;
 
-/// A user as `USER` names one.
+/// A user as named by `USER`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct User {
-    /// The ids to run with.
+    /// IDs to run with.
     pub(crate) identity: Identity,
-    /// The home directory; `/` for a user that is not in the passwd file.
+    /// Home directory; `/` for a user without an entry in the passwd file.
     pub(crate) home: Vec<u8>,
 }
 
@@ -32,9 +32,9 @@ struct Group<'a> {
     members: &'a [u8],
 }
 
-/// Resolves `user`, `user:group` or nothing (root), each part a name or a number, as Docker does
-/// for `USER`: a number need not exist and then has group 0; with a group given there are no
-/// supplementary groups. A name that does not exist is a `NotFound` error.
+/// Resolves `user`, `user:group` or nothing (root), where each part is a name or a number, as
+/// Docker does for `USER`. A number need not exist, and then has group 0. If a group is given,
+/// there are no supplementary groups. A name that does not exist is a `NotFound` error.
 pub(crate) fn resolve(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<User> {
     let (user, group_name) = parts(spec);
     let number = number(user, spec)?;
@@ -76,8 +76,9 @@ pub(crate) fn resolve(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<User> 
     })
 }
 
-/// Resolves the owner of `COPY --chown`: as [`resolve`], but the group of a lone number is that
-/// number (a lone name has its own group, as buildah has it). Returns user and group.
+/// Resolves the owner of `COPY --chown`: like [`resolve`], but the group of a number without a
+/// group is that number (a name without a group has its own group, as in buildah). Returns user and
+/// group.
 pub(crate) fn resolve_owner(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<(u32, u32)> {
     let identity = resolve(spec, passwd, group)?.identity;
     let (user, group) = parts(spec);
@@ -88,8 +89,8 @@ pub(crate) fn resolve_owner(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<
     })
 }
 
-/// Whose the directories are that `WORKDIR` makes for `USER spec`: an unknown user counts as root,
-/// an unknown group as the user's own (BuildKit). Also says whether both are known.
+/// Resolves the owner of directories that `WORKDIR` creates for `USER spec`: an unknown user counts
+/// as root, an unknown group as the user's own (BuildKit). Also returns whether both are known.
 pub(crate) fn resolve_maker(spec: &[u8], passwd: &[u8], group: &[u8]) -> ((u32, u32), bool) {
     if spec.is_empty() {
         return ((0, 0), true);
@@ -103,14 +104,14 @@ pub(crate) fn resolve_maker(spec: &[u8], passwd: &[u8], group: &[u8]) -> ((u32, 
     }
 }
 
-/// The first name that a passwd file gives to `uid`.
+/// Returns the first name for `uid` in a passwd file.
 pub(crate) fn name_of(passwd: &[u8], uid: u32) -> Option<&[u8]> {
     entries(passwd)
         .find(|entry| entry.uid == uid)
         .map(|entry| entry.name)
 }
 
-/// User and group of `user[:group]`; an empty group is none.
+/// Splits `user[:group]`; an empty group counts as none.
 fn parts(spec: &[u8]) -> (&[u8], Option<&[u8]>) {
     match spec.iter().position(|&byte| byte == b':') {
         Some(at) => (
@@ -134,7 +135,7 @@ fn group_id(name: &[u8], spec: &[u8], text: &[u8]) -> Result<u32> {
     }
 }
 
-/// A numeric id; `None` for a name, an error for a number out of range.
+/// Parses a numeric ID; returns `None` for a name, and an error for a number out of range.
 fn number(text: &[u8], spec: &[u8]) -> Result<Option<u32>> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What each of the sandbox's processes does first. Knows nothing of namespaces.
+//! The first steps of each sandbox process. Does not know about namespaces.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,11 +9,11 @@ use rustix::process::Signal;
 
 use crate::error::{IoContext, Result};
 
-/// Takes over standard input as the socket to whoever started us, closes what else we were
-/// started with, and ties our life to theirs.
+/// Takes over standard input as the socket to the parent, closes all other inherited descriptors,
+/// and makes this process die with its parent.
 ///
-/// Nothing has been opened yet, so every descriptor above 2 was inherited, from a caller of
-/// imgctl that forgot to close it; a command in the sandbox could use it to leave the root
+/// Nothing has been opened yet, so every descriptor above 2 was inherited from a caller of imgctl
+/// that forgot to close it. A command in the sandbox could use it to leave the root
 /// (CVE-2024-21626).
 pub(super) fn start() -> Result<UnixStream> {
     die_with_parent()?;
@@ -26,13 +26,14 @@ pub(super) fn start() -> Result<UnixStream> {
     Ok(UnixStream::from(stdin))
 }
 
-/// Has the kernel kill us when our parent dies. A change of user or of user namespace undoes it.
+/// Makes the kernel kill this process when its parent dies. A change of user or user namespace
+/// resets this.
 pub(super) fn die_with_parent() -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .doing(|| "cannot tie the sandbox to its parent".to_owned())
 }
 
-/// Puts `/dev/null` in place of standard input.
+/// Replaces standard input with `/dev/null`.
 pub(super) fn release_stdin() -> Result<()> {
     let null = File::open("/dev/null").path("open", "/dev/null")?;
     put_stdin(&null.into())
@@ -50,7 +51,7 @@ fn close_inherited() -> Result<()> {
         .filter(|&number| number > 2)
         .collect();
     for number in numbers {
-        // One of them was the directory just read, which is closed already.
+        // One of them belongs to the directory just read, which is already closed.
         let _ = nix::unistd::close(number);
     }
     Ok(())

@@ -1,6 +1,6 @@
-//! The file system that a command sees: the given root plus `/proc`, `/sys`, `/dev`, the step's
-//! own mounts and a few files in `/etc`; then `pivot_root` into it. Runs in a private mount
-//! namespace. Knows nothing of users and capabilities.
+//! The file system that a command sees: the given root plus `/proc`, `/sys`, `/dev`, the step's own
+//! mounts and a few files in `/etc`. Ends with `pivot_root` into it. Runs in a private mount
+//! namespace. Does not know about users and capabilities.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::spec::{Bytes, MountKind, Network, RunSpec, SandboxMount, Security, St
 use super::target::{self, Place, Want};
 use crate::error::{Error, IoContext, Result};
 
-/// Hidden from commands, as Docker hides them: they tell about, or reach, the whole machine.
+/// Paths hidden from commands, as in Docker: they expose or affect the whole machine.
 const MASKED: [&str; 9] = [
     "/proc/acpi",
     "/proc/kcore",
@@ -26,7 +26,7 @@ const MASKED: [&str; 9] = [
     "/proc/scsi",
     "/sys/firmware",
 ];
-/// Readable only, as with Docker: writing there configures the whole machine.
+/// Read-only paths, as in Docker: writing there configures the whole machine.
 const READ_ONLY: [&str; 5] = [
     "/proc/bus",
     "/proc/fs",
@@ -35,8 +35,8 @@ const READ_ONLY: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
-/// Makes the root and enters it. Mount points that had to be made are pushed to `stubs`, also
-/// when this fails half way.
+/// Creates the root and enters it. Mount points that had to be created are pushed to `stubs`, even
+/// if a later step fails.
 pub(super) fn enter(spec: &RunSpec, stubs: &mut Vec<Stub>) -> Result<()> {
     let mut tree = Tree::new(spec, stubs)?;
     tree.proc_and_sys(spec)?;
@@ -58,18 +58,18 @@ pub(super) fn enter(spec: &RunSpec, stubs: &mut Vec<Stub>) -> Result<()> {
 
 /// The tree under construction.
 pub(super) struct Tree<'a> {
-    /// What becomes `/`.
+    /// The directory that becomes `/`.
     root: OwnedFd,
-    /// A file system in memory that only we see, for the content of files that are bound.
+    /// A tmpfs that only this process sees, with the content of files that are bind-mounted.
     scratch: OwnedFd,
-    /// Where mounts are: what is made below is not made in the root.
+    /// Paths of mounts: mount points created below them are not created in the root.
     covered: Vec<Vec<Vec<u8>>>,
     stubs: &'a mut Vec<Stub>,
 }
 
 impl<'a> Tree<'a> {
-    /// The scratch file system is mounted over the root's own path, which is the one directory
-    /// that is certain to exist and that nobody needs any more; the root is bound inside it.
+    /// Mounts the scratch file system over the root's own path, which is the only directory that
+    /// certainly exists and is no longer needed; the root is bound inside it.
     fn new(spec: &RunSpec, stubs: &'a mut Vec<Stub>) -> Result<Self> {
         let path = spec.rootfs.as_path();
         let doing = || format!("cannot make {} a root for RUN", path.display());
@@ -90,8 +90,8 @@ impl<'a> Tree<'a> {
         fs::mkdirat(&scratch, "root", Mode::from_raw_mode(0o755)).doing(doing)?;
         let root = path.join("root");
         mount::mount_bind(fd_path(&original), &root).doing(doing)?;
-        // Devices work only where we put them: there is no device cgroup here, and with
-        // CAP_MKNOD a command could else make a node for the host's disk and open it.
+        // Devices work only below the sandbox's `/dev`: there is no device cgroup here, and with
+        // CAP_MKNOD a command could otherwise create a node for the host's disk and open it.
         if spec.security == Security::Sandbox {
             restrict(&root, MountFlags::NODEV).doing(doing)?;
         }
@@ -104,7 +104,7 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Finds or makes a mount point.
+    /// Finds or creates a mount point.
     pub(super) fn place(&mut self, target: &[u8], want: Want) -> Result<Place> {
         let mut made = Vec::new();
         let place = target::place(self.root.as_fd(), target, want, &mut made);
@@ -113,7 +113,7 @@ impl<'a> Tree<'a> {
         place
     }
 
-    /// As [`Self::place`] for a directory that must not be reached through a link: `/proc`
+    /// Like [`Self::place`], for a directory that must not be reached through a symlink: a `/proc`
     /// mounted elsewhere would escape the masks.
     pub(super) fn place_exactly(&mut self, target: &str) -> Result<Place> {
         let place = self.place(target.as_bytes(), Want::Directory)?;
@@ -132,7 +132,7 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Mounts a file system of the kernel's.
+    /// Mounts a kernel file system.
     pub(super) fn mount(
         &mut self,
         place: &Place,
@@ -146,7 +146,7 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Binds `source` to a mount point with `flags` on top of those that the source has.
+    /// Binds `source` to a mount point, with `flags` in addition to those of the source.
     pub(super) fn bind(
         &mut self,
         source: &OwnedFd,
@@ -154,7 +154,7 @@ impl<'a> Tree<'a> {
         flags: MountFlags,
     ) -> Result<(), Errno> {
         match mount::mount_bind(fd_path(source), fd_path(&place.fd)) {
-            // In a user namespace a directory comes only with what is mounted below it.
+            // In a user namespace, a directory can only be bound together with the mounts below it.
             Err(Errno::INVAL) => mount::mount_bind_recursive(fd_path(source), fd_path(&place.fd))?,
             other => other?,
         }
@@ -162,7 +162,7 @@ impl<'a> Tree<'a> {
         self.restrict(place, flags)
     }
 
-    /// Adds flags to the topmost mount on a place.
+    /// Adds flags to the topmost mount at a place.
     fn restrict(&self, place: &Place, flags: MountFlags) -> Result<(), Errno> {
         let top = target::reopen(self.root.as_fd(), &place.components)?;
         restrict(Path::new(&fd_path(&top)), flags)
@@ -181,7 +181,8 @@ impl<'a> Tree<'a> {
             Security::Insecure => inert,
         };
         match self.mount(&sys, "sysfs", flags, "") {
-            // sysfs shows a network, and this one is the host's, not our user namespace's.
+            // sysfs belongs to a network namespace, and this one is the host's, not that of our
+            // user namespace.
             Err(Errno::PERM) if spec.network == Network::Host => {
                 let host = open_path(Path::new("/sys")).path("open", "/sys")?;
                 self.bind(&host, &sys, flags)
@@ -208,7 +209,7 @@ impl<'a> Tree<'a> {
 
     fn bind_file(&mut self, source: &OwnedFd, target: &[u8], runs: bool) -> Result<()> {
         let mut flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-        // A heredoc with its own `#!` line is a program.
+        // A heredoc with its own `#!` line is executable.
         if !runs {
             flags |= MountFlags::NOEXEC;
         }
@@ -217,7 +218,7 @@ impl<'a> Tree<'a> {
             .doing(|| format!("cannot put a file at {}", String::from_utf8_lossy(target)))
     }
 
-    /// A file in the scratch file system.
+    /// Creates a file in the scratch file system.
     fn keep(&self, name: &str, content: &[u8], mode: u32) -> Result<OwnedFd> {
         let doing = || format!("cannot keep {name} in memory for RUN");
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -279,7 +280,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// A place for a step's own mount, which must not replace what tells and confines.
+    /// Finds a place for one of the step's own mounts, which must not replace /proc or /sys.
     fn place_outside_kernel(&mut self, target: &[u8], want: Want) -> Result<Place> {
         let place = self.place(target, want)?;
         if matches!(place.components[0].as_slice(), b"proc" | b"sys") {
@@ -291,7 +292,7 @@ impl<'a> Tree<'a> {
         Ok(place)
     }
 
-    /// Opens something of the kernel's file systems; `None` if this kernel has no such thing.
+    /// Opens a path in a kernel file system; returns `None` if this kernel does not provide it.
     fn kernel_place(&self, path: &str) -> Result<Option<Place>> {
         let components: Vec<Vec<u8>> = path
             .split('/')
@@ -331,19 +332,20 @@ impl<'a> Tree<'a> {
         self.restrict(&place, MountFlags::RDONLY).doing(doing)
     }
 
-    /// Makes the tree `/` and lets go of everything else.
+    /// Makes the tree `/` and detaches everything else.
     fn pivot(self) -> Result<()> {
         let doing = || "cannot enter the root of the RUN step".to_owned();
         rustix::process::fchdir(&self.root).doing(doing)?;
-        // Old and new root in one place: the old one ends up on top, where it can be taken off
-        // without a directory to put it in.
+        // Uses the same place for the old and the new root: the old one ends up on top, where it
+        // can be unmounted without a directory to hold it.
         rustix::process::pivot_root(".", ".").doing(doing)?;
         mount::unmount(".", UnmountFlags::DETACH).doing(doing)?;
         rustix::process::chdir("/").doing(doing)
     }
 }
 
-/// Adds flags to a bind mount, keeping those it has: in a user namespace they may not be cleared.
+/// Adds flags to a bind mount and keeps the existing ones, which cannot be cleared in a user
+/// namespace.
 pub(super) fn restrict(path: &Path, flags: MountFlags) -> Result<(), Errno> {
     let has = fs::statvfs(path)?.f_flag;
     let mut all = flags | MountFlags::BIND;
@@ -360,12 +362,12 @@ pub(super) fn restrict(path: &Path, flags: MountFlags) -> Result<(), Errno> {
     mount::mount_remount(path, all, c"")
 }
 
-/// A name for a descriptor that mount(2) takes. Our `/proc` is still the host's.
+/// Returns a path for a descriptor that mount(2) accepts. `/proc` is still the host's.
 pub(super) fn fd_path(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Opens a path of the host's for mounting from or onto it.
+/// Opens a host path for mounting from or onto it.
 pub(super) fn open_path(path: &Path) -> Result<OwnedFd, Errno> {
     fs::open(
         path,
@@ -374,8 +376,8 @@ pub(super) fn open_path(path: &Path) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// Opens the source of a bind mount. No link is followed anywhere in its path, so that nobody can
-/// swap one in after the caller checked it (CVE-2024-1753, CVE-2024-23651).
+/// Opens the source of a bind mount. No symlink is followed in any component, so that none can be
+/// swapped in after the caller's check (CVE-2024-1753, CVE-2024-23651).
 fn open_source(source: &Bytes, inode: Option<(u64, u64)>) -> Result<(OwnedFd, Want)> {
     let shown = source.as_path().display();
     let doing = || format!("cannot open {shown} to mount it for RUN");

@@ -1,9 +1,11 @@
 //! The system-call filter of a sandbox: Docker's default profile, for a command without
-//! `CAP_SYS_ADMIN`. What is allowed is in [`super::syscalls`]; this turns it into a BPF program.
+//! `CAP_SYS_ADMIN`. [`super::syscalls`] lists the allowed calls; this module turns the list into a
+//! BPF program.
 //!
 //! Forbidden calls fail with EPERM. Calls newer than the list fail with ENOSYS, so that a libc
-//! which tries a new call falls back to the old one; clone3 too, since its flags lie in memory
-//! where no filter can see them. Programs of another architecture (32-bit ones) are killed.
+//! which tries a new call falls back to the old one. The same applies to clone3, because its flags
+//! are in memory that a filter cannot read. Programs of another architecture (32-bit ones) are
+//! killed.
 
 use std::collections::BTreeMap;
 
@@ -18,22 +20,22 @@ use crate::error::{Error, Result};
 const EPERM: u32 = 1;
 const ENOSYS: u16 = 38;
 
-/// The flags of clone(2) that make namespaces.
+/// Flags of clone(2) that create namespaces.
 const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
 /// Socket families below this number are allowed.
 const AF_ALL_BELOW: u64 = 12;
-/// Of the others, these: not AF_ALG (38) and AF_VSOCK (40), which talk to kernel and hypervisor,
-/// nor what nobody uses.
+/// Allowed socket families above that limit: without AF_ALG (38) and AF_VSOCK (40), which reach the
+/// kernel and the hypervisor, and without unused ones.
 const AF_ALLOWED: [u64; 24] = [
     13, 14, 15, 16, 17, 18, 21, 22, 24, 26, 27, 28, 29, 30, 31, 32, 33, 35, 36, 39, 41, 42, 43, 44,
 ];
-/// AF_MCTP, the last one allowed.
+/// AF_MCTP, the highest allowed family.
 const AF_MCTP: u64 = 45;
-/// The execution domains that personality(2) may set: Linux, with or without 32-bit uname and
-/// without address randomisation; and the value that only asks.
+/// Execution domains that personality(2) may set: Linux, with or without 32-bit uname and address
+/// randomization disabled; and the value that only queries.
 const PERSONALITIES: [u64; 5] = [0, 8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Puts the filter on this process, for good. Sets `no_new_privs`.
+/// Installs the filter on this process permanently. Sets `no_new_privs`.
 pub(super) fn install() -> Result<()> {
     let program = program()?;
     seccompiler::apply_filter(&program).map_err(|error| {
@@ -98,9 +100,9 @@ fn conditions(
     Ok(())
 }
 
-/// What comes before the allow-list: the calls that are to look as if this kernel had none of the
-/// kind. It need not look at the architecture, which the allow-list does: these are refused on
-/// all.
+/// Returns the part before the allow-list: calls that fail as if this kernel did not implement
+/// them. It need not check the architecture, which the allow-list does: these calls fail on all of
+/// them.
 fn not_implemented() -> BpfProgram {
     /// Offsets in `struct seccomp_data`.
     const NUMBER: u32 = 0;
@@ -140,7 +142,7 @@ mod tests {
         0x0005_0000 | number
     }
 
-    /// What the kernel would answer: classic BPF over `struct seccomp_data`.
+    /// Returns the kernel's verdict: interprets classic BPF over `struct seccomp_data`.
     fn verdict(program: &BpfProgram, number: i64, architecture: u32, argument: u64) -> u32 {
         let mut data = Vec::new();
         data.extend_from_slice(&u32::try_from(number).unwrap().to_le_bytes());

@@ -1,5 +1,5 @@
-//! What a `RUN` step asks of the sandbox and what it gets back: plain values that travel between
-//! our processes as JSON. Knows nothing of how a sandbox is made.
+//! Input and output of the sandbox for a `RUN` step: plain values that our processes exchange as
+//! JSON. Does not know how a sandbox is made.
 
 use crate::mount::OverlaySpec;
 use std::ffi::{OsStr, OsString};
@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes that name something or are content: paths, arguments, variables, secrets. In JSON each
-/// byte is the character of its value (U+0000 to U+00FF), which needs no escape scheme for names
-/// that are not UTF-8. `Debug` shows only the length, so that a secret does not land in a log.
+/// Bytes of names or content: paths, arguments, variables, secrets. In JSON, each byte becomes the
+/// character with its value (U+0000 to U+00FF), so that names which are not UTF-8 need no escaping.
+/// `Debug` shows only the length, so that secrets do not end up in logs.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
 impl Bytes {
-    /// The bytes as a name for the operating system.
+    /// Returns the bytes as an operating system string.
     pub(crate) fn as_os(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
     }
 
-    /// The bytes as a path.
+    /// Returns the bytes as a path.
     pub(crate) fn as_path(&self) -> &Path {
         Path::new(self.as_os())
     }
@@ -82,111 +82,110 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// Everything that one sandboxed command needs to know.
+/// Complete description of one sandboxed command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunSpec {
     /// The directory that becomes `/`; an absolute path without symbolic links.
     pub(crate) rootfs: Bytes,
-    /// What is attached at `rootfs`, in the sandbox's own mount namespace, before it becomes `/`.
+    /// Overlay attached at `rootfs`, in the sandbox's own mount namespace, before it becomes `/`.
     #[serde(default)]
     pub(crate) overlay: Option<OverlaySpec>,
     /// The command. `argv[0]` without a slash is looked up in the `PATH` of `env`.
     pub(crate) argv: Vec<Bytes>,
-    /// The whole environment: nothing of ours is inherited. A later pair wins.
+    /// The complete environment: nothing is inherited. A later pair takes precedence.
     pub(crate) env: Vec<(Bytes, Bytes)>,
     /// The working directory, inside the root; it must exist.
     pub(crate) cwd: Bytes,
-    /// Whom the command runs as, in ids of the image.
+    /// User that runs the command, in IDs of the image.
     pub(crate) user: Identity,
-    /// Which network it sees.
+    /// Network that the command sees.
     pub(crate) network: Network,
-    /// Further mounts, made in this order.
+    /// Additional mounts, made in this order.
     pub(crate) mounts: Vec<SandboxMount>,
-    /// The host name inside; also the content of `/etc/hostname`.
+    /// Host name inside; also the content of `/etc/hostname`.
     pub(crate) hostname: String,
-    /// Content of `/etc/resolv.conf`, bound read-only; `None` leaves the image's own. A network
-    /// helper that brings its own name server replaces the `nameserver` lines.
+    /// Content of `/etc/resolv.conf`, bound read-only; `None` keeps the image's own. A network
+    /// helper with its own name server replaces the `nameserver` lines.
     pub(crate) resolv_conf: Option<Bytes>,
-    /// Content of `/etc/hosts`, bound read-only; `None` leaves the image's own.
+    /// Content of `/etc/hosts`, bound read-only; `None` keeps the image's own.
     pub(crate) hosts: Option<Bytes>,
-    /// Resource limits on top of the defaults.
+    /// Resource limits in addition to the defaults.
     pub(crate) limits: Vec<Limit>,
-    /// How far the command is confined.
+    /// Degree of confinement.
     pub(crate) security: Security,
-    /// What the command reads on its standard input; `None` is `/dev/null`.
+    /// Content of standard input; `None` means `/dev/null`.
     pub(crate) stdin: Option<Bytes>,
 }
 
 /// User, group and supplementary groups, as numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// The user id.
+    /// The user ID.
     pub(crate) uid: u32,
-    /// The primary group id.
+    /// The primary group ID.
     pub(crate) gid: u32,
     /// The supplementary groups.
     pub(crate) groups: Vec<u32>,
 }
 
-/// Which network a command sees (`RUN --network`).
+/// Network of a command (`RUN --network`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Network {
-    /// A loopback interface and nothing else.
+    /// Only a loopback interface.
     None,
-    /// The network of this machine, with everything that listens on it.
+    /// The network of this machine, including everything that listens on it.
     Host,
-    /// A network of its own, connected through a user-mode helper when one is installed.
+    /// A private network, connected through a user-mode helper if one is installed.
     Default,
 }
 
-/// How far a command is confined (`RUN --security`).
+/// Confinement of a command (`RUN --security`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Security {
     /// Docker's default capabilities and seccomp profile, masked `/proc`, no devices, and
     /// `no_new_privs`.
     Sandbox,
-    /// All capabilities, no filter, nothing masked. Only for those who were granted it on the
-    /// command line.
+    /// All capabilities, no filter, nothing masked. Must have been allowed on the command line.
     Insecure,
 }
 
 /// A mount inside the sandbox.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SandboxMount {
-    /// Where, inside the root; made if it is missing, and then unmade afterwards.
+    /// Mount point inside the root; created if it is missing, and removed afterwards.
     pub(crate) target: Bytes,
-    /// What.
+    /// Type and source of the mount.
     pub(crate) kind: MountKind,
 }
 
-/// What is mounted.
+/// Type of a mount.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum MountKind {
     /// A file, directory or socket of this machine.
     Bind {
-        /// An absolute path in which no component is a symbolic link, and not below `rootfs`.
+        /// Absolute path without symbolic links, not below `rootfs`.
         source: Bytes,
-        /// Whether writing is refused.
+        /// Whether the mount is read-only.
         read_only: bool,
-        /// Device and inode that the caller checked: something else there is an error.
+        /// Device and inode that the caller checked; any others are an error.
         inode: Option<(u64, u64)>,
     },
-    /// An empty file system in memory.
+    /// An empty tmpfs.
     Tmpfs {
-        /// Its greatest size in bytes; `None` is the kernel's default, half of the memory.
+        /// Maximum size in bytes; `None` is the kernel's default, half of the memory.
         size: Option<u64>,
-        /// The permission bits of its root.
+        /// Permission bits of its root directory.
         mode: u32,
     },
-    /// A read-only file with this content, kept in memory only: a secret.
+    /// A read-only file with this content, kept only in memory: a secret.
     File {
-        /// What the file holds.
+        /// Content of the file.
         content: Bytes,
-        /// Its permission bits.
+        /// Permission bits of the file.
         mode: u32,
-        /// Its owner.
+        /// Owner of the file.
         uid: u32,
-        /// Its group.
+        /// Group of the file.
         gid: u32,
     },
 }
@@ -194,15 +193,15 @@ pub(crate) enum MountKind {
 /// One resource limit (`--ulimit`).
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Limit {
-    /// Which.
+    /// The limited resource.
     pub(crate) resource: Resource,
-    /// The soft limit; `None` is unlimited.
+    /// The soft limit; `None` means unlimited.
     pub(crate) soft: Option<u64>,
-    /// The hard limit; `None` is unlimited.
+    /// The hard limit; `None` means unlimited.
     pub(crate) hard: Option<u64>,
 }
 
-/// The resources that can be limited, in the units of setrlimit(2).
+/// Resources that can be limited, in the units of setrlimit(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Resource {
     /// Address space, bytes.
@@ -225,47 +224,48 @@ pub(crate) enum Resource {
     Stack,
 }
 
-/// How a command ended and what the sandbox has to say about it.
+/// How a command ended, and messages of the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ExitOutcome {
     /// The exit status.
     pub(crate) exit: Exit,
-    /// Why the command could not be started, when that is what happened (exit code 126 or 127).
+    /// Why the command could not be started, if it could not (exit code 126 or 127).
     pub(crate) message: Option<String>,
-    /// What a user should know, such as that there was no network.
+    /// Notes for the user, for example that there was no network.
     pub(crate) notes: Vec<String>,
-    /// Mount points that were missing in the root. They have been removed again; the
-    /// directories above them may still be in an overlay's upper directory, with the metadata
-    /// they had, and are no change of the step's.
+    /// Mount points that were missing in the root. They have been removed again. Their parent
+    /// directories may remain in an overlay's upper directory with unchanged metadata, and do not
+    /// count as changes by the step.
     pub(crate) created_stubs: Vec<Stub>,
 }
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Exit {
-    /// It exited with this code.
+    /// The command exited with this code.
     Code(i32),
-    /// This signal killed it.
+    /// The command was killed by this signal.
     Signal(i32),
 }
 
-/// A mount point that the sandbox made in the root.
+/// A mount point that the sandbox created in the root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stub {
-    /// The path below the root, without a leading slash and without symbolic links.
+    /// Path below the root, without a leading slash and without symbolic links.
     pub(crate) path: Bytes,
-    /// A directory, else an empty file.
+    /// Whether it is a directory; otherwise it is an empty file.
     pub(crate) directory: bool,
-    /// The inode number of a file; 0 for directories, whose numbers overlayfs does not keep.
+    /// Inode number of a file; 0 for directories, because overlayfs does not keep their numbers.
     pub(crate) inode: u64,
-    /// Modification time of the parent directory before (seconds, nanoseconds).
+    /// Modification time of the parent directory before the stub was created (seconds,
+    /// nanoseconds).
     pub(crate) parent_before: (i64, i64),
-    /// And right after the stub was made: if it is still this when the stub is removed, then
-    /// nobody else has changed the directory.
+    /// Modification time right after that. If it is unchanged when the stub is removed, no other
+    /// process has changed the directory.
     pub(crate) parent_after: (i64, i64),
 }
 
-/// Where a piece of output came from.
+/// Source of a piece of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// Standard output.

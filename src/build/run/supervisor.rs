@@ -1,6 +1,6 @@
-//! `__sandbox`: the process that stays in the host's namespaces for the length of one command. It
-//! does what cannot be done from inside (the network helper, removing mount points) and
-//! reports how it ended. Mounts nothing.
+//! `__sandbox`: the process that stays in the host's namespaces for the duration of one command. It
+//! does what cannot be done from inside (starting the network helper, removing mount points) and
+//! reports how the command ended. Mounts nothing.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -14,11 +14,12 @@ use super::wire::{self, Answer, Event, Go};
 use super::{network, process, target};
 use crate::error::{Error, IoContext, Result};
 
-/// Reads a spec from standard input, runs it, and answers there.
+/// Reads a spec from standard input, runs it, and answers on the same socket.
 pub(super) fn main() -> Result<()> {
     let mut caller = process::start()?;
     process::release_stdin()?;
-    // A session of its own: Ctrl-C reaches imgctl, which decides; not half of a sandbox.
+    // Starts its own session, so that Ctrl-C reaches only imgctl, which decides, and not half of a
+    // sandbox.
     nix::unistd::setsid().doing(|| "cannot start a session".to_owned())?;
     let outcome = match wire::receive::<RunSpec>(&mut caller) {
         Ok(None) => return Ok(()),
@@ -34,7 +35,7 @@ pub(super) fn main() -> Result<()> {
 
 fn supervise(mut spec: RunSpec, caller: &UnixStream) -> Result<ExitOutcome> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // An overlay is seen inside only; from here its upper directory shows what was made.
+    // An overlay is visible only inside; out here, its upper directory shows what was created.
     let upper = spec
         .overlay
         .as_ref()
@@ -45,8 +46,8 @@ fn supervise(mut spec: RunSpec, caller: &UnixStream) -> Result<ExitOutcome> {
     let root = rustix::fs::open(&path, flags, Mode::empty()).path("open", &path)?;
     let mut run = Running::start()?;
     let result = run.follow(&mut spec, caller);
-    // Before the clean-up: a process still inside could be making files. The kernel ends the
-    // whole pid namespace before its first process can be waited for.
+    // Must precede the clean-up, because a process inside could still create files. The kernel ends
+    // the whole PID namespace before its first process can be waited for.
     run.stop();
     target::remove_stubs(root.as_fd(), &run.stubs)?;
     let (exit, message) = result?;
@@ -58,7 +59,7 @@ fn supervise(mut spec: RunSpec, caller: &UnixStream) -> Result<ExitOutcome> {
     })
 }
 
-/// A sandbox from the outside.
+/// A sandbox as seen from outside.
 struct Running {
     child: Child,
     socket: UnixStream,
@@ -86,7 +87,7 @@ impl Running {
         })
     }
 
-    /// Takes part in making the sandbox and waits until the command ends.
+    /// Helps to set up the sandbox and waits until the command ends.
     fn follow(
         &mut self,
         spec: &mut RunSpec,
@@ -99,7 +100,7 @@ impl Running {
                 Event::Namespaces { notes } => {
                     self.notes.extend(notes);
                     self.connect(spec);
-                    // The second copy is for the init process, which has the socket from now on.
+                    // The second copy is for the init process, which uses the socket from now on.
                     wire::send(&mut self.socket, &Go::On)?;
                     wire::send(&mut self.socket, spec)?;
                 }
@@ -134,8 +135,8 @@ impl Running {
         }
     }
 
-    /// A parent that died before its child asked to die with it would not be noticed by the
-    /// kernel; by now all have asked, so looking once is enough.
+    /// A parent that died before its child set the death signal would go unnoticed. All processes
+    /// have set it by now, so checking once is enough.
     fn check_that_all_live(&mut self, caller: &UnixStream) -> Result<()> {
         let mut polled = [PollFd::from_borrowed_fd(caller.as_fd(), PollFlags::empty())];
         let at_once = Timespec {
@@ -152,7 +153,7 @@ impl Running {
     }
 
     fn stop(&mut self) {
-        // A process that said `Ended` is on its way out; the kill is for the others.
+        // A process that sent `Ended` is about to exit; the kill is for the others.
         let _ = self.child.kill();
         let _ = self.child.wait();
         self.helper = None;

@@ -1,15 +1,15 @@
-//! Which system calls a sandboxed command may make: the calls that Docker's default profile allows
-//! to a container without further capabilities, sorted by what they are for. Data only.
+//! The system calls that a sandboxed command may make: those that Docker's default profile allows
+//! to a container without additional capabilities, grouped by purpose. Data only.
 //!
 //! `clone`, `socket` and `personality` are allowed under conditions (see [`super::seccomp`]). Not
-//! here, and so forbidden: mounting and namespaces, kernel modules, tracing the kernel (`bpf`,
-//! `perf_event_open`), keyrings, clocks, swap, reboot, `io_uring`, `userfaultfd`.
+//! listed, and therefore forbidden: mounting and namespaces, kernel modules, tracing the kernel
+//! (`bpf`, `perf_event_open`), keyrings, clocks, swap, reboot, `io_uring`, `userfaultfd`.
 
-/// The newest call that the list has an opinion on: those with greater numbers do not exist, as
-/// far as a command can see. (All architectures number new calls alike, since 403.)
+/// Highest call number that the list covers: for a command, calls with greater numbers do not
+/// exist. (All architectures have numbered new calls alike since 403.)
 pub(super) const NEWEST: u32 = 469;
 
-/// Allowed on every architecture. Calls younger than our libc crate are given by number.
+/// Allowed on every architecture. Calls that are newer than our libc crate are given by number.
 #[rustfmt::skip]
 pub(super) const COMMON: &[i64] = &[
     // Files: opening, reading, writing.
@@ -224,7 +224,7 @@ pub(super) const COMMON: &[i64] = &[
     libc::SYS_setresuid,
     libc::SYS_setreuid,
     libc::SYS_setuid,
-    // Talking to other processes; `socket` itself has conditions.
+    // Communication with other processes; `socket` itself has conditions.
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -281,7 +281,7 @@ pub(super) const COMMON: &[i64] = &[
     libc::SYS_timerfd_settime,
 ];
 
-/// Allowed where they exist: the old calls that later architectures left out.
+/// Allowed where they exist: old calls that later architectures omit.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 pub(super) const ARCHITECTURE: &[i64] = &[

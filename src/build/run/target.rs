@@ -1,6 +1,6 @@
-//! Finding and making mount points inside a root that may be hostile, and unmaking them. Every
-//! step is one component relative to a directory descriptor and follows nothing, so a symbolic
-//! link is text that we resolve ourselves, inside the root. Knows nothing of mounting.
+//! Finds and creates mount points inside an untrusted root, and removes them. Every step handles
+//! one component relative to a directory descriptor without following links: a symbolic link is
+//! text that is resolved here, inside the root. Does not know about mounting.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,30 +11,30 @@ use rustix::io::Errno;
 use super::spec::Stub;
 use crate::error::{Error, IoContext, Result};
 
-/// As many links as the kernel follows in one path.
+/// Maximum number of links in one path, as in the kernel.
 const LINKS: usize = 40;
-/// PATH_MAX of Linux, and the bound on what links may expand to.
+/// PATH_MAX of Linux; also limits the expansion of links.
 const LONGEST_PATH: usize = 4096;
 
-/// What a mount point has to be.
+/// Required type of a mount point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
-    /// A directory, made if missing.
+    /// A directory; created if missing.
     Directory,
-    /// Anything but a directory; an empty file is made if missing.
+    /// Anything except a directory; if missing, an empty file is created.
     File,
 }
 
 /// A place inside the root.
 pub(super) struct Place {
-    /// Opened with `O_PATH`, nothing followed.
+    /// Opened with `O_PATH`, without following links.
     pub(super) fd: OwnedFd,
-    /// Its components from the root, free of links.
+    /// Components from the root, free of links.
     pub(super) components: Vec<Vec<u8>>,
 }
 
-/// Finds `target` inside `root`, resolving links as if `root` were `/`, and makes what is missing.
-/// Each thing made is pushed to `stubs`, even when a later step fails.
+/// Finds `target` inside `root`, resolving links as if `root` were `/`, and creates what is
+/// missing. Every created entry is pushed to `stubs`, even if a later step fails.
 pub(super) fn place(
     root: BorrowedFd<'_>,
     target: &[u8],
@@ -110,7 +110,7 @@ fn finish(stack: Vec<(Vec<u8>, OwnedFd)>, want: Want, shown: &str) -> Result<Pla
     }
 }
 
-/// Opens a path free of links below `root`, with `O_PATH`; the topmost mount on it.
+/// Opens a path without links below `root` with `O_PATH`; returns the topmost mount at the path.
 pub(super) fn reopen<N: AsRef<[u8]>>(
     root: BorrowedFd<'_>,
     components: impl IntoIterator<Item = N>,
@@ -125,10 +125,10 @@ pub(super) fn reopen<N: AsRef<[u8]>>(
     Ok(here)
 }
 
-/// Removes what [`place`] made, last first, and gives the directories above the modification
-/// times they would have had without us. What has become something else meanwhile (not empty,
-/// another file, reached through a link) is left alone: the step did that, and clean-up that
-/// follows links deletes files of the host.
+/// Removes what [`place`] created, in reverse order, and restores the modification times of the
+/// parent directories. Entries that have become something else in the meantime (not empty, another
+/// file, reached through a link) are left alone: the step changed them, and a clean-up that follows
+/// links would delete files of the host.
 pub(super) fn remove_stubs(root: BorrowedFd<'_>, stubs: &[Stub]) -> Result<()> {
     for stub in stubs.iter().rev() {
         match remove_stub(root, stub) {
@@ -227,7 +227,7 @@ fn make(
     })
 }
 
-/// The components of a path without the empty ones and `.`.
+/// Returns the components of a path, without empty ones and `.`.
 fn split(path: &[u8], shown: &str) -> Result<Vec<Vec<u8>>> {
     if path.len() >= LONGEST_PATH {
         return Err(Error::bad_content(format!(
@@ -382,7 +382,7 @@ mod tests {
         let root = open(&base);
         let mut stubs = Vec::new();
         place(root.as_fd(), b"/m/victim", Want::File, &mut stubs).unwrap();
-        // The step swaps the parent for a link to a directory of the host.
+        // The step replaces the parent with a link to a directory of the host.
         std_fs::rename(base.join("m"), base.join("n")).unwrap();
         std_fs::write(dir.path().join("outside/victim"), "").unwrap();
         symlink(dir.path().join("outside"), base.join("m")).unwrap();

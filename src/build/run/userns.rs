@@ -1,5 +1,5 @@
-//! Becoming root in a user namespace of one's own, which is how an ordinary user mounts and runs.
-//! Knows nothing of the namespaces inside it.
+//! Becomes root in a new user namespace, which allows an ordinary user to mount and run. Does not
+//! know about the namespaces inside it.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -11,10 +11,10 @@ use super::wire::{self, Failure};
 use super::{idmap, namespaces, process};
 use crate::error::{Error, IoContext, Result};
 
-/// Enters a new user namespace with the ids that this user may have.
+/// Enters a new user namespace with the IDs granted to this user.
 ///
-/// The maps are written from outside, by a process that is started before we enter: newuidmap
-/// takes orders only from there.
+/// The maps are written from outside, by a process that is started before entering: newuidmap works
+/// only from there.
 pub(super) fn enter() -> Result<Option<String>> {
     let (mut socket, theirs) =
         UnixStream::pair().doing(|| "cannot make a socket pair for the id maps".to_owned())?;
@@ -29,7 +29,7 @@ pub(super) fn enter() -> Result<Option<String>> {
     let answer = namespaces::unshare(CloneFlags::CLONE_NEWUSER, "user")
         .and_then(|()| wire::send(&mut socket, &std::process::id()))
         .and_then(|()| wire::receive::<Result<Option<String>, Failure>>(&mut socket));
-    // Its socket ends with ours, also when we have not come as far as to ask.
+    // The mapper's socket ends with this one, even if no request was sent.
     drop(socket);
     mapper
         .wait()
@@ -41,7 +41,7 @@ pub(super) fn enter() -> Result<Option<String>> {
     }
 }
 
-/// `__sandbox-idmap`: maps ids for the process whose number comes on standard input.
+/// `__sandbox-idmap`: maps IDs for the process whose number arrives on standard input.
 pub(super) fn main() -> Result<()> {
     let mut asker = process::start()?;
     let Some(pid) = wire::receive::<u32>(&mut asker)? else {

@@ -1,6 +1,6 @@
-//! How the sandbox's processes talk: frames of a length and JSON over a socket pair that is the
-//! child's standard input (never arguments or the environment: a spec carries secrets). Knows
-//! nothing of what the messages mean.
+//! Communication between the sandbox's processes: frames of a length and JSON over a socket pair
+//! that is the child's standard input (never arguments or the environment, because a spec contains
+//! secrets). Does not know what the messages mean.
 
 use std::io::{self, Read, Write};
 
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::spec::{Exit, ExitOutcome, Stub};
 use crate::error::{Error, IoContext, Kind, Result};
 
-/// No frame is longer than this many bytes: secrets and scripts are small, images do not come
-/// this way.
+/// Maximum size of a frame, in bytes: secrets and scripts are small, and images are not sent this
+/// way.
 const LONGEST: usize = 64 << 20;
 
-/// What the supervisor answers to a spec.
+/// The supervisor's answer to a spec.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// The command ran, or could not be started for reasons of its own.
@@ -23,40 +23,40 @@ pub(super) enum Answer {
     Failed(Failure),
 }
 
-/// What the inner processes tell the supervisor.
+/// Messages from the inner processes to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Event {
-    /// All namespaces are made; what is to be connected from outside may be connected now.
+    /// All namespaces exist; connections from outside can be set up now.
     Namespaces {
-        /// What the user should know.
+        /// Notes for the user.
         notes: Vec<String>,
     },
-    /// The root is ready and the next thing is to start the command.
+    /// The root is ready; the next step is to start the command.
     Ready {
-        /// The mount points that had to be made.
+        /// Mount points that had to be created.
         stubs: Vec<Stub>,
     },
-    /// The command could not be started: how the process exits, and why.
+    /// The command could not be started, for this reason.
     NotStarted(String),
     /// The sandbox could not be made.
     Failed {
-        /// Why.
+        /// The cause.
         failure: Failure,
-        /// The mount points made so far.
+        /// Mount points created so far.
         stubs: Vec<Stub>,
     },
     /// The command ended.
     Ended(Exit),
 }
 
-/// What the supervisor tells the inner processes.
+/// Messages from the supervisor to the inner processes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Go {
-    /// Go on.
+    /// Continue.
     On,
 }
 
-/// An [`Error`] on its way between processes.
+/// An [`Error`] in transferable form.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Failure {
     kind: String,
@@ -64,7 +64,7 @@ pub(super) struct Failure {
     hints: Vec<String>,
 }
 
-/// The kinds that a sandbox can fail with; any other arrives as [`Kind::Failed`].
+/// Error kinds that a sandbox can report; any other arrives as [`Kind::Failed`].
 const KINDS: [(Kind, &str); 7] = [
     (Kind::Failed, "failed"),
     (Kind::Usage, "usage"),
@@ -95,7 +95,7 @@ impl From<Failure> for Error {
     }
 }
 
-/// One message as bytes.
+/// Encodes one message.
 pub(super) fn frame(message: &impl Serialize) -> Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     serde_json::to_writer(&mut frame, message).map_err(|error| {
@@ -119,7 +119,7 @@ pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> Result<()> 
         .doing(|| "cannot talk to the sandbox".to_owned())
 }
 
-/// Reads one message; `None` when the other side is gone.
+/// Reads one message; returns `None` if the other end is gone.
 pub(super) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {
@@ -139,7 +139,7 @@ pub(super) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> Result<Optio
             "a message of the sandbox claims to be {length} bytes long"
         )));
     }
-    // Grows as bytes arrive, so that a false length costs nothing.
+    // Grows as bytes arrive, so that a false length wastes no memory.
     let mut json = Vec::new();
     from.take(length as u64)
         .read_to_end(&mut json)

@@ -1,4 +1,4 @@
-//! `imgctl agent`: what runs on hosts.
+//! `imgctl agent`: the part of imgctl that runs on hosts.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
@@ -29,7 +29,7 @@ enum AgentCommand {
     Lb(BalancerArgs),
 }
 
-/// Pass connections on to the control planes that are up
+/// Forward connections to the control planes that are up
 #[derive(Args, Debug)]
 #[command(
     after_help = "A server is asked for /readyz; as long as another is ready, one that is not gets no new connection, and those
@@ -44,7 +44,7 @@ struct BalancerArgs {
     #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "socket")]
     listen: Option<SocketAddr>,
 
-    /// Listen on the socket that is standard input, as systemd's StandardInput=socket makes it
+    /// Listen on the socket passed as standard input, as with systemd's StandardInput=socket
     #[arg(long, conflicts_with = "listen")]
     socket: bool,
 
@@ -52,11 +52,12 @@ struct BalancerArgs {
     #[arg(long, value_name = "FILE")]
     servers: PathBuf,
 
-    /// CA that the servers' certificates must come from; until this file exists, any certificate is accepted
+    /// CA that must have signed the servers' certificates; until this file exists, any certificate
+    /// is accepted
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 
-    /// Name that the servers' certificates must be for (default: each server's address)
+    /// Name that the servers' certificates must be valid for (default: each server's address)
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
@@ -64,24 +65,24 @@ struct BalancerArgs {
     #[arg(long, value_name = "FILE", requires = "key")]
     certificate: Option<PathBuf>,
 
-    /// Its key; the same file may hold both
+    /// Key of the client certificate; the same file may contain both
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
 
-    /// File to write the state of the servers to: ADDRESS:PORT, state, open connections, reason
+    /// File that receives the state of the servers: ADDRESS:PORT, state, open connections, reason
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 
-    /// Seconds between two looks at each server
+    /// Seconds between two probes of each server
     #[arg(long, value_name = "SECONDS", default_value_t = 3)]
     interval: u64,
 
-    /// Seconds for connecting to a server, and for its answer
+    /// Timeout for connecting to a server, and for its answer, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3)]
     timeout: u64,
 }
 
-/// Serves until stdin ends, or balances until a signal comes.
+/// Serves until stdin ends, or balances until a signal arrives.
 pub(crate) fn run(args: &AgentArgs, context: &Context) -> Result<()> {
     match &args.command {
         Some(AgentCommand::Lb(args)) => balance(args),

@@ -1,5 +1,5 @@
-//! `.helmignore`: which files of a chart's directory are not part of the chart. Like `.gitignore`,
-//! but without `**`, and a pattern with a slash is about the whole path.
+//! `.helmignore`: the files of a chart directory that are not part of the chart. Like `.gitignore`,
+//! but without `**`, and a pattern that contains a slash matches the whole path.
 
 /// The rules of one file.
 pub(super) struct Rules(Vec<Rule>);
@@ -7,9 +7,9 @@ pub(super) struct Rules(Vec<Rule>);
 struct Rule {
     pattern: String,
     negated: bool,
-    /// The pattern ended in a slash: only directories.
+    /// The pattern ends in a slash and matches only directories.
     directory: bool,
-    /// The pattern holds a slash: it is matched with the whole path, else with the base name.
+    /// The pattern contains a slash and matches the whole path; otherwise it matches the base name.
     whole: bool,
 }
 
@@ -20,8 +20,9 @@ impl Rules {
         Self(lines.filter_map(Rule::parse).collect())
     }
 
-    /// Whether the file at `path` is left out, itself or because a directory above it is. Of the
-    /// rules that say something of a path the last one decides, so that `!x` takes it back.
+    /// Returns whether the file at `path` is ignored, either itself or because of a parent
+    /// directory. The first rule that applies decides; a negated rule (`!x`) ignores everything
+    /// that it does not match.
     pub(super) fn ignores(&self, path: &str) -> bool {
         let ends = path.match_indices('/').map(|(at, _)| at);
         ends.chain([path.len()]).any(|end| {
@@ -34,7 +35,7 @@ impl Rules {
         for rule in &self.0 {
             let fits = rule.matches(path);
             if rule.negated {
-                // Helm's reading: a negated rule ignores what it does not name.
+                // As in Helm, a negated rule ignores everything that it does not match.
                 if rule.directory && !directory {
                     return true;
                 }

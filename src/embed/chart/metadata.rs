@@ -1,4 +1,4 @@
-//! `Chart.yaml`, and `requirements.yaml` of old charts.
+//! `Chart.yaml`, and `requirements.yaml` of older charts.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -42,7 +42,7 @@ pub(super) struct Dependency {
     #[serde(deserialize_with = "scalar")]
     pub(super) version: String,
     pub(super) repository: Option<String>,
-    /// Paths of values, separated by commas; the first that is there decides.
+    /// Paths of values, separated by commas; the first one that exists decides.
     pub(super) condition: Option<String>,
     pub(super) tags: Option<Vec<String>>,
     #[serde(rename = "import-values")]
@@ -59,7 +59,8 @@ struct Requirements {
     dependencies: Option<Vec<Dependency>>,
 }
 
-/// People write `version: 1.0` and mean a text, which is how Go's decoder takes it.
+/// Accepts a scalar of any type as a string: `version: 1.0` means a string, as Go's decoder reads
+/// it.
 fn scalar<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(from)? {
         Value::String(text) => text,
@@ -69,7 +70,7 @@ fn scalar<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error>
 }
 
 impl Metadata {
-    /// Reads `Chart.yaml`; a chart without a name or with an unknown `apiVersion` is refused.
+    /// Reads `Chart.yaml`. A chart without a name or with an unknown `apiVersion` is an error.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let yaml = yaml_in::parse(text).map_err(|error| error.context("cannot read Chart.yaml"))?;
         let metadata: Self = serde_json::from_value(yaml)
@@ -103,7 +104,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Whether the chart only has named templates for others.
+    /// Returns whether the chart only provides named templates for other charts.
     pub(super) fn is_library(&self) -> bool {
         self.kind
             .as_deref()

@@ -1,9 +1,10 @@
-//! Helm charts, rendered as `helm template` does it: values, dependencies, helpers, Helm's own
+//! Helm charts, rendered as `helm template` does: values, dependencies, helpers and Helm's own
 //! functions.
 //!
-//! Pure: files and values to texts. Must not know where the files come from, clusters, or images.
-//! What is random or of the moment in Helm (`randAlphaNum`, `genCA`, `now`) is fixed here, so that a
-//! chart and values always give the same texts; `lookup` finds nothing, as without a cluster.
+//! Pure: turns files and values into text. Must not depend on the source of the files, on clusters
+//! or on images. Functions that are random or time-dependent in Helm (`randAlphaNum`, `genCA`,
+//! `now`) return fixed values here, so that a chart and its values always produce the same text;
+//! `lookup` finds nothing, as without a cluster.
 
 mod archive;
 mod capabilities;
@@ -25,7 +26,7 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Result};
 use metadata::Metadata;
 
-/// How deep dependencies may lie in dependencies.
+/// Maximum nesting depth of dependencies.
 const MOST_NESTED: usize = 32;
 
 /// A loaded chart with its dependencies.
@@ -34,36 +35,36 @@ pub(crate) struct Chart {
     metadata: Metadata,
     /// `values.yaml`.
     values: Map<String, Value>,
-    /// What lies under `templates/`, by path.
+    /// Files under `templates/`, by path.
     templates: Arc<BTreeMap<String, String>>,
-    /// All else that is neither the chart's own description nor a dependency.
+    /// All other files, except the chart's own description and its dependencies.
     files: Arc<BTreeMap<String, Vec<u8>>>,
     dependencies: Vec<Chart>,
 }
 
-/// What `.Release` and `.Capabilities` say.
+/// Values of `.Release` and `.Capabilities`.
 #[derive(Clone, Debug)]
 pub(crate) struct RenderOptions {
-    /// Helm's default for `helm template` is `release-name`; sealos says `dryrun`.
+    /// Helm's default for `helm template` is `release-name`; sealos uses `dryrun`.
     pub(crate) release: String,
     pub(crate) namespace: String,
     /// `v1.34.0`.
     pub(crate) kubernetes: String,
-    /// Further API versions (`monitoring.coreos.com/v1`).
+    /// Additional API versions (`monitoring.coreos.com/v1`).
     pub(crate) api_versions: Vec<String>,
 }
 
 /// One rendered template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rendered {
-    /// `chart/templates/x.yaml`, of a dependency `chart/charts/sub/templates/x.yaml`.
+    /// `chart/templates/x.yaml`; for a dependency, `chart/charts/sub/templates/x.yaml`.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
 impl Chart {
-    /// Loads a chart from its files, by path relative to the chart's directory; packed dependencies
-    /// (`charts/*.tgz`) are unpacked in memory within limits.
+    /// Loads a chart from its files, keyed by path relative to the chart directory. Packed
+    /// dependencies (`charts/*.tgz`) are unpacked in memory within limits.
     pub(crate) fn load(files: BTreeMap<String, Vec<u8>>) -> Result<Self> {
         let rules = files.get(".helmignore");
         let rules = ignore::Rules::parse(&rules.map_or_else(String::new, |bytes| text(bytes)));
@@ -79,7 +80,7 @@ impl Chart {
         Self::from_files(kept, &mut left, 0)
     }
 
-    /// Loads a packed chart (`x.tgz`), whose files lie below one directory.
+    /// Loads a packed chart (`x.tgz`), whose files are below one directory.
     pub(crate) fn load_archive(bytes: &[u8]) -> Result<Self> {
         let mut left = (archive::MOST_FILES, archive::MOST_BYTES);
         let files = archive::unpack(bytes, &mut left)?;
@@ -91,8 +92,8 @@ impl Chart {
         &self.metadata.name
     }
 
-    /// Renders with `values` laid over the chart's own, later ones over earlier ones. An error names
-    /// template, line and column. CRDs (`crds/`) come first, as they are.
+    /// Renders with `values` layered over the chart's own; later values override earlier ones. An
+    /// error names the template, line and column. CRDs (`crds/`) come first, unmodified.
     pub(crate) fn render(
         &self,
         values: &[Value],
@@ -101,7 +102,7 @@ impl Chart {
         render::render(self, values, options)
     }
 
-    /// `left`: how many files and bytes may still be unpacked.
+    /// `left`: number of files and bytes that may still be unpacked.
     fn from_files(
         files: BTreeMap<String, Vec<u8>>,
         left: &mut (usize, usize),
@@ -177,7 +178,7 @@ fn load_dependencies(
         };
         let files = match only {
             Some(bytes) if name.ends_with(".tgz") => archive::unpack(bytes, left).map_err(doing)?,
-            // A file that lies about in charts/ is no chart.
+            // A stray file in charts/ is not a chart.
             Some(_) => continue,
             None => files,
         };
@@ -187,7 +188,7 @@ fn load_dependencies(
     Ok(charts)
 }
 
-/// A table of values from YAML; an empty file is an empty table.
+/// Reads a table of values from YAML; an empty file is an empty table.
 fn values_of(yaml: &str) -> Result<Map<String, Value>> {
     let parsed = yaml_in::parse(yaml).map_err(|error| error.context("cannot read values.yaml"))?;
     match parsed {
@@ -197,7 +198,7 @@ fn values_of(yaml: &str) -> Result<Map<String, Value>> {
     }
 }
 
-/// A file as text. Helm trims a byte order mark.
+/// Returns a file as text. Helm strips a byte order mark.
 fn text(bytes: &[u8]) -> String {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     String::from_utf8_lossy(bytes).into_owned()

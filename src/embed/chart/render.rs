@@ -1,5 +1,5 @@
-//! From a loaded chart and values to texts: which templates there are, what each of them sees, and
-//! in which order they are parsed and run.
+//! Renders a loaded chart with values: which templates exist, what data each of them sees, and the
+//! order in which they are parsed and run.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,10 +12,10 @@ use super::{Chart, RenderOptions, Rendered, capabilities, coalesce, dependencies
 use crate::error::{Error, Result};
 use crate::template::semver::{self, Version};
 
-/// Bytes of all texts together.
+/// Maximum total size of the rendered text, in bytes.
 const MOST_RENDERED: usize = 64 << 20;
 
-/// Renders on a thread of its own, whose stack is large enough for templates that nest deeply.
+/// Renders on a separate thread whose stack is large enough for deeply nested templates.
 pub(super) fn render(
     chart: &Chart,
     values: &[Json],
@@ -63,7 +63,7 @@ fn rendered(chart: &Chart, values: &[Json], options: &RenderOptions) -> Result<V
     Ok(all)
 }
 
-/// What Helm refuses before it looks at any template.
+/// Checks what Helm rejects before it reads any template.
 fn check(chart: &Chart, options: &RenderOptions) -> Result<()> {
     if chart.metadata.is_library() {
         return Err(Error::usage(format!(
@@ -87,16 +87,16 @@ fn check(chart: &Chart, options: &RenderOptions) -> Result<()> {
     dependencies::check(chart)
 }
 
-/// One template, and what its dot is.
+/// A template and its dot.
 struct Item {
     text: String,
     data: Value,
     base: String,
-    /// Rendered for itself; helpers and library charts are only parsed.
+    /// Whether the template is rendered on its own; helpers and library charts are only parsed.
     runs: bool,
 }
 
-/// What all charts see alike.
+/// Values that are the same for all charts.
 struct Shared {
     release: Value,
     capabilities: Value,
@@ -159,9 +159,9 @@ impl Shared {
     }
 }
 
-/// Parses all, then runs what is to be run.
+/// Parses all templates, then runs those that produce output.
 fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()> {
-    // Dependencies first, so that what a parent chart defines wins over theirs.
+    // Dependencies come first, so that the definitions of a parent chart override theirs.
     let mut order: Vec<&String> = templates.keys().collect();
     order.sort_by_key(|name| std::cmp::Reverse((name.matches('/').count(), *name)));
     let mut engine = Engine::new();
@@ -205,7 +205,8 @@ fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()
     Ok(())
 }
 
-/// Helm parts documents at `---` whatever follows on the line; YAML wants a space or the line's end.
+/// Helm splits documents at `---` regardless of what follows on the line; YAML requires a space or
+/// the end of the line.
 fn parted(text: String) -> String {
     let glued = |line: &str| {
         let rest = line.strip_prefix("---");
@@ -226,7 +227,7 @@ fn parted(text: String) -> String {
     out
 }
 
-/// A fault as an error: the place first, who included it after.
+/// Converts a fault to an error: its position first, then the including templates.
 fn failed(fault: Fault) -> Error {
     let mut places = fault.at.into_iter();
     let message = match places.next() {
@@ -242,7 +243,7 @@ fn failed(fault: Fault) -> Error {
     }
 }
 
-/// The files under `crds/`, a chart's own before its dependencies'.
+/// Adds the files under `crds/`, a chart's own before those of its dependencies.
 fn crds(chart: &Chart, path: &str, all: &mut Vec<Rendered>) {
     for (name, content) in chart.files.iter() {
         let manifest = [".yaml", ".yml", ".json"]

@@ -1,4 +1,4 @@
-//! Small charts, and what `helm template` (3.17) makes of them.
+//! Small charts and what `helm template` (3.17) renders from them.
 
 use std::io::Write as _;
 
@@ -34,7 +34,7 @@ fn render(all: &[(&str, &str)], values: &[Value]) -> Result<Vec<(String, String)
     Ok(pairs.collect())
 }
 
-/// The text of `templates/x.yaml` in a chart with these values.
+/// Returns the text of `templates/x.yaml` in a chart with these values.
 fn one(values: &str, template: &str) -> String {
     let all = [("values.yaml", values), ("templates/x.yaml", template)];
     match render(&all, &[]) {
@@ -309,7 +309,7 @@ fn unfit_charts_are_refused() {
     render(&[("Chart.yaml", &fits)], &[]).unwrap();
 }
 
-/// Whatever a chart does, rendering ends with an error, not with the process.
+/// Rendering a hostile chart ends with an error and does not abort the process.
 #[test]
 fn hostile_templates_are_stopped() {
     let nest = "{{ $d := dict }}{{ $top := $d }}{{ range until 20000 }}{{ $n := dict }}\
@@ -348,7 +348,7 @@ fn hostile_templates_are_stopped() {
         &format!("{nest}{{{{ deepCopy $top }}}}"),
         &format!("{nest}{{{{ merge $top $top }}}}"),
     ] {
-        // With a text or an error, as long as it ends.
+        // Either text or an error is accepted, provided that rendering ends.
         one("", template);
     }
 }

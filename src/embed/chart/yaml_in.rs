@@ -1,11 +1,11 @@
-//! YAML as Helm reads it (sigs.k8s.io/yaml): YAML 1.1 words and octal numbers, the last of two equal
-//! keys wins, keys are texts, only the first document counts.
+//! Reads YAML as Helm does (sigs.k8s.io/yaml): YAML 1.1 words and octal numbers; the last of two
+//! equal keys wins, keys are strings, and only the first document counts.
 
 use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// Parses the first document as JSON data; nothing at all is `null`.
+/// Parses the first document as JSON data; empty input is `null`.
 pub(super) fn parse(text: &str) -> Result<Value> {
     let options = serde_saphyr::options! {
         legacy_octal_numbers: true,

@@ -1,10 +1,10 @@
-//! Which layer each file lies in, and what tags mean.
+//! Which layer each file is in, and what tags refer to.
 
 use super::*;
 use crate::embed::resolve::{Origin, RawDocument};
 use crate::image::Platform;
 
-/// An image whose tree has nothing yet.
+/// An image without a registry tree.
 struct Nothing;
 
 impl Present for Nothing {
@@ -17,7 +17,8 @@ impl Present for Nothing {
     }
 }
 
-/// An image of one manifest, or of an index over one, whose layers have these contents.
+/// Returns an image with one manifest, or with an index of one manifest, whose layers have these
+/// contents.
 fn image(name: &str, layers: &[&str], is_index: bool) -> ResolvedImage {
     let blob = |text: &&str| {
         let digest = Digest::of(text.as_bytes());
@@ -52,7 +53,7 @@ fn planned(images: &[ResolvedImage]) -> Vec<LayerPlan> {
     plan(images, Naming::default(), &Nothing).unwrap()
 }
 
-/// What makes a layer's bytes.
+/// Returns what determines the bytes of a layer.
 fn key(layer: &LayerPlan) -> Vec<(String, Digest)> {
     let files = layer.files.iter();
     files
@@ -127,7 +128,7 @@ fn a_collision_names_both_unless_registries_are_kept_apart() {
     let layers = plan(&images, Naming::WithRegistry, &Nothing).unwrap();
     assert!(link(&layers, &paths::tag_link("a.io/x/y", "1")).is_some());
     assert!(link(&layers, &paths::tag_link("b.io-5000/x/y", "1")).is_some());
-    // The same image under two names is none.
+    // The same image under two names is not a collision.
     let same = [
         image("a.io/x/y:1", &["one"], false),
         image("b.io/x/y:1", &["one"], false),
@@ -153,7 +154,7 @@ fn tags_mean_what_is_complete_and_digests_stay() {
     let layers = planned(&pinned);
     assert_eq!(link(&layers, &tag), Some(index.descriptor.digest.clone()));
     assert_eq!(layers.len(), 1);
-    // A tag beside another digest does not move the tag.
+    // A reference with the tag and another digest does not change what the tag refers to.
     let other = image("a.io/x/y:1@INDEX", &["m"], true);
     let layers = planned(&[other.clone(), tagged.clone()]);
     assert_eq!(

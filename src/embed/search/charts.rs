@@ -1,5 +1,5 @@
-//! The charts of a context: each directory and each `.tgz` right below `charts/`, rendered with its
-//! values, and what comes out scanned like any manifest.
+//! The charts of a context: renders each directory and each `.tgz` directly below `charts/` with
+//! its values, and scans the output like any other manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use crate::embed::search::{SearchOptions, manifest, text};
 use crate::error::{Context, Error, Kind, Result};
 use crate::template::yaml;
 
-/// Largest packed chart, and largest sum of a chart's files, in bytes.
+/// Maximum size of a packed chart, and of all files of an unpacked chart, in bytes.
 const MAX_CHART: u64 = 64 << 20;
-/// Files of a chart larger than this are no templates (Helm refuses them at 5 MiB).
+/// Maximum size of a chart file; larger files are not templates (Helm rejects them at 5 MiB).
 const MAX_MEMBER: u64 = 16 << 20;
 const VALUES: &str = ".values.yaml";
 
-/// Renders all charts and takes the images of what comes out.
+/// Renders all charts and collects the images of the output.
 pub(super) fn search(
     files: &dyn ContextFiles,
     options: &SearchOptions,
@@ -67,10 +67,10 @@ pub(super) fn search(
     Ok(())
 }
 
-/// A chart's place and, if it is a directory, its files.
+/// Path of each chart and, if it is a directory, its files.
 type Charts<'a> = BTreeMap<String, Option<Vec<&'a str>>>;
 
-/// The charts, and the files of values beside them.
+/// Returns the charts, and the values files next to them.
 fn sorted_out(files: &[String]) -> (Charts<'_>, BTreeSet<String>) {
     let mut charts = Charts::new();
     let mut values = BTreeSet::new();
@@ -91,7 +91,7 @@ fn sorted_out(files: &[String]) -> (Charts<'_>, BTreeSet<String>) {
             None => {}
         }
     }
-    // A directory that is no chart is somebody else's.
+    // A directory that is not a chart is ignored.
     charts.retain(|place, members| {
         let head = format!("{place}/Chart.yaml");
         members
@@ -143,7 +143,7 @@ fn values_of(files: &dyn ContextFiles, file: &str) -> Result<Value> {
     }
 }
 
-/// sealos renders for a release called `dryrun`.
+/// sealos renders charts with the release name `dryrun`.
 fn render_options(options: &SearchOptions) -> RenderOptions {
     RenderOptions {
         release: "dryrun".to_owned(),

@@ -1,4 +1,4 @@
-//! Gathers what a search comes across and puts it in order at the end.
+//! Collects search results and sorts them at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::image::Reference;
 pub(super) struct Collector {
     images: BTreeMap<Reference, BTreeSet<Place>>,
     pub(super) archives: Vec<FoundArchive>,
-    /// By file, line and text: the first who tells of it is told.
+    /// By file, line and text; the first reason recorded is kept.
     skipped: BTreeMap<(String, usize, String), (How, String)>,
-    /// Lines of `.sealignore`, as written and, where they name an image, in full.
+    /// Lines of `.sealignore`, as written and, if they name an image, as a full reference.
     ignored: BTreeSet<String>,
 }
 
 impl Collector {
-    /// A collector that leaves out what `.sealignore` lists, a reference on each line.
+    /// Returns a collector that leaves out the references listed in `.sealignore`, one per line.
     pub(super) fn new(ignore_file: &str) -> Self {
         let mut ignored = BTreeSet::new();
         for (_, line) in lists::entries(ignore_file) {
@@ -32,7 +32,7 @@ impl Collector {
         }
     }
 
-    /// Takes a text that stands where an image may be named.
+    /// Adds a string found in a place that may name an image.
     pub(super) fn text(&mut self, text: &str, trust: Trust, place: Place) {
         let text = text.trim();
         match names::read(text, trust) {
@@ -42,7 +42,7 @@ impl Collector {
         }
     }
 
-    /// Takes an image that was written as `text`.
+    /// Adds an image that was written as `text`.
     pub(super) fn image(&mut self, text: &str, reference: Reference, place: Place) {
         if self.is_ignored(text, &reference) {
             return self.skip(text, "it is listed in .sealignore", place);
@@ -50,10 +50,10 @@ impl Collector {
         self.wanted(reference, place);
     }
 
-    /// Takes an image whatever `.sealignore` says.
+    /// Adds an image regardless of `.sealignore`.
     pub(super) fn wanted(&mut self, reference: Reference, place: Place) {
         let places = self.images.entry(reference).or_default();
-        // What the structure tells is told better than by the line scan of the same line.
+        // A place found by structure takes precedence over the line scan of the same line.
         let is_told = place.how == How::Line
             && places
                 .iter()
@@ -71,8 +71,8 @@ impl Collector {
             .or_insert_with(|| (place.how, reason.to_owned()));
     }
 
-    /// sealos compares whole lines, with the text as written in lists and the full name elsewhere;
-    /// here `nginx` and `docker.io/library/nginx:latest` are one name everywhere.
+    /// sealos compares whole lines, with the text as written in lists and with the full name
+    /// elsewhere; here, `nginx` and `docker.io/library/nginx:latest` are the same name everywhere.
     fn is_ignored(&self, text: &str, reference: &Reference) -> bool {
         let full = reference.to_string();
         let tagged = full.split('@').next().unwrap_or_default();
@@ -81,7 +81,7 @@ impl Collector {
             .any(|name| self.ignored.contains(*name))
     }
 
-    /// What was found, sorted.
+    /// Returns the results, sorted.
     pub(super) fn finish(mut self) -> Found {
         self.archives
             .sort_by(|a, b| (&a.reference, &a.path).cmp(&(&b.reference, &b.path)));

@@ -1,14 +1,14 @@
-//! The scan of single lines: what sealos does with every manifest, here for texts that are no YAML.
+//! Scans single lines, as sealos does with every manifest; here only for text that is not YAML.
 
 use crate::embed::found::{How, Place};
 use crate::embed::search::collector::Collector;
 use crate::embed::search::names::Trust;
 
-/// What makes a line name an image.
+/// Marks a line that names an image.
 const MARK: &str = "image:";
 
-/// Takes what follows the first `image:` of each line that is no comment. `before` is the number
-/// of lines of the file in front of `text`.
+/// Adds what follows the first `image:` of each line that is not a comment. `before` is the number
+/// of lines of the file before `text`.
 pub(super) fn scan(text: &str, file: &str, before: usize, trust: Trust, found: &mut Collector) {
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -29,7 +29,7 @@ pub(super) fn scan(text: &str, file: &str, before: usize, trust: Trust, found: &
     }
 }
 
-/// Cuts a YAML comment off.
+/// Removes a YAML comment.
 fn without_comment(text: &str) -> &str {
     match text.find(" #") {
         Some(at) => text[..at].trim_end(),

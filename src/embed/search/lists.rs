@@ -1,16 +1,16 @@
-//! Lists of images that people keep: `images/shim/*`, `images/skopeo/tar.txt` and `--image`.
+//! User-maintained image lists: `images/shim/*`, `images/skopeo/tar.txt` and `--image`.
 //!
-//! A list says plainly what it wants, so what is not an image name there is an error.
+//! A list is explicit, so an entry that is not an image name is an error.
 
 use crate::embed::found::{FoundArchive, How, Place};
 use crate::embed::search::collector::Collector;
 use crate::embed::search::names;
 use crate::error::{Error, Result};
 
-/// The directory that paths in `tar.txt` start from.
+/// Directory that paths in `tar.txt` are relative to.
 const ARCHIVES: &str = "images/skopeo";
 
-/// A list with an image on each line; blank lines and `#` comments are passed over.
+/// Reads a list with one image per line; blank lines and `#` comments are skipped.
 pub(super) fn images(text: &str, file: &str, found: &mut Collector) -> Result<()> {
     for (line, text) in entries(text) {
         let place = Place {
@@ -64,8 +64,8 @@ fn archive(text: &str, place: Place) -> Result<FoundArchive> {
     })
 }
 
-/// Numbered lines without blanks, comments and what follows ` #`. A byte order mark, which editors
-/// of Windows put in front, is no part of the first.
+/// Numbers the lines, without blank lines, comments and anything after ` #`. A byte order mark,
+/// which Windows editors add, is not part of the first line.
 pub(super) fn entries(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().enumerate().map(|(number, line)| {

@@ -1,7 +1,8 @@
-//! Images in Kubernetes manifests, by structure: containers anywhere, fields called like images,
-//! repository and tag pairs, variables, arguments, and manifests inside other manifests' texts.
+//! Finds images in Kubernetes manifests by structure: containers anywhere, fields whose names
+//! suggest an image, repository and tag pairs, variables, arguments, and manifests embedded in the
+//! strings of other manifests.
 //!
-//! What does not parse as YAML is scanned line by line.
+//! Text that does not parse as YAML is scanned line by line.
 
 use std::collections::HashSet;
 
@@ -11,13 +12,13 @@ use crate::embed::search::lines;
 use crate::embed::search::names::{self, Reading, Trust};
 use crate::embed::search::yaml::{NodeId, Tree, Value};
 
-/// Manifests in texts of manifests in texts … are followed so far.
+/// Maximum nesting depth of manifests within the strings of manifests.
 const MAX_NESTING: usize = 4;
 
 /// Members of a pod spec that list containers.
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
-/// Takes all images that `text`, the content of `file`, names.
+/// Collects all images that `text`, the content of `file`, names.
 pub(super) fn scan(text: &str, file: &str, found: &mut Collector) {
     let tree = match Tree::parse(text) {
         Ok(tree) => tree,
@@ -36,17 +37,17 @@ pub(super) fn scan(text: &str, file: &str, found: &mut Collector) {
     };
     Scan::new(&tree, file, Lines::From(0), 0, found).run();
     if text.contains("{{") {
-        // A template may be YAML by accident, and mean something else.
+        // A template may be valid YAML by accident, with a different meaning.
         lines::scan(text, file, 0, Trust::Certain, found);
     }
 }
 
-/// How lines of a tree's text are lines of the file.
+/// Maps lines of a tree's text to lines of the file.
 #[derive(Clone, Copy)]
 enum Lines {
-    /// So many lines come before.
+    /// The number of lines that precede the text.
     From(usize),
-    /// All are this one.
+    /// Every line maps to this one.
     Always(usize),
 }
 
@@ -65,7 +66,7 @@ struct Scan<'a> {
     lines: Lines,
     nesting: usize,
     found: &'a mut Collector,
-    /// Nodes whose text has been judged already.
+    /// Nodes whose text has already been examined.
     taken: HashSet<NodeId>,
 }
 
@@ -87,7 +88,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Walks all documents, each node once however many aliases lead to it.
+    /// Visits all documents, each node once regardless of the number of aliases.
     fn run(mut self) {
         let mut seen = HashSet::new();
         let documents = self.tree.documents.iter().rev();
@@ -119,7 +120,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Judges the text of a scalar, once.
+    /// Examines the text of a scalar, once.
     fn take(&mut self, id: NodeId, trust: Trust, how: How) {
         if let Some(text) = self.tree.text(id)
             && self.taken.insert(id)
@@ -166,7 +167,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Volumes whose source is an image (`volumes[].image.reference`).
+    /// Volumes with an image as their source (`volumes[].image.reference`).
     fn volumes(&mut self, list: NodeId) {
         for volume in self.tree.items(list) {
             let source = self.tree.get(*volume, "image");
@@ -188,7 +189,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// `--some-image=REF`, and `--some-image` followed by it.
+    /// `--some-image=REF`, and `--some-image REF` as two arguments.
     fn arguments(&mut self, list: NodeId) {
         let mut after_flag = false;
         for argument in self.tree.items(list) {
@@ -221,7 +222,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// A name in parts: `repository` and `tag` (and `registry`, `digest`), as charts have them.
+    /// A name in parts: `repository` and `tag` (and `registry`, `digest`), as charts define them.
     fn parts(&mut self, mapping: NodeId, parent: &str) {
         let part = |keys: &[&str]| {
             keys.iter()
@@ -263,7 +264,7 @@ impl<'a> Scan<'a> {
                 full.push_str(value);
             }
         }
-        // A pair that is no image (a Git repository) is nothing to tell about.
+        // A pair that is not an image (a Git repository) is not reported.
         let reading = names::read(&full, Trust::Likely);
         if matches!(reading, Reading::Image(_)) || in_image || is_image_key {
             self.taken.insert(base);
@@ -272,7 +273,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The default of a field in a custom resource's schema.
+    /// Default value of a field in the schema of a custom resource.
     fn schema_default(&mut self, field: NodeId) {
         let kind = self.tree.get(field, "type");
         if kind.and_then(|kind| self.tree.scalar(kind)) == Some("string")
@@ -282,7 +283,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// A text of several lines may be a manifest of its own (ConfigMaps, annotations).
+    /// A multi-line string may be a manifest itself (ConfigMaps, annotations).
     fn scalar(&mut self, id: NodeId) {
         let node = self.tree.node(id);
         let Value::Scalar { text, literal, .. } = &node.value else {
@@ -293,7 +294,7 @@ impl<'a> Scan<'a> {
             return;
         }
         let line = self.lines.of(node.line);
-        // A block's span starts on the first line of its text that is not blank.
+        // The span of a block starts on its first line that is not blank.
         let blank = text.bytes().take_while(|byte| *byte == b'\n').count();
         let before = line.saturating_sub(1 + blank);
         let lines = match (literal, self.lines) {
@@ -325,7 +326,7 @@ fn is_image_variable(name: &str) -> bool {
     name.starts_with("RELATED_IMAGE_") || name == "IMAGE" || name.ends_with("_IMAGE")
 }
 
-/// The flag's name without its first dash.
+/// Returns whether the flag, given without its first dash, names an image.
 fn is_image_flag(name: &str) -> bool {
     name.to_ascii_lowercase().ends_with("image")
 }

@@ -1,7 +1,7 @@
-//! The search for container images in a build context: lists, archives, manifests, charts and what
-//! the command line names.
+//! Searches a build context for container images: lists, archives, manifests, charts and references
+//! from the command line.
 //!
-//! Reads files, connects to nothing. Must not know what becomes of the images.
+//! Reads files, makes no connections. Must not depend on how the images are used.
 
 mod charts;
 mod collector;
@@ -17,26 +17,26 @@ use crate::embed::found::{ContextFiles, Found, FoundArchive, How, Place};
 use crate::embed::search::collector::Collector;
 use crate::error::{Context, Error, Result};
 
-/// File of references that are left out, one on each line.
+/// File that lists references to leave out, one per line.
 const IGNORE_FILE: &str = ".sealignore";
-/// Largest list, manifest or values file that is read, in bytes.
+/// Maximum size of a list, manifest or values file, in bytes.
 const MAX_FILE: u64 = 64 << 20;
-/// Endings of files in `manifests/` that are looked at.
+/// Suffixes of the files in `manifests/` that are scanned.
 const ENDINGS: [&str; 4] = [".yaml", ".yml", ".json", ".tmpl"];
 
-/// What else a search is told.
+/// Additional input of a search.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SearchOptions {
-    /// `--image`, as typed.
+    /// `--image`, as given.
     pub(crate) images: Vec<String>,
-    /// `--values`, in order: for one chart by its name, or for every chart.
+    /// `--values`, in order: for one chart by name, or for all charts.
     pub(crate) values: Vec<(Option<String>, Value)>,
-    /// The version of Kubernetes that charts are rendered for (`v1.34.0`).
+    /// The Kubernetes version that charts are rendered for (`v1.34.0`).
     pub(crate) kubernetes: String,
 }
 
-/// Finds all container images that a context names. A chart that cannot be rendered, and a list
-/// with something else than image names, are errors that name file and line.
+/// Finds all container images that a context names. A chart that cannot be rendered and a list
+/// entry that is not an image name are errors that name the file and line.
 pub(crate) fn search(files: &dyn ContextFiles, options: &SearchOptions) -> Result<Found> {
     let mut found = Collector::new(&text_of_ignore_file(files)?);
     for file in files.list("images/shim")? {
@@ -61,7 +61,7 @@ pub(crate) fn search(files: &dyn ContextFiles, options: &SearchOptions) -> Resul
     Ok(found.finish())
 }
 
-/// The archives alone that a context lists.
+/// Returns only the archives that a context lists.
 pub(crate) fn archives(files: &dyn ContextFiles) -> Result<Vec<FoundArchive>> {
     let mut found = Collector::new("");
     list_archives(files, &mut found)?;
@@ -90,7 +90,7 @@ fn text(files: &dyn ContextFiles, file: &str) -> Result<String> {
         .map_err(|_| Error::usage(format!("{file} is not a text in UTF-8")))
 }
 
-/// A manifest's text; bytes that are no UTF-8 cannot be in an image's name.
+/// Returns the text of a manifest; bytes that are not UTF-8 cannot be part of an image name.
 fn lossy(files: &dyn ContextFiles, file: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&files.read(file, MAX_FILE)?).into_owned())
 }

@@ -1,12 +1,12 @@
-//! From a text to an image name as Kubernetes reads it: `docker.io/` and `library/` filled in, tag
-//! and digest kept.
+//! Parses an image name as Kubernetes does: fills in `docker.io/` and `library/`, and keeps the tag
+//! and digest.
 
 use crate::error::Result;
 use crate::image::Reference;
 use crate::image::reference::DOCKER_HUB;
 
-/// The full reference that `text` means. A short name is one of Docker Hub's, as the kubelet has
-/// it; without tag and digest it is `latest`; with both, both stay.
+/// Returns the full reference for `text`. As in the kubelet, a short name refers to Docker Hub;
+/// without a tag or digest, the tag is `latest`; if both are given, both are kept.
 pub(crate) fn normalise(text: &str) -> Result<Reference> {
     let text = text.strip_prefix("docker://").unwrap_or(text);
     let reference = Reference::parse(text)?;
@@ -35,32 +35,32 @@ pub(crate) fn normalise(text: &str) -> Result<Reference> {
     Reference::parse(&full)
 }
 
-/// How sure we are that a text in some place is an image name.
+/// Confidence that a string in a given place is an image name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// The place says so (a container's `image`): any name counts.
+    /// The place is certain to hold an image (a container's `image`): any name counts.
     Certain,
-    /// Only the name of the field says so: the text must have a tag, a digest or a `/`.
+    /// Only the field name suggests an image: the string must have a tag, a digest or a `/`.
     Likely,
 }
 
-/// What a text turned out to be.
+/// Classification of a string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     Image(Reference),
-    /// Worth telling; completes "left out: …".
+    /// Reported; completes "left out: …".
     Skipped(&'static str),
-    /// Plainly something else.
+    /// Clearly not an image.
     Nothing,
 }
 
-/// Endings of files that are pictures or disks, not container images.
+/// Suffixes of files that are pictures or disks, not container images.
 const FILE_ENDINGS: [&str; 14] = [
     ".png", ".jpg", ".jpeg", ".gif", ".svg", ".ico", ".webp", ".iso", ".qcow2", ".img", ".raw",
     ".vmdk", ".vhd", ".ova",
 ];
 
-/// Reads a text found where images are named.
+/// Classifies a string found in a place that may name an image.
 pub(super) fn read(text: &str, trust: Trust) -> Reading {
     let text = text.trim();
     if text.is_empty() {

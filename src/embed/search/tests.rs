@@ -1,11 +1,11 @@
-//! All sources of a context together.
+//! Tests with all sources of a context.
 
 use std::collections::BTreeMap;
 
 use super::*;
 use crate::error::Kind;
 
-/// A context in memory: a fake, so that a search can be tested without a file system.
+/// An in-memory context: a fake that allows a search to be tested without a file system.
 #[derive(Default)]
 pub(crate) struct Memory(pub(crate) BTreeMap<String, Vec<u8>>);
 

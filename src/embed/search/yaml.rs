@@ -1,38 +1,38 @@
-//! YAML and JSON texts as trees that remember their lines.
+//! YAML and JSON text as trees that record line numbers.
 //!
-//! Nothing is interpreted: every scalar is a text. Nodes lie in one list and aliases point into it,
-//! so that no document can make us use more memory than a small multiple of its length, and walking
-//! needs no recursion. Must not know what is looked for.
+//! Nothing is interpreted: every scalar is a string. Nodes are stored in one list and aliases refer
+//! to it, so that memory use is at most a small multiple of the length of the document, and
+//! traversal needs no recursion. Must not depend on what the search looks for.
 
 use serde_saphyr::granit_parser::{Event, Options, Parser, ScalarStyle, ScanError};
 
-/// More nodes than this in one text are refused (its length is limited by the reader).
+/// Maximum number of nodes in one text (the reader limits its length).
 const MAX_NODES: usize = 4_000_000;
-/// Collections in collections deeper than this are refused.
+/// Maximum nesting depth of collections.
 const MAX_DEPTH: usize = 200;
 
-/// A node by its number in its [`Tree`].
+/// Number of a node in its [`Tree`].
 pub(super) type NodeId = usize;
 
-/// What a node is.
+/// Content of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Scalar {
         text: String,
-        /// Written without quotes, so that `true`, `1` and `~` are no texts.
+        /// Written without quotes, so that `true`, `1` and `~` are not strings.
         plain: bool,
-        /// A literal block (`|`), whose lines are those of the file.
+        /// A literal block (`|`), whose lines match those of the file.
         literal: bool,
     },
     Sequence(Vec<NodeId>),
-    /// In the order of the text.
+    /// Key-value pairs in document order.
     Mapping(Vec<(NodeId, NodeId)>),
 }
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
-    /// Line on which it starts, from 1.
+    /// Line on which the node starts, counted from 1.
     pub(super) line: usize,
     pub(super) value: Value,
 }
@@ -41,12 +41,12 @@ pub(super) struct Node {
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
-    /// The root of each document that has one.
+    /// The root of each document that is not empty.
     pub(super) documents: Vec<NodeId>,
 }
 
 impl Tree {
-    /// Reads all documents; the error says line and column.
+    /// Parses all documents; an error names the line and column.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut options = Options::default();
         options.set_emit_comments(false);
@@ -58,12 +58,12 @@ impl Tree {
         Ok(reading.tree)
     }
 
-    /// The node with that number.
+    /// Returns the node with the given number.
     pub(super) fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id]
     }
 
-    /// The text of a scalar that is a text: not null, a boolean or a number.
+    /// Returns the text of a scalar that is a string: not null, a boolean or a number.
     pub(super) fn text(&self, id: NodeId) -> Option<&str> {
         match &self.node(id).value {
             Value::Scalar { text, plain, .. } if !plain || is_text(text) => Some(text),
@@ -71,7 +71,7 @@ impl Tree {
         }
     }
 
-    /// The text of any scalar, as it is written.
+    /// Returns the text of any scalar, as written.
     pub(super) fn scalar(&self, id: NodeId) -> Option<&str> {
         match &self.node(id).value {
             Value::Scalar { text, .. } => Some(text),
@@ -79,7 +79,7 @@ impl Tree {
         }
     }
 
-    /// The value of `key` in a mapping.
+    /// Returns the value of `key` in a mapping.
     pub(super) fn get(&self, mapping: NodeId, key: &str) -> Option<NodeId> {
         match &self.node(mapping).value {
             Value::Mapping(pairs) => pairs
@@ -90,7 +90,7 @@ impl Tree {
         }
     }
 
-    /// The members of a sequence; of anything else none.
+    /// Returns the items of a sequence; none for other nodes.
     pub(super) fn items(&self, id: NodeId) -> &[NodeId] {
         match &self.node(id).value {
             Value::Sequence(items) => items,
@@ -99,7 +99,7 @@ impl Tree {
     }
 }
 
-/// Whether YAML reads a scalar without quotes as a text.
+/// Returns whether YAML reads an unquoted scalar as a string.
 fn is_text(text: &str) -> bool {
     let word = text.to_ascii_lowercase();
     let is_word = matches!(
@@ -109,7 +109,7 @@ fn is_text(text: &str) -> bool {
     !is_word && text.parse::<f64>().is_err()
 }
 
-/// A collection that has not ended.
+/// A collection that is still open.
 enum Open {
     Sequence(NodeId),
     Mapping(NodeId, Option<NodeId>),
@@ -119,7 +119,7 @@ enum Open {
 struct Reading {
     tree: Tree,
     open: Vec<Open>,
-    /// Node by anchor number; of the current document.
+    /// Nodes of the current document by anchor number.
     anchors: std::collections::HashMap<usize, NodeId>,
 }
 
@@ -179,7 +179,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Puts a node into the innermost open collection.
+    /// Adds a node to the innermost open collection.
     fn attach(&mut self, id: NodeId) {
         match self.open.last_mut() {
             None => self.tree.documents.push(id),

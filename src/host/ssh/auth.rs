@@ -1,5 +1,5 @@
-//! Logging in: keys of the agent, keys of files, keyboard-interactive, password, until the host is
-//! content. Must not know how the connection came to be.
+//! Logs in: agent keys, key files, keyboard-interactive and password, until the host accepts. Must
+//! not depend on how the connection was made.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::host::ssh::client::Client;
 use crate::host::ssh::keys::{Key, KeyCache};
 use crate::host::ssh::target::Target;
 
-/// An agent may ask its owner to touch something.
+/// Timeout for the agent, which may ask its owner to touch a hardware key.
 const AGENT_PATIENCE: Duration = Duration::from_secs(60);
 const MOST_QUESTIONS: usize = 5;
 
@@ -54,27 +54,27 @@ impl Way {
     }
 }
 
-/// The ways that are left to try. Outlives a connection: a host that ends it after so many
-/// attempts is called again for the rest.
+/// Login methods that are left to try. Outlives a connection: if a host closes it after a number of
+/// attempts, the remaining ones are tried on a new connection.
 pub(super) struct Attempts {
     ways: VecDeque<Way>,
     agent: Option<AgentClient<UnixStream>>,
     tried: Vec<String>,
-    /// Keys that were not tried, and why.
+    /// Keys that were not tried, and the reason.
     notes: Vec<String>,
-    /// What the host has said it takes.
+    /// Login methods that the host has offered.
     offered: Option<String>,
 }
 
-/// What one connection came to.
+/// Result of the attempts on one connection.
 pub(super) enum Outcome {
     LoggedIn,
-    /// The host ended it, and something is left to try.
+    /// The host closed the connection, and methods are left to try.
     Again,
 }
 
 impl Attempts {
-    /// Collects what there is: reads keys and asks the agent.
+    /// Collects the available login methods: reads keys and queries the agent.
     pub(super) async fn new(target: &Target, cache: &KeyCache) -> Self {
         let mut attempts = Self {
             ways: VecDeque::new(),
@@ -113,7 +113,7 @@ impl Attempts {
                     .push(format!("the agent at {} does not answer", socket.display()));
             }
         };
-        // Those of named files first: hosts take only so many attempts.
+        // Keys of the named files come first, because hosts limit the number of attempts.
         let named: Vec<PublicKey> = target
             .named_keys
             .iter()
@@ -165,7 +165,7 @@ impl Attempts {
             if key.certificate.is_some() {
                 self.ways.push_back(Way::Key(key.clone()));
             }
-            // Once is enough.
+            // The agent already offers this key.
             if !self.ways.iter().any(in_agent) {
                 self.ways.push_back(Way::Key(Key {
                     certificate: None,
@@ -175,7 +175,7 @@ impl Attempts {
         }
     }
 
-    /// Tries what is left on a fresh connection.
+    /// Tries the remaining methods on a new connection.
     pub(super) async fn log_in(
         &mut self,
         handle: &mut Handle<Client>,
@@ -191,7 +191,8 @@ impl Attempts {
         };
         let mut rsa_hash = None;
         self.offer(&offered);
-        // A method that is not offered now may be after another one (AuthenticationMethods).
+        // A method that is not offered now may be offered after another one
+        // (AuthenticationMethods).
         while let Some(index) = self.next(&offered) {
             let Some(way) = self.ways.remove(index) else {
                 break;
@@ -324,7 +325,8 @@ impl Attempts {
     }
 }
 
-/// Only RSA keys need to know, and a host that does not say costs a second.
+/// Determines the hash for RSA signatures. Only called for RSA keys, because a host that does not
+/// announce its hashes costs a second.
 async fn rsa_hash_of(
     handle: &Handle<Client>,
     known: &mut Option<Option<HashAlg>>,
@@ -334,7 +336,7 @@ async fn rsa_hash_of(
     }
     let hash = match handle.best_supported_rsa_hash().await {
         Ok(Some(hash)) => hash,
-        // SHA-1 is off in every OpenSSH since 8.8; older ones say what they have.
+        // SHA-1 is disabled in every OpenSSH since 8.8; older versions announce what they support.
         _ => Some(HashAlg::Sha256),
     };
     *known = Some(hash);

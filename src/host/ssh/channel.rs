@@ -1,4 +1,4 @@
-//! One command on one connection: its three streams and its end. Must not know sudo.
+//! One command on one connection: its three streams and its end. Must not depend on sudo.
 
 use std::io;
 use std::pin::Pin;
@@ -17,10 +17,10 @@ use crate::host::reactor;
 use crate::host::ssh::session::Counted;
 use crate::host::transport::{Channel, Ended};
 
-/// Pieces of at most 32 KiB that wait to be read, for each output.
+/// Maximum number of unread pieces of up to 32 KiB, for each output.
 const QUEUE: usize = 32;
 
-/// Starts `command` on a channel that was just opened.
+/// Starts `command` on a newly opened channel.
 pub(super) async fn start(
     label: &str,
     channel: russh::Channel<Msg>,
@@ -93,7 +93,7 @@ pub(super) async fn start(
     })
 }
 
-/// What is said when a connection has gone.
+/// Returns the error for a lost connection.
 pub(super) fn connection_lost(label: &str, why: &str) -> Error {
     Error::new(Kind::Network, format!("the connection to {label} was lost"))
         .caused_by(why.to_owned())
@@ -102,14 +102,14 @@ pub(super) fn connection_lost(label: &str, why: &str) -> Error {
 
 type Pipe = mpsc::Sender<io::Result<Bytes>>;
 
-/// Carries what comes from the host to those who read it.
+/// Forwards messages from the host to the readers of the streams.
 struct Pump {
     read: ChannelReadHalf,
     write: Arc<ChannelWriteHalf<Msg>>,
     output: Option<Pipe>,
     errors: Option<Pipe>,
     tell: Option<oneshot::Sender<Result<Ended>>>,
-    /// Dropped when nobody will read stdin any more.
+    /// Dropped when stdin is no longer read.
     takes_input: Option<oneshot::Sender<()>>,
     counted: Counted,
     label: String,
@@ -135,7 +135,7 @@ impl Pump {
         if let Some(tell) = self.tell.take() {
             let why = self.counted.session().why();
             for pipe in [&self.output, &self.errors].into_iter().flatten() {
-                // Not the end of a file: something is missing.
+                // Not an end of file: output is missing.
                 let cut = io::Error::from(connection_lost(&self.label, &why));
                 let _ = pipe.try_send(Err(cut));
             }
@@ -169,7 +169,7 @@ impl Pump {
     }
 }
 
-/// An output that nobody reads any more is dropped.
+/// Output without a reader is discarded.
 async fn pass(pipe: &mut Option<Pipe>, data: Bytes) {
     if let Some(open) = pipe
         && open.send(Ok(data)).await.is_err()
@@ -197,11 +197,11 @@ fn number(signal: &Sig) -> i32 {
     }
 }
 
-/// stdin of a command; dropping it is the end of the file.
+/// stdin of a command; dropping it signals end of file.
 struct Input {
     writer: Box<dyn AsyncWrite + Send + Unpin>,
     write: Arc<ChannelWriteHalf<Msg>>,
-    /// Resolves when the command has ended: until then a full window opens again.
+    /// Resolves when the command has ended; until then, a full window can open again.
     closed: Option<oneshot::Receiver<()>>,
     is_shut: bool,
 }

@@ -1,5 +1,5 @@
-//! Our side of the SSH handshake: which algorithms are offered, and whether the host is who it
-//! should be. Must not know how we log in.
+//! The client side of the SSH handshake: the offered algorithms, and the verification of the host
+//! key. Must not depend on the login method.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,8 @@ use crate::host::known_hosts::{self, KnownHosts, Place, Verdict, name_of};
 use crate::host::login::HostKeys;
 use crate::host::ssh::target::Target;
 
-/// Half the CPU of the usual order, and what every OpenSSH of the last ten years has.
+/// Supported by every OpenSSH of the last ten years, and needs half the CPU time of the default
+/// order.
 const CIPHERS: [cipher::Name; 5] = [
     cipher::AES_128_GCM,
     cipher::AES_256_GCM,
@@ -25,7 +26,7 @@ const CIPHERS: [cipher::Name; 5] = [
     cipher::AES_128_CTR,
 ];
 
-/// Why a session ended or did not begin.
+/// Reason why a session ended or did not start.
 #[derive(Debug)]
 pub(super) enum Fault {
     Ssh(russh::Error),
@@ -38,7 +39,7 @@ impl From<russh::Error> for Fault {
     }
 }
 
-/// Why the connection was lost, once it was.
+/// Reason why the connection was lost, if it was.
 #[derive(Clone, Default)]
 pub(super) struct Lost(Arc<Mutex<Option<String>>>);
 
@@ -51,7 +52,7 @@ impl Lost {
     }
 }
 
-/// What russh asks us during a session.
+/// Callbacks from russh during a session.
 pub(super) struct Client {
     target: Target,
     known: KnownHosts,
@@ -68,13 +69,13 @@ impl Client {
     }
 }
 
-/// How we speak to this host: what it is known by comes first.
+/// Returns the session configuration for this host: the types of its known keys come first.
 pub(super) fn config(target: &Target, known: &KnownHosts) -> client::Config {
     let name = name_of(&target.known_as);
     let mut keys: Vec<Algorithm> = Preferred::DEFAULT.key.to_vec();
     let same = |a: &Algorithm, b: &Algorithm| a == b || (a.clone().is_rsa() && b.clone().is_rsa());
     let known_keys = known.algorithms(&name);
-    // Stable: among the known ones and the others the usual order stays.
+    // The sort is stable: known and unknown key types keep their default order.
     keys.sort_by_key(|key| !known_keys.iter().any(|known| same(key, known)));
     let certificates = match known.authorities(&name).is_empty() {
         true => Vec::new(),
@@ -150,7 +151,7 @@ impl Client {
         }
     }
 
-    /// A file that cannot be written keeps nobody from working, as with OpenSSH.
+    /// As in OpenSSH, a known_hosts file that cannot be written is not an error.
     fn learn(&self, name: &str, key: &PublicKey) -> Verdict {
         let (label, print) = (&self.target.label, key.fingerprint(HashAlg::Sha256));
         match known_hosts::learn(&self.target.known_hosts, name, key) {
@@ -212,7 +213,7 @@ impl Client {
         .hint("the host needs a new key")
     }
 
-    /// Whether an authority that we trust for this host has signed its key.
+    /// Checks that an authority trusted for this host has signed its key.
     fn check_certificate(&self, certificate: &Certificate) -> Result<(), Error> {
         let key = PublicKey::new(certificate.public_key().clone(), "");
         let signer = PublicKey::new(certificate.signature_key().clone(), "");
@@ -227,7 +228,7 @@ impl Client {
             .iter()
             .any(|ca| ca.key_data() == signer.key_data());
         if !trusted {
-            // Then it is worth as much as the key in it.
+            // Without a trusted signer, the certificate counts as its plain key.
             return self.check_key(&key);
         }
         let refused = |why: String| {

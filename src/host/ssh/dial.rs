@@ -1,5 +1,5 @@
-//! Making one connection: TCP or a tunnel through a jump host, handshake, login, with patience for
-//! hosts that are busy. Must not know what the connection is for.
+//! Establishes one connection: TCP or a tunnel through a jump host, handshake and login, with
+//! retries for busy hosts. Must not depend on the purpose of the connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,29 +17,29 @@ use crate::host::ssh::client::{Client, Fault, Lost, config};
 use crate::host::ssh::keys::KeyCache;
 use crate::host::ssh::target::Target;
 
-/// A host that ends connections after so many attempts is called so often for the rest.
+/// Maximum number of connections to a host that closes them after a number of login attempts.
 const MOST_CALLS: usize = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
-/// Something that bytes go through.
+/// A byte stream.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// What a call ended in, when it did not succeed.
+/// Reason why a connection attempt failed.
 enum Trouble {
-    /// A reset or an end of file during the handshake: a busy host, perhaps (`MaxStartups`).
+    /// A reset or an end of file during the handshake: the host may be busy (`MaxStartups`).
     Passing(Error),
     Final(Error),
 }
 
-/// A connection on which we are logged in.
+/// A connection that is logged in.
 pub(super) struct Dialled {
     pub(super) handle: Handle<Client>,
     pub(super) lost: Lost,
 }
 
-/// Calls the host and logs in.
+/// Connects to the host and logs in.
 pub(super) async fn dial(
     target: &Target,
     via: Option<&Arc<Ssh>>,
@@ -75,7 +75,7 @@ pub(super) async fn dial(
     .hint("name the one key it knows (--pk FILE) and take the others out of the agent, or set IdentitiesOnly in ~/.ssh/config"))
 }
 
-/// PAM and agents are slow, networks are not.
+/// Returns the login timeout: PAM and agents are slower than the network.
 fn login_patience(target: &Target) -> Duration {
     target.connect_timeout + Duration::from_secs(60)
 }
@@ -145,7 +145,7 @@ async fn connect(target: &Target) -> std::result::Result<TcpStream, Trouble> {
     for socket in found {
         match tokio::time::timeout(*connect_timeout, TcpStream::connect(socket)).await {
             Ok(Ok(stream)) => {
-                // Without it each small message waits for the other side's delayed answer.
+                // Otherwise, each small message waits for the peer's delayed acknowledgment.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!("cannot set TCP_NODELAY: {error}");
                 }

@@ -1,5 +1,5 @@
-//! Private keys and certificates from files, read and decrypted once for all hosts. Must not know
-//! hosts.
+//! Private keys and certificates from files, read and decrypted once for all hosts. Must not depend
+//! on hosts.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +13,11 @@ use crate::secret::Secret;
 pub(super) struct Key {
     pub(super) key: Arc<PrivateKey>,
     pub(super) certificate: Option<Certificate>,
-    /// For messages.
+    /// Name in messages.
     pub(super) shown: String,
 }
 
-/// What became of reading a key: the key, nothing there, or why it is of no use.
+/// Result of reading a key: the key, no key, or why it cannot be used.
 pub(super) type Outcome = Result<Option<Key>, String>;
 
 #[derive(Clone, PartialEq, Eq)]
@@ -26,21 +26,22 @@ enum Source {
     Text(Secret),
 }
 
-/// Decrypting a key takes a tenth of a second on purpose: a fleet of hosts must not pay it each.
+/// Caches keys, because decryption takes a tenth of a second by design and must not be repeated for
+/// each host.
 #[derive(Default)]
 pub(in crate::host) struct KeyCache {
     read: Mutex<Vec<(Source, Option<Secret>, Outcome)>>,
 }
 
 impl KeyCache {
-    /// The key in a file, with the certificate in `FILE-cert.pub` if there is one.
+    /// Returns the key in a file, with the certificate in `FILE-cert.pub` if that exists.
     pub(super) fn file(&self, path: &Path, passphrase: Option<&Secret>) -> Outcome {
         self.get(Source::File(path.to_owned()), passphrase, || {
             read_file(path, passphrase)
         })
     }
 
-    /// A key given as text; `number` is for messages.
+    /// Returns a key given as text; `number` is for messages.
     pub(super) fn text(
         &self,
         text: &Secret,
@@ -64,7 +65,8 @@ impl KeyCache {
         passphrase: Option<&Secret>,
         read: impl FnOnce() -> Outcome,
     ) -> Outcome {
-        // Held while reading: others who want the same key wait for it instead of decrypting too.
+        // Held while reading: callers that want the same key wait for it instead of decrypting it
+        // too.
         let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known
             .iter()

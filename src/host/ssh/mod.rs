@@ -1,5 +1,5 @@
-//! Hosts over SSH: one connection for everything, made when it is needed and again when it was
-//! lost. Must not know which hosts there are.
+//! Hosts over SSH: shared connections, established on demand and re-established when lost. Must not
+//! depend on which hosts exist.
 
 mod auth;
 mod channel;
@@ -29,20 +29,21 @@ use session::{Counted, NoChannel, Session};
 pub(super) use keys::KeyCache;
 pub(super) use target::{Hop, Target, configured, parse_jump};
 
-/// Connections to one host. OpenSSH takes 10 commands on each unless told otherwise; more of them
-/// need more connections.
+/// Maximum number of connections to one host. By default, OpenSSH allows 10 sessions per
+/// connection; more commands need more connections.
 const MOST_SESSIONS: usize = 16;
 
-/// A live connection opens a channel at once; a dead one may not be known to be dead yet.
+/// Timeout for opening a channel. A live connection opens one immediately; a dead one may not be
+/// detected yet.
 const CHANNEL_PATIENCE: Duration = Duration::from_secs(30);
 
-/// One host reached over SSH.
+/// A host reached over SSH.
 pub(super) struct Ssh {
     target: Target,
     via: Option<Arc<Self>>,
     keys: Arc<KeyCache>,
     sessions: Mutex<Vec<Arc<Session>>>,
-    /// Held while a connection is made, so that many callers make one.
+    /// Held while a connection is established, so that concurrent callers establish only one.
     dialling: tokio::sync::Mutex<()>,
     sudo: Sudo,
     is_root: OnceCell<bool>,
@@ -67,20 +68,21 @@ impl Ssh {
         &self.target.label
     }
 
-    /// Connects and logs in, unless that was done.
+    /// Connects and logs in, unless already connected.
     pub(super) async fn ensure(self: &Arc<Self>) -> Result<()> {
         let ssh = Arc::clone(self);
         on_reactor(async move { ssh.session_beside(&[]).await.map(drop) }).await
     }
 
-    /// The connections that are alive; the others are forgotten.
+    /// Returns the live connections and drops the others.
     fn alive(&self) -> Vec<Arc<Session>> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|session| session.is_alive());
         sessions.clone()
     }
 
-    /// A connection that is none of `tried`: one that others have made, or a new one.
+    /// Returns a connection that is not in `tried`: one that another caller established, or a new
+    /// one.
     async fn session_beside(&self, tried: &[Arc<Session>]) -> Result<Arc<Session>> {
         let _dialling = self.dialling.lock().await;
         let alive = self.alive();
@@ -108,7 +110,7 @@ impl Ssh {
         Ok(session)
     }
 
-    /// A channel for a command, on whichever connection has room.
+    /// Opens a channel for a command on any connection with free capacity.
     async fn channel(&self) -> Result<(russh::Channel<russh::client::Msg>, Counted)> {
         let mut tried = Vec::new();
         let mut lost_before = false;
@@ -125,7 +127,7 @@ impl Ssh {
                 Ok(Err(NoChannel::Full)) => {}
                 Ok(Err(NoChannel::Lost(why))) => {
                     session.give_up();
-                    // A second loss in a row is no coincidence.
+                    // A second loss in a row is not a coincidence.
                     if std::mem::replace(&mut lost_before, true) {
                         return Err(connection_lost(&self.target.label, &why));
                     }
@@ -140,14 +142,14 @@ impl Ssh {
         }
     }
 
-    /// A connection from this host to another one.
+    /// Opens a tunnel from this host to another one.
     fn tunnel<'a>(
         self: &'a Arc<Self>,
         to: &'a Address,
     ) -> BoxFuture<'a, Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>>> {
         Box::pin(async move {
             let mut lost = None;
-            // Twice: a connection that has died is noticed by asking something of it.
+            // Two attempts: a dead connection is detected only when it is used.
             for _ in 0..2 {
                 let session = match self.alive().into_iter().next() {
                     Some(session) => session,
@@ -181,7 +183,7 @@ impl Ssh {
 
     async fn exec(&self, line: &str) -> Result<Channel> {
         let (channel, counted) = self.channel().await?;
-        // Whatever the user's login shell is.
+        // Independent of the user's login shell.
         let command = format!("exec /bin/sh -c {}", quote(line));
         channel::start(&self.target.label, channel, counted, command).await
     }
@@ -195,7 +197,7 @@ impl Ssh {
         self.sudo.pass(channel).await
     }
 
-    /// Whether who logs in is root, by whichever name.
+    /// Returns whether the login user is root, under any name.
     async fn is_root(&self) -> Result<bool> {
         if self.target.user == "root" {
             return Ok(true);
@@ -204,7 +206,7 @@ impl Ssh {
             let mut channel = self.exec("id -u").await?;
             let mut said = Vec::new();
             let mut output = (&mut channel.output).take(64);
-            // What cannot be read is not root, and sudo will tell.
+            // An unreadable answer counts as not root; sudo then reports the problem.
             let _ = output.read_to_end(&mut said).await;
             Ok::<_, Error>(said.trim_ascii() == b"0")
         };
@@ -212,7 +214,7 @@ impl Ssh {
     }
 }
 
-/// Does the work on the reactor, whoever waits for it.
+/// Runs the work on the reactor, regardless of the runtime that waits for it.
 async fn on_reactor<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
@@ -221,7 +223,7 @@ async fn on_reactor<T: Send + 'static>(
         .map_err(|error| Error::failed("a connection ended unexpectedly").caused_by(error))?
 }
 
-/// [`Ssh`] as a way to run commands.
+/// Implements [`Transport`] for [`Ssh`].
 pub(super) struct SshTransport(pub(super) Arc<Ssh>);
 
 impl Transport for SshTransport {

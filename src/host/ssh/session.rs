@@ -1,4 +1,4 @@
-//! One connection and the channels on it. Must not know how it was made.
+//! One connection and its channels. Must not depend on how it was established.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,26 +10,26 @@ use crate::host::ssh::Ssh;
 use crate::host::ssh::client::{Client, Lost};
 use crate::host::ssh::dial::Dialled;
 
-/// A connection on which we are logged in. It ends when this and its last channel are gone.
+/// A connection that is logged in. It closes when this value and its last channel are dropped.
 pub(super) struct Session {
     handle: Handle<Client>,
     lost: Lost,
     open: AtomicUsize,
-    /// The host takes no more than this (`MaxSessions`), as far as is known.
+    /// Maximum number of channels that the host allows (`MaxSessions`), as far as known.
     limit: AtomicUsize,
     given_up: AtomicBool,
-    /// What carries it must live as long.
+    /// Keeps the jump host's connection open.
     _via: Option<Arc<Ssh>>,
 }
 
-/// Why a channel was not opened.
+/// Reason why a channel was not opened.
 pub(super) enum NoChannel {
-    /// There are as many as the host takes.
+    /// The host's limit is reached.
     Full,
     Lost(String),
 }
 
-/// Counts a channel for as long as it is open.
+/// Counts an open channel.
 pub(super) struct Counted(Arc<Session>);
 
 impl Drop for Counted {
@@ -60,12 +60,12 @@ impl Session {
         !self.handle.is_closed() && !self.given_up.load(Ordering::Relaxed)
     }
 
-    /// No new channels are opened on it; those that are open may end.
+    /// Stops opening new channels on this connection; open channels may finish.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
-    /// Why it was lost.
+    /// Returns why the connection was lost.
     pub(super) fn why(&self) -> String {
         self.lost
             .why()
@@ -82,7 +82,7 @@ impl Session {
         match self.handle.channel_open_session().await {
             Ok(channel) => Ok((channel, counted)),
             Err(russh::Error::ChannelOpenFailure(_)) => {
-                // Never 0: what has ended is counted by the host for a moment longer.
+                // Never 0: the host counts a closed channel for a moment longer.
                 self.limit.fetch_min(before.max(1), Ordering::Relaxed);
                 Err(NoChannel::Full)
             }

@@ -1,5 +1,5 @@
-//! All that is known about one host before it is called: from its address, the login given for it,
-//! the settings and ssh_config. Must not know connections.
+//! Everything known about a host before the connection: from its address, its login, the settings
+//! and ssh_config. Must not depend on connections.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use crate::host::address::{Address, SSH_PORT, parse_one};
 use crate::host::login::{HostKeys, Login, Settings};
 use crate::host::ssh_config::{Asker, Config, HostConfig};
 
-/// The keys that OpenSSH would try, below `~/.ssh`.
+/// Default key files of OpenSSH, below `~/.ssh`.
 const USUAL_KEYS: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
 
-/// Who logs in where, with what, and how careful.
+/// Address, user, credentials and key policy of a host.
 #[derive(Clone, Debug)]
 pub(in crate::host) struct Target {
-    /// The host as messages name it.
+    /// Name of the host in messages.
     pub(in crate::host) label: String,
-    /// Where it is called; not the label when ssh_config says so.
+    /// Address to connect to; differs from the label if ssh_config says so.
     pub(in crate::host) address: Address,
-    /// The name by which known_hosts keeps it.
+    /// Name of the host in known_hosts.
     pub(in crate::host) known_as: Address,
     pub(in crate::host) user: String,
     pub(in crate::host) login: Login,
-    /// Files that were named; one that cannot be read is worth a word.
+    /// Explicitly named key files; an unreadable one is reported.
     pub(in crate::host) named_keys: Vec<PathBuf>,
-    /// Files that are tried if they are there.
+    /// Default key files, tried if they exist.
     pub(in crate::host) usual_keys: Vec<PathBuf>,
     pub(in crate::host) agent: Option<PathBuf>,
     pub(in crate::host) identities_only: bool,
@@ -35,14 +35,14 @@ pub(in crate::host) struct Target {
     pub(in crate::host) retries: u32,
 }
 
-/// One host on the way to another.
+/// A jump host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::host) struct Hop {
     pub(in crate::host) user: Option<String>,
     pub(in crate::host) address: Address,
 }
 
-/// What is asked of the files for one host.
+/// Looks up the ssh_config settings of a host.
 pub(in crate::host) fn configured(
     address: &Address,
     login: &Login,
@@ -66,7 +66,7 @@ impl Target {
         let user = login.user.clone().or_else(|| found.user.clone());
         let called = Address {
             name: found.host_name.clone().unwrap_or(address.name.clone()),
-            // 22 in our list is as good as nothing.
+            // Port 22 in the host list counts as not set.
             port: match address.port {
                 SSH_PORT => found.port.unwrap_or(SSH_PORT),
                 port => port,
@@ -119,7 +119,7 @@ impl Target {
     }
 }
 
-/// Reads `user@host:port,…` as ssh's `-J`; `none` is no hop at all.
+/// Parses `user@host:port,…` as in ssh's `-J`; `none` means no hops.
 pub(in crate::host) fn parse_jump(text: &str) -> Result<Vec<Hop>> {
     if text.eq_ignore_ascii_case("none") || text.trim().is_empty() {
         return Ok(Vec::new());

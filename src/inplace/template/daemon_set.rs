@@ -1,5 +1,5 @@
-//! A DaemonSet: `OnDelete` keeps its Pods while its template gets the new image; then they are made
-//! Pods of the new revision by its label, and the strategy is put back.
+//! DaemonSet: `OnDelete` preserves its Pods while its template gets the new image. Then a label
+//! assigns the Pods to the new revision, and the strategy is restored.
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ pub(super) fn sync(
     site.end(known, &strategy(&restore.update_strategy))
 }
 
-/// The hash of the newest ControllerRevision, if it is of the new template.
+/// Returns the hash of the newest ControllerRevision, if it matches the new template.
 fn revision(site: &Site<'_>, known: &Known, change: &Change<'_>) -> Result<Option<String>> {
     let meta = &known.object.metadata;
     let path = format!(
@@ -61,7 +61,7 @@ fn revision(site: &Site<'_>, known: &Known, change: &Change<'_>) -> Result<Optio
         .map(str::to_owned))
 }
 
-/// Whether a ControllerRevision has the images of the new template.
+/// Returns whether a ControllerRevision has the images of the new template.
 pub(super) fn is_of(revision: &Value, change: &Change<'_>) -> bool {
     let spec = &revision["data"]["spec"]["template"]["spec"];
     let containers = ["containers", "initContainers"]

@@ -1,8 +1,10 @@
-//! A Deployment: it is paused, its active ReplicaSet gets the new template, then it itself, and is
-//! resumed once its controller takes that ReplicaSet for the one of the template.
+//! Deployment: it is paused, its active ReplicaSet gets the new template, followed by the
+//! Deployment itself, which is resumed once its controller recognizes that ReplicaSet as the one
+//! for its template.
 //!
-//! Its controller compares templates but for one label, and takes the oldest ReplicaSet that fits:
-//! an empty one that has the new template already (a rollback's normal case) goes first.
+//! The controller compares templates except for one label and chooses the oldest ReplicaSet that
+//! matches: an empty one that already has the new template (the normal case of a rollback) is
+//! removed first.
 
 use serde_json::{Value, json};
 
@@ -27,7 +29,7 @@ pub(super) fn sync(
     };
     remove_doubles(site, known, &active, change)?;
     site.set_template(&active, change)?;
-    // The same watch cache serves both controllers: what one has seen the other has.
+    // The same watch cache serves both controllers: what one has observed, the other has as well.
     site.wait(&active, "its ReplicaSet has the new template", |_| Ok(true))?;
     site.set_template(known, change)?;
     let replicas = active.object.spec.replicas.unwrap_or(1);
@@ -35,7 +37,7 @@ pub(super) fn sync(
         known,
         "its ReplicaSet is taken for the one of the new template",
         |object| {
-            // Scaled meanwhile: what the ReplicaSet has counts.
+            // If it was scaled in the meantime, the replicas of the ReplicaSet count.
             let wanted = object.spec.replicas.unwrap_or(replicas);
             Ok(has(object, change) && object.status.updated_replicas >= wanted.min(replicas))
         },
@@ -48,7 +50,8 @@ pub(super) fn sync(
 
 fn finish(site: &Site<'_>, known: &Known, restore: &Restore) -> Result<()> {
     site.end(known, &paused(restore.paused))?;
-    // Its controller copies annotations to ReplicaSets, and `kubectl rollout undo` copies them back.
+    // The controller copies annotations to ReplicaSets, and `kubectl rollout undo` copies them
+    // back.
     for set in replica_sets(site, known)? {
         let left = &set.object.metadata.annotations;
         if left.contains_key(marks::RESTORE) {
@@ -80,7 +83,7 @@ fn has_pods(set: &Known) -> bool {
     set.object.spec.replicas.unwrap_or(1) > 0 || set.object.status.replicas > 0
 }
 
-/// The only ReplicaSet with Pods.
+/// Returns the only ReplicaSet with Pods.
 fn active(site: &Site<'_>, known: &Known) -> Result<Option<Known>> {
     let mut active: Vec<Known> = replica_sets(site, known)?
         .into_iter()
@@ -97,7 +100,7 @@ fn active(site: &Site<'_>, known: &Known) -> Result<Option<Known>> {
     }
 }
 
-/// Removes empty ReplicaSets whose template is what that of `active` will be.
+/// Removes empty ReplicaSets whose template equals the future template of `active`.
 fn remove_doubles(
     site: &Site<'_>,
     known: &Known,
@@ -128,7 +131,7 @@ fn remove_doubles(
                     .context(format!("cannot remove the former {}", set.full_name())));
             }
         }
-        // A ReplicaSet that goes slowly would still be found.
+        // The controller would still find a ReplicaSet that is slow to disappear.
         if let Ok(left) = site.api.get(&path) {
             let left: Workload = object::read(&left, "ReplicaSet")?;
             if left.metadata.uid == own.uid {
@@ -142,7 +145,7 @@ fn remove_doubles(
     Ok(())
 }
 
-/// A template without the label that tells ReplicaSets apart.
+/// Returns a template without the label that distinguishes ReplicaSets.
 fn bare(set: &Value) -> Value {
     let mut template = set["spec"]["template"].clone();
     if let Some(labels) = template["metadata"]["labels"].as_object_mut() {
@@ -151,7 +154,7 @@ fn bare(set: &Value) -> Value {
     sorted(template)
 }
 
-/// The template of `active` with the change.
+/// Returns the template of `active` with the change applied.
 fn changed(value: &Value, active: &Workload, change: &Change<'_>) -> Value {
     let mut template = bare(value);
     let spec = &active.spec.template.spec;
@@ -169,7 +172,7 @@ fn changed(value: &Value, active: &Workload, change: &Change<'_>) -> Value {
     sorted(template)
 }
 
-/// Without `null`s, which mean the same as nothing.
+/// Removes `null`s, which are equivalent to missing members.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(members) => Value::Object(

@@ -1,7 +1,9 @@
-//! Templates brought after their Pods, without a rollout; or left, which is written down.
+//! Updates templates after their Pods, without a rollout, or records that a template is left
+//! behind.
 //!
-//! What has to be put back lies in an annotation of the workload from before it is changed until all
-//! is done: whoever finds it can finish the work. Every step looks at what is there first.
+//! An annotation of the workload contains the settings to restore, from before the first change
+//! until the update is complete: any later run that finds it can finish the update. Every step
+//! checks the current state first.
 
 mod daemon_set;
 mod deployment;
@@ -25,26 +27,26 @@ use crate::inplace::world::{Known, World, asked};
 use crate::kube::api::{Api, PatchKind};
 use crate::pipeline::interrupt::Interrupt;
 
-/// How often a workload is read anew when it changes between our look and our patch.
+/// Maximum number of attempts if a workload changes between the read and the patch.
 const ATTEMPTS: u32 = 10;
 
-/// What the template is to have, by name of the container.
+/// Requested state of the template, by container name.
 pub(super) struct Change<'a> {
     pub(super) images: &'a BTreeMap<String, String>,
     pub(super) resources: &'a BTreeMap<String, Resources>,
 }
 
-/// Where it is done.
+/// Context of a template update.
 pub(super) struct Site<'a> {
     pub(super) api: &'a dyn Api,
     pub(super) journal: &'a Journal,
-    /// Runs whose annotations are ours.
+    /// Runs whose annotations this run may take over.
     pub(super) ids: &'a [String],
     pub(super) pace: Pace,
     pub(super) interrupt: &'a Interrupt,
 }
 
-/// Brings the template after the Pods; what was done in words, `None`: nothing was to be done.
+/// Updates the template after the Pods; returns a message, `None`: nothing to do.
 pub(super) fn sync(
     site: &Site<'_>,
     world: &World,
@@ -92,7 +94,7 @@ pub(super) fn sync(
     Ok(Some("the template has followed".to_owned()))
 }
 
-/// Writes down that the template stays behind.
+/// Records that the template is left behind.
 pub(super) fn keep(site: &Site<'_>, known: &Known, change: &Change<'_>) -> Result<Option<String>> {
     let (object, _) = site.read(known)?;
     if has(&object, change) {
@@ -121,7 +123,7 @@ pub(super) fn keep(site: &Site<'_>, known: &Known, change: &Change<'_>) -> Resul
     )))
 }
 
-/// Whether the template has everything.
+/// Returns whether the template already has the requested state.
 fn has(object: &Workload, change: &Change<'_>) -> bool {
     let spec = &object.spec.template.spec;
     let images = change.images.iter().all(|(name, image)| {
@@ -141,7 +143,7 @@ fn images_of(object: &Workload, change: &Change<'_>) -> BTreeMap<String, String>
     change.images.keys().filter_map(image).collect()
 }
 
-/// The operations that give a template what it is to have, with tests.
+/// Returns the operations that bring a template to the requested state, with tests.
 fn operations(object: &Workload, change: &Change<'_>) -> Vec<Value> {
     let spec = &object.spec.template.spec;
     let mut operations = vec![test("/metadata/uid", &object.metadata.uid)];
@@ -172,7 +174,7 @@ fn operations(object: &Workload, change: &Change<'_>) -> Vec<Value> {
     operations
 }
 
-/// The operation that gives a StatefulSet or DaemonSet this strategy.
+/// Returns the operation that sets the strategy of a StatefulSet or DaemonSet.
 fn strategy(value: &Value) -> Value {
     json!({"op": "add", "path": "/spec/updateStrategy", "value": value})
 }
@@ -204,7 +206,7 @@ impl Site<'_> {
         object::read(&value, known.kind.as_str())
     }
 
-    /// Notes what is to be put back and changes the strategy as `make` says, in one request.
+    /// Records the settings to restore and changes the strategy with `make`, in one request.
     fn hold(
         &self,
         known: &Known,
@@ -224,7 +226,7 @@ impl Site<'_> {
             let meta = &object.metadata;
             let mut operations = vec![
                 test("/metadata/uid", &meta.uid),
-                // What is noted is what was there.
+                // Ensures that the recorded settings are the current ones.
                 test("/metadata/resourceVersion", &meta.resource_version),
             ];
             if meta.annotations.is_empty() {
@@ -237,7 +239,7 @@ impl Site<'_> {
             let patch = Value::Array(operations);
             match self.api.patch(&known.path(), PatchKind::Json, &patch) {
                 Ok(_) => return Ok(restore),
-                // Its controller writes its status whenever it likes.
+                // The controller may write its status at any time.
                 Err(error) if error.is_conflict() && attempt < ATTEMPTS => {}
                 Err(error) => {
                     return Err(Error::from(error))
@@ -247,8 +249,9 @@ impl Site<'_> {
         }
     }
 
-    /// What an earlier attempt left to be put back; else what is there now is noted and `make`
-    /// says, from the note, how the strategy is to be meanwhile. Returns when it is seen.
+    /// Returns the settings to restore that an earlier attempt recorded; otherwise, records the
+    /// current ones. In both cases, applies the temporary strategy that `make` derives from them.
+    /// Returns when the controller has observed it.
     fn begin(
         &self,
         known: &Known,
@@ -257,7 +260,7 @@ impl Site<'_> {
         make: impl Fn(&Restore) -> Value,
     ) -> Result<Restore> {
         let restore = match held {
-            // Somebody may have put it back meanwhile; otherwise this changes nothing.
+            // The strategy may have been restored in the meantime; otherwise, this has no effect.
             Some(held) => {
                 let uid = test("/metadata/uid", &known.object.metadata.uid);
                 self.patch(known, PatchKind::Json, &json!([uid, make(&held)]))?;
@@ -269,14 +272,14 @@ impl Site<'_> {
         Ok(restore)
     }
 
-    /// Puts the strategy back with `change`. Returns when it is seen.
+    /// Restores the strategy with `change`. Returns when the controller has observed it.
     fn end(&self, known: &Known, change: &Value) -> Result<()> {
         self.release(known, change)?;
         self.wait(known, "it has seen its strategy", |_| Ok(true))?;
         Ok(())
     }
 
-    /// Puts the strategy back and takes the note away, in one request.
+    /// Restores the strategy and removes the annotation, in one request.
     fn release(&self, known: &Known, change: &Value) -> Result<()> {
         let operations = json!([
             test("/metadata/uid", &known.object.metadata.uid),
@@ -308,7 +311,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Waits until the workload is as `done` wants it; `what` says for what we wait.
+    /// Waits until `done` accepts the workload; `what` describes the condition.
     fn wait(
         &self,
         known: &Known,
@@ -360,15 +363,15 @@ impl Site<'_> {
     }
 }
 
-/// Members of the workload, after a fresh look.
+/// Returns the members of the workload from a fresh read.
 fn members(site: &Site<'_>, world: &World, uid: &str) -> Result<Vec<object::Pod>> {
     let mut world = world.clone();
     world.refresh_all(site.api)?;
     Ok(world.members(uid).cloned().collect())
 }
 
-/// Makes Pods with the new image ones of `revision`. Those that came meanwhile with the former
-/// image get the new one in the same request: their workload would make them anew.
+/// Assigns Pods with the new image to `revision`. Pods that were created in the meantime with the
+/// former image get the new one in the same request; otherwise, their workload would recreate them.
 fn relabel(
     site: &Site<'_>,
     world: &World,
@@ -389,7 +392,7 @@ fn relabel(
             .map(|(name, image)| (name.clone(), image.clone()))
             .collect();
         let state = marks::state(&pod.metadata);
-        // What admission stored instead of what was asked for stays.
+        // If admission stored a different image than requested, that image is kept.
         let stored = |name: &String| {
             let before = state.as_ref()?.containers.get(name)?;
             let has = &pod.spec.container(name)?.spec.image;

@@ -1,5 +1,5 @@
-//! A StatefulSet: a partition holds all its Pods back while its template gets the new image; then
-//! they are made Pods of the new revision by its label, and the strategy is put back.
+//! StatefulSet: a partition holds back all its Pods while its template gets the new image. Then a
+//! label assigns the Pods to the new revision, and the strategy is restored.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::inplace::marks::Restore;
 use crate::inplace::world::{Known, World, asked};
 
-/// No StatefulSet has so many Pods.
+/// A partition larger than the number of Pods of any StatefulSet.
 const ALL: i64 = i32::MAX as i64;
 
 pub(super) fn sync(
@@ -41,7 +41,7 @@ pub(super) fn sync(
     site.end(known, &strategy(&restore.update_strategy))
 }
 
-/// The strategy while the template changes.
+/// Returns the strategy that applies while the template changes.
 fn held_back(restore: &Restore) -> Value {
     let mut held = restore.update_strategy.clone();
     if held["type"] != "OnDelete" {
@@ -51,7 +51,7 @@ fn held_back(restore: &Restore) -> Value {
     held
 }
 
-/// Whether the revision really is the new template: its name alone does not say so.
+/// Checks that the revision matches the new template, which its name alone does not guarantee.
 fn check_revision(
     site: &Site<'_>,
     known: &Known,

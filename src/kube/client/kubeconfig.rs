@@ -1,5 +1,5 @@
-//! What a kubeconfig says of its current context: where the API server is, whom to trust, who we
-//! are.
+//! The current context of a kubeconfig: the API server, its certificate authorities and the client
+//! credentials.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,23 +8,23 @@ use serde::Deserialize;
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
-/// Reads a file that a kubeconfig names, by its path as written there.
+/// Reads a file that a kubeconfig references, by its path as written there.
 pub(super) type Read<'a> = dyn Fn(&str) -> Result<Vec<u8>> + 'a;
 
 /// The current context.
 #[derive(Debug)]
 pub(super) struct Access {
-    /// Host of the server's URL: a name or an IP address, without brackets.
+    /// Host in the server's URL: a name or an IP address, without brackets.
     pub(super) host: String,
     pub(super) port: u16,
-    /// What the server's certificate must name, if not `host`.
+    /// Name that the server's certificate must contain, if not `host`.
     pub(super) name: Option<String>,
-    /// PEM of the authorities.
+    /// PEM of the certificate authorities.
     pub(super) authorities: Vec<u8>,
     pub(super) credentials: Credentials,
 }
 
-/// How we show who we are.
+/// Client credentials.
 #[derive(Debug)]
 pub(super) enum Credentials {
     /// PEM of the certificate with its chain, PEM of its key.
@@ -81,11 +81,11 @@ struct User {
     token_file: Option<String>,
 }
 
-/// Reads the kubeconfig `text`; `path` is for messages.
+/// Parses the kubeconfig `text`; `path` is for messages.
 pub(super) fn parse(text: &[u8], path: &str, read: &Read<'_>) -> Result<Access> {
     let wrong = |why: &str| Error::bad_content(format!("{path} is no usable kubeconfig: {why}"));
     let text = std::str::from_utf8(text).map_err(|_| wrong("it is not text"))?;
-    // The cause may repeat a line, and lines hold keys.
+    // The underlying error may quote a line, and lines contain keys.
     let document: Document =
         serde_saphyr::from_str(text).map_err(|_| wrong("it is not what kubectl writes"))?;
     let current = &document.current_context;
@@ -155,7 +155,7 @@ fn named<'a>(all: &'a [Named], name: &str) -> Option<&'a Named> {
     all.iter().find(|one| one.name == name)
 }
 
-/// Host and port of `https://HOST[:PORT][/]`.
+/// Returns the host and port of `https://HOST[:PORT][/]`.
 fn place(server: &str) -> Option<(String, u16)> {
     let uri: http::Uri = server.parse().ok()?;
     let is_plain = matches!(uri.path(), "" | "/") && uri.query().is_none();

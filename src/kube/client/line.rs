@@ -1,4 +1,4 @@
-//! One HTTP/2 connection with an API server, made when it is needed and again when it was lost.
+//! One HTTP/2 connection to an API server, established on demand and re-established when lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use tokio::sync::Mutex;
 use crate::error::{Error, Kind, Result};
 use crate::kube::client::tls;
 
-/// For a connection with its handshake.
+/// Timeout for a connection, including its handshake.
 const CONNECT: Duration = Duration::from_secs(20);
-/// For a request with its answer: the server ends long ones after 60 s.
+/// Timeout for a request and its response: the server ends long requests after 60 s.
 const REQUEST: Duration = Duration::from_secs(70);
-/// How often a silent server is asked whether it lives, and how long it has to answer.
+/// Interval at which an idle connection is pinged, and the timeout for the response.
 const PING: Duration = Duration::from_secs(15);
 const PONG: Duration = Duration::from_secs(20);
-/// The largest answer, in bytes. Lists come in pages.
+/// Maximum size of a response, in bytes. Lists are split into pages.
 const LARGEST: usize = 256 << 20;
 const WINDOW: u32 = 4 << 20;
 
-/// A stream to where the API server listens.
+/// A stream to the API server.
 pub(super) type Stream = Box<dyn Both>;
 pub(super) trait Both: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Both for T {}
 
-/// Makes streams; runs on a thread that may block.
+/// Opens streams; runs on a thread that may block.
 pub(super) type Dial = dyn Fn() -> Result<Stream> + Send + Sync;
 
 type Sender = http2::SendRequest<Full<Bytes>>;
@@ -44,17 +44,17 @@ pub(super) struct Line {
     pub(super) sender: Mutex<Option<Sender>>,
 }
 
-/// What came back.
+/// A response.
 pub(super) struct Reply {
     pub(super) code: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-/// Why nothing did.
+/// Reason why there is no response.
 pub(super) struct Silence {
     pub(super) error: Error,
-    /// The request may have been carried out.
+    /// Whether the server may have executed the request.
     pub(super) was_sent: bool,
 }
 
@@ -88,7 +88,7 @@ impl Line {
         match tokio::time::timeout(REQUEST, answer).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                // Whoever comes next shall not wait for the same line.
+                // The next caller must not wait for the same connection.
                 *self.sender.lock().await = None;
                 Err(Silence {
                     error: Error::new(
@@ -101,7 +101,7 @@ impl Line {
         }
     }
 
-    /// The living connection, or a new one. Others wait while it is made.
+    /// Returns the live connection, or a new one. Other callers wait while it is established.
     async fn sender(&self) -> Result<Sender> {
         let mut held = self.sender.lock().await;
         if let Some(sender) = held.as_mut()

@@ -1,4 +1,4 @@
-//! The API of a real cluster: one API server, through its host's agent or directly.
+//! API client for a real cluster: connects to one API server, through its host's agent or directly.
 
 mod kubeconfig;
 mod line;
@@ -23,34 +23,34 @@ use crate::kube::api::{Answer, Api, ApiError, PatchKind};
 use kubeconfig::{Access, Credentials};
 use line::{Dial, Line, Reply, Silence, Stream};
 
-/// Where the administrator's kubeconfig lies on a control plane: kubeadm's, then k3s'.
+/// Paths of the administrator's kubeconfig on a control plane: kubeadm's, then k3s'.
 const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml"];
-/// The largest file of a kubeconfig's, in bytes.
+/// Maximum size of a kubeconfig and the files that it references, in bytes.
 const LARGEST_FILE: u64 = 1 << 20;
-/// Objects per page of a list.
+/// Number of objects per page of a list.
 const PAGE: usize = 500;
-/// How often a read is tried in all.
+/// Maximum number of attempts for a read.
 const TRIES: u32 = 5;
-/// The longest pause before another try, in seconds.
+/// Maximum pause before a retry, in seconds.
 const LONGEST_PAUSE: u64 = 30;
 
-/// One API server over HTTPS.
+/// A client for one API server over HTTPS.
 struct Client {
     line: Line,
     authorization: Option<HeaderValue>,
-    /// Host and port, for requests.
+    /// Host and port in requests.
     authority: String,
-    /// Dropped last.
+    /// `None` only while the client is dropped.
     runtime: Option<Runtime>,
 }
 
-/// The API server of the control plane that `agent` is on, and of no other: not what a load
-/// balancer leads to. Connects to nothing yet but reads the administrator's kubeconfig.
+/// Returns a client for the API server on the control plane of `agent`, bypassing any load
+/// balancer. Reads the administrator's kubeconfig; does not connect to the API server yet.
 pub(crate) fn connect(agent: Arc<dyn Agent>) -> Result<Arc<dyn Api>> {
     connect_as(agent, &KUBECONFIGS)
 }
 
-/// The same with the first of `kubeconfigs` that is there.
+/// The same with the first of `kubeconfigs` that exists.
 fn connect_as(agent: Arc<dyn Agent>, kubeconfigs: &[&str]) -> Result<Arc<dyn Api>> {
     for &path in kubeconfigs {
         let Some(text) = agent.read_file(path, LARGEST_FILE)? else {
@@ -75,7 +75,7 @@ fn connect_as(agent: Arc<dyn Agent>, kubeconfigs: &[&str]) -> Result<Arc<dyn Api
     Err(Error::not_found(error).hint("is this host a control plane that has been set up?"))
 }
 
-/// The API server that the kubeconfig at `path` names, directly.
+/// Returns a client that connects directly to the API server named in the kubeconfig at `path`.
 pub(crate) fn connect_kubeconfig(path: &Path) -> Result<Arc<dyn Api>> {
     let text = std::fs::read(path).path("read", path)?;
     let name = path.display().to_string();
@@ -91,7 +91,7 @@ pub(crate) fn connect_kubeconfig(path: &Path) -> Result<Arc<dyn Api>> {
     Ok(Arc::new(client))
 }
 
-/// A path as a file at `base` means it.
+/// Resolves a path relative to the directory of the file `base`.
 fn beside(base: &str, file: &str) -> String {
     let directory = Path::new(base).parent().unwrap_or(Path::new("/"));
     directory.join(file).display().to_string()
@@ -190,7 +190,7 @@ impl Client {
         request.body(Full::new(bytes))
     }
 
-    /// Asks once; a request that has certainly not arrived is sent again on a new connection.
+    /// Sends a request; if it certainly did not arrive, sends it once more on a new connection.
     fn ask(
         &self,
         method: &Method,
@@ -217,7 +217,7 @@ impl Client {
         }
     }
 
-    /// A read: tried again when the server is busy or silent.
+    /// Performs a read; retries while the server is busy, and once if it is unavailable.
     fn read(&self, path: &str) -> Answer<Bytes> {
         let mut tries = 1;
         loop {
@@ -228,7 +228,7 @@ impl Client {
             };
             let pause = match error.code {
                 429 => error.retry_after.unwrap_or(1).min(LONGEST_PAUSE),
-                // The server is being started or stopped, or a connection broke.
+                // The server is starting or stopping, or a connection was lost.
                 0 | 502..=504 if tries == 1 => 1,
                 _ => return Err(error),
             };
@@ -277,7 +277,7 @@ impl Api for Client {
         let mut next = format!("{path}{separator}limit={PAGE}");
         loop {
             let mut page = match self.get(&next) {
-                // What the next page belongs to is forgotten; all at once, then.
+                // The continue token has expired: list everything in one request.
                 Err(error) if error.code == 410 && !items.is_empty() => {
                     items.clear();
                     path.clone_into(&mut next);
@@ -326,7 +326,7 @@ impl Api for Client {
     }
 }
 
-/// Tokens are base64: what has a meaning in a query is written otherwise.
+/// Encodes a base64 token: characters with a meaning in a query are escaped.
 fn encoded(token: &str) -> String {
     token
         .replace('%', "%25")
@@ -349,7 +349,7 @@ fn silent(silence: &Silence) -> ApiError {
     }
 }
 
-/// A `Status`, or whatever else an error came as.
+/// Converts a `Status` or any other error response.
 fn refusal(reply: &Reply) -> ApiError {
     let status: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

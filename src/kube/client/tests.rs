@@ -1,4 +1,4 @@
-//! The client against the stand-in behind HTTPS, also through a real agent.
+//! Tests the client with the stand-in over HTTPS, including through a real agent.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -22,7 +22,7 @@ fn client(served: &Served, kubeconfig: &str) -> Arc<dyn Api> {
     connect_kubeconfig(&served.path(kubeconfig)).unwrap()
 }
 
-/// All verbs, as the stand-in has them.
+/// Exercises all verbs that the stand-in supports.
 fn exercise(api: &dyn Api) {
     assert_eq!(api.raw("/readyz").unwrap(), b"ok");
     let created = api
@@ -61,7 +61,7 @@ fn certificates_and_tokens_open_the_door() {
         .unwrap_err();
     assert_eq!(error.code, 401);
     assert_eq!(Error::from(error).kind(), Kind::Denied);
-    // Of another cluster.
+    // Credentials of another cluster.
     let error = client(&served, "stranger.kubeconfig")
         .get(&path("x"))
         .unwrap_err();
@@ -124,7 +124,7 @@ fn lists_come_in_pages() {
             .all(|one| one["kind"] == "ConfigMap" && one["apiVersion"] == "v1")
     );
     assert_eq!(api.requests().len(), 3);
-    // The server forgets in the middle.
+    // The continue token expires in the middle of the list.
     let expired = ApiError {
         code: 410,
         reason: "Expired".to_owned(),

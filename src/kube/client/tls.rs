@@ -1,5 +1,5 @@
-//! TLS towards an API server: only what the kubeconfig's authorities signed, under one of the names
-//! that an API server has.
+//! TLS to an API server: accepts only certificates signed by the kubeconfig's authorities, under
+//! one of the names of an API server.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use rustls::{
 use crate::error::{Error, Kind, Result};
 use crate::kube::client::kubeconfig::{Access, Credentials};
 
-/// Names that certificates of API servers have beside those of their cluster.
+/// Names in API server certificates in addition to those of the cluster.
 const OWN: [&str; 2] = ["kubernetes", "127.0.0.1"];
 
-/// The settings, and the name to ask for.
+/// Returns the TLS settings and the requested server name.
 pub(super) fn settings(access: &Access) -> Result<(Arc<ClientConfig>, ServerName<'static>)> {
     let unusable = |what: &str| Error::bad_content(format!("the kubeconfig's {what} is unusable"));
     let provider = Arc::new(aws_lc_rs::default_provider());
@@ -53,7 +53,7 @@ pub(super) fn settings(access: &Access) -> Result<(Arc<ClientConfig>, ServerName
         Credentials::Certificate(chain, key) => {
             let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
             let chain = chain.map_err(|_| unusable("client certificate"))?;
-            // Neither cause repeats anything of a key.
+            // Neither underlying error contains key material.
             let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
                 .map_err(|_| unusable("client key"))?;
             builder
@@ -65,7 +65,7 @@ pub(super) fn settings(access: &Access) -> Result<(Arc<ClientConfig>, ServerName
     Ok((Arc::new(config), name))
 }
 
-/// What a failed handshake means for who asks.
+/// Converts the error of a failed handshake.
 pub(super) fn failure(error: std::io::Error) -> Error {
     let is_refusal = error.get_ref().is_some_and(|inner| {
         matches!(
@@ -87,9 +87,9 @@ pub(super) fn failure(error: std::io::Error) -> Error {
     }
 }
 
-/// We speak to this one host's API server, by a way of our own, while the certificate was made for
-/// how others reach it: the load balancer's name, the cluster's Service. It must be an API server's
-/// all the same.
+/// The client connects to the API server of one specific host over its own route, but the
+/// certificate is issued for the public names: that of the load balancer or the cluster's Service.
+/// It must nevertheless be the certificate of an API server.
 #[derive(Debug)]
 struct AnyName {
     verifier: Arc<WebPkiServerVerifier>,

@@ -1,4 +1,4 @@
-//! What PodDisruptionBudgets will not allow, seen before a drain begins.
+//! Detects evictions that PodDisruptionBudgets do not allow, before a drain starts.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::kube::drain::verdict::is_finished;
 use crate::kube::drain::{PodName, pods};
 use crate::kube::selector::selects;
 
-/// Something that stands in the way of evictions.
+/// Reason why evictions are blocked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PdbProblem {
@@ -19,15 +19,16 @@ pub(crate) enum PdbProblem {
     NoneAllowed {
         /// Namespace and name.
         budget: String,
-        /// Those of the Pods in question that it holds back.
+        /// The given Pods that the budget blocks.
         pods: Vec<PodName>,
         healthy: i64,
         desired: i64,
         expected: i64,
-        /// It would not even if all Pods were healthy: a single replica, `maxUnavailable: 0`.
+        /// It would allow none even if all Pods were healthy: a single replica, `maxUnavailable:
+        /// 0`.
         never: bool,
     },
-    /// The controller has not looked at the budget since it was changed.
+    /// The controller has not observed the latest change of the budget.
     Stale { budget: String },
 }
 
@@ -64,7 +65,7 @@ impl fmt::Display for PdbProblem {
     }
 }
 
-/// What stands in the way of evicting `pods`, by the budgets as they are.
+/// Returns what blocks the eviction of `pods`, according to the current budgets.
 pub(crate) fn blocked(budgets: &[Value], pods: &[Value]) -> Vec<PdbProblem> {
     let mut found = Vec::new();
     let mut held: Vec<Vec<PodName>> = vec![Vec::new(); budgets.len()];
@@ -113,7 +114,7 @@ pub(crate) fn blocked(budgets: &[Value], pods: &[Value]) -> Vec<PdbProblem> {
     found
 }
 
-/// Whether a budget would let this Pod go if it were the only one.
+/// Returns whether a budget would allow the eviction of this Pod alone.
 fn allows(budget: &Value, pod: &Value) -> bool {
     let number = |name: &str| budget["status"][name].as_i64().unwrap_or(0);
     if number("disruptionsAllowed") > 0 {
@@ -124,7 +125,7 @@ fn allows(budget: &Value, pod: &Value) -> bool {
     !is_ready(pod) && (policy == Some("AlwaysAllow") || (healthy >= desired && desired > 0))
 }
 
-/// Whether the server asks budgets before it evicts such a Pod.
+/// Returns whether the server checks budgets before it evicts this Pod.
 fn heeds_budgets(pod: &Value) -> bool {
     let is_pending = pod["status"]["phase"] == "Pending";
     !is_finished(pod) && !is_pending && !pods::is_terminating(pod)

@@ -1,26 +1,25 @@
-//! Closing Nodes to new Pods and opening them again, without touching what somebody else closed.
+//! Cordons and uncordons Nodes, and leaves cordons by other parties unchanged.
 
 use serde_json::{Value, json};
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::kube::api::{Api, PatchKind};
 
-/// On a Node that we cordoned: the upgrade it was for.
+/// Annotation on a Node cordoned by imgctl: the id of the upgrade.
 pub(crate) const MARK: &str = "imgctl.io/upgrade-id";
-/// A Node is written to by its kubelet every few seconds.
+/// Maximum number of attempts. The kubelet updates its Node every few seconds.
 const TRIES: u32 = 8;
 
-/// Whose a Node's cordon is.
+/// Owner of a Node's cordon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cordon {
-    /// Ours: [`uncordon`] takes it away.
+    /// Set by imgctl: [`uncordon`] removes it.
     Ours,
-    /// It was there before us and stays.
+    /// Existed before and stays.
     Others,
 }
 
-/// Keeps new Pods away from a Node, in the name of the upgrade `id`. A Node that an earlier upgrade
-/// of ours left cordoned becomes this one's.
+/// Cordons a Node for the upgrade `id`. Takes over the cordon of an earlier upgrade by imgctl.
 pub(crate) fn cordon(api: &dyn Api, node: &str, id: &str) -> Result<Cordon> {
     change(api, node, "cordon", |object| {
         let is_cordoned = object["spec"]["unschedulable"] == true;
@@ -39,8 +38,7 @@ pub(crate) fn cordon(api: &dyn Api, node: &str, id: &str) -> Result<Cordon> {
     })
 }
 
-/// Takes away the cordon that we made, whatever upgrade it was for; `false` when there is none of
-/// ours.
+/// Removes a cordon set by imgctl for any upgrade; `false` if there is none.
 pub(crate) fn uncordon(api: &dyn Api, node: &str) -> Result<bool> {
     change(
         api,
@@ -59,7 +57,7 @@ pub(crate) fn uncordon(api: &dyn Api, node: &str) -> Result<bool> {
     )
 }
 
-/// Decides by what the Node is, and patches exactly that.
+/// Decides based on the state of the Node, and patches only if that state is still current.
 fn change<T>(
     api: &dyn Api,
     node: &str,
@@ -111,7 +109,7 @@ mod tests {
             node["metadata"]["annotations"],
             json!({"a": "b", MARK: "u1"})
         );
-        // Again, and of the next upgrade: still ours.
+        // Repeated, and for the next upgrade: still owned by imgctl.
         assert_eq!(cordon(&api, "n", "u1").unwrap(), Cordon::Ours);
         assert_eq!(api.writes().len(), 1);
         assert_eq!(cordon(&api, "n", "u2").unwrap(), Cordon::Ours);
@@ -134,7 +132,7 @@ mod tests {
     #[test]
     fn a_node_that_changes_meanwhile_is_looked_at_again() {
         let api = api(&json!({}), &Value::Null);
-        // An administrator is faster than we.
+        // An administrator cordons the Node concurrently.
         let raced = std::sync::atomic::AtomicBool::new(false);
         api.react(move |api, request| {
             if request.verb == "get" && !raced.swap(true, std::sync::atomic::Ordering::SeqCst) {

@@ -1,8 +1,8 @@
-//! Empties Nodes as `kubectl drain` does, says at every moment what each Pod waits for, and in the
-//! end why one did not go.
+//! Drains Nodes as `kubectl drain` does, reports what each Pod is waiting for, and finally why a
+//! Pod was not removed.
 //!
-//! [`cordon`] comes first and is the caller's, like [`uncordon`] afterwards: between them lie steps
-//! that a drain knows nothing of.
+//! The caller runs [`cordon`] before and [`uncordon`] afterwards, because other steps happen
+//! between them.
 
 mod blocked;
 mod cordon;
@@ -24,35 +24,35 @@ pub(crate) use run::drain;
 
 use crate::kube::api::{Answer, Api};
 
-/// What to do when Pods are left after the time-out.
+/// Action for the Pods that remain after the timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnTimeout {
-    /// Gives up; what was evicted stays evicted.
+    /// Fails; evicted Pods stay evicted.
     #[default]
     Abort,
-    /// Goes on for as long as it takes.
+    /// Continues without a limit.
     Wait,
-    /// Deletes them whatever their PodDisruptionBudgets say, and waits once more.
+    /// Deletes them regardless of their PodDisruptionBudgets, and waits once more.
     Delete,
 }
 
-/// How to drain.
+/// Settings of a drain.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// For all Pods together; zero: no limit.
+    /// Timeout for all Pods together; zero: no limit.
     pub(crate) timeout: Duration,
     pub(crate) on_timeout: OnTimeout,
-    /// Pods with emptyDir volumes are evicted too.
+    /// Whether Pods with emptyDir volumes are evicted.
     pub(crate) delete_emptydir_data: bool,
-    /// Pods that nothing makes again are evicted too.
+    /// Whether Pods that no controller recreates are evicted.
     pub(crate) force: bool,
-    /// Seconds that Pods get to end; `None`: what each of them says itself.
+    /// Grace period in seconds; `None`: the Pod's own.
     pub(crate) grace: Option<u64>,
-    /// Pods are deleted at once, whatever their PodDisruptionBudgets say.
+    /// Whether Pods are deleted immediately, regardless of their PodDisruptionBudgets.
     pub(crate) disable_eviction: bool,
-    /// How often we look; tests look more often.
+    /// Poll interval; tests use a shorter one.
     pub(crate) poll: Duration,
-    /// Before a refused eviction is tried again, if the server does not say.
+    /// Delay before a refused eviction is retried, unless the server specifies one.
     pub(crate) retry: Duration,
 }
 
@@ -71,7 +71,7 @@ impl Default for Options {
     }
 }
 
-/// A Pod in the words of a message.
+/// Namespace and name of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct PodName {
     pub(crate) namespace: String,
@@ -103,7 +103,7 @@ impl fmt::Display for PodName {
     }
 }
 
-/// Something that happened to a Pod.
+/// An event for a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodEvent {
     pub(crate) pod: PodName,
@@ -112,16 +112,16 @@ pub(crate) struct PodEvent {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Happened {
-    /// It stays, and why.
+    /// The Pod stays, for this reason.
     Skipped(&'static str),
-    /// Its eviction was accepted; what is lost with it, if anything.
+    /// The eviction was accepted; contains what is lost with the Pod, if anything.
     Evicting(Option<&'static str>),
-    /// It is deleted without asking for budgets; what is lost with it, if anything.
+    /// The Pod is deleted regardless of budgets; contains what is lost with it, if anything.
     Deleting(Option<&'static str>),
-    /// It cannot go now, and why; told again only when the reason changes.
+    /// The Pod cannot be evicted now, for this reason; reported again only when the reason changes.
     Blocked(String),
     Gone,
-    /// The time is over; what it still waits for.
+    /// The timeout has expired; contains what the Pod is still waiting for.
     TimedOut(String),
 }
 
@@ -141,17 +141,17 @@ impl fmt::Display for PodEvent {
     }
 }
 
-/// What a drain did.
+/// Result of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drained {
-    /// Pods that are gone.
+    /// Number of removed Pods.
     pub(crate) gone: usize,
-    /// Of those, deleted against their PodDisruptionBudgets.
+    /// Pods deleted regardless of their PodDisruptionBudgets.
     pub(crate) forced: Vec<PodName>,
 }
 
-/// The group and version in which the server takes evictions and has PodDisruptionBudgets:
-/// `policy/v1`, before 1.22 `policy/v1beta1`.
+/// Returns the API group and version of evictions and PodDisruptionBudgets: `policy/v1`, before
+/// 1.22 `policy/v1beta1`.
 fn policy(api: &dyn Api) -> Answer<&'static str> {
     let version = api.get("/version")?;
     let minor = version["minor"].as_str().unwrap_or_default();

@@ -1,11 +1,11 @@
-//! The Pods of a Node, and why one of them does not go.
+//! The Pods of a Node, and why a Pod is not removed.
 
 use serde_json::Value;
 
 use crate::kube::api::{Answer, Api, ApiError};
 use crate::kube::drain::PodName;
 
-/// What a Node holds, one page after another.
+/// Returns the Pods on a Node.
 pub(super) fn on_node(api: &dyn Api, node: &str) -> Answer<Vec<Value>> {
     api.list(&format!(
         "/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"
@@ -20,7 +20,7 @@ pub(super) fn is_terminating(pod: &Value) -> bool {
     !pod["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// What a refused eviction waits for.
+/// Returns what a refused eviction is waiting for.
 pub(super) fn refusal(error: &ApiError) -> String {
     let cause = error
         .causes
@@ -32,7 +32,7 @@ pub(super) fn refusal(error: &ApiError) -> String {
     }
 }
 
-/// Why a Pod that is being deleted is still there.
+/// Returns why a Pod that is being deleted still exists.
 pub(super) fn lingering(pod: &Value) -> String {
     let meta = &pod["metadata"];
     let since = meta["deletionTimestamp"].as_str().unwrap_or("some time");
@@ -59,7 +59,7 @@ pub(super) fn lingering(pod: &Value) -> String {
     format!("it was to be gone by {since}; {what}")
 }
 
-/// What is known of the budgets of a Pod that may not go: `kubectl get pdb` in words.
+/// Describes the budgets of a blocked Pod, like `kubectl get pdb`.
 pub(super) fn budgets(api: &dyn Api, policy: &str, pod: &Value) -> Option<String> {
     let name = PodName::of(pod);
     let path = format!(

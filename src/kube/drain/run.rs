@@ -1,4 +1,4 @@
-//! The drain itself: one loop that looks at the Node's Pods and asks those to go that are due.
+//! Runs a drain: a single loop that lists the Node's Pods and evicts those that are due.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use crate::kube::drain::pods::{self, is_terminating, uid};
 use crate::kube::drain::verdict::{DaemonSets, Verdict, verdict};
 use crate::kube::drain::{Drained, Happened, OnTimeout, Options, PodEvent, PodName, policy};
 
-/// How long the API may be silent while we wait.
+/// Maximum time without a response from the API.
 const SILENCE: Duration = Duration::from_secs(120);
-/// The longest that a server may have us wait before another try.
+/// Maximum delay that a server may request before a retry.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
-/// Asks every Pod of `node` to go that can be elsewhere, and waits until they are gone. The Node
-/// must be cordoned. Before anything is touched, all Pods are looked at: one that must not be
-/// evicted is an error, and all of them are named.
+/// Evicts every Pod of `node` that can run elsewhere, and waits until they are gone. The Node must
+/// be cordoned. All Pods are checked before any is evicted: Pods that must not be evicted cause an
+/// error that names all of them.
 ///
-/// May be called again after it failed or was cut short.
+/// May be called again after it failed or was interrupted.
 pub(crate) fn drain(
     api: &dyn Api,
     node: &str,
@@ -60,25 +60,25 @@ struct Drain<'a> {
     events: &'a dyn Fn(PodEvent),
     policy: &'static str,
     sets: DaemonSets,
-    /// By uid.
+    /// Pods by UID.
     waiting: BTreeMap<String, Waiting>,
     skipped: BTreeMap<String, &'static str>,
     drained: Drained,
     begun: Instant,
     is_deleting: bool,
-    /// That the time is over.
+    /// Whether the timeout was reported.
     is_told: bool,
 }
 
-/// A Pod on its way.
+/// A Pod that is being removed.
 struct Waiting {
     name: PodName,
     lost: Option<&'static str>,
-    /// Whether it was asked to go, successfully.
+    /// Whether a request to remove it was accepted.
     is_asked: bool,
     due: Instant,
     blocked: Option<String>,
-    /// As it was last seen.
+    /// The Pod as last seen.
     pod: Value,
 }
 
@@ -95,7 +95,7 @@ impl Drain<'_> {
                     }
                     self.ask_those_due()?;
                 }
-                // The API server may be one that is being upgraded.
+                // The API server itself may be restarting for an upgrade.
                 Err(error) if is_passing(&error) && heard.elapsed() < SILENCE => {
                     tracing::debug!("{}: {error}", self.node);
                 }
@@ -108,8 +108,8 @@ impl Drain<'_> {
         }
     }
 
-    /// Takes in what the Node holds: Pods that are new to us are judged, those that it has no more
-    /// are gone, by whatever name they come back.
+    /// Processes the Pods on the Node: new Pods are judged, and Pods that are no longer present
+    /// count as gone, even if a new Pod has the same name.
     fn look(&mut self, all: Vec<Value>) -> Result<()> {
         let mut refused = Vec::new();
         let mut seen = BTreeMap::new();
@@ -125,7 +125,7 @@ impl Drain<'_> {
                     let waiting = Waiting {
                         name,
                         lost,
-                        // It needs no asking.
+                        // A terminating Pod needs no request.
                         is_asked: is_terminating(&pod),
                         due: Instant::now(),
                         blocked: None,
@@ -167,7 +167,7 @@ impl Drain<'_> {
         outcome
     }
 
-    /// Asks one Pod to go.
+    /// Requests the removal of one Pod.
     fn ask(&mut self, waiting: &mut Waiting) -> Result<()> {
         let mut options = json!({"preconditions": {"uid": uid(&waiting.pod)}});
         if let Some(grace) = self.options.grace {
@@ -200,7 +200,7 @@ impl Drain<'_> {
             return Ok(());
         };
         let pause = match error.code {
-            // Gone, or another by now: the next look tells.
+            // Removed or replaced: the next pass shows it.
             404 | 409 => self.options.poll,
             429 => {
                 let asked = error.retry_after.filter(|seconds| *seconds > 0);
@@ -287,7 +287,7 @@ impl Drain<'_> {
         ))
     }
 
-    /// What a Pod waits for.
+    /// Returns what a Pod is waiting for.
     fn why(&self, waiting: &Waiting) -> String {
         if waiting.is_asked || is_terminating(&waiting.pod) {
             return pods::lingering(&waiting.pod);
@@ -309,7 +309,7 @@ impl Drain<'_> {
     }
 }
 
-/// Whether it may be otherwise in a moment.
+/// Returns whether the error may be temporary.
 fn is_passing(error: &ApiError) -> bool {
     matches!(error.code, 0 | 429 | 500 | 502..=504)
 }

@@ -1,4 +1,4 @@
-//! Drains of the stand-in.
+//! Tests of drains with the stand-in.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -33,7 +33,7 @@ fn node(name: &str) -> Value {
     })
 }
 
-/// A Pod of a ReplicaSet, running and ready.
+/// Returns a running and ready Pod of a ReplicaSet.
 fn pod(name: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -67,7 +67,7 @@ fn path(name: &str) -> String {
     format!("/api/v1/namespaces/default/pods/{name}")
 }
 
-/// Drains Node `n`, and what was told, in lines.
+/// Drains Node `n`; returns the result and the reported events as lines.
 fn run(api: &StandIn, options: &Options) -> (crate::error::Result<Drained>, Vec<String>) {
     let told = Mutex::new(Vec::new());
     let drained = drain(api, "n", options, &|event| {
@@ -125,7 +125,7 @@ fn those_that_can_go_go_and_the_others_stay() {
     let eviction = &api.writes()[0].body;
     assert_eq!(eviction["apiVersion"], "policy/v1");
     assert!(eviction["deleteOptions"]["preconditions"]["uid"].is_string());
-    // Drained is drained.
+    // A second drain has nothing to do.
     assert_eq!(run(&api, &patient()).0.unwrap(), Drained::default());
 }
 
@@ -181,7 +181,7 @@ fn a_budget_is_waited_for() {
     let api = StandIn::new();
     api.add_all([node("n"), replica_set(2), budget("b", 2)]);
     api.add_all([pod("one", "n"), pod("two", "n")]);
-    // A controller that makes up for each Pod that goes, slowly.
+    // A controller that slowly replaces each evicted Pod.
     api.react(|api, request| {
         if request.path.ends_with("/eviction") && request.code == 429 {
             let blocked = api.writes().len();
@@ -198,7 +198,7 @@ fn a_budget_is_waited_for() {
         waits.iter().all(|line| line.ends_with(expected)),
         "{told:?}"
     );
-    // Not once per try.
+    // Not once per attempt.
     assert_eq!(waits.len(), 2, "{told:?}");
     assert!(api.writes().len() > 6);
 }
@@ -292,7 +292,7 @@ fn a_stateful_pod_that_comes_back_is_another_one() {
     stateful["metadata"]["ownerReferences"][0]["kind"] = json!("StatefulSet");
     api.add_all([node("n"), stateful.clone()]);
     let first = api.peek(&path("db-0")).unwrap()["metadata"]["uid"].clone();
-    // Its controller puts it elsewhere the moment it is gone.
+    // The controller recreates it elsewhere as soon as it is gone.
     api.react(move |api, request| {
         if request.verb == "list" && api.peek(&path("db-0")).is_none() {
             let mut again = stateful.clone();
@@ -339,7 +339,7 @@ fn a_pod_that_does_not_end_is_named_with_its_reason() {
     assert!(text.contains("2 Pods are left"), "{text}");
     assert!(text.contains("Pod default/held: it was to be gone by 2026-01-01T00:10:00Z, but finalizers hold it: x.io/hold"), "{text}");
     assert!(text.contains("Pod default/stuck: it was to be gone by 2026-01-01T00:10:00Z; these containers do not end: c"), "{text}");
-    // Cut short and called again: not asked again.
+    // After an interruption, a second call sends no new requests.
     let asked = api.writes().len();
     assert!(run(&api, &options()).0.is_err());
     assert_eq!(api.writes().len(), asked);

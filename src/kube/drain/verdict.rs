@@ -1,5 +1,5 @@
-//! What a drain does with each Pod of a Node, decided from what the Pod is: the rules of
-//! `kubectl drain --ignore-daemonsets`, in its order.
+//! Decides what a drain does with each Pod of a Node: the rules of `kubectl drain
+//! --ignore-daemonsets`, in the same order.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use serde_json::Value;
 
 use crate::kube::drain::Options;
 
-/// What becomes of a Pod.
+/// Decision for a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is asked to go, as far as its PodDisruptionBudget allows; what is lost with it, if
+    /// Evict it, as far as its PodDisruptionBudget allows; contains what is lost with it, if
     /// anything.
     Evict(Option<&'static str>),
-    /// The same without asking for PodDisruptionBudgets ([`Options::disable_eviction`]).
+    /// Delete it regardless of PodDisruptionBudgets ([`Options::disable_eviction`]).
     Delete(Option<&'static str>),
-    /// It stays.
+    /// Leave it on the Node.
     Skip(&'static str),
-    /// Nothing on the Node is touched because of it.
+    /// Refuse to drain the Node because of it.
     Refuse(String),
 }
 
@@ -27,7 +27,7 @@ const NO_CONTROLLER: &str = "nothing makes it again";
 const LOCAL_STORAGE: &str = "its emptyDir volumes are lost";
 const ORPHAN: &str = "its DaemonSet is gone: nothing makes it again";
 
-/// The DaemonSets of a cluster, by namespace and name.
+/// DaemonSets of a cluster, by namespace and name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DaemonSets(BTreeSet<(String, String)>);
 
@@ -94,14 +94,14 @@ pub(crate) fn verdict(pod: &Value, daemon_sets: &DaemonSets, options: &Options) 
     }
 }
 
-/// Kind and name of the owner that made a Pod.
+/// Returns the kind and name of the controlling owner of a Pod.
 fn controller(pod: &Value) -> Option<(&str, &str)> {
     let owners = pod["metadata"]["ownerReferences"].as_array()?;
     let owner = owners.iter().find(|one| one["controller"] == true)?;
     Some((owner["kind"].as_str()?, owner["name"].as_str()?))
 }
 
-/// Whether it has ended and will not begin again.
+/// Returns whether the Pod has ended and will not restart.
 pub(super) fn is_finished(pod: &Value) -> bool {
     matches!(
         pod["status"]["phase"].as_str(),
@@ -119,8 +119,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A Pod in few words: `rs`, `ds`, `orphan` (its DaemonSet is gone), `mirror`, `emptydir`,
-    /// `done`, `failed`, `gone` (being deleted).
+    /// Returns a Pod described by keywords: `rs`, `ds`, `orphan` (its DaemonSet is gone), `mirror`,
+    /// `emptydir`, `done`, `failed`, `gone` (being deleted).
     fn pod(words: &str) -> Value {
         let mut pod = json!({
             "metadata": {"namespace": "n", "name": "p", "uid": "1"},
@@ -165,7 +165,8 @@ mod tests {
         };
         let (evict, skip, refuse) = (Verdict::Evict, Verdict::Skip, "refuse");
         let cases = [
-            // Pod, and what becomes of it: without options, --delete-emptydir-data, --force, both.
+            // Pod, and the decision without options, with --delete-emptydir-data, with --force, and
+            // with both.
             (
                 "rs",
                 [

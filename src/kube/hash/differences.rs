@@ -1,12 +1,12 @@
-//! What is different, for one container, between the Go structs of two releases.
+//! Differences between the Go structs of two releases, for one container.
 
 use serde_json::{Map, Value};
 
 use super::Minor;
 use super::schema::{CONTAINER, Field, Shape, Struct};
 
-/// The fields (`securityContext.seccompProfile`) which kubelets learned to read after `older`, up
-/// to `newer`, and which `container` uses.
+/// Returns the fields (`securityContext.seccompProfile`) that kubelets support since a release
+/// after `older`, up to `newer`, and that `container` uses.
 pub(crate) fn fields_added(
     container: &Map<String, Value>,
     older: Minor,
@@ -17,8 +17,8 @@ pub(crate) fn fields_added(
     })
 }
 
-/// The fields that came after `older`, up to `newer`, into structs that `container` has, used or
-/// not: those that make another dump of it in the struct era.
+/// Returns the fields added after `older`, up to `newer`, to structs that `container` contains,
+/// whether used or not: those that change its dump in the struct era.
 pub(crate) fn structs_changed(
     container: &Map<String, Value>,
     older: Minor,
@@ -50,7 +50,7 @@ fn differences(
     found
 }
 
-/// Whether a quantity stands anywhere in `container`.
+/// Returns whether `container` contains a quantity.
 pub(crate) fn has_quantities(container: &Map<String, Value>) -> bool {
     let mut found = false;
     walk(
@@ -72,7 +72,7 @@ pub(crate) fn has_quantities(container: &Map<String, Value>) -> bool {
     found
 }
 
-/// Shows `visit` every field, used or not, of every struct that is there.
+/// Calls `visit` for every field, used or not, of every struct that is present.
 fn walk(
     of: &'static Struct,
     object: &Map<String, Value>,

@@ -1,6 +1,6 @@
-//! FNV-1a of 32 bits.
+//! 32-bit FNV-1a.
 
-/// The state of a hash that is being fed.
+/// State of a running hash.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fnv1a(u32);
 

@@ -1,9 +1,9 @@
-//! Strings as Go's `encoding/json` writes them.
+//! Writes strings as Go's `encoding/json` does.
 
-/// Appends `text` quoted. Besides what JSON demands, Go escapes what HTML and JavaScript would
-/// stumble over: `<`, `>`, `&`, U+2028 and U+2029.
+/// Appends `text` quoted. In addition to what JSON requires, Go escapes characters that are special
+/// in HTML and JavaScript: `<`, `>`, `&`, U+2028 and U+2029.
 ///
-/// Backspace and form feed are written as Go before 1.22 did (`\u0008`); see
+/// Backspace and form feed are written as in Go before 1.22 (`\u0008`); see
 /// [`has_unsettled_escape`].
 pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
@@ -28,10 +28,11 @@ pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Whether `json`, as [`write_string`] wrote it, has a backspace or a form feed. Go 1.22 began to
-/// write these as `\b` and `\f`, and patch releases of one Kubernetes minor were built with either.
+/// Returns whether `json`, as written by [`write_string`], contains a backspace or a form feed. Go
+/// 1.22 and later write them as `\b` and `\f`, and patch releases of the same Kubernetes minor
+/// release were built with either.
 pub(crate) fn has_unsettled_escape(json: &[u8]) -> bool {
-    // A backslash before the `u` may itself be escaped: count them.
+    // A backslash before the `u` may be escaped itself, so preceding backslashes are counted.
     json.windows(6).enumerate().any(|(at, window)| {
         (window == b"\\u0008" || window == b"\\u000c")
             && json[..at].iter().rev().take_while(|b| **b == b'\\').count() % 2 == 0
@@ -67,7 +68,8 @@ mod tests {
         assert!(!has("\\u0008") && !has("\\\\u000c") && !has("\u{7}\u{b}") && !has(""));
     }
 
-    // The other formulation: serde_json's escaping, then what Go adds to it, character by character.
+    // An independent implementation: serde_json's escaping, followed by Go's additions, character
+    // by character.
     fn independent(text: &str) -> String {
         serde_json::to_string(text)
             .unwrap()
@@ -83,7 +85,8 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn escaping_agrees_with_another_formulation(
-            // A backslash before b or f would confuse the replacements of the other formulation.
+            // A backslash before b or f would break the replacements of the independent
+            // implementation.
             text in "[^\\\\]{0,40}"
         ) {
             proptest::prop_assert_eq!(written(&text), independent(&text));

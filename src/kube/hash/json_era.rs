@@ -1,8 +1,9 @@
-//! The formula of kubelets 1.16 to 1.30: of the JSON that Go writes of the container.
+//! The formula of kubelets 1.16 to 1.30: a hash of the JSON that Go writes for the container.
 //!
-//! The JSON comes best from the API server's own bytes (see [`super::Pod`]), which are it already.
-//! [`json`] makes it of any other rendering, and shows what a kubelet of another release would
-//! make of the same container: fields it does not know are gone.
+//! The preferred source of the JSON is the API server's own bytes (see [`super::Pod`]), which
+//! already have that form. [`json`] derives it from any other representation, and shows what a
+//! kubelet of another release would derive from the same container: fields that it does not know
+//! are missing.
 
 use serde_json::{Map, Value};
 
@@ -13,20 +14,21 @@ use super::value::{IntOrString, boolean, int_or_string, list, map, number, quant
 use super::{ContainerHash, Minor};
 use crate::error::Result;
 
-/// Whether `resources` count; the second hash of kubelets 1.27 to 1.30 leaves them out.
+/// Whether `resources` are included; the second hash of kubelets 1.27 to 1.30 omits them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resources {
     Kept,
     LeftOut,
 }
 
-/// The hash of a container of which `json` is what Go's `json.Marshal` gives, byte by byte.
+/// Returns the hash of a container, where `json` is the output of Go's `json.Marshal`, byte for
+/// byte.
 pub(crate) fn json_hash(json: &[u8]) -> ContainerHash {
     hash_of_bytes(json)
 }
 
-/// `container` as Go marshals it in a kubelet of `minor`. Fails with
-/// [`crate::error::Kind::BadContent`] where a field is not of the type it has to be.
+/// Returns `container` as Go marshals it in a kubelet of `minor`. Fails with
+/// [`crate::error::Kind::BadContent`] if a field has the wrong type.
 pub(crate) fn json(
     container: &Map<String, Value>,
     minor: Minor,
@@ -61,7 +63,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The fields of a struct; `start` is where the object's first member begins.
+    /// Writes the fields of a struct; `start` is the position of the object's first member.
     fn members(
         &mut self,
         of: &'static Struct,
@@ -150,7 +152,7 @@ impl Writer {
     }
 }
 
-/// What Go's `omitempty` leaves out: structs never, pointers only where there is none.
+/// Returns whether Go's `omitempty` omits the value: structs never, pointers only if nil.
 fn is_empty(shape: Shape, value: &Value) -> bool {
     match (shape, value) {
         (Shape::Struct(_) | Shape::Quantity | Shape::IntOrString, _) => false,
@@ -161,7 +163,7 @@ fn is_empty(shape: Shape, value: &Value) -> bool {
         (Shape::Number(_), Value::Number(number)) => number.as_i64() == Some(0),
         (Shape::List(_), Value::Array(list)) => list.is_empty(),
         (Shape::Quantities, Value::Object(map)) => map.is_empty(),
-        // Not of its type: whoever writes it will say so.
+        // The value has the wrong type, which is reported when it is written.
         _ => false,
     }
 }

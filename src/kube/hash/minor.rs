@@ -1,4 +1,4 @@
-//! Which minor release of Kubernetes, and which formula its kubelet hashes containers by.
+//! Minor releases of Kubernetes, and the formula that their kubelets use to hash containers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 #[serde(into = "String", try_from = "String")]
 pub(crate) struct Minor(pub(crate) u32);
 
-/// What a kubelet feeds to FNV-1a.
+/// Input of a kubelet's FNV-1a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Era {
@@ -20,12 +20,12 @@ pub(crate) enum Era {
     Struct,
     /// 1.16 to 1.30: a dump of the container's JSON.
     Json,
-    /// 1.31 and newer: a dump of the JSON of name and image alone.
+    /// 1.31 and newer: a dump of the JSON of only the name and image.
     NameAndImage,
 }
 
 impl Minor {
-    /// The formula of this release's kubelet. Fails for releases before 1.9.
+    /// Returns the formula of this release's kubelet. Fails for releases before 1.9.
     pub(crate) fn era(self) -> Result<Era> {
         match self.0 {
             31.. => Ok(Era::NameAndImage),
@@ -62,7 +62,7 @@ impl TryFrom<String> for Minor {
 impl FromStr for Minor {
     type Err = Error;
 
-    /// Reads `v1.30.4`, `1.30`, `v1.30.4+k3s1`, `v1.27.3-gke.100`.
+    /// Parses `v1.30.4`, `1.30`, `v1.30.4+k3s1`, `v1.27.3-gke.100`.
     fn from_str(text: &str) -> Result<Self> {
         let wrong = || {
             Error::bad_content(format!("`{text}` is not a version of Kubernetes"))
@@ -73,7 +73,7 @@ impl FromStr for Minor {
         let digits = rest
             .find(|c: char| !c.is_ascii_digit())
             .map_or(rest, |end| &rest[..end]);
-        // `1.30foo` is nothing; `1.30+` is what some providers say.
+        // `1.30foo` is invalid; some providers use `1.30+`.
         match rest[digits.len()..].bytes().next() {
             None | Some(b'.' | b'-' | b'+') => digits.parse().map(Self).map_err(|_| wrong()),
             Some(_) => Err(wrong()),

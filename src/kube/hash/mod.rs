@@ -1,9 +1,9 @@
-//! The hash that a kubelet puts on every container it starts, as every release computes it.
+//! The hash that a kubelet assigns to every container it starts, computed as in each release.
 //!
-//! The kubelet keeps it as the container's annotation [`ANNOTATION`] and compares it with the hash
-//! of the pod's spec at every sync. Where the two differ it restarts the container; it knows no
-//! other release's formula. Three have been in use ([`Era`]). All of it is computed from bytes
-//! alone: nothing here asks a host, an API server or a clock.
+//! The kubelet stores it in the container's annotation [`ANNOTATION`] and compares it with the hash
+//! of the pod's spec at every sync. If they differ, it restarts the container; it does not know the
+//! formula of any other release. There have been three formulas ([`Era`]). Everything is computed
+//! from bytes alone, without access to a host, an API server or a clock.
 #![cfg_attr(
     not(test),
     allow(
@@ -45,13 +45,13 @@ pub(crate) use minor::{Era, Minor};
 pub(crate) use name_and_image::name_and_image_hash;
 pub(crate) use raw_pod::{Pod, PodContainer, Role, pods};
 
-/// The annotation of a container, as the container runtime keeps it, with its hash.
+/// Annotation in the container runtime that contains the hash of a container.
 pub(crate) const ANNOTATION: &str = "io.kubernetes.container.hash";
-/// A second one that kubelets 1.27 to 1.30 write where pods may be resized in place.
+/// Second hash annotation, which kubelets 1.27 to 1.30 write where pods can be resized in place.
 pub(crate) const ANNOTATION_WITHOUT_RESOURCES: &str =
     "io.kubernetes.container.hashWithoutResources";
 
-/// A container's hash: 32 bits, written as the kubelet does, in lower-case hex without padding.
+/// Hash of a container: 32 bits, written as by the kubelet, in lower-case hex without padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub(crate) struct ContainerHash(pub(crate) u32);
@@ -84,11 +84,12 @@ impl TryFrom<String> for ContainerHash {
     }
 }
 
-/// The hash that a kubelet of `minor` computes of `container`, an object of `spec.containers`.
+/// Returns the hash that a kubelet of `minor` computes for `container`, an object of
+/// `spec.containers`.
 ///
-/// Exact for 1.16 and newer. For 1.9 to 1.15 it is what the kubelet computes of a pod that it was
-/// sent by the API server; quantities that only fit a big number are refused. Fails with
-/// [`crate::error::Kind::BadContent`] where that kubelet could not read the container, and for
+/// Exact for 1.16 and newer. For 1.9 to 1.15, it is the hash for a pod received from the API
+/// server; quantities that only fit a big number are refused. Fails with
+/// [`crate::error::Kind::BadContent`] if that kubelet could not read the container, and for
 /// kubelets older than 1.9.
 pub(crate) fn container_hash(
     container: &Map<String, Value>,

@@ -1,10 +1,10 @@
-//! The formula of kubelets from 1.31 on: of a container's name and image string alone.
+//! The formula of kubelets 1.31 and newer: a hash of only the container's name and image string.
 
 use super::ContainerHash;
 use super::go_json::write_string;
 use super::spew::hash_of_bytes;
 
-/// The hash of a container of this name and image, both as they stand in the pod's spec.
+/// Returns the hash of a container with this name and image, both as written in the pod's spec.
 pub(crate) fn name_and_image_hash(name: &str, image: &str) -> ContainerHash {
     let mut json = b"{\"image\":".to_vec();
     write_string(image, &mut json);

@@ -1,27 +1,27 @@
-//! Quantities (`250m`, `128Mi`) as Kubernetes' Go type holds and writes them.
+//! Quantities (`250m`, `128Mi`) as represented and written by Kubernetes' Go type.
 //!
-//! The type keeps the text it was read from where that text is easily seen to be canonical; a
-//! struct dump shows this cached text, so here it is kept by the same rule.
+//! The type caches its source text if that text is easily recognized as canonical. A struct dump
+//! shows this cached text, so it is kept here by the same rule.
 
-/// A quantity that was read from text.
+/// A quantity parsed from text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Quantity {
     pub(super) amount: Amount,
-    /// The text it was read from, where Go keeps it.
+    /// The source text, if Go caches it.
     pub(super) cached: Option<String>,
     pub(super) format: Format,
 }
 
-/// How much, in the representation that Go chooses.
+/// An amount, in the representation that Go chooses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Amount {
     /// `value · 10^scale`.
     Small { value: i64, scale: i32 },
-    /// The same, of what does not fit or has too many places.
+    /// `value · 10^scale`, for amounts that do not fit or have too many decimal places.
     Big { value: i128, scale: i32 },
 }
 
-/// The family of suffixes.
+/// Family of suffixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     DecimalExponent,
@@ -30,7 +30,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Go's name of it.
+    /// Returns Go's name of the family.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::DecimalExponent => "DecimalExponent",
@@ -40,18 +40,18 @@ impl Format {
     }
 }
 
-/// The digits that Go trusts 64 bits with.
+/// Maximum number of digits that Go stores in 64 bits.
 const SMALL_DIGITS: usize = 18;
-/// Finer than this nothing is held: nano.
+/// Smallest supported exponent: nano.
 const FINEST: i32 = -9;
-/// Exponents beyond this are no quantities of anything.
+/// Largest supported exponent.
 const WIDEST: i32 = 60;
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
 impl Quantity {
-    /// Reads a quantity. `None`: it is none, or one beyond what is represented here (more than
-    /// 128 bits or an absurd exponent).
+    /// Parses a quantity. `None`: the text is not a quantity, or not one that can be represented
+    /// here (more than 128 bits or an extreme exponent).
     pub(super) fn parse(text: &str) -> Option<Self> {
         if text == "0" {
             return Some(Self {
@@ -72,7 +72,7 @@ impl Quantity {
         parts.big(exponent, format)
     }
 
-    /// The text that Go writes. `None`: there is no suffix for an amount of this size.
+    /// Returns the text that Go writes. `None`: there is no suffix for an amount of this size.
     pub(super) fn text(&self) -> Option<String> {
         if let Some(cached) = &self.cached {
             return Some(cached.clone());
@@ -95,10 +95,10 @@ impl Quantity {
     }
 }
 
-/// A quantity's text, taken apart as Go does it.
+/// Parts of a quantity's text, split as in Go.
 struct Parts<'a> {
     positive: bool,
-    /// Without leading zeros; `0` where nothing is left.
+    /// Without leading zeros; `0` if nothing is left.
     whole: &'a str,
     places: &'a str,
     suffix: &'a str,
@@ -123,7 +123,8 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// In 64 bits, where Go takes that path, and whether it takes the text to be canonical.
+    /// Returns the amount in 64 bits, if Go uses that representation, and whether Go considers the
+    /// text canonical.
     fn small(&self, exponent: i32, format: Format) -> Option<(Amount, bool)> {
         let count = self.whole.len() + self.places.len();
         let (factor, scale) = match format {
@@ -131,7 +132,7 @@ impl<'a> Parts<'a> {
                 if !self.places.is_empty() {
                     return None;
                 }
-                // Three digits for ten bits, roughly, and one to be safe.
+                // Roughly three digits for ten bits, and one as a margin.
                 let spent = usize::try_from(exponent * 3 / 10).ok()?;
                 if self.whole.len() + spent + 1 > 15 {
                     return None;
@@ -171,7 +172,7 @@ impl<'a> Parts<'a> {
             _ => scale += exponent,
         }
         if scale < FINEST {
-            // Up, never to nothing: who wants some is to get some.
+            // Rounds up, never down to zero: a requested amount must not disappear.
             let step = power(FINEST - scale)?;
             value = value / step + i128::from(value % step != 0);
             scale = FINEST;
@@ -200,7 +201,7 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// The exponent (of 2 for binary suffixes, else of 10) and the family of a suffix.
+/// Returns the exponent (of 2 for binary suffixes, otherwise of 10) and the family of a suffix.
 fn interpret(suffix: &str) -> Option<(i32, Format)> {
     let step = |at: usize| i32::try_from(at).ok();
     if let Some(at) = DECIMAL.iter().position(|known| *known == suffix) {
@@ -217,7 +218,7 @@ fn power(exponent: i32) -> Option<i128> {
     10_i128.checked_pow(u32::try_from(exponent).ok()?)
 }
 
-/// `value · 10^scale` where that is a whole number.
+/// Returns `value · 10^scale` if that is a whole number.
 fn integer(value: i128, scale: i32) -> Option<i128> {
     if scale >= 0 {
         return value.checked_mul(power(scale)?);
@@ -235,7 +236,7 @@ fn binary_text(mut whole: i128) -> Option<String> {
     BINARY.get(times).map(|suffix| format!("{whole}{suffix}"))
 }
 
-/// With an exponent that is a multiple of three and as few zeros as that allows.
+/// Returns the text with an exponent that is a multiple of three and as few zeros as possible.
 fn decimal_text(mut value: i128, mut scale: i32, format: Format) -> Option<String> {
     while value % 10 == 0 {
         value /= 10;
@@ -289,7 +290,7 @@ mod tests {
             ("0.0000000001", "1n"),
             ("123456789012345678901234", "123456789012345678901234"),
             ("9Ei", "9223372036854775807"),
-            // Go takes these for canonical and keeps them.
+            // Go considers these canonical and keeps them.
             ("1.500", "1.500"),
             ("+5", "+5"),
         ] {

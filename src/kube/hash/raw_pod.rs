@@ -1,8 +1,8 @@
-//! Pods as the API server sends them, with every container's bytes untouched.
+//! Pods as the API server sends them, with the bytes of every container untouched.
 //!
-//! The API server writes objects as a kubelet's Go code does, so a container's bytes in its answer
-//! are what kubelets 1.16 to 1.30 hash. Reading them into a value and writing them again would lose
-//! that. `kubectl get -o json` sorts keys: its output is no such answer.
+//! The API server serializes objects with the same Go code as a kubelet, so the bytes of a
+//! container in its answer are what kubelets 1.16 to 1.30 hash. Parsing and reserializing them
+//! would lose that. `kubectl get -o json` sorts keys, so its output does not qualify.
 
 use std::collections::BTreeMap;
 
@@ -12,43 +12,43 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
-/// What a container of a pod is for.
+/// Role of a container in a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
     Main,
-    /// Runs before the others and ends.
+    /// Runs to completion before the main containers start.
     Init,
     /// An init container with `restartPolicy: Always`.
     Sidecar,
     Ephemeral,
 }
 
-/// A pod and its containers' specs.
+/// A pod and the specs of its containers.
 #[derive(Clone, Debug)]
 pub(crate) struct Pod {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// As the API server knows it; for a static pod that is its mirror's.
+    /// The uid that the API server knows; for a static pod, the uid of its mirror.
     pub(crate) uid: String,
-    /// The kubelet's own uid of a static pod of which this is the mirror.
+    /// For a mirror: the kubelet's own uid of the static pod.
     pub(crate) mirror_of: Option<String>,
-    /// The controller that keeps it: `ReplicaSet/web-5d9c`.
+    /// The controller that owns the pod: `ReplicaSet/web-5d9c`.
     pub(crate) owner: Option<String>,
-    /// It is being deleted.
+    /// The pod is being deleted.
     pub(crate) terminating: bool,
-    /// `spec.volumes` or `spec.securityContext` are set.
+    /// `spec.volumes` or `spec.securityContext` is set.
     pub(crate) volumes_or_security: bool,
     pub(crate) containers: Vec<PodContainer>,
 }
 
-/// A container of a pod's spec.
+/// A container in a pod's spec.
 #[derive(Clone, Debug)]
 pub(crate) struct PodContainer {
     pub(crate) name: String,
     pub(crate) image: String,
     pub(crate) role: Role,
-    /// The bytes as they came.
+    /// The bytes as received.
     pub(crate) raw: Box<RawValue>,
     pub(crate) spec: Map<String, Value>,
 }
@@ -98,8 +98,8 @@ struct RawSpec {
     ephemeral_containers: Option<Vec<Box<RawValue>>>,
 }
 
-/// Reads a `PodList` or a single `Pod` from the bytes of the API server's (or a kubelet's) answer.
-/// Fails with [`crate::error::Kind::BadContent`] where they are no such thing.
+/// Reads a `PodList` or a single `Pod` from the raw answer of the API server or a kubelet. Fails
+/// with [`crate::error::Kind::BadContent`] if the bytes are neither.
 pub(crate) fn pods(bytes: &[u8]) -> Result<Vec<Pod>> {
     let list: RawList = serde_json::from_slice(bytes)
         .map_err(|error| Error::bad_content("the list of pods cannot be read").caused_by(error))?;
@@ -109,7 +109,7 @@ pub(crate) fn pods(bytes: &[u8]) -> Result<Vec<Pod>> {
             metadata: list.metadata.unwrap_or_default(),
             spec,
         }],
-        // Go writes an empty list as null.
+        // Go serializes an empty list as null.
         (None, None, Some("PodList")) => Vec::new(),
         (None, None, _) => {
             return Err(Error::bad_content(
@@ -145,7 +145,7 @@ fn pod(raw: RawPod) -> Result<Pod> {
     Ok(Pod {
         owner: owners
             .into_iter()
-            // The node keeps a mirror; that is not what is asked.
+            // A mirror is owned by its Node, which is not the controller asked for here.
             .find(|owner| owner.controller == Some(true) && owner.kind != "Node")
             .map(|owner| format!("{}/{}", owner.kind, owner.name)),
         uid: metadata.uid.unwrap_or_default(),
@@ -267,7 +267,8 @@ mod tests {
             format!(r#"{{"kind":"Pod","metadata":{{"name":"p"}},"spec":{{"containers":[{E}]}}}}"#);
         bolero::check!().for_each(|input: &[u8]| {
             let _ = pods(input);
-            // The same bytes as damage to something whole: position, then what goes there.
+            // The same bytes as damage to a valid document: a position, then the byte to write
+            // there.
             let mut damaged = pod.clone().into_bytes();
             for pair in input.chunks_exact(3) {
                 let at = usize::from(pair[0]) << 8 | usize::from(pair[1]);

@@ -1,9 +1,9 @@
-//! The Go struct `v1.Container` and all it holds, release by release, as tables.
+//! The Go struct `v1.Container` and everything in it, release by release, as tables.
 //!
-//! Fields stand in the order of the Go structs; `since` is the first minor release that has one.
-//! No field was ever moved or taken away between 1.9 and 1.30. What later releases add is not
-//! listed: from 1.31 on kubelets hash name and image alone. Go's type names count in the struct
-//! era only (1.9 to 1.15), so a struct that was renamed later has its name of then.
+//! Fields are in the order of the Go structs; `since` is the first minor release that has the
+//! field. No field was moved or removed between 1.9 and 1.30. Later additions are not listed: from
+//! 1.31 on, kubelets hash only name and image. Go's type names matter only in the struct era (1.9
+//! to 1.15), so a struct that was renamed later has the name it had then.
 
 use super::Minor;
 
@@ -18,11 +18,11 @@ pub(super) struct Struct {
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) name: &'static str,
-    /// Its key in JSON; nothing for an embedded struct, whose fields stand among the others.
+    /// The JSON key; empty for an embedded struct, whose fields appear among those of its parent.
     pub(super) key: &'static str,
     pub(super) shape: Shape,
     pub(super) since: u32,
-    /// Written in JSON even when empty.
+    /// Serialized to JSON even when empty.
     pub(super) always: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Shape {
     Number(&'static str),
     Bool,
     Quantity,
-    /// `v1.ResourceList`: quantities by name.
+    /// `v1.ResourceList`: a map from names to quantities.
     Quantities,
     IntOrString,
     Struct(&'static Struct),
@@ -45,7 +45,7 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// The type as Go names it.
+    /// Returns the type as Go names it.
     pub(super) fn type_name(self) -> String {
         match self {
             Self::Text(name) | Self::Number(name) => name.to_owned(),
@@ -61,7 +61,7 @@ impl Shape {
 }
 
 impl Struct {
-    /// The fields that `minor` knows.
+    /// Returns the fields that `minor` has.
     pub(super) fn fields(&'static self, minor: Minor) -> impl Iterator<Item = &'static Field> {
         self.fields
             .iter()
@@ -383,7 +383,7 @@ static LIFECYCLE_HANDLER_STRUCT: Struct = Struct {
     ],
 };
 
-// A constant cannot lend a temporary out; statics can be lent.
+// A constant cannot reference a temporary; a static can be referenced.
 static EXEC_SHAPE: Shape = Shape::Struct(&EXEC);
 static HTTP_GET_SHAPE: Shape = Shape::Struct(&HTTP_GET);
 static TCP_SOCKET_SHAPE: Shape = Shape::Struct(&TCP_SOCKET);
@@ -526,7 +526,7 @@ static WINDOWS: Struct = Struct {
     ],
 };
 
-/// Seccomp's and AppArmor's have the same fields.
+/// The Seccomp and AppArmor profiles have the same fields.
 static PROFILE: Struct = Struct {
     name: "v1.SeccompProfile",
     fields: &[

@@ -1,10 +1,10 @@
-//! How go-spew writes a slice of bytes (`%#v`): what kubelets from 1.16 on hash instead of the
-//! bytes themselves.
+//! The go-spew dump of a byte slice (`%#v`), which kubelets from 1.16 on hash instead of the bytes
+//! themselves.
 
 use super::ContainerHash;
 use super::fnv::Fnv1a;
 
-/// The hash of the dump of `bytes`: `([]uint8)[123 34 …]`.
+/// Returns the hash of the dump of `bytes`: `([]uint8)[123 34 …]`.
 pub(super) fn hash_of_bytes(bytes: &[u8]) -> ContainerHash {
     let mut fnv = Fnv1a::new();
     fnv.feed(b"([]uint8)[");
@@ -12,7 +12,7 @@ pub(super) fn hash_of_bytes(bytes: &[u8]) -> ContainerHash {
         if at > 0 {
             fnv.feed(b" ");
         }
-        // At most three digits; the first ones only where they count.
+        // At most three digits, without leading zeros.
         let digits = [byte / 100 + b'0', byte / 10 % 10 + b'0', byte % 10 + b'0'];
         let leading = usize::from(*byte < 100) + usize::from(*byte < 10);
         fnv.feed(&digits[leading..]);

@@ -1,8 +1,8 @@
-//! The formula of kubelets 1.9 to 1.15: of go-spew's dump (`%#v`) of the Go struct itself.
+//! The hash of kubelets 1.9 to 1.15, computed over go-spew's dump (`%#v`) of the Go struct itself.
 //!
-//! The dump names every field and every type, so any field that a release adds to a struct which a
-//! container has changes the hash. Computed is what a kubelet makes of a container that the API
-//! server sent; one that it got elsewhere may hold quantities in another form.
+//! The dump names every field and every type, so any field that a release adds to a struct that the
+//! container uses changes the hash. The result matches a kubelet that got the container from the
+//! API server; a container from another source may hold quantities in another form.
 
 use serde_json::{Map, Value};
 
@@ -15,9 +15,9 @@ use crate::error::Result;
 
 const NIL: &str = "<nil>";
 
-/// The hash of `container` as kubelets of `minor` dump it. Fails with
-/// [`crate::error::Kind::BadContent`] where a field is not of its type, or a quantity is one that
-/// Go holds as a big number.
+/// Returns the hash of `container` as dumped by kubelets of `minor`. Fails with
+/// [`crate::error::Kind::BadContent`] if a field has the wrong type or a quantity is one that Go
+/// holds as a big number.
 pub(super) fn struct_hash(container: &Map<String, Value>, minor: Minor) -> Result<ContainerHash> {
     let mut dump = Dump {
         minor,
@@ -44,7 +44,7 @@ impl Dump {
             }
             self.label(field.name, &field.shape.type_name());
             match field.shape {
-                // Its fields are the object's own.
+                // An embedded struct takes its fields from the same object.
                 Shape::Embedded(inner) => self.object(inner, object)?,
                 shape => self
                     .value(shape, object.get(field.key).unwrap_or(&Value::Null))
@@ -55,7 +55,7 @@ impl Dump {
         Ok(())
     }
 
-    /// A field's name and type; what is inside lists, maps and pointers goes without type.
+    /// Writes a field's name and type. Values inside lists, maps and pointers have no type label.
     fn label(&mut self, name: &str, type_name: &str) {
         self.out.push_str(name);
         self.out.push_str(":(");

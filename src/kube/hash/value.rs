@@ -1,17 +1,17 @@
-//! JSON values as Go decodes them into typed fields: null is the type's zero.
+//! JSON values as Go decodes them into typed fields: null becomes the zero value of the type.
 
 use serde_json::{Map, Value};
 
 use super::quantity::Quantity;
 use crate::error::{Error, Result};
 
-/// A port: by number or by name.
+/// A port, by number or by name.
 pub(super) enum IntOrString<'a> {
     Int(i64),
     Text(&'a str),
 }
 
-/// It is not what it has to be.
+/// Returns the error for a value that is not `wanted`.
 pub(super) fn wrong(wanted: &str) -> Error {
     Error::bad_content(format!("is not {wanted}"))
 }
@@ -61,8 +61,8 @@ pub(super) fn map(value: &Value) -> Result<Option<&Map<String, Value>>> {
     }
 }
 
-/// The quantity, if there is one. Numbers are read by their text, as Go does; a float whose text
-/// is not surely the one that was written is refused.
+/// Reads the quantity, if there is one. Numbers are read from their text, as Go does. Fails on a
+/// float whose text may differ from the text that was originally written.
 pub(super) fn quantity(value: &Value) -> Result<Option<Quantity>> {
     let text = match value {
         Value::Null => return Ok(None),

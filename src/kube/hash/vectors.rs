@@ -1,5 +1,5 @@
-//! Hashes that kubelets of every era were measured to give (real Go types, real go-spew), and
-//! what must not come out.
+//! Hashes measured from kubelets of every era (real Go types, real go-spew), and results that must
+//! not occur.
 
 use serde_json::{Map, Value, json};
 
@@ -13,15 +13,15 @@ fn hash(container: &Map<String, Value>, minor: u32) -> String {
     container_hash(container, Minor(minor)).unwrap().to_string()
 }
 
-/// Kubernetes' own test sample.
+/// The test sample from Kubernetes itself.
 pub(super) const S: &str = r#"{"name":"test_container","image":"foo/image:v1","command":["/bin/testcmd"],"args":["/bin/sh","-c","echo abc"],"ports":[{"containerPort":8001}],"env":[{"name":"ENV_FOO","value":"bar"},{"name":"ENV_BAR","valueFrom":{"secretKeyRef":{"name":"foo","key":"bar","optional":true}}}],"resources":{"limits":{"foo":"1G"},"requests":{"foo":"500M"}}}"#;
 const M: &str = r#"{"name":"c1","image":"nginx:1.19","resources":{},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent"}"#;
 const MV: &str = r#"{"name":"c1","image":"nginx:1.19","resources":{},"volumeMounts":[{"name":"default-token-abcde","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}],"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent"}"#;
 const MS: &str = r#"{"name":"c1","image":"nginx:1.19","resources":{},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent","securityContext":{"privileged":true}}"#;
-/// What has to be escaped, quantities, empty texts.
+/// Characters that need escaping, quantities and empty strings.
 pub(super) const E: &str = r#"{"name":"c2","image":"repo.local:5000/app:v1","args":["a\u003cb\u003e\u0026c","é","tab\tq\"\\"],"ports":[{"name":"http","containerPort":8080,"protocol":"TCP"}],"env":[{"name":"E"},{"name":"POD","valueFrom":{"fieldRef":{"apiVersion":"v1","fieldPath":"metadata.name"}}}],"resources":{"limits":{"cpu":"500m","memory":"128Mi"},"requests":{"cpu":"250m"}},"livenessProbe":{"httpGet":{"path":"/healthz","port":"http","scheme":"HTTP"},"timeoutSeconds":1,"periodSeconds":10,"successThreshold":1,"failureThreshold":3},"readinessProbe":{"tcpSocket":{"port":8080},"timeoutSeconds":1,"periodSeconds":10,"successThreshold":1,"failureThreshold":3},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent"}"#;
 
-/// E as somebody wrote it: keys in any order, an empty value, quantities as they came.
+/// Returns E as a user might write it: keys in any order, an empty value, unnormalized quantities.
 fn e_as_written() -> Map<String, Value> {
     let mut written = json!({
         "imagePullPolicy": "IfNotPresent",
@@ -74,10 +74,11 @@ fn the_struct_era_gives_what_was_measured() {
         let hashes = [13, 14, 15].map(|minor| hash(&container, minor));
         assert_eq!(hashes, [of_13, of_14, of_15], "{name}");
     }
-    // Measured of a quantity that the API server had not seen: the struct remembers its form.
+    // Measured with a quantity that the API server had not processed: the struct keeps its original
+    // form.
     let quarter = E.replace("250m", "0.25");
     assert_eq!(hash(&object(&quarter), 15), "a94cabc1");
-    // The struct of 1.16 dumped by the older formula: its startup probe alone changes all.
+    // The struct of 1.16 dumped with the older formula: its startup probe alone changes the hash.
     let of_16 = struct_era::struct_hash(&object(S), Minor(16)).unwrap();
     assert_eq!(of_16.to_string(), "ff78ba79");
 }
@@ -119,7 +120,7 @@ fn the_json_era_gives_what_was_measured() {
 fn what_people_write_hashes_as_what_the_server_makes_of_it() {
     let written = json(&e_as_written(), Minor(16), Resources::Kept).unwrap();
     assert_eq!(String::from_utf8(written).unwrap(), E);
-    // An empty value that is kept gives another hash.
+    // Keeping an empty value changes the hash.
     let kept = E.replace(r#"{"name":"E"}"#, r#"{"name":"E","value":""}"#);
     assert_eq!(json_hash(kept.as_bytes()).to_string(), "c5f8be1f");
 }
@@ -148,7 +149,7 @@ fn the_newest_era_gives_what_was_measured() {
         assert_eq!(hash(&object(text), 31), "e449eef9");
         assert_eq!(hash(&object(text), 36), "e449eef9");
     }
-    // Hashing the JSON itself, not its dump.
+    // Hash the JSON itself instead of its dump.
     let mut naive = fnv::Fnv1a::new();
     naive.feed(br#"{"image":"nginx:1.19","name":"c1"}"#);
     assert_eq!(format!("{:x}", naive.value()), "5739a460");

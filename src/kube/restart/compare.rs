@@ -1,31 +1,31 @@
-//! What was foretold against what happened.
+//! Compares a prediction with what happened.
 
 use serde::{Deserialize, Serialize};
 
 use super::verdict::{Code, ContainerPrediction, Verdict};
 use super::{Prediction, RunningContainer};
 
-/// What became of a container.
+/// What happened to a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Actual {
-    /// The same container still runs.
+    /// The same container is still running.
     Kept,
-    /// Another container runs in the same pod.
+    /// Another container is running in the same pod.
     Restarted,
-    /// Another pod of the same name runs one.
+    /// The container is running in another pod of the same name.
     Recreated,
-    /// Nothing of that name runs here.
+    /// No container of that name is running here.
     Gone,
 }
 
-/// A container that became something else than was said.
+/// A container for which the prediction was wrong.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Mismatch {
     pub(crate) predicted: ContainerPrediction,
     pub(crate) actual: Actual,
-    /// What led to it, as far as it shows afterwards.
+    /// The cause, as far as it can be determined afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
 }
@@ -59,7 +59,7 @@ impl std::fmt::Display for Mismatch {
 }
 
 impl Mismatch {
-    /// The container of the same name that runs afterwards.
+    /// Returns the container of the same name that runs after the change.
     pub(crate) fn successor<'a>(
         &self,
         after: &'a [RunningContainer],
@@ -74,18 +74,17 @@ impl Mismatch {
     }
 }
 
-/// How a prediction fared.
+/// Result of comparing a prediction with what happened.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Comparison {
     pub(crate) agreed: usize,
     pub(crate) mismatches: Vec<Mismatch>,
-    /// Containers of which nothing was said, and what became of them.
+    /// Containers without a prediction, and what happened to them.
     pub(crate) undecided: Vec<Mismatch>,
 }
 
-/// Holds `prediction` against the host's containers as they are `after` the change. Containers that
-/// are new are no business of a prediction.
+/// Compares `prediction` with the host's containers `after` the change. New containers are ignored.
 pub(crate) fn compare(prediction: &Prediction, after: &[RunningContainer]) -> Comparison {
     let mut comparison = Comparison::default();
     for predicted in &prediction.containers {
@@ -129,16 +128,16 @@ fn agrees(predicted: &ContainerPrediction, actual: Actual) -> Option<bool> {
     match predicted.verdict {
         Verdict::Unknown => None,
         Verdict::Keep => Some(actual == Actual::Kept),
-        // kubeadm takes the manifest away and puts it back.
+        // kubeadm removes the manifest and restores it.
         Verdict::Restart if predicted.code == Code::Release && predicted.is_static => {
             Some(matches!(actual, Actual::Restarted | Actual::Recreated))
         }
         Verdict::Restart => Some(actual == Actual::Restarted),
-        // Another runtime makes the sandbox anew, not the pod.
+        // A change of runtime recreates the sandbox, not the pod.
         Verdict::Recreate if predicted.code == Code::Runtime => {
             Some(matches!(actual, Actual::Restarted | Actual::Recreated))
         }
-        // The pod of a DaemonSet gets another name.
+        // A recreated DaemonSet Pod has a different name.
         Verdict::Recreate if predicted.code == Code::Release && !predicted.is_static => {
             Some(matches!(actual, Actual::Recreated | Actual::Gone))
         }

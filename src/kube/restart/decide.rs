@@ -11,13 +11,13 @@ use crate::kube::hash::{
     has_quantities, has_unsettled_escape, json, json_hash, structs_changed,
 };
 
-/// Foretells what becomes of `container`, which runs.
+/// Predicts what happens to the running container `container`.
 pub(super) fn decide(
     container: &RunningContainer,
     pods: &[Pod],
     change: &KubeletChange,
 ) -> ContainerPrediction {
-    // A static pod's containers carry the kubelet's uid, its mirror the API server's.
+    // The containers of a static pod carry the kubelet's uid; its mirror carries the API server's.
     let pod = pods.iter().find(|pod| match &pod.mirror_of {
         Some(uid) => *uid == container.uid,
         None => pod.uid == container.uid,
@@ -57,7 +57,7 @@ fn finding(
     }
     let by_hash = || by_hash(container, pod, spec, is_static, change);
     let finding = match is_static {
-        // Who names the uid in the manifest keeps it.
+        // A uid that the manifest itself sets does not change.
         true if made_of_a_manifest(&container.uid) => {
             of_static(uid(change.from, change.to, pod), change, by_hash).next(next)
         }
@@ -89,7 +89,7 @@ fn of_static(uid: Uid, change: &KubeletChange, by_hash: impl FnOnce() -> Finding
     }
 }
 
-/// By the hash of the container, as the kubelet would compare it.
+/// Decides by the hash of the container, as the kubelet would compare it.
 fn by_hash(
     container: &RunningContainer,
     pod: Option<&Pod>,
@@ -133,7 +133,7 @@ fn by_hash(
         change,
     }
     .answer();
-    // Compared since 1.32, and in some patch releases before.
+    // Kubelets compare sidecars since 1.32, and in some earlier patch releases.
     match spec.role {
         Role::Sidecar if finding.verdict == Verdict::Restart && change.to < Minor(32) => {
             Finding::unknown(
@@ -148,7 +148,7 @@ fn by_hash(
     }
 }
 
-/// What a kubelet will think of one container's hash.
+/// The inputs for comparing one container's hash as a kubelet does.
 struct Question<'a> {
     spec: &'a PodContainer,
     has: Option<ContainerHash>,
@@ -167,14 +167,14 @@ impl Question<'_> {
         let before = from.era().ok();
         let next = match container_hash(&self.spec.spec, to) {
             Ok(hash) => hash,
-            // Another formula is another hash, whichever.
+            // A different formula gives a different hash in any case.
             Err(_) if before.is_some_and(|before| before != era) => {
                 return self.crossing(before, era);
             }
             Err(error) => return Finding::unknown(Code::NotReproducible, error.to_string()),
         };
         if before != Some(era) {
-            // Equal only where somebody wrote the new hash before.
+            // The hashes are equal only if the new hash was already written before.
             return match self.has == Some(next) {
                 true => same(to, next),
                 false => self.crossing(before, era).next(Some(next)),
@@ -198,7 +198,7 @@ impl Question<'_> {
         }
     }
 
-    /// From one formula to another.
+    /// Returns the finding for a change of formula.
     fn crossing(&self, before: Option<Era>, after: Era) -> Finding {
         let boundary = match (before, after) {
             (Some(Era::NameAndImage), _) | (_, Era::NameAndImage) => Code::Formula131,
@@ -215,8 +215,8 @@ impl Question<'_> {
         )
     }
 
-    /// 1.16 to 1.30 on both sides. The present hash has to come out first: only then do we see the
-    /// container as the kubelet does.
+    /// Compares two releases of 1.16 to 1.30. The present hash must be reproduced first: only then
+    /// does imgctl see the container as the kubelet does.
     fn within_json(&self, has: ContainerHash) -> Finding {
         let (from, to) = (self.change.from, self.change.to);
         let of = |minor| json(&self.spec.spec, minor, Resources::Kept);
@@ -227,7 +227,7 @@ impl Question<'_> {
             }
         };
         let next = json_hash(&new);
-        // Bytes that came as they are may hold what our tables do not know of.
+        // The raw bytes may hold fields that our tables do not have.
         let raw = json_hash(self.spec.raw.get().as_bytes());
         if json_hash(&old) != has && raw != has {
             return match has_unsettled_escape(&old) {
@@ -279,7 +279,7 @@ impl Question<'_> {
         .next(Some(next))
     }
 
-    /// Kubelets that resize in place forgive a hash that differs by `resources` alone.
+    /// Kubelets that resize in place accept a hash that differs only by `resources`.
     fn resources_alone(&self, has: ContainerHash) -> bool {
         let to = self.change.to;
         if self.is_static || !(27..=30).contains(&to.0) {
@@ -307,7 +307,7 @@ impl Question<'_> {
             && set(spec.get("resources"))
     }
 
-    /// 1.9 to 1.15 on both sides.
+    /// Compares two releases of 1.9 to 1.15.
     fn within_struct(&self, has: ContainerHash, next: ContainerHash) -> Finding {
         let (from, to) = (self.change.from, self.change.to);
         let changed = structs_changed(&self.spec.spec, from.min(to), from.max(to));

@@ -1,9 +1,9 @@
-//! Which containers a change of kubelet restarts, said before it and checked after it.
+//! Predicts which containers a change of kubelet restarts, and checks the prediction afterwards.
 //!
-//! Facts go in (what runs on a host, the host's pods as the API server sends them, the releases
-//! before and after) and a [`Prediction`] comes out; afterwards [`compare`] holds it against what
-//! happened. Nothing here asks a host or a server, and nothing is rounded in favour: what is not
-//! surely kept is not called kept.
+//! The input is facts (what runs on a host, the host's pods as the API server sends them, the
+//! releases before and after) and the output is a [`Prediction`]; afterwards [`compare`] compares
+//! it with what happened. This module contacts neither hosts nor servers, and it errs on the side
+//! of caution: a container is predicted to be kept only if that is certain.
 #![cfg_attr(
     not(test),
     allow(
@@ -32,16 +32,16 @@ pub(crate) use compare::{Actual, Comparison, Mismatch, compare};
 pub(crate) use running::{RunningContainer, running};
 pub(crate) use verdict::{Code, ContainerPrediction, Counts, Verdict};
 
-/// What is to change on one host.
+/// The planned change on one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct KubeletChange {
     /// The release of the kubelet that runs (not of the file on disk).
     pub(crate) from: Minor,
     pub(crate) to: Minor,
-    /// The API server's releases before and after, where they are known.
+    /// The API server's releases before and after, if known.
     pub(crate) server: Option<(Minor, Minor)>,
-    /// The releases whose hashes the new kubelet declares to accept besides its own
+    /// The releases whose hashes the new kubelet declares to accept in addition to its own
     /// (`imgctl.io/kubelet-hash-compat`).
     pub(crate) compatible: Vec<Minor>,
     /// The container runtimes' names before and after (`docker`, `containerd`).
@@ -62,7 +62,7 @@ impl KubeletChange {
         }
     }
 
-    /// The way back. What the new kubelet accepts says nothing about the old one.
+    /// Returns the reverse change. What the new kubelet accepts says nothing about the old one.
     fn back(&self) -> Self {
         let swapped = |pair: &Option<(String, String)>| pair.clone().map(|(a, b)| (b, a));
         Self {
@@ -76,7 +76,7 @@ impl KubeletChange {
     }
 }
 
-/// What will happen to the containers of one host.
+/// The predicted effect on the containers of one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Prediction {
@@ -84,18 +84,19 @@ pub(crate) struct Prediction {
     pub(crate) to: Minor,
     pub(crate) containers: Vec<ContainerPrediction>,
     pub(crate) counts: Counts,
-    /// What besides hashes may end containers, in sentences for the operator.
+    /// Reasons other than hashes that may end containers, as sentences for the operator.
     pub(crate) others: Vec<String>,
 }
 
 impl Prediction {
-    /// The pods of these containers are made anew by whoever brings the release, whatever hashes
-    /// say.
+    /// Marks the pods of these containers as recreated by the tool that installs the release,
+    /// whatever their hashes are.
     pub(crate) fn recreates(&mut self, reason: &str, which: impl Fn(&ContainerPrediction) -> bool) {
         self.becomes(Verdict::Recreate, reason, which);
     }
 
-    /// The pods of these containers may be made anew by whoever brings the release.
+    /// Marks the pods of these containers as possibly recreated by the tool that installs the
+    /// release.
     pub(crate) fn perhaps_recreates(
         &mut self,
         reason: &str,
@@ -104,8 +105,8 @@ impl Prediction {
         self.becomes(Verdict::Unknown, reason, which);
     }
 
-    /// These containers are ended and started again by whoever brings the release, though their pods
-    /// stay what they are.
+    /// Marks these containers as restarted by the tool that installs the release, although their
+    /// pods remain the same.
     pub(crate) fn restarts_again(
         &mut self,
         reason: &str,
@@ -142,17 +143,18 @@ impl Prediction {
     }
 }
 
-/// The way there and the way back.
+/// The predictions for an upgrade and its rollback.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BothWays {
     pub(crate) forward: Prediction,
-    /// Of a rollback right after: what was restarted on the way has the hash of the new kubelet.
+    /// The prediction for an immediate rollback: containers restarted by the upgrade have the hash
+    /// of the new kubelet.
     pub(crate) back: Prediction,
 }
 
-/// Foretells what `change` does to `running`, a host's containers. `pods` are that host's pods
-/// from the API server's raw answer.
+/// Predicts what `change` does to `running`, the containers of a host. `pods` are the pods of that
+/// host, read from the API server's raw answer.
 pub(crate) fn predict(
     running: &[RunningContainer],
     pods: &[Pod],
@@ -178,7 +180,7 @@ pub(crate) fn predict(
     }
 }
 
-/// Foretells the change and its undoing.
+/// Predicts the change and its rollback.
 pub(crate) fn predict_both(
     running: &[RunningContainer],
     pods: &[Pod],
@@ -201,7 +203,7 @@ pub(crate) fn predict_both(
     }
 }
 
-/// Reasons that no single container shows.
+/// Returns the reasons that apply to the whole host.
 fn others(change: &KubeletChange) -> Vec<String> {
     let mut found = Vec::new();
     if let Some((before, after)) = change.runtime.as_ref().filter(|(a, b)| a != b) {

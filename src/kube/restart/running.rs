@@ -1,4 +1,4 @@
-//! The containers of a host, from what `crictl inspect` prints.
+//! The containers of a host, read from the output of `crictl inspect`.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ use crate::kube::hash::{ANNOTATION, ANNOTATION_WITHOUT_RESOURCES};
 pub(crate) struct RunningContainer {
     pub(crate) namespace: String,
     pub(crate) pod: String,
-    /// The pod's uid as the kubelet has it; of a static pod that is not its mirror's.
+    /// The pod's uid as the kubelet has it; for a static pod, this is not the uid of its mirror.
     pub(crate) uid: String,
     pub(crate) container: String,
     /// The id in the container runtime.
     pub(crate) id: String,
-    /// It had not ended when it was looked at.
+    /// Whether the container was running when it was inspected.
     pub(crate) running: bool,
     pub(crate) hash_annotation: Option<String>,
     pub(crate) hash_without_resources: Option<String>,
-    /// The uid is one that kubelets make of a manifest.
+    /// Whether the uid is one that a kubelet derives from a manifest.
     pub(crate) is_static: bool,
 }
 
@@ -42,8 +42,8 @@ struct Status {
     annotations: Option<BTreeMap<String, String>>,
 }
 
-/// Reads answers of `crictl inspect`, one per container. Containers that no kubelet started are
-/// left out. Fails with [`crate::error::Kind::BadContent`] where an answer is no such thing.
+/// Reads the output of `crictl inspect`, one value per container. Skips containers that no kubelet
+/// started. Fails with [`crate::error::Kind::BadContent`] if a value has another format.
 pub(crate) fn running(inspect: &[Value]) -> Result<Vec<RunningContainer>> {
     let mut found = Vec::new();
     for value in inspect {
@@ -74,8 +74,8 @@ pub(crate) fn running(inspect: &[Value]) -> Result<Vec<RunningContainer>> {
     Ok(found)
 }
 
-/// A uid that a kubelet computed of a manifest: a hash of 128 bits, without the dashes that the
-/// API server's uids have.
+/// Returns whether a kubelet computed this uid from a manifest: a 128-bit hash without the dashes
+/// of the API server's uids.
 pub(super) fn made_of_a_manifest(uid: &str) -> bool {
     uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,28 +1,29 @@
-//! Whether another kubelet gives a static pod another uid.
+//! Whether a change of kubelet changes the uid of a static pod.
 //!
-//! That uid is a hash of the manifest as the kubelet holds it: of a dump of its internal Go struct.
-//! A new field in what the pod uses is another uid, and the pod is made anew, sandbox and all.
+//! That uid is a hash of the manifest as the kubelet holds it: a hash of a dump of its internal Go
+//! struct. A new field in a struct that the pod uses changes the uid, and the kubelet recreates the
+//! pod including its sandbox.
 
 use crate::kube::hash::{Minor, Pod};
 
-/// What a step up to a release does to uids of static pods.
+/// Effect of an upgrade to a release on the uids of static pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
-    /// Nothing that is known; the internal structs have not been compared.
+    /// No known change; the internal structs have not been compared.
     NothingKnown,
-    /// A field in a struct that most manifests use (probes, volumes, security contexts).
+    /// A new field in a struct that most manifests use (probes, volumes, security contexts).
     Nested,
-    /// A field in every pod or container, or the way of hashing.
+    /// A new field in every pod or container, or a new way of hashing.
     Every,
 }
 
-/// What is to be expected of a static pod.
+/// Expected effect on the uid of a static pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Uid {
     Stays,
     Perhaps,
     Changes,
-    /// Changes for nearly all manifests, and this one could not be looked at.
+    /// Changes for nearly all manifests, and this manifest is not available for inspection.
     Probably,
 }
 
@@ -34,8 +35,8 @@ fn step(to: u32) -> Step {
     }
 }
 
-/// The uid of a static pod between two releases, in either direction. `mirror` is what the API
-/// server shows of it.
+/// Predicts the effect on a static pod's uid of moving between two releases, in either direction.
+/// `mirror` is the mirror of the static pod, as the API server shows it.
 pub(super) fn uid(one: Minor, other: Minor, mirror: Option<&Pod>) -> Uid {
     let (low, high) = (one.min(other).0, one.max(other).0);
     match ((low + 1)..=high).map(step).max() {

@@ -1,12 +1,12 @@
-//! Hosts with containers to foretell, for tests: pods as an API server writes them, and the
-//! containers that a kubelet of a release would have started of them.
+//! Test fixtures for predictions: pods as an API server writes them, and the containers that a
+//! kubelet of a given release would have started from them.
 
 use serde_json::{Map, Value, json};
 
 use super::RunningContainer;
 use crate::kube::hash::{Minor, Pod, container_hash, pods};
 
-/// A pod's answer from the API server; `spec` is the inside of `spec`'s braces.
+/// Returns a pod as the API server sends it; `spec` is the text between the braces of its `spec`.
 pub(super) fn pod(metadata: &str, spec: &str) -> Pod {
     let text = format!(
         r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{}},"items":[{{"metadata":{{{metadata}}},"spec":{{{spec}}}}}]}}"#
@@ -14,7 +14,7 @@ pub(super) fn pod(metadata: &str, spec: &str) -> Pod {
     pods(text.as_bytes()).unwrap().remove(0)
 }
 
-/// Pod `default/web` of one container, of which this is the JSON.
+/// Returns pod `default/web` with one container, given as JSON.
 pub(super) fn web(container: &str) -> Pod {
     pod(
         r#""name":"web","namespace":"default","uid":"11111111-2222-3333-4444-555555555555""#,
@@ -22,7 +22,7 @@ pub(super) fn web(container: &str) -> Pod {
     )
 }
 
-/// A kubeadm-like static pod, as its mirror shows it.
+/// Returns a kubeadm-like static pod, as its mirror shows it.
 pub(super) fn static_pod(container: &str) -> Pod {
     pod(
         r#""name":"etcd-a","namespace":"kube-system","uid":"99999999-2222-3333-4444-555555555555","annotations":{"kubernetes.io/config.hash":"0123456789abcdef0123456789abcdef","kubernetes.io/config.mirror":"0123456789abcdef0123456789abcdef","kubernetes.io/config.source":"file"}"#,
@@ -30,7 +30,7 @@ pub(super) fn static_pod(container: &str) -> Pod {
     )
 }
 
-/// The pod's containers as a kubelet of `minor` started them.
+/// Returns the pod's containers as a kubelet of `minor` started them.
 pub(super) fn started(pod: &Pod, minor: u32) -> Vec<RunningContainer> {
     let uid = pod.mirror_of.as_ref().unwrap_or(&pod.uid);
     pod.containers
@@ -42,7 +42,7 @@ pub(super) fn started(pod: &Pod, minor: u32) -> Vec<RunningContainer> {
         .collect()
 }
 
-/// A container through what `crictl inspect` says of it.
+/// Returns a container read from the output of `crictl inspect`.
 fn inspected(pod: &Pod, uid: &str, container: &str, hash: &str) -> RunningContainer {
     let answer = inspect(pod, uid, container, hash);
     super::running(&[answer]).unwrap().remove(0)
@@ -69,7 +69,7 @@ pub(super) fn inspect(pod: &Pod, uid: &str, container: &str, hash: &str) -> Valu
     })
 }
 
-/// The JSON of a container: `more` goes behind its image.
+/// Returns the JSON of a container, with the fields of `more` after its image.
 pub(super) fn container(more: &Value) -> String {
     let mut object = Map::new();
     object.insert("name".to_owned(), json!("c"));
@@ -77,7 +77,7 @@ pub(super) fn container(more: &Value) -> String {
     for (key, value) in more.as_object().unwrap() {
         object.insert(key.clone(), value.clone());
     }
-    // In the order and the form of the API server.
+    // In the field order and format of the API server.
     let bytes = crate::kube::hash::json(&object, Minor(30), crate::kube::hash::Resources::Kept);
     String::from_utf8(bytes.unwrap()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Verdicts on hosts of every era, there and back, and what is said when they come out wrong.
+//! Verdicts on hosts of every era, in both directions, and reports on wrong predictions.
 
 use serde_json::{Value, json};
 
@@ -112,7 +112,7 @@ fn where_quantities_hide_the_hash_the_rule_decides_and_says_so() {
     running[0].hash_annotation = Some("abc".to_owned());
     assert_eq!(decide(&running, 15), (Restart, Code::Rule, false));
     assert_eq!(decide(&running, 13), (Keep, Code::Rule, false));
-    // Without a quantity there is no excuse.
+    // Without quantities, a mismatch has no other explanation.
     let pod = web(&container(&json!({})));
     let found = predict(&running, &[pod], &change(14, 15));
     assert_eq!(found.containers[0].code, Code::NotReproducible);
@@ -120,7 +120,7 @@ fn where_quantities_hide_the_hash_the_rule_decides_and_says_so() {
 
 #[test]
 fn fields_that_only_one_kubelet_reads_restart() {
-    // Set through a newer API server than the kubelet's.
+    // Set through an API server newer than the kubelet.
     let grace = json!({"livenessProbe": {"terminationGracePeriodSeconds": 5}});
     let found = one(&web(&container(&grace)), 20, 21);
     assert_eq!((found.verdict, found.code), (Restart, Code::Fields));
@@ -160,7 +160,7 @@ fn what_cannot_be_reproduced_is_never_kept() {
 
 #[test]
 fn fields_nobody_knows_are_kept_where_nothing_else_changes() {
-    // A provider's kubelet with a field of its own, which the API server shows.
+    // A provider's kubelet with its own field, which the API server shows.
     let raw = r#"{"name":"c","image":"i","resources":{},"vendor":"x"}"#;
     let pod = web(raw);
     let mut running = started(&pod, 28);
@@ -214,14 +214,14 @@ fn static_pods_follow_their_own_table() {
         assert_eq!(one(&probed, from, to).verdict, of_probed, "{from} to {to}");
     }
     assert!(one(&plain, 31, 32).is_static);
-    // Nothing is seen of it: most manifests would be another.
+    // Without a mirror: the uid changes for most manifests.
     let running = started(&plain, 28);
     let found = predict(&running, &[], &change(28, 29));
     assert_eq!(
         (found.containers[0].verdict, found.containers[0].exact),
         (Recreate, false)
     );
-    // A manifest that names its uid keeps it.
+    // A manifest that sets its uid keeps it.
     let mut named = plain.clone();
     named.mirror_of = Some("etcd-of-mine".to_owned());
     assert_eq!(one(&named, 31, 32).verdict, Keep);
@@ -324,7 +324,7 @@ fn both_ways_are_foretold() {
     assert_eq!(both(13, 14), (Restart, Restart));
     assert_eq!(both(29, 30), (Keep, Keep));
     assert_eq!(both(15, 16), (Restart, Restart));
-    // What we cannot say on the way there, we cannot say on the way back.
+    // What cannot be predicted for the upgrade cannot be predicted for the rollback.
     let mut running = started(&pods[0], 29);
     running[0].hash_annotation = Some("1".to_owned());
     let ways = predict_both(&running, &pods, &change(29, 30));
@@ -347,7 +347,7 @@ fn a_prediction_is_held_against_what_happened() {
     after[1].uid = "fedcba9876543210fedcba9876543210".to_owned();
     let fine: Comparison = compare(&prediction, &after);
     assert_eq!((fine.agreed, fine.mismatches.len()), (2, 0));
-    // The same id in a container that has ended is none that runs.
+    // A container that has ended is not running, even if it has the same id.
     after[0].running = false;
     let ended = compare(&prediction, &after);
     assert_eq!(ended.mismatches[0].actual, Actual::Gone);
@@ -362,7 +362,7 @@ fn a_prediction_is_held_against_what_happened() {
         .collect();
     assert_eq!(actual, [Actual::Restarted, Actual::Restarted]);
     assert_eq!(compare(&prediction, &[]).mismatches.len(), 2);
-    // It survives the journal.
+    // The prediction survives serialization to the journal.
     let text = serde_json::to_string(&prediction).unwrap();
     assert_eq!(
         serde_json::from_str::<Prediction>(&text).unwrap(),
@@ -379,7 +379,7 @@ fn what_crictl_says_is_read() {
     assert_eq!(read.hash_annotation.as_deref(), Some("e449eef9"));
     answer["status"]["state"] = json!("CONTAINER_EXITED");
     assert!(!running(std::slice::from_ref(&answer)).unwrap()[0].running);
-    // Somebody else's container.
+    // A container that no kubelet started.
     answer["status"]["labels"] = Value::Null;
     assert!(running(std::slice::from_ref(&answer)).unwrap().is_empty());
     assert!(running(&[json!({"status": {}})]).is_err());

@@ -1,30 +1,30 @@
-//! What is said of one container: the verdict, why, and how surely.
+//! The prediction for one container: the verdict, its reason and its certainty.
 
 use serde::{Deserialize, Serialize};
 
 use crate::kube::hash::ContainerHash;
 
-/// What happens to a container.
+/// Predicted effect on a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
-    /// It goes on running.
+    /// The container continues to run.
     Keep,
-    /// It is ended and started again in the same pod.
+    /// The container is restarted in the same pod.
     Restart,
-    /// Its whole pod is made anew.
+    /// The whole pod is recreated.
     Recreate,
-    /// It cannot be told; reckon with a restart.
+    /// The effect cannot be determined; expect a restart.
     Unknown,
 }
 
-/// Why; one code for one cause.
+/// Reason for a verdict; one code per cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Code {
-    /// The new kubelet computes the hash that the container has.
+    /// The new kubelet computes the hash that the container already has.
     #[serde(rename = "same-hash")]
     SameHash,
-    /// Kubelets do not compare the hash of this sort of container.
+    /// Kubelets do not compare the hash of this type of container.
     #[serde(rename = "not-compared")]
     NotCompared,
     /// The new kubelet is declared to accept hashes of the old one.
@@ -36,25 +36,26 @@ pub(crate) enum Code {
     /// The formula changes between 1.30 and 1.31.
     #[serde(rename = "formula-1.31")]
     Formula131,
-    /// Name or image in the pod's spec are not what the container was started with.
+    /// Name or image in the pod's spec differ from those the container was started with.
     #[serde(rename = "image-string")]
     ImageString,
-    /// The container uses fields that one of the two kubelets does not read.
+    /// The container uses fields that only one of the two kubelets reads.
     #[serde(rename = "fields")]
     Fields,
-    /// The Go structs changed which the container uses; the present hash was reproduced.
+    /// Go structs that the container uses have changed; the present hash was reproduced.
     #[serde(rename = "struct")]
     Struct,
-    /// By the table of struct changes alone: quantities keep the hash from being reproduced.
+    /// Decided by the table of struct changes alone: quantities prevent the hash from being
+    /// reproduced.
     #[serde(rename = "rule")]
     Rule,
-    /// The present hash does not come out of the spec.
+    /// The present hash cannot be reproduced from the spec.
     #[serde(rename = "not-reproducible")]
     NotReproducible,
     /// The API server does not have the container's pod.
     #[serde(rename = "no-spec")]
     NoSpec,
-    /// The container has no hash, or none that can be read.
+    /// The container has no readable hash.
     #[serde(rename = "no-hash")]
     NoHash,
     /// The pod is being deleted.
@@ -69,30 +70,30 @@ pub(crate) enum Code {
     /// Not every patch release of the new kubelet compares sidecars.
     #[serde(rename = "sidecar")]
     Sidecar,
-    /// Characters that Go releases write differently.
+    /// The spec has control characters that Go releases serialize differently.
     #[serde(rename = "control-characters")]
     ControlCharacters,
     /// The new kubelet gives the static pod another uid.
     #[serde(rename = "static-pod")]
     StaticPod,
-    /// It may give the static pod another uid.
+    /// The new kubelet may give the static pod another uid.
     #[serde(rename = "static-pod-perhaps")]
     StaticPodPerhaps,
-    /// The pod runs an image of the release itself, which another release brings anew.
+    /// The pod runs an image of the release itself, which the new release replaces.
     #[serde(rename = "release")]
     Release,
-    /// Another container runtime takes over.
+    /// The container runtime changes.
     #[serde(rename = "runtime")]
     Runtime,
-    /// Another cgroup driver takes over.
+    /// The cgroup driver changes.
     #[serde(rename = "cgroup-driver")]
     CgroupDriver,
-    /// One of the releases is older than what is known.
+    /// One of the releases is older than those whose hashing is known.
     #[serde(rename = "old-release")]
     OldRelease,
 }
 
-/// What is foretold of one container.
+/// The prediction for one container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ContainerPrediction {
@@ -100,23 +101,23 @@ pub(crate) struct ContainerPrediction {
     pub(crate) pod: String,
     pub(crate) uid: String,
     pub(crate) container: String,
-    /// The container's id in the runtime, before.
+    /// The container's id in the runtime before the change.
     pub(crate) id: String,
     pub(crate) is_static: bool,
     /// The pod's controller (`ReplicaSet/web-5d9c`); none for bare and static pods.
     pub(crate) owner: Option<String>,
     pub(crate) verdict: Verdict,
     pub(crate) code: Code,
-    /// One sentence for people.
+    /// One sentence for the operator.
     pub(crate) reason: String,
-    /// Computed, not estimated.
+    /// Whether the verdict is computed rather than estimated.
     pub(crate) exact: bool,
-    /// The hash that the container has afterwards, where that is known.
+    /// The container's hash after the change, if known.
     pub(crate) next_hash: Option<ContainerHash>,
 }
 
 impl Verdict {
-    /// As JSON has it.
+    /// Returns the JSON form of the verdict.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Keep => "keep",
@@ -127,7 +128,7 @@ impl Verdict {
     }
 }
 
-/// How many containers come to what.
+/// Number of containers per verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Counts {
@@ -135,7 +136,7 @@ pub(crate) struct Counts {
     pub(crate) restart: usize,
     pub(crate) recreate: usize,
     pub(crate) unknown: usize,
-    /// Not running any more before; not foretold.
+    /// Containers that were not running before the change and have no prediction.
     pub(crate) ended: usize,
 }
 
@@ -149,13 +150,14 @@ impl Counts {
         }
     }
 
-    /// Those that are not surely kept; what limits on restarts are held against.
+    /// Returns the number of containers that are not certain to be kept; limits on restarts apply
+    /// to it.
     pub(crate) fn disturbed(self) -> usize {
         self.restart + self.recreate + self.unknown
     }
 }
 
-/// A verdict on its way: everything but whose it is.
+/// A verdict that is not yet assigned to a container.
 #[derive(Clone, Debug)]
 pub(super) struct Finding {
     pub(super) verdict: Verdict,

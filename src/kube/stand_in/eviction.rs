@@ -10,7 +10,7 @@ use crate::kube::selector::selects;
 const BUDGETS: &str = "policy/poddisruptionbudgets";
 
 impl State {
-    /// `POST pods/NAME/eviction`.
+    /// Handles `POST pods/NAME/eviction`.
     pub(super) fn evict(&mut self, path: &Path, eviction: &Value) -> Answer<Value> {
         if eviction["metadata"]["name"].as_str() != Some(&path.name) {
             return Err(status::bad_request(
@@ -33,7 +33,7 @@ impl State {
         Ok(json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}))
     }
 
-    /// Takes one disruption from the budget of a Pod, if it has one.
+    /// Charges one disruption to the budget of a Pod, if it has one.
     fn charge(&mut self, pod: &Value, is_dry: bool) -> Answer<()> {
         let budgets = self.budgets_of(pod);
         let [key] = budgets.as_slice() else {
@@ -96,7 +96,7 @@ impl State {
         matching.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Plays the disruption controller.
+    /// Acts as the disruption controller.
     pub(super) fn settle_budgets(&mut self) {
         if self.budgets_are_frozen {
             return;
@@ -157,7 +157,8 @@ impl State {
         })
     }
 
-    /// How many Pods there should be: what the controllers of these want, or so many as there are.
+    /// Returns the expected number of Pods: the replicas that their controllers want, or one for
+    /// each Pod whose controller is missing or unknown.
     fn expected(&self, namespace: &str, pods: &[&Value]) -> i64 {
         let mut seen: Vec<&str> = Vec::new();
         let mut expected = 0;
@@ -191,7 +192,7 @@ fn is_ready(pod: &Value) -> bool {
     })
 }
 
-/// A number, or a share of `of` rounded up.
+/// Returns a number, or a percentage of `of` rounded up.
 fn scaled(value: &Value, of: i64) -> i64 {
     if let Some(number) = value.as_i64() {
         return number;

@@ -1,9 +1,9 @@
-//! A stand-in for kube-apiserver in unit tests: no real one can be had where the tests run.
+//! A stand-in for kube-apiserver in unit tests, since no real one is available where the tests run.
 //!
-//! It keeps objects, resource versions and generations, knows patches, selectors, evictions and
-//! what PodDisruptionBudgets allow, and words its refusals as the real one does
-//! (`tests/kube/recorded/` holds what that answered; `recorded.rs` compares). There are no
-//! controllers and no kubelets but what [`StandIn::react`] plays.
+//! It keeps objects, resource versions and generations, supports patches, selectors, evictions and
+//! PodDisruptionBudgets, and rejects requests in the same words as the real server
+//! (`tests/kube/recorded/` holds recorded answers; `recorded.rs` compares them). The only
+//! controllers and kubelets are those that [`StandIn::react`] simulates.
 
 mod eviction;
 mod patch;
@@ -21,34 +21,34 @@ use serde_json::{Value, json};
 use crate::kube::api::{Answer, Api, ApiError, PatchKind};
 use path::Path;
 
-/// An object's place: resource (`apps/deployments`, `/pods`), namespace (may be empty), name.
+/// Key of an object: resource (`apps/deployments`, `/pods`), namespace (may be empty), name.
 type Key = (String, String, String);
 
-/// A request as it came, and what was answered.
+/// A request as received, and the status of its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     /// `get`, `list`, `create`, `replace`, `patch`, `delete`.
     pub(crate) verb: &'static str,
     pub(crate) path: String,
-    /// The body; null for reads.
+    /// The request body; null for reads.
     pub(crate) body: Value,
-    /// HTTP status of the answer.
+    /// HTTP status of the response.
     pub(crate) code: u16,
 }
 
 impl Request {
-    /// Whether it may have changed something.
+    /// Returns whether the request may have changed something.
     pub(crate) fn is_write(&self) -> bool {
         !matches!(self.verb, "get" | "list")
     }
 }
 
-/// Changes a Pod before it is kept.
+/// Changes a Pod before it is stored.
 type Admission = Arc<dyn Fn(&mut Value) + Send + Sync>;
 
 type Reaction = Arc<dyn Fn(&StandIn, &Request) + Send + Sync>;
 
-/// An API server in memory. Clones share their state.
+/// An in-memory API server. Clones share their state.
 #[derive(Clone, Default)]
 pub(crate) struct StandIn {
     state: Arc<Mutex<State>>,
@@ -63,29 +63,29 @@ struct State {
     failures: Vec<(&'static str, String, ApiError)>,
     reactions: Vec<Reaction>,
     admission: Option<Admission>,
-    /// PodDisruptionBudgets keep the status that tests gave them.
+    /// Whether PodDisruptionBudgets keep the status that tests gave them.
     budgets_are_frozen: bool,
-    /// Deleted Pods stay, terminating, until tests take them away.
+    /// Whether deleted Pods stay in the terminating state until tests remove them.
     no_kubelets: bool,
 }
 
 impl StandIn {
-    /// An empty API server. Budgets' status follows Pods, as the disruption controller would have
-    /// it; a Pod that is deleted is gone with the next request.
+    /// Returns an empty API server. The status of PodDisruptionBudgets follows the Pods, as the
+    /// disruption controller would update it; a deleted Pod is gone by the next request.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// Puts an object in as it is, with its status; an older one of the same name is replaced.
-    /// What the server sets (uid, creationTimestamp, resourceVersion, generation) is added where
-    /// it is missing. `apiVersion`, `kind` and `metadata.name` are needed; the namespace of
-    /// namespaced kinds is `default` if missing.
+    /// Stores an object as it is, including its status, and replaces any object of the same name.
+    /// Fields that the server sets (uid, creationTimestamp, resourceVersion, generation) are added
+    /// if missing. `apiVersion`, `kind` and `metadata.name` are required; the namespace of
+    /// namespaced kinds defaults to `default`.
     pub(crate) fn add(&self, object: Value) -> &Self {
         self.lock().put(object);
         self
     }
 
-    /// All of them.
+    /// Stores all of the objects, as [`StandIn::add`] does.
     pub(crate) fn add_all(&self, objects: impl IntoIterator<Item = Value>) -> &Self {
         objects.into_iter().for_each(|object| {
             self.add(object);
@@ -93,14 +93,14 @@ impl StandIn {
         self
     }
 
-    /// The object at `path`, if it is there; not logged.
+    /// Returns the object at `path`, if it exists. The read is not logged.
     pub(crate) fn peek(&self, path: &str) -> Option<Value> {
         let path = Path::parse(path)?;
         self.lock().objects.get(&path.key()).cloned()
     }
 
-    /// Changes the object at `path` as a controller or kubelet would, status and all; not logged.
-    /// `false` when it is not there.
+    /// Changes the object at `path` as a controller or kubelet would, including its status. The
+    /// change is not logged. Returns `false` if the object does not exist.
     pub(crate) fn change(&self, path: &str, change: impl FnOnce(&mut Value)) -> bool {
         let Some(path) = Path::parse(path) else {
             return false;
@@ -115,7 +115,7 @@ impl StandIn {
         true
     }
 
-    /// Takes the object at `path` away at once.
+    /// Removes the object at `path` immediately.
     pub(crate) fn remove(&self, path: &str) -> bool {
         let Some(path) = Path::parse(path) else {
             return false;
@@ -126,8 +126,8 @@ impl StandIn {
         was_there
     }
 
-    /// Calls `reaction` after each request, to play controllers, kubelets or other people. It may
-    /// use [`StandIn::change`], [`StandIn::add`] and [`StandIn::remove`].
+    /// Calls `reaction` after each request, to simulate controllers, kubelets or other users. The
+    /// reaction may use [`StandIn::change`], [`StandIn::add`] and [`StandIn::remove`].
     pub(crate) fn react(
         &self,
         reaction: impl Fn(&Self, &Request) + Send + Sync + 'static,
@@ -136,36 +136,38 @@ impl StandIn {
         self
     }
 
-    /// Has `change` change every Pod before it is kept, as mutating webhooks do.
+    /// Applies `change` to every Pod before it is stored, as mutating webhooks do.
     pub(crate) fn admit(&self, change: impl Fn(&mut Value) + Send + Sync + 'static) -> &Self {
         self.lock().admission = Some(Arc::new(change));
         self
     }
 
-    /// The next request of `verb` whose path contains `part` fails so, without effect.
+    /// Makes the next request of `verb` whose path contains `part` fail with `error` and without
+    /// effect.
     pub(crate) fn fail_next(&self, verb: &'static str, part: &str, error: ApiError) -> &Self {
         self.lock().failures.push((verb, part.to_owned(), error));
         self
     }
 
-    /// PodDisruptionBudgets keep the status they were given.
+    /// Makes PodDisruptionBudgets keep the status they were given.
     pub(crate) fn freeze_budgets(&self) -> &Self {
         self.lock().budgets_are_frozen = true;
         self
     }
 
-    /// Deleted Pods that have a Node stay as terminating until [`StandIn::remove`] takes them.
+    /// Keeps deleted Pods that have a Node in the terminating state until [`StandIn::remove`]
+    /// removes them.
     pub(crate) fn without_kubelets(&self) -> &Self {
         self.lock().no_kubelets = true;
         self
     }
 
-    /// What was asked so far.
+    /// Returns all requests so far.
     pub(crate) fn requests(&self) -> Vec<Request> {
         self.lock().log.clone()
     }
 
-    /// What was asked so far that may have changed something.
+    /// Returns all requests so far that may have changed something.
     pub(crate) fn writes(&self) -> Vec<Request> {
         let mut requests = self.requests();
         requests.retain(Request::is_write);
@@ -286,7 +288,7 @@ impl State {
         Ok(found.map(|(_, object)| object.clone()).collect())
     }
 
-    /// What time and controllers do between requests.
+    /// Applies the effects of time and controllers between requests.
     fn settle(&mut self) {
         if !self.no_kubelets {
             self.objects.retain(|(resource, ..), object| {
@@ -299,7 +301,7 @@ impl State {
         self.settle_budgets();
     }
 
-    /// Puts an object in as tests want it.
+    /// Stores an object for a test.
     fn put(&mut self, mut object: Value) {
         let key = path::key_of(&mut object);
         let uid = self.next_uid();
@@ -316,7 +318,7 @@ impl State {
         self.store(&key, object);
     }
 
-    /// Keeps an object under a new resource version, and what follows from it.
+    /// Stores an object under a new resource version and applies the consequences.
     fn store(&mut self, key: &Key, object: Value) -> Value {
         let kept = self.keep(key, object);
         self.settle_budgets();

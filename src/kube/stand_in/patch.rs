@@ -1,4 +1,5 @@
-//! JSON patches, merge patches, and as much of strategic merge patches as lists by name need.
+//! JSON patches, merge patches, and the subset of strategic merge patches that lists keyed by name
+//! need.
 
 use serde_json::{Map, Value};
 
@@ -7,9 +8,9 @@ use crate::kube::api::{ApiError, PatchKind};
 
 const NO_LIST: &str = "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp";
 
-/// Why a patch was not applied.
+/// Reason why a patch was not applied.
 pub(super) enum Failure {
-    /// A `test` did not hold, or a path leads nowhere.
+    /// A `test` failed, or a path does not exist.
     Unprocessable,
     Malformed(String),
 }
@@ -23,7 +24,7 @@ impl Failure {
     }
 }
 
-/// The object after the patch.
+/// Returns the object after the patch.
 pub(super) fn apply(kind: PatchKind, old: &Value, patch: &Value) -> Result<Value, Failure> {
     let mut new = old.clone();
     match kind {
@@ -52,7 +53,7 @@ fn step(object: &mut Value, step: &Value) -> Result<(), Failure> {
                 false => Err(Failure::Unprocessable),
             }
         }
-        // A member that is not there is added, as the real one does it.
+        // A missing member is added, as the real server does.
         Some("replace") => {
             let is_there = object.pointer(path).is_some();
             if !is_there && !parent(object, path)?.0.is_object() {
@@ -81,7 +82,7 @@ fn step(object: &mut Value, step: &Value) -> Result<(), Failure> {
     }
 }
 
-/// The parent of what `path` names, and the last part of it.
+/// Returns the parent of what `path` names, and the last component of the path.
 fn parent<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), Failure> {
     let (parent, last) = path.rsplit_once('/').ok_or(Failure::Unprocessable)?;
     let last = last.replace("~1", "/").replace("~0", "~");
@@ -158,7 +159,7 @@ fn merge(target: &mut Value, patch: &Value, is_strategic: bool) {
     }
 }
 
-/// By which member the items of a list are the same.
+/// Returns the member that identifies the items of a list.
 fn merge_key(list: &str) -> Option<&'static str> {
     match list {
         "containers" | "initContainers" | "ephemeralContainers" | "env" | "volumes" => Some("name"),

@@ -1,10 +1,10 @@
-//! What a path of the API names.
+//! API paths and what they refer to.
 
 use serde_json::{Value, json};
 
 use super::Key;
 
-/// A path, taken apart.
+/// A parsed path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Path {
     /// Empty for the core group.
@@ -28,7 +28,7 @@ impl Path {
         };
         let mut rest: Vec<&str> = words.collect();
         let mut namespace = "";
-        // `namespaces/NAME` is a namespace itself, unless something follows that is in it.
+        // `namespaces/NAME` is the namespace itself unless a resource inside it follows.
         if let ["namespaces", name, inner, ..] = rest[..]
             && !matches!(inner, "status" | "finalize")
         {
@@ -68,7 +68,7 @@ impl Path {
         self.query("dryRun") == Some("All")
     }
 
-    /// As messages name the kind: `pods`, `deployments.apps`.
+    /// Returns the name of the kind as messages show it: `pods`, `deployments.apps`.
     pub(super) fn qualified(&self) -> String {
         match self.group.as_str() {
             "" => self.plural.clone(),
@@ -77,7 +77,7 @@ impl Path {
     }
 }
 
-/// Where an object belongs; a missing namespace is filled in.
+/// Returns the key of an object; fills in a missing namespace.
 pub(super) fn key_of(object: &mut Value) -> Key {
     let version = object["apiVersion"].as_str().unwrap_or("v1");
     let group = version.split_once('/').map_or("", |(group, _)| group);
@@ -125,7 +125,7 @@ fn plural(kind: &str) -> String {
     }
 }
 
-/// Undoes percent-encoding.
+/// Decodes percent-encoding.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

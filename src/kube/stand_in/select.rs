@@ -1,4 +1,4 @@
-//! Which objects a list wants: `labelSelector` and `fieldSelector`.
+//! Selection of objects in a list: `labelSelector` and `fieldSelector`.
 
 use serde_json::Value;
 
@@ -71,7 +71,7 @@ impl Term {
     }
 }
 
-/// `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
+/// Parses `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
 fn terms(text: &str) -> Vec<Term> {
     let mut parts = vec![String::new()];
     let mut depth = 0;

@@ -1,4 +1,4 @@
-//! The stand-in behind HTTPS on loopback, for tests of the client.
+//! Serves the stand-in over HTTPS on loopback, for tests of the client.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ use super::{StandIn, path};
 use crate::kube::api::{Answer, Api, ApiError, PatchKind};
 use crate::kube::credentials;
 
-/// Ends with it.
+/// A running server. Dropping it stops the server.
 pub(crate) struct Served {
     directory: tempfile::TempDir,
-    /// Connections so far.
+    /// Number of connections so far.
     pub(crate) connections: Arc<AtomicUsize>,
     runtime: Option<Runtime>,
 }
@@ -38,13 +38,13 @@ impl Drop for Served {
 }
 
 impl Served {
-    /// One of the kubeconfigs of [`credentials`].
+    /// Returns the path of one of the kubeconfigs of [`credentials`].
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 }
 
-/// Serves `api` until what is returned is dropped.
+/// Serves `api` until the returned value is dropped.
 pub(crate) fn serve(api: &StandIn) -> Served {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -179,7 +179,7 @@ fn get(api: &StandIn, path: &str) -> Answer<(u16, Value)> {
     }
 }
 
-/// A page of a list: `continue` is where the next one begins.
+/// Returns one page of a list; `continue` is the start of the next page.
 fn page(api: &StandIn, path: &str, parsed: &path::Path) -> Answer<Value> {
     let all = api.list(path)?;
     let number = |name: &str| {

@@ -1,4 +1,4 @@
-//! Refusals in the real server's words.
+//! Errors in the words of the real server.
 
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ pub(super) fn exists(path: &Path, name: &str) -> ApiError {
     error(409, "AlreadyExists", message)
 }
 
-/// 409: `why` is the sentence after the colon.
+/// Returns a 409; `why` is the sentence after the colon.
 pub(super) fn conflict(what: &str, name: &str, why: &str) -> ApiError {
     let message = format!("Operation cannot be fulfilled on {what} \"{name}\": {why}");
     error(409, "Conflict", message)
@@ -46,7 +46,8 @@ pub(super) fn modified(path: &Path) -> ApiError {
     )
 }
 
-/// The object is another one than was meant: said differently to patches and to replacements.
+/// Returns the error for an object with a different uid; the wording differs between patches and
+/// replacements.
 pub(super) fn other_uid(path: &Path, old: &Value, asked: &str, is_patch: bool) -> ApiError {
     let has = old["metadata"]["uid"].as_str().unwrap_or_default();
     if is_patch {
@@ -65,7 +66,7 @@ pub(super) fn other_uid(path: &Path, old: &Value, asked: &str, is_patch: bool) -
     conflict(&path.qualified(), &path.name, &why)
 }
 
-/// 422 with one field.
+/// Returns a 422 about one field.
 pub(super) fn invalid(kind: &str, name: &str, field: &str, why: &str, cause: &str) -> ApiError {
     let mut refusal = error(
         422,
@@ -76,7 +77,7 @@ pub(super) fn invalid(kind: &str, name: &str, field: &str, why: &str, cause: &st
     refusal
 }
 
-/// 422 without details: a `test` of a JSON patch that failed.
+/// Returns a 422 without details: a `test` of a JSON patch failed.
 pub(super) fn unprocessable() -> ApiError {
     error(
         422,
@@ -94,7 +95,7 @@ pub(super) fn forbidden(path: &Path, why: &str) -> ApiError {
     error(403, "Forbidden", message)
 }
 
-/// 403: the namespace is on its way out.
+/// Returns a 403: the namespace is terminating.
 pub(super) fn terminating(path: &Path) -> ApiError {
     let namespace = &path.namespace;
     let why = format!(
@@ -108,7 +109,7 @@ pub(super) fn terminating(path: &Path) -> ApiError {
     refusal
 }
 
-/// 429: a budget does not allow it now.
+/// Returns a 429: a budget does not allow the eviction now.
 pub(super) fn too_many(cause: String, retry_after: Option<u64>) -> ApiError {
     let mut refusal = error(
         429,
@@ -120,7 +121,7 @@ pub(super) fn too_many(cause: String, retry_after: Option<u64>) -> ApiError {
     refusal
 }
 
-/// 500: two budgets on one Pod.
+/// Returns a 500: a Pod has two budgets.
 pub(super) fn two_budgets() -> ApiError {
     error(
         500,

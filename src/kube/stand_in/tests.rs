@@ -1,4 +1,4 @@
-//! The stand-in itself; `recorded.rs` compares it with what a real API server answered.
+//! Tests of the stand-in itself; `recorded.rs` compares it with the answers of a real API server.
 
 use super::*;
 
@@ -120,7 +120,7 @@ fn patches_test_and_versions_conflict() {
         new["spec"]["containers"],
         json!([{"name": "c", "image": "x:4"}])
     );
-    // Nothing changes, no new version.
+    // A patch without changes does not create a new version.
     let same = api.patch(path, PatchKind::Strategic, &strategic).unwrap();
     assert_eq!(
         same["metadata"]["resourceVersion"],
@@ -159,7 +159,7 @@ fn admission_changes_pods_before_they_are_kept() {
     let patch = json!({"metadata": {"labels": {"seen": "no"}}});
     let kept = api.patch(&path, PatchKind::Merge, &patch).unwrap();
     assert_eq!(kept["metadata"]["labels"]["seen"], "yes");
-    // Statuses pass by it.
+    // Admission does not apply to status updates.
     let status = json!({"status": {"phase": "Running"}});
     api.patch(&format!("{path}/status"), PatchKind::Merge, &status)
         .unwrap();

@@ -1,4 +1,5 @@
-//! Creating, changing and deleting objects: what the server sets itself and what it refuses.
+//! Creation, update and deletion of objects: the fields that the server sets and the requests it
+//! rejects.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +13,7 @@ pub(super) fn has_finalizers(object: &Value) -> bool {
 }
 
 impl State {
-    /// Whether the namespace is being deleted.
+    /// Returns whether the namespace is being deleted.
     pub(super) fn is_terminating(&self, path: &Path) -> bool {
         let key = (
             "/namespaces".to_owned(),
@@ -77,7 +78,7 @@ impl State {
         }
     }
 
-    /// Replaces `old` by `new`, as far as the path may change it.
+    /// Replaces `old` with `new`, as far as the path allows.
     pub(super) fn update(
         &mut self,
         path: &Path,
@@ -117,7 +118,7 @@ impl State {
         if new == *old || path.is_dry_run() {
             return Ok(new);
         }
-        // Of all workloads only Deployments count their annotations in.
+        // Deployments are the only workloads whose annotations affect the generation.
         let is_annotated = path.resource() == "apps/deployments"
             && new["metadata"]["annotations"] != old["metadata"]["annotations"];
         if new["spec"] != old["spec"] || is_annotated {
@@ -195,7 +196,8 @@ fn copy(to: &mut Value, from: &Value, name: &str) {
     }
 }
 
-/// What of `new` the path may change: `status` only the status, the object itself all but it.
+/// Returns the part of `new` that the path may change: `status` changes only the status, the object
+/// itself everything else.
 fn confined(path: &Path, old: &Value, new: Value) -> Value {
     let mut result = match path.subresource.as_str() {
         "status" => {
@@ -225,7 +227,7 @@ fn confined(path: &Path, old: &Value, new: Value) -> Value {
     result
 }
 
-/// Of a Pod that is there, little may be changed.
+/// Fails if an update changes an immutable part of an existing Pod.
 fn check_pod(path: &Path, old: &Value, new: &Value) -> Answer<()> {
     let is_resize = path.subresource == "resize";
     if fixed(old, is_resize) == fixed(new, is_resize) {
@@ -253,7 +255,7 @@ fn check_pod(path: &Path, old: &Value, new: &Value) -> Answer<()> {
     ))
 }
 
-/// The part of a Pod's spec that may not change.
+/// Returns the immutable part of a Pod's spec.
 fn fixed(pod: &Value, is_resize: bool) -> Value {
     let mut spec = pod["spec"].clone();
     let mutable = match is_resize {
@@ -269,7 +271,7 @@ fn fixed(pod: &Value, is_resize: bool) -> Value {
     if let Some(spec) = spec.as_object_mut().filter(|_| !is_resize) {
         spec.shift_remove("activeDeadlineSeconds");
         spec.shift_remove("tolerations");
-        // No list of init containers is the same as an empty one.
+        // A missing list of init containers equals an empty one.
         if spec.get("initContainers") == Some(&Value::Null) {
             spec.shift_remove("initContainers");
         }

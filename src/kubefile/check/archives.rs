@@ -1,5 +1,5 @@
-//! Archives of `images/skopeo` that a `COPY` puts into the image although the build embeds their
-//! images: every host would get them twice.
+//! Detects a `COPY` that puts archives of `images/skopeo` into the image although the build embeds
+//! their images: every host would receive them twice.
 
 use super::{Diagnostic, Instruction, InstructionKind, Kubefile, Stage, name_span};
 use crate::kubefile::ast::{Source, Transfer};
@@ -7,7 +7,7 @@ use crate::kubefile::expand;
 use crate::kubefile::glob::{self, SegmentPattern};
 use crate::kubefile::ignore::IgnoreRules;
 
-/// `archives` are clean paths of the context.
+/// Checks the file; `archives` are clean paths in the build context.
 pub(super) fn check(
     kubefile: &Kubefile,
     parents: &[Option<usize>],
@@ -28,7 +28,7 @@ pub(super) fn check(
     }
 }
 
-/// The stages whose files are in the image: the last one and those that it builds on.
+/// Returns the stages whose files are in the image: the last one and the stages it builds on.
 fn shipped<'a>(kubefile: &'a Kubefile, parents: &[Option<usize>]) -> Vec<&'a Stage> {
     let mut stages = Vec::new();
     let mut next = kubefile.stages.len().checked_sub(1);
@@ -53,7 +53,7 @@ fn copied(
         let text = is_fixed.then(|| expand::expand(raw, escape, &|_| None))?;
         text.ok()
     };
-    // What depends on variables is given the benefit of the doubt.
+    // Patterns that depend on variables produce no finding.
     let excluded: Option<Vec<String>> = transfer
         .flags
         .exclude
@@ -72,7 +72,7 @@ fn copied(
             .iter()
             .filter_map(|archive| {
                 let below = below(archive, &source)?;
-                // ADD takes an archive apart that it names.
+                // ADD unpacks an archive that it names directly.
                 let stays = below.is_empty() && unpacks;
                 let name = archive.rsplit('/').next().unwrap_or(archive);
                 let path = if below.is_empty() { name } else { below };
@@ -97,8 +97,8 @@ fn copied(
     }
 }
 
-/// The path of `archive` below what `source` names, empty where it is the archive itself; `None`
-/// where the source does not reach it.
+/// Returns the path of `archive` relative to what `source` names; empty if the source is the
+/// archive itself, `None` if the source does not include it.
 fn below<'a>(archive: &'a str, source: &str) -> Option<&'a str> {
     let mut rest = archive;
     for wanted in source.split('/').filter(|part| !matches!(*part, "" | ".")) {

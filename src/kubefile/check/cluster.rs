@@ -1,17 +1,17 @@
-//! Rules for cluster images: labels that decide what an image is, and commands that are run one
-//! by one.
+//! Rules for cluster images: labels that determine the type of an image, and commands that are
+//! executed one by one.
 
 use super::{CheckOptions, Diagnostic, Instruction, InstructionKind, Kubefile, name_span};
 use crate::kubefile::ast::CommandForm;
 use crate::kubefile::expand;
 use crate::kubefile::suggest::closest;
 
-/// The label that says what an image is, in both spellings.
+/// The label that states the type of an image, in both spellings.
 const TYPE_LABELS: [&str; 2] = ["sealos.io.type", "apps.sealos.io/type"];
 
 const TYPES: [&str; 3] = ["rootfs", "patch", "application"];
 
-/// Whether a file describes a cluster image: by its name, or by a label.
+/// Returns whether the file describes a cluster image, judging by its name or a label.
 pub(super) fn is_cluster_image(kubefile: &Kubefile) -> bool {
     let file = kubefile.name.rsplit('/').next().unwrap_or_default();
     let file = file.to_lowercase();
@@ -117,10 +117,10 @@ fn kind(
     }
 }
 
-/// In a cluster image each element is a command line of its own; a split-up command line is
-/// likely meant as in Docker.
+/// Warns about a command line that is split into elements as in Docker: in a cluster image, each
+/// element is a command line of its own.
 fn commands(instruction: &Instruction, elements: &[String], found: &mut Vec<Diagnostic>) {
-    // These two are dropped, so that the shell form is one command.
+    // These two are dropped, so the shell form is one command.
     let elements: Vec<&String> = elements
         .iter()
         .filter(|element| *element != "/bin/sh" && *element != "-c")

@@ -1,4 +1,4 @@
-//! Rules on `FROM`, on stages and on the directory they work in.
+//! Rules for `FROM`, stages and their working directories.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use crate::kubefile::predefined::PLATFORM_ARGS;
 use crate::kubefile::suggest::closest;
 use crate::kubefile::words;
 
-/// Names that mean something else to builders.
+/// Names that have another meaning for builders.
 const RESERVED: [&str; 2] = ["scratch", "context"];
 
 pub(super) fn check(kubefile: &Kubefile, parents: &[Option<usize>], found: &mut Vec<Diagnostic>) {
@@ -35,7 +35,7 @@ pub(super) fn check(kubefile: &Kubefile, parents: &[Option<usize>], found: &mut 
 
 fn stage_name(from: &From, name: &str, duplicate: bool, found: &mut Vec<Diagnostic>) {
     let written = from.written_name.as_deref().unwrap_or(name);
-    // The name is the last word; the same text may stand in the image's name.
+    // The name is the last word; the image's name may contain the same text.
     let start = from.text.len() - written.len();
     let span = from.map.locate(&from.text, start, from.text.len());
     if written != name {
@@ -124,7 +124,7 @@ fn platform(escape: char, from: &From, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// The global arguments and, where they have any, their defaults.
+/// The global arguments with their defaults, if any.
 type Defaults = HashMap<String, Option<String>>;
 
 fn defaults(kubefile: &Kubefile) -> Defaults {
@@ -139,7 +139,7 @@ fn defaults(kubefile: &Kubefile) -> Defaults {
     defaults
 }
 
-/// Variables of the `FROM` line: only global arguments count there.
+/// Checks the variables of the `FROM` line, where only global arguments are available.
 fn arguments(escape: char, defaults: &Defaults, from: &From, found: &mut Vec<Diagnostic>) {
     for raw in [Some(&from.image), from.platform.as_ref()]
         .into_iter()
@@ -192,7 +192,7 @@ fn pairs(instruction: &Instruction) -> &[(String, Option<String>)] {
     }
 }
 
-/// A rough look: what an empty variable leaves behind.
+/// Returns whether `name` looks like an image name; detects the gaps left by empty variables.
 fn is_image(name: &str) -> bool {
     let edge = |c: char| matches!(c, ':' | '@' | '/');
     !name.is_empty()
@@ -204,8 +204,8 @@ fn is_image(name: &str) -> bool {
         && !name.contains(words::is_blank)
 }
 
-/// Relative paths whose meaning hangs on the base image; returns whether the working directory
-/// is known in the end.
+/// Reports relative paths whose meaning depends on the base image; returns whether the working
+/// directory is known at the end of the stage.
 fn directories(stage: &Stage, known_at_start: bool, found: &mut Vec<Diagnostic>) -> bool {
     let mut known = known_at_start;
     for instruction in &stage.instructions {
@@ -222,7 +222,7 @@ fn directories(stage: &Stage, known_at_start: bool, found: &mut Vec<Diagnostic>)
                         .hint("begin with an absolute WORKDIR"),
                     );
                 }
-                // One warning is enough for a stage.
+                // One warning per stage is enough.
                 known = true;
             }
             InstructionKind::Copy(transfer) | InstructionKind::Add(transfer) if !known => {

@@ -1,11 +1,11 @@
-//! Rules on how single instructions are written.
+//! Rules for the style of single instructions.
 
 use super::{Diagnostic, Instruction, InstructionKind, Kubefile, Stage, cluster, name_span};
 use crate::kubefile::ast::CommandForm;
 use crate::kubefile::instruction::legacy_pair;
 use crate::kubefile::words;
 
-/// Segments of a variable's name that speak of a secret.
+/// Segments of a variable's name that indicate a secret.
 const SECRET_WORDS: [&str; 10] = [
     "apikey",
     "auth",
@@ -124,7 +124,7 @@ fn secrets(instruction: &Instruction, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Instructions of which the last one counts.
+/// Reports instructions that have no effect because a later one replaces them.
 fn repeated(stage: &Stage, found: &mut Vec<Diagnostic>) {
     for name in ["CMD", "ENTRYPOINT", "HEALTHCHECK"] {
         let all: Vec<&Instruction> = stage
@@ -149,7 +149,7 @@ fn repeated(stage: &Stage, found: &mut Vec<Diagnostic>) {
 }
 
 fn json_arguments(stage: &Stage, found: &mut Vec<Diagnostic>) {
-    // Who says SHELL wants the shell form.
+    // A SHELL instruction indicates that the shell form is intended.
     if stage
         .instructions
         .iter()
@@ -176,7 +176,7 @@ fn json_arguments(stage: &Stage, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// All names in upper case or all in lower case, as the majority is.
+/// Reports instruction names that differ from the majority, which is either upper or lower case.
 fn casing(kubefile: &Kubefile, found: &mut Vec<Diagnostic>) {
     let mut names = Vec::new();
     for arg in &kubefile.global_args {

@@ -1,4 +1,4 @@
-//! Each rule: what it finds, where, and what it leaves alone.
+//! Tests of each rule: what it reports, where, and what it accepts.
 
 use super::*;
 use crate::kubefile::parse;
@@ -18,7 +18,7 @@ fn findings(name: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Rule, file that breaks it once, where.
+/// Each rule, with a file that violates it once and the place of the finding.
 const BROKEN: &[(&str, &str, &str)] = &[
     (
         "ConsistentInstructionCasing",

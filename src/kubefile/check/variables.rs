@@ -1,4 +1,4 @@
-//! `UndefinedVar`: variables that nothing sets before they are used.
+//! `UndefinedVar`: variables that are used before they are set.
 
 use std::collections::HashSet;
 
@@ -8,18 +8,18 @@ use crate::kubefile::expand;
 use crate::kubefile::predefined::PROXY_ARGS;
 use crate::kubefile::suggest::closest;
 
-/// More findings than these are not looked for: each costs a search for what was meant.
+/// Maximum number of findings: each requires a search for the intended name.
 const MAX_FINDINGS: usize = 100;
 
 /// The variables that are set at some point of a stage.
 #[derive(Default)]
 struct Scope {
-    /// Those of the environment, which stages built on this one inherit.
+    /// Environment variables, which stages built on this one inherit.
     environment: HashSet<String>,
     arguments: HashSet<String>,
-    /// The stage it builds on.
+    /// The stage that this stage builds on.
     parent: Option<usize>,
-    /// The base image may set more than we know of.
+    /// Whether the base image may set variables that are unknown here.
     open: bool,
 }
 
@@ -82,7 +82,8 @@ fn base(stage: &Stage, options: &CheckOptions<'_>) -> Scope {
     scope
 }
 
-/// The names a stage knows: its own arguments, its environment, those of the stages below.
+/// Returns the names available to a stage: its own arguments, its environment and that of the
+/// stages it builds on.
 fn names(scopes: &[Scope]) -> impl Iterator<Item = &HashSet<String>> {
     let below = std::iter::successors(scopes.last(), |scope| scopes.get(scope.parent?));
     scopes
@@ -133,7 +134,7 @@ fn report(
     }
 }
 
-/// The raw words of an instruction that are expanded.
+/// Returns the raw words of an instruction that are expanded.
 fn words(instruction: &Instruction) -> Vec<&str> {
     match &instruction.kind {
         InstructionKind::Add(transfer) | InstructionKind::Copy(transfer) => transferred(transfer),

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// ESCAPED holds what a careless expander would expand twice.
+/// ESCAPED holds text that a faulty implementation would expand twice.
 fn values(name: &str) -> Option<String> {
     let value = match name {
         "HOME" => "/home/a",
@@ -78,7 +78,7 @@ fn variables_come_in() {
         ("$unset", ""),
         ("${unset}", ""),
         ("$two", "a  b"),
-        // A value is never looked into.
+        // Values are not expanded again.
         ("$ESCAPED", "$HOME \"q\" \\"),
         ("${ESCAPED}", "$HOME \"q\" \\"),
         ("\"$ESCAPED\"", "$HOME \"q\" \\"),
@@ -117,7 +117,7 @@ fn forms_with_a_word() {
         ("${unset:-a}}", "a}"),
         ("${unset:-:}", ":"),
         ("${unset:--}", "-"),
-        // A shell default with a quoted value that ran over several lines.
+        // A shell default whose quoted value spanned several lines.
         (
             r#"${HELM_OPTS:-" --set a=b  --set c=d "}"#,
             " --set a=b  --set c=d ",
@@ -144,7 +144,7 @@ fn forms_with_a_pattern() {
         ("${path/lib/$HOME}", "/usr//home/a/x.tar.gz"),
         ("${path/${unset:-lib}/y}", "/usr/y/x.tar.gz"),
         ("${path/lib/}", "/usr//x.tar.gz"),
-        // A replacement is text: no groups.
+        // A replacement is literal text without group references.
         ("${path/lib/'$1'}", "/usr/$1/x.tar.gz"),
         ("${unset#x}", ""),
         ("${unset/x/y}", ""),
@@ -308,7 +308,7 @@ fn any_text_expands_or_is_refused() {
         assert_eq!(value.is_ok(), words.is_ok());
         if let (Ok(value), Ok(words)) = (value, words) {
             assert!(words.iter().map(String::len).sum::<usize>() <= value.len());
-            // A word that has a value can be surveyed.
+            // A word that has a value can be scanned for variables.
             assert!(variables(raw, '\\').is_ok());
         }
         let _ = expand_heredoc(raw, &values);

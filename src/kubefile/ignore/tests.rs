@@ -1,4 +1,4 @@
-//! Tables of rules, and a slow matcher that the fast one has to agree with.
+//! Tables of rules, and a slow reference matcher that the fast one must agree with.
 
 use std::collections::BTreeSet;
 
@@ -128,7 +128,7 @@ fn bad_lines_are_all_reported() {
     let found = IgnoreRules::parse(b"a\n[\n!\n  [a-]\nb").unwrap_err();
     let lines: Vec<usize> = found.iter().map(|d| d.span.line).collect();
     assert_eq!(lines, [2, 3, 4]);
-    // Go's expressions refuse ranges that run backwards.
+    // Go's regular expressions reject descending ranges.
     let found = IgnoreRules::parse(b"a\n[Local-Only]/\n**/[z-a]x\n[^9-0]\n[a-a]").unwrap_err();
     let said: Vec<&str> = found.iter().map(|d| d.message.as_str()).collect();
     assert_eq!(
@@ -189,7 +189,7 @@ fn names_need_not_be_utf8() {
     assert!(!rules.matches(b"a\xfe"));
 }
 
-/// The rules of moby, spelt out by trying everything; exponential.
+/// Implements moby's rules by trying every possibility, in exponential time.
 fn slow_matches(tokens: &[Token], path: &[u8]) -> bool {
     let Some((token, rest)) = tokens.split_first() else {
         return path.is_empty();
@@ -209,7 +209,7 @@ fn slow_matches(tokens: &[Token], path: &[u8]) -> bool {
     }
 }
 
-/// An oddity of moby's: `**text` is whatever ends in the text.
+/// A peculiarity of moby: `**text` matches every path that ends with the text.
 fn as_moby_reads(pattern: &[u8]) -> Vec<Token> {
     let mut tokens = tokens(pattern).unwrap();
     if let Some(text) = pattern.strip_prefix(b"**")
@@ -238,7 +238,7 @@ fn slow(patterns: &[(bool, Vec<Token>)], path: &[u8]) -> bool {
     excluded
 }
 
-/// A short text of an alphabet in which patterns and paths meet often.
+/// Returns a short text over an alphabet in which patterns and paths often match.
 fn spell(bytes: &[u8], alphabet: &[&str]) -> String {
     bytes
         .iter()
@@ -289,7 +289,7 @@ fn the_fast_matcher_agrees_with_the_slow_one() {
                     "{text:?} {:?}",
                     path.escape_ascii().to_string()
                 );
-                // Nothing that is wanted lies in a directory that may be left out.
+                // No included path is in a directory that may be pruned.
                 if !excluded {
                     let mut state = ParentState::default();
                     for (at, _) in path.iter().enumerate().filter(|(_, b)| **b == b'/') {

@@ -1,4 +1,4 @@
-//! Whole Kubefiles: what they parse to.
+//! Tests that parse whole Kubefiles.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn parsed(text: &str) -> Kubefile {
     parse("Kubefile", text.as_bytes()).unwrap_or_else(|found| panic!("{text}\n{found:#?}"))
 }
 
-/// The only instruction behind `FROM scratch`.
+/// Returns the only instruction after `FROM scratch`.
 fn one(text: &str) -> InstructionKind {
     let mut kubefile = parsed(&format!("FROM scratch\n{text}\n"));
     let mut instructions = kubefile.stages.remove(0).instructions;
@@ -43,7 +43,7 @@ fn pairs(text: &str) -> Vec<(String, String)> {
     }
 }
 
-/// Values of an `ENV` or `LABEL` as the builder will see them, without variables set.
+/// Returns the values of an `ENV` or `LABEL` as the builder sees them, with no variables set.
 fn values(text: &str) -> Vec<(String, String)> {
     pairs(text)
         .into_iter()
@@ -87,7 +87,7 @@ fn stages_and_global_arguments() {
 
 #[test]
 fn published_files_that_torture_a_parser() {
-    // A quoted default over several lines, inside the braces.
+    // A quoted default that spans several lines inside the braces.
     let helm = "ENV HELM_OPTS=${HELM_OPTS:-\" \\\n--set a=b \\\n--set c=d \\\n\"}";
     assert_eq!(
         values(helm),
@@ -98,7 +98,7 @@ fn published_files_that_torture_a_parser() {
     // A comment and a blank line inside a continuation.
     let comment = "ENV A=1 \\\n# B=2 \\\n\n  # note\n  C=3";
     assert_eq!(values(comment), owned(&[("A", "1"), ("C", "3")]));
-    // Blanks behind the backslash.
+    // Blanks after the backslash.
     assert_eq!(
         values("ENV A=1 \\  \t\n B=2 \\\t\n C=3"),
         owned(&[("A", "1"), ("B", "2"), ("C", "3")])
@@ -111,7 +111,7 @@ fn published_files_that_torture_a_parser() {
     assert_eq!(values("ENV KEY \"a b\""), owned(&[("KEY", "a b")]));
     assert_eq!(values("ENV KEY a=b c=d"), owned(&[("KEY", "a=b c=d")]));
     assert_eq!(values("LABEL key the text"), owned(&[("key", "the text")]));
-    // The node's shell expands these.
+    // The host's shell expands these.
     let label = r#"LABEL init="init-cri.sh \$registryDomain \$registryPort && bash init.sh" \
           clean="clean.sh && bash clean-cri.sh \$criData" \
           sealos.io.type="rootfs" 'it s'='$x'"#;
@@ -125,7 +125,7 @@ fn published_files_that_torture_a_parser() {
             ("clean", "clean.sh && bash clean-cri.sh $criData"),
         ])
     );
-    // Commands stay as they are.
+    // Commands are not changed.
     for text in [
         "helm upgrade -i $(NAME) $(CHARTS) -n ${NAMESPACE} $HELM_OPTS || true && echo 'a b' | cat",
         "[ -f x ] && echo",
@@ -148,7 +148,7 @@ fn published_files_that_torture_a_parser() {
             "kubectl apply -f manifests".into(),
         ]))
     );
-    // Several CMDs: the builder takes the last.
+    // Several CMD instructions: the builder uses the last one.
     assert_eq!(
         parsed("FROM scratch\nCMD a\nCMD b").stages[0]
             .instructions
@@ -277,7 +277,7 @@ fn runs_with_here_documents() {
             body: "#!/usr/bin/env python3\nprint()\n".into(),
         }
     );
-    // What follows is not part of the body.
+    // The following lines are not part of the body.
     let file = parsed("FROM scratch\nRUN <<EOF\nFROM x\nEOF\nUSER a\n");
     assert_eq!(file.stages.len(), 1);
     assert_eq!(file.stages[0].instructions[1].span.line, 5);

@@ -1,4 +1,4 @@
-//! Streams as they occur in the wild, and damaged ones.
+//! Real-world streams and damaged ones.
 
 use std::io::Write;
 
@@ -29,7 +29,7 @@ const XZ: &[u8] =
     \x00\x01\x1c\x04\x6f\x2c\x9c\xc1\x1f\xb6\xf3\x7d\x01\x00\x00\x00\x00\x04\x59\x5a";
 
 fn all(blob: &[u8]) -> io::Result<(Format, Vec<u8>)> {
-    // One byte at a time: no decoder may depend on how its input is cut.
+    // Returns one byte at a time: no decoder may depend on how its input is split.
     struct Slow<'a>(&'a [u8]);
     impl Read for Slow<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -145,7 +145,7 @@ fn bombs_are_defused() {
 
 #[test]
 fn a_frame_that_wants_too_much_memory_is_refused() {
-    // Window descriptor: 2 to the power of 10 + 31.
+    // Window descriptor: two to the power of 10 + 31.
     let hostile = [0x28, 0xb5, 0x2f, 0xfd, 0, 31 << 3, 1, 0, 0];
     assert!(all(&hostile).is_err());
 }

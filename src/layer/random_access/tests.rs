@@ -1,4 +1,4 @@
-//! Any file, in any order, from any kind of blob.
+//! Reads any file, in any order, from any kind of blob.
 
 use std::io::Write;
 
@@ -71,7 +71,7 @@ fn files_come_in_any_order() {
                 assert!(bytes == files[*index].1, "{name}: file {index}");
             }
         }
-        // Half a file, then another one.
+        // Half of one file, then another file.
         let mut half = vec![0; 1 << 20];
         reader
             .open(&toc.entries[4])
@@ -93,7 +93,7 @@ fn files_come_in_any_order() {
 fn one_file_costs_one_frame() {
     let files = files();
     let (mut blob, layer) = write_layer(&files, Compression::Zstd { level: 1 }, 1);
-    // Everything outside the frame of the file is made unreadable.
+    // Make everything outside the frame of the file unreadable.
     let listed = &layer.toc.entries[5];
     let frame = layer
         .toc

@@ -1,4 +1,4 @@
-//! Blobs of every make, right, wrong and damaged.
+//! Blobs of every kind: valid, invalid and damaged.
 
 use std::io::Write;
 
@@ -94,7 +94,7 @@ fn foreign_blobs_are_read_too() {
     zstd_stream.write_all(&tar).unwrap();
     let zstd_stream = zstd_stream.finish().unwrap();
     let half = tar.len() / 2;
-    // A frame of our kind, then one of unknown size, then one that is too large for us.
+    // A frame as imgctl writes it, then one of unknown size, then one that is too large.
     let mixed = [
         zstd::bulk::compress(&tar[..1000], 1).unwrap(),
         zstd::stream::encode_all(&tar[1000..half], 1).unwrap(),

@@ -1,4 +1,4 @@
-//! Upper directories made by hand, and one made by the kernel where it lets us mount.
+//! Upper directories created by the tests, and one created by the kernel if it permits mounting.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use crate::fs::directory;
 use crate::fs::xattr;
 use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 
-/// All entries with their contents.
+/// Returns all entries with their contents.
 fn entries(dir: &Path, skip: &[&str]) -> Result<Vec<(Entry, String)>> {
     let root = Root::open(dir).unwrap();
     let skip: Vec<LayerPath> = skip
@@ -210,7 +210,7 @@ fn changes_under_a_mounted_overlay_are_told() {
     let options = std::ffi::CString::new(options).unwrap();
     let flags = MountFlags::empty();
     if mount("overlay", at("merged"), "overlay", flags, &*options).is_err() {
-        // Whoever may not mount has the tests above.
+        // Without permission to mount, the tests above must suffice.
         return;
     }
     fs::remove_dir_all(at("merged/gone")).unwrap();

@@ -1,4 +1,5 @@
-//! What the headers before an entry's own say about it: PAX records and GNU long names.
+//! Information about an entry from the headers that precede its own: PAX records and GNU long
+//! names.
 
 use super::stream::refuse;
 use crate::error::Result;
@@ -6,7 +7,7 @@ use crate::layer::pax::{self, Records};
 use crate::layer::sparse::PaxSparse;
 use crate::layer::tar_header::{self as header, BLOCK, Field, TypeFlag};
 
-/// What headers before an entry's own say about it.
+/// Information from the headers that precede an entry's own.
 #[derive(Debug, Default)]
 pub(super) struct Announced {
     pub(super) pax: Option<Records>,
@@ -51,7 +52,7 @@ impl Announced {
         }
     }
 
-    /// A record of this entry's own PAX header; an empty value stands for none.
+    /// Returns a record of this entry's own PAX header; an empty value counts as missing.
     pub(super) fn record(&self, key: &[u8]) -> Option<&[u8]> {
         let value = self.pax.as_ref()?.get(key)?;
         (!value.is_empty()).then_some(value)
@@ -84,7 +85,7 @@ impl Announced {
     }
 }
 
-/// The first half of a long name, where the format has one.
+/// Returns the first half of a long name, if the format has one.
 fn prefix(block: &[u8; BLOCK]) -> &[u8] {
     if !header::get(block, Field::MAGIC).starts_with(b"ustar\0") {
         return b"";

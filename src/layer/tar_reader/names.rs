@@ -1,26 +1,27 @@
-//! What the names in a tar mean: where entries lie and what links point to, within limits.
+//! Interpretation of the names in a tar: the paths of entries and the targets of links, within
+//! limits.
 
 use super::own_links::OwnLinks;
 use super::stream::refuse;
 use crate::error::Result;
 use crate::layer::{Entry, LayerPath, Limits};
 
-/// Bytes of one component of a path: what Linux file systems take (NAME_MAX).
+/// Maximum length of a path component in bytes, as on Linux file systems (NAME_MAX).
 const MAX_NAME: usize = 255;
 
-/// How the names of entries are taken.
+/// Interpretation of entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
-    /// As they are; `..` is refused. For archives whose members are looked up by name.
+    /// Literally; rejects `..`. For archives whose members are looked up by name.
     Plain,
     /// As tar(1) and Docker extract them: through the archive's own symlinks, inside the root. An
-    /// entry without a name is skipped, one that `..` leads outside is refused.
+    /// entry without a name is skipped; one that `..` leads outside is rejected.
     Archive,
-    /// As containerd and umoci apply layers: as [`Names::Archive`], but `..` stops at the root.
+    /// As containerd and umoci apply layers: like [`Names::Archive`], but `..` stops at the root.
     Layer,
 }
 
-/// Takes the names of one tar.
+/// Interprets the names of one tar.
 #[derive(Debug)]
 pub(super) struct Namer {
     kind: Names,
@@ -41,14 +42,14 @@ impl Namer {
         self.kind
     }
 
-    /// Takes note of an entry that has been read: the next ones may lie below it.
+    /// Records an entry that has been read: the following ones may be below it.
     pub(super) fn add(&mut self, entry: &Entry) {
         if self.kind != Names::Plain {
             self.own_links.add(entry);
         }
     }
 
-    /// The place of an entry of this name.
+    /// Returns the path of an entry of this name.
     pub(super) fn entry(&mut self, name: &[u8]) -> Result<LayerPath> {
         let path = self.path(name)?;
         if self.kind == Names::Plain {
@@ -105,7 +106,7 @@ impl Namer {
         Ok(())
     }
 
-    /// A link's target as the entry's path is taken, but for its last component.
+    /// Interprets a hard link's target like an entry's path, except for its last component.
     pub(super) fn hard_link_target(&mut self, raw: &[u8]) -> Result<LayerPath> {
         let path = self.path(raw)?;
         if self.kind == Names::Plain {
@@ -116,7 +117,7 @@ impl Namer {
         Ok(target)
     }
 
-    /// A symlink's target, which stays as it is.
+    /// Validates a symlink's target, which is returned unchanged.
     pub(super) fn symlink_target(&self, target: Vec<u8>) -> Result<Vec<u8>> {
         if target.is_empty() || target.contains(&0) || target.len() > self.limits.path {
             return Err(refuse("a symlink's target is empty, too long or has a NUL"));

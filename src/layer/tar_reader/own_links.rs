@@ -1,24 +1,24 @@
-//! The symlinks that a tar itself brings, and the paths of its entries through them.
+//! The symlinks of a tar itself, and the paths of its entries through them.
 //!
-//! Every tool that unpacks into a directory goes through a symlink that the same tar made before
-//! (`lib -> usr/lib`, then `lib/x`), so entries mean what they mean there, inside the root. With
-//! this done while the tar is read, nobody else needs to look at links in paths: not the tree of
-//! tables of contents, not who unpacks. Symlinks of lower layers are not known here and are not
-//! followed. Must not know files on disk.
+//! Every tool that unpacks into a directory follows a symlink that the same tar created before
+//! (`lib -> usr/lib`, then `lib/x`), so entries are interpreted the same way here, inside the root.
+//! Because this happens while the tar is read, no other code needs to resolve links in paths:
+//! neither the tree of tables of contents nor the unpacker. Symlinks of lower layers are unknown
+//! here and are not followed. Must not depend on files on disk.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::{Error, Result};
 use crate::layer::{Entry, EntryKind, LayerPath};
 
-/// As many symlinks as Linux follows in one look-up.
+/// Maximum number of symlinks followed per look-up, as in Linux.
 const MAX_SYMLINKS: usize = 40;
 
-/// Bytes of a path, symlinks expanded (PATH_MAX).
+/// Maximum length of a path with symlinks expanded, in bytes (PATH_MAX).
 const MAX_EXPANDED: usize = 4096;
 
-/// Components looked up in all: some, and as many for each entry as real archives never need. An
-/// archive of links to links would else take hours.
+/// Maximum number of components looked up in total: a base amount, plus an amount per entry that
+/// real archives never need. Otherwise an archive of links to links would take hours.
 const STEPS: u64 = 1 << 20;
 const STEPS_PER_ENTRY: u64 = 256;
 
@@ -26,14 +26,14 @@ const STEPS_PER_ENTRY: u64 = 256;
 #[derive(Debug, Default)]
 pub(super) struct OwnLinks {
     targets: BTreeMap<LayerPath, Vec<u8>>,
-    /// A parent and where it leads: entries usually come a directory at a time.
+    /// A parent and its resolved path: entries are usually grouped by directory.
     last: Option<(LayerPath, LayerPath)>,
     steps: u64,
 }
 
 impl OwnLinks {
-    /// `path` with the symlinks before its last component followed inside the root, `..` in their
-    /// targets stopping there. What does not exist stays as it is.
+    /// Resolves the symlinks before the last component of `path` inside the root; `..` in their
+    /// targets stops at the root. Missing components remain as they are.
     pub(super) fn place(&mut self, path: LayerPath) -> Result<LayerPath> {
         self.steps = self.steps.saturating_sub(STEPS_PER_ENTRY);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -42,8 +42,8 @@ impl OwnLinks {
         Ok(self.directory(parent)?.join(name))
     }
 
-    /// The name that a hard link to `raw` means. Unlike an entry's own name it may lead through
-    /// `..` behind symlinks.
+    /// Returns the path that a hard link to `raw` refers to. Unlike an entry's own name, it may
+    /// contain `..` after symlinks.
     pub(super) fn link_target(&mut self, raw: &[u8]) -> Result<LayerPath> {
         let end = raw.iter().rposition(|b| !matches!(b, b'/'));
         let raw = end.map_or(&b""[..], |end| &raw[..=end]);
@@ -60,7 +60,7 @@ impl OwnLinks {
         Ok(self.follow(parent)?.join(name))
     }
 
-    /// Takes note of an entry whose path has been resolved.
+    /// Records an entry whose path has been resolved.
     pub(super) fn add(&mut self, entry: &Entry) {
         let target = match &entry.kind {
             EntryKind::Symlink { target } => Some(target.clone()),
@@ -83,9 +83,9 @@ impl OwnLinks {
         }
     }
 
-    /// Something that is no directory took the place of a directory.
+    /// Removes the symlinks below `path`, where a non-directory has replaced a directory.
     fn forget_below(&mut self, path: &LayerPath) -> bool {
-        // Names are not empty and have no NUL, so nothing below sorts before this one.
+        // Names are not empty and contain no NUL, so no path below sorts before this one.
         let from = path.join(&[1]);
         let below: Vec<LayerPath> = self
             .targets
@@ -208,11 +208,11 @@ mod tests {
         ] {
             assert_eq!(place(&mut links, name), expected, "{name}");
         }
-        // A further name of a symlink is one, too.
+        // Another name of a symlink is a symlink, too.
         let target = links.link_target(b"/lib").unwrap();
         add(&mut links, "lib64", EntryKind::HardLink { target });
         assert_eq!(place(&mut links, "lib64/x"), "usr/lib/x");
-        // What takes a symlink's place ends it.
+        // An entry that replaces a symlink ends its effect.
         add(&mut links, "lib", EntryKind::Directory);
         assert_eq!(place(&mut links, "lib/x"), "lib/x");
         add(&mut links, "lib/l", symlink("/b"));

@@ -1,20 +1,21 @@
-//! The archive as a stream of blocks: positions counted, cut-off ends and limits noticed.
+//! The archive as a stream of blocks: counts the position and detects truncation and exceeded
+//! limits.
 
 use std::io::{self, BufReader, Read};
 
 use crate::error::{Error, IoContext, Result};
 use crate::layer::tar_header::BLOCK;
 
-/// The archive with our place in it.
+/// The archive and the current position in it.
 #[derive(Debug)]
 pub(super) struct Stream<R> {
     pub(super) reader: BufReader<R>,
-    /// Bytes read so far.
+    /// Number of bytes read so far.
     pub(super) position: u64,
     pub(super) size_limit: u64,
 }
 
-/// Content that must be refused.
+/// Returns the error for content that must be rejected.
 pub(super) fn refuse(why: impl Into<String>) -> Error {
     Error::bad_content(why)
 }
@@ -30,7 +31,7 @@ pub(super) fn too_large(limit: u64) -> Error {
 }
 
 impl<R: Read> Stream<R> {
-    /// One block, or `None` at the end of the stream.
+    /// Reads one block; `None` at the end of the stream.
     pub(super) fn block(&mut self) -> Result<Option<[u8; BLOCK]>> {
         let mut block = [0; BLOCK];
         let mut filled = 0;
@@ -66,15 +67,16 @@ impl<R: Read> Stream<R> {
         }
     }
 
-    /// Skips what fills up an entry's last block. An archive may end there: Go's archive/tar takes
-    /// one that was not closed, whose last content is whole (`umoci insert` writes such).
+    /// Skips the padding of an entry's last block. An archive may end there: Go's archive/tar
+    /// accepts one that was not closed if its last content is complete (`umoci insert` writes such
+    /// archives).
     pub(super) fn skip_padding(&mut self, count: u64) -> Result<()> {
         io::copy(&mut self.take(count), &mut io::sink())
             .doing(|| "cannot read the archive".to_owned())?;
         Ok(())
     }
 
-    /// Reads what follows the end of the archive.
+    /// Reads the data after the end of the archive.
     pub(super) fn drain(&mut self) -> Result<()> {
         io::copy(self, &mut io::sink()).doing(|| "cannot read the archive".to_owned())?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Archives as others write them.
+//! Archives written by other tools.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use super::*;
 
 mod hostile;
 
-/// Makes raw headers, right or wrong.
+/// Builds raw headers, valid or invalid.
 struct Raw([u8; BLOCK]);
 
 impl Raw {
@@ -92,7 +92,7 @@ fn read_names(tar: &[u8], limits: Limits, names: Names) -> Result<Vec<(Entry, Ve
     Ok(entries)
 }
 
-/// `name=content` of every entry, shortened.
+/// Returns `name=content` of every entry, shortened.
 fn listing(tar: &[u8]) -> Result<String> {
     let line = |(entry, content): (Entry, Vec<u8>)| {
         let name = entry.path.as_bytes().escape_ascii().to_string();
@@ -332,7 +332,7 @@ fn metadata_of_every_spelling() {
     assert!(b.xattrs.is_empty());
 }
 
-/// Sparse files, long names, odd names and links as GNU tar writes them in each of its formats.
+/// Sparse files, long names, unusual names and links as GNU tar writes them in each of its formats.
 #[test]
 fn gnu_tar_is_understood() {
     let directory = tempfile::tempdir().unwrap();
@@ -386,7 +386,7 @@ fn gnu_tar_is_understood() {
     assert_eq!(read(&tar).unwrap().len(), 4);
 }
 
-/// As Go's archive/tar reads what a writer left that was not closed.
+/// Like Go's archive/tar, accepts an archive that its writer did not close.
 #[test]
 fn an_archive_may_end_with_its_last_content() {
     let files = [file("a", "x"), file("b", "content"), file("c", "")].concat();

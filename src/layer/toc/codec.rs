@@ -1,5 +1,5 @@
-//! The body of a stored table of contents: numbers as LEB128, each path by what differs from the
-//! one before. Must not know files or checksums.
+//! The body of a stored table of contents: numbers as LEB128, each path as its difference from the
+//! preceding one. Must not depend on files or checksums.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Toc {
         out
     }
 
-    /// `None` for anything that [`Toc::encode`] cannot have written.
+    /// Decodes a body; `None` for anything that [`Toc::encode`] cannot have written.
     pub(super) fn decode(body: &[u8]) -> Option<Self> {
         let mut input = Input(body);
         let mut toc = Self::default();
@@ -129,7 +129,7 @@ fn put(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// What is left to read.
+/// The remaining input.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -154,7 +154,7 @@ impl<'a> Input<'a> {
         u32::try_from(self.number()?).ok()
     }
 
-    /// How many of something follow; each takes a byte at least.
+    /// Reads the number of items that follow; each takes at least one byte.
     fn count(&mut self) -> Option<usize> {
         let count = usize::try_from(self.number()?).ok()?;
         (count <= self.0.len()).then_some(count)
@@ -231,7 +231,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A path that is spelt as we spell paths; others would not compare equal.
+/// Returns a path only if it is in normal form; others would not compare equal.
 fn normal(bytes: &[u8]) -> Option<LayerPath> {
     let path = LayerPath::parse(bytes).ok()?;
     (path.as_bytes() == bytes).then_some(path)

@@ -1,4 +1,4 @@
-//! Damage is noticed, whatever it is.
+//! Any damage is detected.
 
 use super::*;
 use crate::layer::{EntryKind, Mtime};

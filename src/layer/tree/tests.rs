@@ -1,4 +1,4 @@
-//! Layers stacked by the rules of the image specification.
+//! Layers stacked according to the image specification.
 
 use super::*;
 
@@ -6,7 +6,8 @@ fn path(text: &str) -> LayerPath {
     LayerPath::parse(text.as_bytes()).unwrap()
 }
 
-/// `d/` directory, `f=content` file, `s>target` symlink, `h@target` hard link, else an empty file.
+/// Parses `d/` as directory, `f=content` as file, `s>target` as symlink, `h@target` as hard link
+/// and anything else as an empty file.
 fn toc(lines: &[&str]) -> Toc {
     let mut toc = Toc::default();
     for line in lines {
@@ -37,7 +38,7 @@ fn tree(layers: &[&[&str]]) -> Tree {
     Tree::from_layers(layers.iter().map(|lines| Arc::new(toc(lines)))).unwrap()
 }
 
-/// Every path with the layer that provides it; `-` for implied directories.
+/// Returns every path with the layer that provides it; `-` for implied directories.
 fn listing(tree: &Tree) -> String {
     let mut lines = Vec::new();
     for (path, found) in tree.walk(&LayerPath::root()) {

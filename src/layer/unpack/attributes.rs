@@ -1,7 +1,7 @@
-//! Owner, mode, extended attributes and times of what was just created, in the one order that
-//! works: chown clears set-uid bits and capabilities, so they come after it, and the times last.
+//! Owner, mode, extended attributes and times of a new file, in the only order that works: chown
+//! clears set-uid bits and capabilities, so they follow it, and the times come last.
 //!
-//! Also keeps count of what could not be set. Never names a file by more than one component.
+//! Also records what could not be set. Never refers to a file by more than one component.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -15,17 +15,17 @@ use crate::layer::{Entry, EntryKind, LayerPath};
 
 use super::{Form, Privilege};
 
-/// Seconds and nanoseconds 0.
+/// Zero seconds and nanoseconds.
 pub(super) const EPOCH: Timestamps = timestamps(0, 0);
 
-/// Note: device nodes that an ordinary user cannot make.
+/// Note about device nodes that an ordinary user cannot create.
 pub(super) const DEVICES: &str = "device nodes were left out: only root can make them";
 const OWNERS: &str = "owners were not set: only root can give files away";
 const XATTRS: &str =
     "extended attributes were left out: the file system or the system's policy does not take them";
 
-/// Access and modification time alike; nanoseconds out of range have a meaning of their own to
-/// the kernel and are clamped.
+/// Returns the same access and modification time. Nanoseconds out of range are clamped, because the
+/// kernel gives them a special meaning.
 pub(super) const fn timestamps(seconds: i64, nanoseconds: u32) -> Timestamps {
     let nanoseconds = if nanoseconds > 999_999_999 {
         999_999_999
@@ -42,7 +42,7 @@ pub(super) const fn timestamps(seconds: i64, nanoseconds: u32) -> Timestamps {
     }
 }
 
-/// Who we are, which is who owns what we create.
+/// The current user, who owns the files created here.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity {
     uid: u32,
@@ -51,7 +51,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Makes a file just created in a directory of group `inherited` belong to `owner`.
+    /// Changes the owner of a file just created in a directory of group `inherited` to `owner`.
     pub(super) fn give(self, fd: impl AsFd, owner: (u32, u32), inherited: u32) -> io::Result<()> {
         if self.privilege == Privilege::User || self.owns(owner, inherited) {
             return Ok(());
@@ -63,7 +63,7 @@ impl Identity {
         )
     }
 
-    /// The group a directory has that was to have group `wanted`.
+    /// Returns the actual group of a directory that should have group `wanted`.
     pub(super) fn gid_of(self, wanted: u32, inherited: u32) -> u32 {
         match self.privilege {
             Privilege::Root => wanted,
@@ -71,14 +71,14 @@ impl Identity {
         }
     }
 
-    /// Whether a new file has this owner anyway. Its group is ours or the directory's (set-gid
-    /// directories, `grpid` mounts).
+    /// Returns whether a new file has this owner without a change. Its group is either the user's
+    /// or the directory's (set-gid directories, `grpid` mounts).
     fn owns(self, (uid, gid): (u32, u32), inherited: u32) -> bool {
         uid == self.uid && gid == self.gid && gid == inherited
     }
 }
 
-/// What attributes are set on.
+/// The file to set attributes on.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target<'a> {
     /// An open file or directory.
@@ -89,20 +89,20 @@ pub(super) enum Target<'a> {
     Node(BorrowedFd<'a>, &'a [u8]),
 }
 
-/// Sets attributes as far as we are allowed to.
+/// Sets attributes as far as permitted.
 pub(super) struct Attributes {
     identity: Identity,
-    /// The xattr name space that overlayfs reads in this tree, with the final dot.
+    /// The xattr name space that overlayfs uses in this tree, including the final dot.
     overlay_prefix: Option<&'static [u8]>,
     may_make_devices: bool,
-    /// Modes that would lock an ordinary user out of his own directories while he unpacks.
+    /// Modes that would deny an ordinary user access to their own directories during unpacking.
     postponed: BTreeMap<Vec<u8>, Mode>,
-    /// How often and where first.
+    /// Number of occurrences, and the first path.
     notes: BTreeMap<&'static str, (u64, String)>,
 }
 
 impl Attributes {
-    /// For a tree of the given form.
+    /// Creates the state for a tree of the given form.
     pub(super) fn new(form: Form, privilege: Privilege) -> Self {
         let identity = Identity {
             uid: rustix::process::geteuid().as_raw(),
@@ -118,17 +118,18 @@ impl Attributes {
         }
     }
 
-    /// Who we are.
+    /// Returns the current user.
     pub(super) fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Whether device nodes can be made at all.
+    /// Returns whether device nodes can be created.
     pub(super) fn may_make_devices(&self) -> bool {
         self.may_make_devices
     }
 
-    /// Sets what `entry` says on the file just made from it in a directory of group `inherited`.
+    /// Sets the attributes of `entry` on the file just created from it in a directory of group
+    /// `inherited`.
     pub(super) fn apply(
         &mut self,
         entry: &Entry,
@@ -137,7 +138,7 @@ impl Attributes {
     ) -> Result<()> {
         self.set_owner(entry, target, inherited)
             .doing(|| format!("cannot give it to {}:{}", entry.uid, entry.gid))?;
-        // Whoever is not root needs write permission to set attributes of his own files.
+        // An ordinary user needs write permission to set attributes of their own files.
         if self.identity.privilege == Privilege::User {
             self.set_xattrs(entry, target)?;
         }
@@ -148,7 +149,7 @@ impl Attributes {
         }
         let times = timestamps(entry.mtime.seconds, entry.mtime.nanoseconds);
         match target {
-            // A directory's times are set when we leave it.
+            // A directory's times are set when it is left.
             Target::Open(_) if entry.is_directory() => Ok(()),
             Target::Open(fd) => fs::futimens(fd, &times),
             Target::Symlink(directory, name) | Target::Node(directory, name) => {
@@ -158,8 +159,8 @@ impl Attributes {
         .doing(|| "cannot set its time".to_owned())
     }
 
-    /// Takes away the extended attributes of a directory that a new entry describes afresh; those
-    /// that overlayfs reads and the security label are not the image's and stay.
+    /// Removes the extended attributes of a directory that a new entry describes. Keeps the
+    /// attributes that overlayfs uses and the security label, which do not belong to the image.
     pub(super) fn reset(&self, directory: BorrowedFd<'_>) -> Result<()> {
         let present =
             xattr::read(directory).doing(|| "cannot read its extended attributes".to_owned())?;
@@ -180,13 +181,13 @@ impl Attributes {
         Ok(())
     }
 
-    /// Remembers that `what` happened to `path`.
+    /// Records that `what` happened to `path`.
     pub(super) fn note(&mut self, what: &'static str, path: &LayerPath) {
         let note = self.notes.entry(what);
         note.or_insert_with(|| (0, path.to_string())).0 += 1;
     }
 
-    /// Forgets about directories at and below `path`, which are gone.
+    /// Discards the state of removed directories at and below `path`.
     pub(super) fn forget(&mut self, path: &[u8]) {
         if !self.postponed.is_empty() {
             self.postponed
@@ -194,7 +195,7 @@ impl Attributes {
         }
     }
 
-    /// The modes to be set at the end, deepest directories first.
+    /// Returns the modes to set at the end, deepest directories first.
     pub(super) fn postponed_modes(&mut self) -> Vec<(Vec<u8>, Mode)> {
         std::mem::take(&mut self.postponed)
             .into_iter()
@@ -202,7 +203,7 @@ impl Attributes {
             .collect()
     }
 
-    /// One sentence for each sort of thing that could not be kept.
+    /// Returns one sentence for each type of metadata that could not be preserved.
     pub(super) fn into_notes(self) -> Vec<String> {
         let note = |(what, (count, first)): (&str, (u64, String))| {
             if count == 1 {
@@ -223,7 +224,7 @@ impl Attributes {
             return Ok(());
         }
         match target {
-            // It may have existed before: no guessing about whose it is.
+            // The directory may have existed before, so its owner is unknown.
             Target::Open(fd) if entry.is_directory() => {
                 let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
                 fs::fchown(fd, Some(uid), Some(gid))
@@ -257,10 +258,11 @@ impl Attributes {
                 }
                 fs::fchmod(fd, mode)
             }
-            // Linux has no modes of symlinks.
+            // Linux does not support modes of symlinks.
             Target::Symlink(..) => Ok(()),
             Target::Node(directory, name) => {
-                // There is no chmod that does not follow links, but a descriptor cannot be swapped.
+                // There is no chmod that does not follow links, but a file descriptor cannot be
+                // replaced.
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let node = fs::openat(directory, name, flags, Mode::empty())?;
                 fs::chmod(format!("/proc/self/fd/{}", node.as_raw_fd()), mode)
@@ -300,8 +302,8 @@ impl Attributes {
         Ok(())
     }
 
-    /// An image's own `trusted.overlay.x` becomes `trusted.overlay.overlay.x`, which overlayfs
-    /// shows as the former; unescaped it could redirect or hide what lies below.
+    /// Escapes an image's own `trusted.overlay.x` as `trusted.overlay.overlay.x`, which overlayfs
+    /// shows under the original name. Unescaped, it could redirect or hide what is below.
     fn escape(&self, name: &[u8]) -> Option<Vec<u8>> {
         let prefix = self.overlay_prefix?;
         let rest = name.strip_prefix(prefix)?;
@@ -309,14 +311,14 @@ impl Attributes {
     }
 }
 
-/// Whether an attribute of an image's file shows nowhere: labels are the host policy's business, and
-/// `user.*` is for regular files and directories (xattr(7)).
+/// Returns whether an attribute of an image's file is left out: labels belong to the host's policy,
+/// and `user.*` exists only for regular files and directories (xattr(7)).
 pub(crate) fn is_left_out(kind: &EntryKind, name: &[u8]) -> bool {
     let takes_user = matches!(kind, EntryKind::File { .. } | EntryKind::Directory);
     name == b"security.selinux" || name.starts_with(b"user.") && !takes_user
 }
 
-/// The xattr name space that overlayfs reads in trees of this form.
+/// Returns the xattr name space that overlayfs uses in trees of this form.
 pub(super) fn overlay_prefix(form: Form) -> Option<&'static [u8]> {
     match form {
         Form::Overlay { user_xattrs: false } => Some(b"trusted.overlay."),
@@ -325,7 +327,7 @@ pub(super) fn overlay_prefix(form: Form) -> Option<&'static [u8]> {
     }
 }
 
-/// Whether our root is root of a user namespace only, who may not make devices.
+/// Returns whether root here is only the root of a user namespace, who cannot create devices.
 pub(super) fn in_user_namespace() -> bool {
     std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| {
         let fields: Vec<&str> = map.split_whitespace().collect();

@@ -1,6 +1,6 @@
-//! What a layer hides of those below it: whiteouts and opaque directories, in the form that
-//! overlayfs reads or by deleting. A marker never touches what its own layer brings, whichever
-//! comes first in the archive.
+//! What a layer hides of the layers below: whiteouts and opaque directories, either in the form
+//! that overlayfs reads or by deletion. A marker never affects the entries of its own layer,
+//! regardless of their order in the archive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -19,7 +19,7 @@ use super::attributes::overlay_prefix;
 use super::parents::{Missing, Parents};
 use super::{Form, display};
 
-/// Whether `path` is `directory` or lies below it.
+/// Returns whether `path` is `directory` or below it.
 pub(super) fn is_within(path: &[u8], directory: &[u8]) -> bool {
     match path.strip_prefix(directory) {
         Some(rest) => directory.is_empty() || matches!(rest.first(), None | Some(b'/')),
@@ -27,24 +27,25 @@ pub(super) fn is_within(path: &[u8], directory: &[u8]) -> bool {
     }
 }
 
-/// What has been hidden, and what the current layer brought.
+/// The hidden paths, and the paths that the current layer has written.
 pub(super) struct Hidden {
     form: Form,
-    /// Overlay form: whiteouts that exist in the tree.
+    /// Overlay form: whiteouts in the tree.
     whiteouts: BTreeSet<Vec<u8>>,
     /// Overlay form: directories marked opaque.
     opaque: BTreeSet<Vec<u8>>,
-    /// Flat form: whether there is anything below the current layer.
+    /// Flat form: whether there are files below the current layer.
     has_lower: bool,
-    /// Flat form, if there is something below: what the current layer has written, and whether it
-    /// lists it (else an opaque marker implies it).
+    /// Flat form, if there are lower layers: the paths that the current layer has written, and
+    /// whether it lists them (otherwise an opaque marker implies them).
     written: BTreeMap<Vec<u8>, bool>,
-    /// Directories in the place of something else that the current layer had put there.
+    /// Directories that replaced something that the current layer had written there.
     fresh: BTreeSet<Vec<u8>>,
 }
 
 impl Hidden {
-    /// For a tree of this form; `has_lower` says whether it already has content.
+    /// Creates the state for a tree of this form; `has_lower` states whether the tree already has
+    /// content.
     pub(super) fn new(form: Form, has_lower: bool) -> Self {
         Self {
             form,
@@ -56,35 +57,35 @@ impl Hidden {
         }
     }
 
-    /// What has been written so far is a lower layer from now on.
+    /// Treats everything written so far as a lower layer.
     pub(super) fn next_layer(&mut self) {
         self.has_lower = true;
         self.written.clear();
         self.fresh.clear();
     }
 
-    /// Remembers that the layer brought `path`.
+    /// Records that the layer has written `path`.
     pub(super) fn wrote(&mut self, path: &[u8]) {
         if self.has_lower && self.form == Form::Flat {
             self.written.insert(path.to_vec(), true);
         }
     }
 
-    /// Remembers that the layer has an opaque marker in `path`.
+    /// Records that the layer has an opaque marker in `path`.
     pub(super) fn marked(&mut self, path: &[u8]) {
         if self.has_lower && self.form == Form::Flat {
             self.written.entry(path.to_vec()).or_insert(false);
         }
     }
 
-    /// A directory is about to take the place of what is at `path`.
+    /// Records that a directory is about to replace what is at `path`.
     pub(super) fn replacing(&mut self, path: &[u8]) {
         if self.is_own(path) {
             self.fresh.insert(path.to_vec());
         }
     }
 
-    /// Whether what is at `path` and is no directory was put there by the current layer.
+    /// Returns whether the non-directory at `path` was written by the current layer.
     fn is_own(&self, path: &[u8]) -> bool {
         match self.form {
             Form::Flat => !self.has_lower || self.written.contains_key(path),
@@ -92,8 +93,8 @@ impl Hidden {
         }
     }
 
-    /// Whether nothing of lower layers shows in the directory `path` since the current one has, or
-    /// had, something else there or above.
+    /// Returns whether lower layers are already hidden in the directory `path`, because the current
+    /// layer has or had something else there or above.
     pub(super) fn is_settled(&self, parents: &mut Parents, path: &[u8]) -> Result<bool> {
         if has_at_or_above(&self.fresh, path) {
             return Ok(true);
@@ -111,12 +112,12 @@ impl Hidden {
         }
     }
 
-    /// Whether `path` is a whiteout, which stands for nothing.
+    /// Returns whether `path` is a whiteout, which does not count as a file.
     pub(super) fn is_whiteout(&self, path: &[u8]) -> bool {
         self.whiteouts.contains(path)
     }
 
-    /// Forgets what was at `path` and below: it has been removed.
+    /// Discards the state of `path` and everything below it after their removal.
     pub(super) fn forget(&mut self, path: &[u8]) {
         for set in [&mut self.whiteouts, &mut self.opaque] {
             if !set.is_empty() {
@@ -126,8 +127,8 @@ impl Hidden {
         }
     }
 
-    /// A directory took the place of something else at `path`: nothing of a lower directory of
-    /// that name is to be seen, since the something had hidden it.
+    /// Marks the directory that has replaced something else at `path` as opaque: what it replaced
+    /// had hidden any lower directory of that name.
     pub(super) fn replaced(&mut self, parents: &Parents, path: &[u8]) -> Result<()> {
         if self.form == Form::Flat {
             return Ok(());
@@ -135,8 +136,8 @@ impl Hidden {
         self.set_opaque(parents.at(path.len()), path)
     }
 
-    /// Hides what lower layers have at `path`. Returns the directories that stay because the
-    /// current layer has something in them, but no longer are those of lower layers (flat form).
+    /// Hides what lower layers have at `path`. Returns the directories that remain because the
+    /// current layer has something in them, but that no longer belong to lower layers (flat form).
     pub(super) fn whiteout(
         &mut self,
         parents: &mut Parents,
@@ -152,7 +153,7 @@ impl Hidden {
 
     fn whiteout_in_overlay(&mut self, parents: &mut Parents, path: &[u8]) -> Result<()> {
         let (parent, name) = split(path);
-        // Nothing to hide there, and overlayfs would list the whiteout's name.
+        // Nothing is visible there to hide, and overlayfs would list the whiteout's name.
         if self.is_below_opaque(parent) || !self.enter_parent(parents, parent)? {
             return Ok(());
         }
@@ -161,8 +162,8 @@ impl Hidden {
                 self.whiteouts.insert(path.to_vec());
                 Ok(())
             }
-            // Something of this layer, which already hides what lies below; or a directory, whose
-            // own content stays.
+            // Either a file of this layer, which already hides what is below, or a directory, whose
+            // own content remains.
             Err(Errno::EXIST) => match Metadata::at(parents.top(), name) {
                 Ok(found) if found.is_directory() => self.opaque_in_overlay(parents, path),
                 _ => Ok(()),
@@ -171,8 +172,8 @@ impl Hidden {
         }
     }
 
-    /// Hides all that lower layers have in the directory `path`, which exists. Returns what
-    /// [`Hidden::whiteout`] does.
+    /// Hides everything that lower layers have in the directory `path`, which exists. Returns the
+    /// same as [`Hidden::whiteout`].
     pub(super) fn opaque(&mut self, parents: &mut Parents, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         if self.form == Form::Flat {
             let mut kept = self.delete_below(parents, path)?;
@@ -198,8 +199,8 @@ impl Hidden {
         Ok(())
     }
 
-    /// Goes to the directory a whiteout lies in, making it if need be. Not if this layer has
-    /// something else there (or above): then there is nothing to hide.
+    /// Enters the directory of a whiteout, creating it if necessary. Returns `false` if this layer
+    /// has something else there or above, in which case there is nothing to hide.
     fn enter_parent(&self, parents: &mut Parents, parent: &[u8]) -> Result<bool> {
         let entered = parents
             .enter(parent, Missing::Leave)
@@ -217,7 +218,7 @@ impl Hidden {
         Ok(true)
     }
 
-    /// A 0/0 device, which user namespaces allow too, or the form in xattrs (Linux 6.7).
+    /// Creates a 0/0 device, which user namespaces also permit, or the xattr form (Linux 6.7).
     fn make_whiteout(&self, parents: &Parents, parent: &[u8], name: &[u8]) -> io::Result<()> {
         let directory = parents.top();
         let kind = FileType::CharacterDevice;
@@ -228,7 +229,8 @@ impl Hidden {
         self.make_xattr_whiteout(parents, parent, name)
     }
 
-    /// An empty file with an xattr, which overlayfs looks for in directories marked so.
+    /// Creates an empty file with an xattr, which overlayfs looks for in directories marked
+    /// accordingly.
     pub(super) fn make_xattr_whiteout(
         &self,
         parents: &Parents,
@@ -262,7 +264,7 @@ impl Hidden {
         [overlay_prefix(self.form).unwrap_or_default(), name].concat()
     }
 
-    /// Overlay form: whether nothing of lower layers shows in the directory `path`.
+    /// Overlay form: returns whether lower layers are hidden in the directory `path`.
     pub(super) fn is_below_opaque(&self, path: &[u8]) -> bool {
         has_at_or_above(&self.opaque, path)
     }
@@ -287,8 +289,8 @@ impl Hidden {
         Ok(Vec::new())
     }
 
-    /// Flat form: deletes what lower layers have below the directory `path`, if it is one. Returns
-    /// the directories that stay and that the current layer does not list, `path` among them.
+    /// Flat form: deletes what lower layers have below `path`, if it is a directory. Returns the
+    /// remaining directories that the current layer does not list, including `path`.
     fn delete_below(&self, parents: &mut Parents, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut kept = Vec::new();
         let mut pending = vec![path.to_vec()];
@@ -321,7 +323,7 @@ impl Hidden {
         Ok(kept)
     }
 
-    /// Whether the current layer has written `path` or something below it.
+    /// Returns whether the current layer has written `path` or something below it.
     fn brought(&self, path: &[u8]) -> bool {
         let start = start_below(path);
         let from = (Bound::Excluded(start.clone()), Bound::Unbounded);
@@ -330,7 +332,7 @@ impl Hidden {
     }
 }
 
-/// What the names of all that lies below `path` start with.
+/// Returns the common prefix of all paths below `path`.
 fn start_below(path: &[u8]) -> Vec<u8> {
     let mut start = path.to_vec();
     if !path.is_empty() {
@@ -339,7 +341,7 @@ fn start_below(path: &[u8]) -> Vec<u8> {
     start
 }
 
-/// Whether `set` has `path` or a directory that it lies in.
+/// Returns whether `set` contains `path` or one of its parents.
 fn has_at_or_above(set: &BTreeSet<Vec<u8>>, path: &[u8]) -> bool {
     if set.is_empty() {
         return false;
@@ -352,7 +354,7 @@ fn has_at_or_above(set: &BTreeSet<Vec<u8>>, path: &[u8]) -> bool {
         .any(|path| set.contains(path))
 }
 
-/// Takes the members of `set` that lie below `path` out of it.
+/// Removes the members of `set` below `path` and returns them.
 fn take_below(set: &mut BTreeSet<Vec<u8>>, path: &[u8]) -> Vec<Vec<u8>> {
     let start = start_below(path);
     let from = (Bound::Excluded(start.clone()), Bound::Unbounded);
@@ -367,7 +369,7 @@ fn take_below(set: &mut BTreeSet<Vec<u8>>, path: &[u8]) -> Vec<Vec<u8>> {
     taken
 }
 
-/// Directory and name of a path.
+/// Splits a path into directory and name.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),

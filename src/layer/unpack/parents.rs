@@ -1,9 +1,9 @@
-//! The directories on the way to the current entry, held open: each was opened by one name
-//! relative to the one above, never through a symlink. Entries of one directory follow one
-//! another in archives, so most need no look-up at all.
+//! The directories on the way to the current entry, held open: each was opened by one name relative
+//! to the one above, never through a symlink. Archives usually list the entries of a directory
+//! together, so most need no look-up.
 //!
-//! A directory's time is restored when we leave it, for whatever we did in it. Knows nothing of
-//! whiteouts and layers.
+//! A directory's time is restored when it is left, to undo the effect of changes in it. Must not
+//! depend on whiteouts and layers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -17,29 +17,29 @@ use crate::layer::Entry;
 
 use super::attributes::{EPOCH, Identity, timestamps};
 
-/// What to do about a directory that is not there.
+/// Handling of a missing directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// Make it (0755, root, time 0), in place of what is no directory.
+    /// Create it (0755, root, time 0), replacing a non-directory.
     Create,
-    /// Leave everything as it is.
+    /// Leave everything unchanged.
     Leave,
 }
 
-/// What [`Parents::reach`] finds.
+/// The result of [`Parents::reach`].
 pub(super) enum Reach {
     Directory(OwnedFd),
     Absent,
-    /// Something on the way is no directory.
+    /// A component of the path is not a directory.
     Blocked,
 }
 
-/// The outcome of [`Parents::enter`].
+/// The result of [`Parents::enter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entered {
-    /// Whether we are in the directory now (always with [`Missing::Create`]).
+    /// Whether the directory is now the current one (always with [`Missing::Create`]).
     pub(super) found: bool,
-    /// Length of the path at which a directory took the place of something else.
+    /// Length of the path at which a directory replaced something else.
     pub(super) replaced: Option<usize>,
 }
 
@@ -47,9 +47,9 @@ struct Level {
     fd: OwnedFd,
     /// Length of its path.
     end: usize,
-    /// The times it is to have when we are through.
+    /// The times to set when the directory is left.
     times: Timestamps,
-    /// Its group, which on some mounts new files get.
+    /// The directory's group, which new files inherit on some mounts.
     gid: u32,
     changed: bool,
 }
@@ -74,7 +74,7 @@ impl Level {
     }
 }
 
-/// The open directories from the root to where we are.
+/// The open directories from the root to the current one.
 pub(super) struct Parents {
     root: Level,
     below: Vec<Level>,
@@ -84,7 +84,7 @@ pub(super) struct Parents {
 }
 
 impl Parents {
-    /// Starts in `root`.
+    /// Creates the state with `root` as the current directory.
     pub(super) fn new(root: OwnedFd, identity: Identity) -> io::Result<Self> {
         Ok(Self {
             root: Level::of(root, 0)?,
@@ -94,28 +94,28 @@ impl Parents {
         })
     }
 
-    /// The directory we are in.
+    /// Returns the current directory.
     pub(super) fn top(&self) -> BorrowedFd<'_> {
         self.level().fd.as_fd()
     }
 
-    /// The group of the directory we are in.
+    /// Returns the group of the current directory.
     pub(super) fn gid(&self) -> u32 {
         self.level().gid
     }
 
-    /// The open directory whose path has `end` bytes, on the way to where we are.
+    /// Returns the open directory whose path has `end` bytes, on the way to the current one.
     pub(super) fn at(&self, end: usize) -> BorrowedFd<'_> {
         let level = self.below.iter().find(|level| level.end == end);
         level.unwrap_or(&self.root).fd.as_fd()
     }
 
-    /// The next name on the way from where we are to `path`, which lies below.
+    /// Returns the next name on the way from the current directory down to `path`.
     pub(super) fn next_below<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         components(path, self.path.len()).next()
     }
 
-    /// The path of `name` where we are.
+    /// Returns the path of `name` in the current directory.
     pub(super) fn path_of(&self, name: &[u8]) -> Vec<u8> {
         if self.path.is_empty() {
             return name.to_vec();
@@ -123,26 +123,26 @@ impl Parents {
         [&self.path, &b"/"[..], name].concat()
     }
 
-    /// Says that the directory we are in is being changed.
+    /// Records that the current directory is being changed.
     pub(super) fn changed(&mut self) {
         self.level_mut().changed = true;
     }
 
-    /// Sets the times that the directory we are in will get.
+    /// Sets the times that the current directory gets when it is left.
     pub(super) fn set_times(&mut self, times: Timestamps) {
         let level = self.level_mut();
         level.times = times;
         level.changed = true;
     }
 
-    /// Takes over times and group that `entry` gave the directory we are in.
+    /// Records the times and group that `entry` gave to the current directory.
     pub(super) fn describe(&mut self, entry: &Entry) {
         self.set_times(timestamps(entry.mtime.seconds, entry.mtime.nanoseconds));
         let gid = self.identity.gid_of(entry.gid, self.level().gid);
         self.level_mut().gid = gid;
     }
 
-    /// Goes on into `name`, just opened as `fd`, which `entry` describes.
+    /// Enters `name`, just opened as `fd` and described by `entry`.
     pub(super) fn push(&mut self, name: &[u8], fd: OwnedFd, entry: &Entry) {
         let gid = self.gid();
         self.push_level(name, |end| Level {
@@ -155,8 +155,8 @@ impl Parents {
         self.describe(entry);
     }
 
-    /// Goes to the directory `path`. Without success (only with [`Missing::Leave`]) we are
-    /// somewhere on the way.
+    /// Enters the directory `path`. If that fails (only with [`Missing::Leave`]), the current
+    /// directory is one on the way there.
     pub(super) fn enter(&mut self, path: &[u8], missing: Missing) -> io::Result<Entered> {
         let (keep, mut done) = self.shared(path);
         self.leave(keep)?;
@@ -192,7 +192,7 @@ impl Parents {
         })
     }
 
-    /// Opens the directory `path` without going there.
+    /// Opens the directory `path` without entering it.
     pub(super) fn reach(&self, path: &[u8]) -> io::Result<Reach> {
         let (keep, done) = self.shared(path);
         let start = match keep.checked_sub(1).and_then(|index| self.below.get(index)) {
@@ -210,7 +210,7 @@ impl Parents {
         Ok(Reach::Directory(current))
     }
 
-    /// Leaves all directories, the root included: all times are set.
+    /// Leaves all directories including the root, and sets their times.
     pub(super) fn leave_all(&mut self) -> io::Result<()> {
         self.leave(0)?;
         if self.root.changed {
@@ -219,7 +219,8 @@ impl Parents {
         Ok(())
     }
 
-    /// How many of the open directories lead to `path`, and how much of it they cover.
+    /// Returns how many of the open directories are on the way to `path`, and how many bytes of it
+    /// they cover.
     fn shared(&self, path: &[u8]) -> (usize, usize) {
         let (mut keep, mut done) = (0, 0);
         for level in &self.below {
@@ -279,7 +280,7 @@ impl Parents {
     }
 }
 
-/// The components of `path` after its first `done` bytes.
+/// Returns the components of `path` after its first `done` bytes.
 fn components(path: &[u8], done: usize) -> impl Iterator<Item = &[u8]> {
     path.get(done..)
         .unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Layers written as lines of text, unpacked, and listed as lines of text again.
+//! Layers written as lines of text, unpacked and listed as lines of text.
 
 mod breakout;
 mod metadata;
@@ -13,7 +13,7 @@ use crate::error::Kind;
 use crate::fs::root::Root;
 use crate::fs::walk::{Visit, walk};
 
-/// Whoever runs the tests.
+/// Returns the privilege of the user who runs the tests.
 fn privilege() -> Privilege {
     if rustix::process::geteuid().is_root() {
         Privilege::Root
@@ -22,20 +22,21 @@ fn privilege() -> Privilege {
     }
 }
 
-/// The overlay form that whoever runs the tests may write.
+/// Returns the overlay form that the user who runs the tests may write.
 fn overlay() -> Form {
     Form::Overlay {
         user_xattrs: privilege() == Privilege::User || attributes::in_user_namespace(),
     }
 }
 
-/// Reads `f a/b text`, `d a 750`, `l a target`, `h a target`, `p fifo`, `c null`, `r` (the root).
-/// Everything belongs to whoever runs the test; files are 0644, directories 0755; all times 1000.
+/// Parses `f a/b text`, `d a 750`, `l a target`, `h a target`, `p fifo`, `c null`, `r` (the root).
+/// All entries are owned by the user who runs the tests; files are 0644, directories 0755; all
+/// times are 1000.
 fn entry(line: &str) -> (Entry, Vec<u8>) {
     try_entry(line).unwrap()
 }
 
-/// As [`entry`]; names with `..` are refused before there is an entry.
+/// Like [`entry`], but returns an error for names with `..`, for which no entry can be created.
 fn try_entry(line: &str) -> Result<(Entry, Vec<u8>)> {
     let mut words = line.splitn(3, ' ');
     let kind = words.next().unwrap();
@@ -73,7 +74,7 @@ fn try_entry(line: &str) -> Result<(Entry, Vec<u8>)> {
     Ok((entry, rest.into()))
 }
 
-/// Unpacks layers of one line per entry, parted by `/`-less `--` lines, into `directory`.
+/// Unpacks layers of one line per entry into `directory`.
 fn try_unpack(directory: &Path, form: Form, layers: &[&[&str]]) -> Result<Vec<String>> {
     let mut unpacker = Unpacker::new(open(directory), form, privilege())?;
     for (number, layer) in layers.iter().enumerate() {
@@ -99,7 +100,8 @@ fn unpack(form: Form, layers: &[&[&str]]) -> (tempfile::TempDir, Vec<String>) {
     (directory, listing)
 }
 
-/// One line per file: kind, path, and content or target; whiteouts are `W`, opaque directories `D`.
+/// Returns one line per file: kind, path, and content or target; whiteouts are `W`, opaque
+/// directories `D`.
 fn list(directory: &Path) -> Vec<String> {
     let root = Root::open(directory).unwrap();
     let mut lines = Vec::new();
@@ -335,7 +337,7 @@ fn a_flat_tree_loses_what_layers_hide() {
     for (name, layer, expected) in cases {
         let (_directory, listing) = unpack(Form::Flat, &[lower, layer]);
         assert_eq!(listing, *expected, "{name}");
-        // What lies there when we start is a lower layer too.
+        // Existing content is a lower layer, too.
         let (directory, _) = unpack(Form::Flat, &[lower]);
         try_unpack(directory.path(), Form::Flat, &[layer]).unwrap();
         assert_eq!(list(directory.path()), *expected, "{name}, in two goes");
@@ -419,7 +421,7 @@ fn content_must_be_as_long_as_announced() {
     assert!(std::fs::read(directory.path().join("a")).unwrap() == large);
 }
 
-/// Whatever is in a directory.
+/// The files of a directory.
 struct LowerDirectory(tempfile::TempDir);
 
 impl LowerFiles for LowerDirectory {

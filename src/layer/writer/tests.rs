@@ -1,4 +1,4 @@
-//! What goes in comes out, from our reader and from others, and the bytes never vary.
+//! Our reader and other readers return what was written, and the bytes never vary.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -72,7 +72,7 @@ fn unpacked(blob: &[u8]) -> Vec<u8> {
     tar
 }
 
-/// Every kind, every field at its limits, content that shrinks and content that does not.
+/// Every kind of entry, every field at its limits, compressible and incompressible content.
 fn everything() -> Files {
     let mut files = vec![
         other("", EntryKind::Directory),
@@ -188,8 +188,8 @@ fn everything_survives_and_no_thread_count_shows() {
     }
 }
 
-/// A change here means that every layer of every user gets a new digest: upgrade a codec or
-/// change the framing only on purpose.
+/// A change here gives every layer of every user a new digest: upgrade a codec or change the
+/// framing only intentionally.
 #[test]
 fn the_bytes_are_these_for_ever() {
     let mut files = everything();
@@ -208,7 +208,7 @@ fn the_bytes_are_these_for_ever() {
     );
 }
 
-/// `tar`, `bsdtar` and Python list the same names and give the same content as we put in.
+/// `tar`, `bsdtar` and Python list the names and return the contents that were written.
 #[test]
 fn other_readers_agree() {
     let directory = tempfile::tempdir().unwrap();
@@ -236,7 +236,7 @@ fn other_readers_agree() {
                 .unwrap();
             assert!(listing.status.success(), "{reader:?} cannot list {name}");
             let lines = listing.stdout.iter().filter(|b| **b == b'\n').count();
-            // GNU tar escapes the newline in a name, bsdtar does too.
+            // GNU tar and bsdtar escape the newline in a name.
             assert_eq!(lines, files.len(), "{reader:?} {name}");
         }
     }
@@ -312,7 +312,7 @@ fn a_file_that_changed_is_named() {
     }
 }
 
-/// A sink that fails after so many bytes, and tells when it is dropped.
+/// A sink that fails after a given number of bytes and reports when it is dropped.
 struct Full(
     usize,
     #[allow(dead_code, reason = "held until the drop")] Arc<()>,

@@ -1,21 +1,21 @@
-//! The on-disk structures of EROFS that we write (Linux: Documentation/filesystems/erofs.rst), all
-//! little-endian: superblock, device slots, extended inodes, inline attributes, directories.
+//! The on-disk structures of EROFS that imgctl writes (Linux: Documentation/filesystems/erofs.rst),
+//! all little-endian: superblock, device slots, extended inodes, inline attributes, directories.
 //!
-//! Encodes values into bytes; where they go is decided by `image.rs`.
+//! Encodes values as bytes; `image.rs` determines their positions.
 
-/// Blocks are as small as a tar's, so that any file of a tar starts at a block.
+/// Block size, equal to that of a tar, so any file of a tar starts at a block.
 pub(super) const BLOCK: u64 = 512;
 const BLOCK_BITS: u8 = 9;
-/// The superblock's place; device slots follow it.
+/// Offset of the superblock; device slots follow it.
 pub(super) const SUPERBLOCK_OFFSET: u64 = 1024;
 const SUPERBLOCK_SIZE: u64 = 128;
 pub(super) const SLOT_SIZE: u64 = 128;
-/// Inodes lie at multiples of this; an inode's number is its offset over this.
+/// Alignment of inodes; an inode's number is its offset divided by this.
 pub(super) const INODE_SLOT: u64 = 32;
 pub(super) const INODE_SIZE: u64 = 64;
-/// Most devices that fit before the root inode, whose number has 16 bits.
+/// Maximum number of devices that fit before the root inode, whose number has 16 bits.
 pub(super) const MAX_DEVICES: usize = 16_000;
-/// Largest value of an attribute, in bytes.
+/// Maximum size of an attribute's value, in bytes.
 const MAX_VALUE: usize = 0xffff;
 
 const MAGIC: u32 = 0xe0f5_e1e2;
@@ -41,13 +41,13 @@ pub(super) fn align(value: u64, unit: u64) -> u64 {
     value.div_ceil(unit) * unit
 }
 
-/// Where the inodes may start.
+/// Returns the offset of the first inode.
 pub(super) fn first_inode(devices: usize) -> u64 {
     let slots = u64::try_from(devices).unwrap_or(0) * SLOT_SIZE;
     align(SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE + slots, INODE_SLOT)
 }
 
-/// The superblock of an image of `blocks` blocks; `root` is the root's inode number.
+/// Returns the superblock of an image of `blocks` blocks; `root` is the root's inode number.
 pub(super) fn superblock(root: u16, inodes: u64, blocks: u32, devices: u16) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     out.extend(MAGIC.to_le_bytes());
@@ -74,7 +74,7 @@ pub(super) fn superblock(root: u16, inodes: u64, blocks: u32, devices: u16) -> V
     out
 }
 
-/// One slot of the device table; `tag` is shown by tools.
+/// Returns one slot of the device table; tools display `tag`.
 pub(super) fn device_slot(tag: &str, blocks: u32) -> Vec<u8> {
     let mut out: Vec<u8> = tag.bytes().take(64).collect();
     out.resize(64, 0);
@@ -83,20 +83,20 @@ pub(super) fn device_slot(tag: &str, blocks: u32) -> Vec<u8> {
     out
 }
 
-/// Where an inode's content is.
+/// Location of an inode's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Data {
-    /// Nowhere: it has none.
+    /// The inode has no content.
     None,
-    /// In this image, from this block on.
+    /// In this image, starting at this block.
     Here { block: u32 },
-    /// On a device (numbered from 1), from that block on, in one piece.
+    /// On a device (numbered from 1), contiguous from that block on.
     Device { device: u16, block: u64 },
-    /// It is a device node.
+    /// The inode is a device node.
     Node { major: u32, minor: u32 },
 }
 
-/// What an inode says.
+/// The fields of an inode.
 #[derive(Clone, Debug)]
 pub(super) struct Inode<'a> {
     /// Type and permissions as in `st_mode`.
@@ -108,11 +108,11 @@ pub(super) struct Inode<'a> {
     pub(super) gid: u32,
     pub(super) mtime: (i64, u32),
     pub(super) links: u32,
-    /// From [`attributes`].
+    /// The result of [`attributes`].
     pub(super) attributes: &'a [u8],
 }
 
-/// The bytes an inode takes.
+/// Returns the size of an inode in bytes.
 pub(super) fn inode_length(attributes: u64, data: Data) -> u64 {
     let length = INODE_SIZE + attributes;
     match data {
@@ -121,7 +121,8 @@ pub(super) fn inode_length(attributes: u64, data: Data) -> u64 {
     }
 }
 
-/// An extended inode with its attributes and, for content on a device, its one chunk's address.
+/// Returns an extended inode with its attributes and, for content on a device, the address of its
+/// single chunk.
 pub(super) fn inode(inode: &Inode<'_>) -> Vec<u8> {
     let (layout, address) = match inode.data {
         Data::None => (LAYOUT_PLAIN, u32::MAX),
@@ -158,19 +159,20 @@ pub(super) fn inode(inode: &Inode<'_>) -> Vec<u8> {
     out
 }
 
-/// One chunk that covers `size` bytes: the power of two, over a block's.
+/// Returns the chunk size for a single chunk that covers `size` bytes, as a power of two relative
+/// to the block size.
 fn chunk_bits(size: u64) -> u32 {
     let bits = size.max(1).next_power_of_two().trailing_zeros();
     bits.saturating_sub(u32::from(BLOCK_BITS)).min(31)
 }
 
-/// The kernel's 32-bit form of a device number.
+/// Returns the kernel's 32-bit form of a device number.
 fn encode_device(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
 }
 
-/// The inline attributes, a multiple of four bytes, or nothing. `None` if they do not fit the
-/// format. Attributes of namespaces that EROFS does not know are left out.
+/// Returns the inline attributes, a multiple of four bytes, or nothing. `None` if they do not fit
+/// the format. Attributes in namespaces that EROFS does not support are left out.
 pub(super) fn attributes<'a>(all: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<Vec<u8>> {
     let mut out = vec![0; 12];
     for (name, value) in all {
@@ -190,7 +192,7 @@ pub(super) fn attributes<'a>(all: impl Iterator<Item = (&'a [u8], &'a [u8])>) ->
     if out.len() == 12 {
         return Some(Vec::new());
     }
-    // The inode counts them in units of four bytes, with 16 bits.
+    // The inode stores their size in units of four bytes, in 16 bits.
     (out.len() <= 12 + 4 * 0xfffe).then_some(out)
 }
 
@@ -205,7 +207,7 @@ fn attribute_name(name: &[u8]) -> Option<(u8, &[u8])> {
         .find_map(|(index, prefix)| Some((*index, name.strip_prefix(*prefix)?)))
 }
 
-/// A name in a directory.
+/// A directory entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Name<'a> {
     pub(super) name: &'a [u8],
@@ -213,7 +215,7 @@ pub(super) struct Name<'a> {
     pub(super) kind: u8,
 }
 
-/// The length of a directory of these names (sorted, `.` and `..` among them), in bytes.
+/// Returns the size of a directory with these names (sorted, including `.` and `..`), in bytes.
 pub(super) fn directory_length<'a>(names: impl Iterator<Item = &'a [u8]>) -> u64 {
     let mut blocks = 0;
     let mut used = 0;
@@ -228,7 +230,7 @@ pub(super) fn directory_length<'a>(names: impl Iterator<Item = &'a [u8]>) -> u64
     blocks * BLOCK + used
 }
 
-/// A directory's content, padded to whole blocks.
+/// Returns a directory's content, padded to whole blocks.
 pub(super) fn directory(names: &[Name<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = names;
@@ -241,7 +243,7 @@ pub(super) fn directory(names: &[Name<'_>]) -> Vec<u8> {
                 used <= BLOCK
             })
             .count();
-        // A name has at most 255 bytes, so each block holds one at least.
+        // A name has at most 255 bytes, so each block holds at least one.
         let (block, after) = rest.split_at(fitting.max(1));
         let mut offset = block.len() * 12;
         for name in block {
@@ -312,7 +314,7 @@ mod tests {
                 kind: TYPE_FILE,
             })
             .collect();
-        // Two names of 267 bytes do not fit into 512.
+        // Two names of 267 bytes do not fit into 512 bytes.
         assert_eq!(directory(&names).len(), 5 * 512);
         assert_eq!(
             directory_length(names.iter().map(|name| name.name)),

@@ -1,8 +1,8 @@
-//! Writes the index: an EROFS image of directories and metadata whose file contents lie in the
+//! Writes the index: an EROFS image of directories and metadata whose file contents are in the
 //! layers' tars.
 //!
-//! Two passes over the merged tree: the first places every inode and directory, the second
-//! writes them in order.
+//! Makes two passes over the merged tree: the first assigns a position to every inode and
+//! directory, the second writes them in order.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -19,23 +19,23 @@ use crate::mount::erofs::format::{
 /// One layer's tar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Device {
-    /// The diff-id's hex digits.
+    /// The hex digits of the diff-id.
     pub(super) tag: String,
-    /// Bytes.
+    /// Size in bytes.
     pub(super) size: u64,
 }
 
-/// One file, whatever its names.
+/// One file, which may have several names.
 struct Node<'a> {
     found: Found<'a>,
     links: u32,
     parent: u32,
-    /// Sorted: the walk is.
+    /// Sorted, because the walk is.
     children: Vec<(Vec<u8>, u32)>,
     attributes: Vec<u8>,
     data: Data,
     size: u64,
-    /// From the image's start, in bytes.
+    /// Offset from the start of the image, in bytes.
     offset: u64,
 }
 
@@ -43,8 +43,8 @@ struct Node<'a> {
 pub(super) type Copy<'a> = dyn FnMut(&Found<'_>, &mut dyn Write) -> Result<()> + 'a;
 
 /// Writes the image of `tree` to `out`; `devices` are the tars of the tree's layers, by number.
-/// Files that are not in whole blocks of their tar (sparse ones, the last one of a tar that ends
-/// without padding) are copied into the image by `copy`.
+/// Files that do not occupy whole blocks of their tar (sparse ones, the last one of a tar without
+/// padding at its end) are copied into the image by `copy`.
 pub(super) fn write(
     tree: &Tree,
     devices: &[Device],
@@ -86,7 +86,7 @@ pub(super) fn write(
 }
 
 impl Node<'_> {
-    /// The inode number.
+    /// Returns the inode number.
     fn number(&self) -> u64 {
         self.offset / INODE_SLOT
     }
@@ -103,11 +103,11 @@ impl Node<'_> {
     }
 }
 
-/// Every file once, directories before what they hold.
+/// Returns every file once, directories before their content.
 fn collect(tree: &Tree) -> Result<Vec<Node<'_>>> {
     let mut nodes: Vec<Node<'_>> = Vec::new();
     let mut by_inode: HashMap<tree::Inode, u32> = HashMap::new();
-    // The directories on the way to the current path.
+    // The parent directories of the current path.
     let mut above: Vec<u32> = Vec::new();
     for (path, found) in tree.walk(&LayerPath::root()) {
         above.truncate(path.components().count());
@@ -145,8 +145,8 @@ fn collect(tree: &Tree) -> Result<Vec<Node<'_>>> {
     Ok(nodes)
 }
 
-/// As in snapshots: an image's own overlay attributes are escaped, labels of another machine's
-/// policy are left out.
+/// Encodes the attributes as in snapshots: an image's own overlay attributes are escaped, and
+/// labels of another machine's policy are left out.
 fn encode_attributes(path: &LayerPath, found: &Found<'_>) -> Result<Vec<u8>> {
     let xattrs = &found.entry().xattrs;
     if xattrs.is_empty() {
@@ -173,8 +173,8 @@ fn escape(name: &[u8]) -> Vec<u8> {
     name.to_vec()
 }
 
-/// Gives every inode its place, and what lies in the image blocks after the last inode.
-/// Returns the image's length in blocks.
+/// Assigns a position to every inode, and blocks after the last inode to all content stored in the
+/// image. Returns the length of the image in blocks.
 fn place(nodes: &mut [Node<'_>], devices: &[Device]) -> Result<u32> {
     let mut offset = format::first_inode(devices.len());
     for node in nodes.iter_mut() {
@@ -215,7 +215,7 @@ fn file_data(found: &Found<'_>, size: u64, devices: &[Device]) -> Data {
     }
     let offset = found.entry.offset;
     let layer = found.layer.unwrap_or(devices.len());
-    // A content cannot start before its header, and the kernel reads whole blocks.
+    // Content cannot start before its header, and the kernel reads whole blocks.
     let is_in_blocks = offset >= BLOCK
         && offset.is_multiple_of(BLOCK)
         && devices
@@ -230,8 +230,8 @@ fn file_data(found: &Found<'_>, size: u64, devices: &[Device]) -> Data {
     }
 }
 
-/// A directory's names with `.` (node `None`, itself) and `..`, sorted bytewise as the kernel's
-/// binary search wants them.
+/// Returns a directory's names including `.` (node `None`, the directory itself) and `..`, sorted
+/// bytewise for the kernel's binary search.
 fn with_dots(children: &[(Vec<u8>, u32)]) -> impl Iterator<Item = (&[u8], Option<u32>)> {
     let before = children.partition_point(|(name, _)| name.as_slice() < &b"."[..]);
     let between = children.partition_point(|(name, _)| name.as_slice() < &b".."[..]);
@@ -291,7 +291,7 @@ fn encode(node: &Node<'_>, number: usize) -> Result<Vec<u8>> {
     }))
 }
 
-/// A writer that knows where it is.
+/// A writer that tracks its position.
 struct Placed<'a> {
     out: &'a mut dyn Write,
     position: u64,
@@ -318,7 +318,7 @@ impl Placed<'_> {
         Ok(())
     }
 
-    /// Zeros up to `position`, which is never far away.
+    /// Writes zeros up to `position`, which is always near.
     fn pad_to(&mut self, position: u64) -> Result<()> {
         let missing = position.saturating_sub(self.position);
         let missing = usize::try_from(missing).map_err(|_| too_large())?;

@@ -1,8 +1,8 @@
 //! The erofs back end: one index over the tars of all layers, mounted without unpacking anything.
-//! Whiteouts, replacements and links are resolved when the index is written, so there is one
-//! file system however many layers there are.
+//! Whiteouts, replacements and links are resolved when the index is written, so the result is one
+//! file system regardless of the number of layers.
 //!
-//! Needs a kernel that mounts EROFS from files (6.12).
+//! Requires a kernel that mounts EROFS from files (6.12).
 
 mod format;
 mod image;
@@ -29,12 +29,12 @@ use crate::store::images::Image;
 
 use image::Device;
 
-/// Longest value that `fsconfig` takes, in bytes.
+/// Maximum length of a value for `fsconfig`, in bytes.
 const MAX_VALUE: usize = 255;
-/// `f_type` of tmpfs, whose files the kernel does not mount.
+/// `f_type` of tmpfs: the kernel does not mount files from it.
 const TMPFS: i64 = 0x0102_1994;
 
-/// An image's merged tree and where its contents lie.
+/// An image's merged tree and the locations of its contents.
 #[derive(Debug)]
 pub(crate) struct Index {
     tree: Tree,
@@ -42,8 +42,8 @@ pub(crate) struct Index {
     devices: Vec<(Device, PathBuf)>,
 }
 
-/// Whether this back end is the faster one here: something would have to be unpacked for an
-/// overlay, and nothing for this.
+/// Returns whether this back end is faster here: an overlay would require unpacking, and an index
+/// would not.
 pub(crate) fn is_better(store: &Store, image: &Image) -> Result<bool> {
     let layers = layers::distinct(image);
     let has_snapshot = |layer: &LayerOf| store.snapshot(&layer.diff_id).is_some();
@@ -59,7 +59,7 @@ pub(crate) fn is_better(store: &Store, image: &Image) -> Result<bool> {
     Ok(known.lines().any(|line| line.trim() == "erofs"))
 }
 
-/// Gathers what the index needs; decompresses the layers whose tars are not here.
+/// Collects the inputs of the index and decompresses the layers whose tars are missing.
 pub(crate) fn ensure(store: &Store, image: &Image, reporter: &dyn Reporter) -> Result<Index> {
     let layers = layers::distinct(image);
     let total = layers.iter().map(|layer| layer.blob.size).sum();
@@ -99,7 +99,7 @@ impl Index {
         })?;
         let index = self.write(workspace)?;
         context.string("source", &descriptor_path(&index))?;
-        // Descriptors stay open until the kernel has opened the files itself.
+        // Descriptors must stay open until the kernel has opened the files itself.
         let mut opened = Vec::new();
         for (_, path) in &self.devices {
             match path.to_str().filter(|path| path.len() <= MAX_VALUE) {
@@ -147,8 +147,8 @@ impl Index {
     }
 }
 
-/// A file in the workspace or, if that is on a tmpfs, a nameless one that lives as long as the
-/// mount.
+/// Creates a file in the workspace or, if that is on a tmpfs, an unnamed one that exists until the
+/// mount ends.
 fn index_file(workspace: &Path) -> Result<File> {
     let kind = rustix::fs::statfs(workspace)
         .path("examine", workspace)?

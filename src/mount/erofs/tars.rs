@@ -1,8 +1,8 @@
-//! The layers' uncompressed tars, which an index points into.
+//! The uncompressed tars of the layers, which an index refers to.
 //!
 //! A tar is a blob like any other: its digest is the layer's diff-id. A layer stored without
-//! compression is its own tar; of a compressed one the tar is put beside it, where it stays as long
-//! as something leads to the layer.
+//! compression is its own tar; the tar of a compressed layer is stored next to it and kept while
+//! the layer is referenced.
 
 use std::io::{Read, Write};
 
@@ -15,13 +15,13 @@ use crate::store::Store;
 
 const BUFFER: usize = 1 << 20;
 
-/// Whether the tar is here already.
+/// Returns whether the tar is in the store.
 pub(crate) fn is_here(store: &Store, layer: &LayerOf) -> Result<bool> {
     Ok(store.blob_size(&layer.diff_id)?.is_some())
 }
 
-/// Decompresses the layer's blob unless its tar is here; nothing is visible unless the diff-id
-/// holds.
+/// Decompresses the layer's blob if its tar is missing; the tar becomes visible only if its digest
+/// matches the diff-id.
 pub(crate) fn ensure(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()> {
     if is_here(store, layer)? {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Indexes written from small tables of contents, mounted, and compared name by name.
+//! Indexes written from small tables of contents, mounted and compared name by name.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use super::*;
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime, Toc, TocEntry};
 use crate::mount::overlay::tests::private_mounts;
 
-/// A tar-like file of 512-byte blocks and the table that describes it.
+/// A tar-like file of 512-byte blocks and the table of contents that describes it.
 #[derive(Default)]
 struct Layer {
     toc: Toc,
@@ -156,7 +156,7 @@ fn many_names_and_odd_ones_are_found() {
     let mut names: Vec<String> = (0..3000)
         .map(|n| format!("d/{n}{}", "n".repeat(n % 240)))
         .collect();
-    // Around `.` and `..` in sorting.
+    // Names that sort near `.` and `..`.
     names.extend(["d/-", "d/!", "d/...", "d/.a", "d/..a", "d/ ", "d/é"].map(String::from));
     for name in &names {
         layer = layer.file(name, name.as_bytes());

@@ -1,4 +1,4 @@
-//! What hosts are refused for.
+//! Reasons for which hosts are refused.
 
 use super::*;
 use crate::agent::protocol::Facts;

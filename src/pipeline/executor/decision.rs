@@ -1,4 +1,4 @@
-//! What to do about a step, given what an earlier run wrote down of it.
+//! Decides what to do about a step, given an earlier run's records of it.
 
 use crate::error::{Error, Kind};
 use crate::pipeline::event::Outcome;
@@ -6,21 +6,22 @@ use crate::pipeline::journal::{Past, PastStep};
 use crate::pipeline::step::Step;
 use crate::runtime::action::Repeat;
 
-/// The answer.
+/// What to do about a step.
 #[derive(Debug)]
 pub(crate) enum Decision {
-    /// It was done before.
+    /// The step is already done.
     Skip,
-    /// Somebody vouches for it.
+    /// The operator states that the step is done.
     Assume(u32),
-    /// Do it as this attempt. The number of an attempt names its commands on hosts: one that may
-    /// still run, or whose end nobody saw, is found again by it and not run twice.
+    /// Execute the step as this attempt. The attempt number is part of the names of its commands on
+    /// hosts: a command that may still run, or whose end was not observed, is found by this name
+    /// and not run twice.
     Do(u32),
-    /// It must not be repeated and nobody knows how it ended.
+    /// The step must not be repeated, and its result is unknown.
     Stop(Error),
 }
 
-/// Decides.
+/// Returns the decision for `step`.
 pub(crate) fn decide(
     step: &Step,
     past: Option<&Past>,
@@ -41,11 +42,11 @@ pub(crate) fn decide(
     let same = known.fingerprint == step.fingerprint;
     match known.outcome {
         Some(Outcome::Done | Outcome::Assumed) if same && !step.always => Decision::Skip,
-        // It ended, well or not: a new attempt is a new execution.
+        // The step ended, successfully or not: a new attempt is a new execution.
         Some(Outcome::Done | Outcome::Assumed | Outcome::Failed | Outcome::Interrupted) => {
             Decision::Do(attempt + 1)
         }
-        // The host still knows how it ends, or ended.
+        // The host still knows the result, or will know it.
         None | Some(Outcome::Lost) if same => Decision::Do(attempt),
         None | Some(Outcome::Lost | Outcome::Unknown) if step.repeat == Repeat::Safe => {
             Decision::Do(attempt + 1)
@@ -63,7 +64,7 @@ pub(crate) fn decide(
     }
 }
 
-/// The error for a step that must not be done twice and may have been done.
+/// Returns the error for a step that must not be repeated and may already be done.
 pub(crate) fn unknown(step: &Step, why: &str, past: &PastStep) -> Error {
     let mut error = unknown_end(step, why);
     if let Some(log) = &past.log {
@@ -72,7 +73,7 @@ pub(crate) fn unknown(step: &Step, why: &str, past: &PastStep) -> Error {
     error
 }
 
-/// The same without a log.
+/// Same as `unknown`, without a log.
 pub(crate) fn unknown_end(step: &Step, why: &str) -> Error {
     Error::new(
         Kind::Failed,

@@ -1,4 +1,4 @@
-//! The hosts of one phase, several at once; the steps of each in order.
+//! Runs the hosts of one phase, several at once, and the steps of each host in order.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -19,7 +19,7 @@ use crate::pipeline::redact;
 use crate::pipeline::step::{Desk, Lane, OnFailure, Order, Phase, Step, Work};
 use crate::runtime::action::{Crew, Repeat, Site};
 
-/// Does a phase with as many threads as its order and the limit allow.
+/// Runs a phase with as many threads as its order and the limit allow.
 pub(crate) fn run(run: &Run<'_>, phase: &Phase) {
     let threads = match phase.order {
         Order::Serial => 1,
@@ -56,7 +56,7 @@ fn must_stop(run: &Run<'_>, phase: &Phase) -> bool {
             && matches!(phase.on_failure, OnFailure::Stop | OnFailure::Tolerate(_)))
 }
 
-/// One step, from the decision to the record; `false` when its lane ends with it.
+/// Runs one step, from the decision to the record. Returns `false` if its lane ends with it.
 fn one(run: &Run<'_>, phase: &Phase, lane: &Lane, step: &Step) -> bool {
     let host = lane.id();
     let options = run.options;
@@ -163,7 +163,7 @@ fn fail(
     false
 }
 
-/// Does the step until it has ended one way or the other.
+/// Runs the step until it has a final result.
 fn attempts(
     run: &Run<'_>,
     phase: &Phase,
@@ -233,7 +233,8 @@ fn attempts(
         let Err(error) = result else { return Ok(()) };
         match outcome {
             Outcome::Lost if lost < run.options.retries && !run.interrupt.is_asked() => {
-                // The same attempt: what ran on is followed, what ended is recalled.
+                // Same attempt: a command that is still running is followed, and one that has ended
+                // is recalled.
                 let pause = run.options.backoff * 2u32.saturating_pow(lost);
                 lost += 1;
                 run.listener.event(&Event::Note {
@@ -258,7 +259,7 @@ fn attempts(
     }
 }
 
-/// Sleeps unless somebody asks to stop.
+/// Sleeps until the pause is over or a stop is requested.
 fn wait(run: &Run<'_>, pause: Duration) {
     let until = Instant::now() + pause.min(Duration::from_secs(60));
     while Instant::now() < until && !run.interrupt.is_asked() {
@@ -332,7 +333,8 @@ fn perform(
     }
 }
 
-/// Names one execution on a host. The same in every run that takes this attempt up again.
+/// Returns the name of one execution on a host. It is the same in every run that resumes this
+/// attempt.
 fn key(journal: &str, step: &str, attempt: u32) -> String {
     let mut parts = step.split('/');
     let phase = parts.next().unwrap_or_default();
@@ -343,7 +345,7 @@ fn key(journal: &str, step: &str, attempt: u32) -> String {
     }
 }
 
-/// How an attempt ended, for the journal.
+/// Result of an attempt, for the journal.
 pub(crate) struct Ending {
     pub(crate) outcome: Outcome,
     pub(crate) attempt: u32,
@@ -364,7 +366,7 @@ impl Default for Ending {
     }
 }
 
-/// A message in the journal is not longer.
+/// Maximum length of a message in the journal, in characters.
 const LONGEST_MESSAGE: usize = 4000;
 
 impl Ending {

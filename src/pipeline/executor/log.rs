@@ -1,4 +1,4 @@
-//! The log of one step on the controller: made when there is something to write, without secrets.
+//! Log of one step on the controller: created with the first line and free of secrets.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 
-/// A script that prints without end is cut here; the host keeps its end.
+/// Maximum length of a log, in bytes. Longer output is truncated; the host keeps the end of it.
 const LONGEST: u64 = 16 << 20;
 
 /// One step's log.
@@ -22,12 +22,13 @@ pub(crate) struct StepLog {
 struct State {
     file: Option<File>,
     written: u64,
-    /// It could not be written; the step itself goes on.
+    /// The log could not be written; the step itself continues.
     broken: bool,
 }
 
 impl StepLog {
-    /// The log of step number `place` of a host in the run `journal`. Touches no disk yet.
+    /// Returns the log of step number `place` of a host in the run `journal`. Does not access the
+    /// disk yet.
     pub(crate) fn new(state: &Path, journal: &str, host: &str, place: usize, step: &str) -> Self {
         let name = format!("{place:02}-{}.log", file_safe(step));
         let path = state
@@ -42,18 +43,18 @@ impl StepLog {
         }
     }
 
-    /// What the first line says.
+    /// Sets the text of the first line.
     pub(crate) fn titled(mut self, title: String) -> Self {
         self.title = title;
         self
     }
 
-    /// Where it is, if it was written.
+    /// Returns the path of the log, if it was written.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         self.lock().file.is_some().then(|| self.path.clone())
     }
 
-    /// Adds a line; `false` when the log is full.
+    /// Adds a line. Returns `false` if the log is full.
     pub(crate) fn line(&self, text: &str) -> bool {
         let mut state = self.lock();
         if state.broken {
@@ -106,7 +107,7 @@ impl StepLog {
     }
 }
 
-/// Letters, digits, `.`, `_` and `-` as they are; anything else becomes `_`.
+/// Keeps letters, digits, `.`, `_` and `-`, and replaces any other character by `_`.
 pub(crate) fn file_safe(name: &str) -> String {
     let safe: String = name
         .chars()

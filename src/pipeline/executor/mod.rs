@@ -1,6 +1,7 @@
-//! Does what a plan says: several hosts at once, journalled, taken up again where it stopped.
+//! Executes a plan: several hosts at once, recorded in a journal, and resumed where it stopped.
 //!
-//! Must not know what the steps are for. A failure stops what has not begun; what runs is let end.
+//! Must not depend on the purpose of the steps. After a failure, no new step starts; running steps
+//! finish.
 
 pub(crate) mod decision;
 mod lanes;
@@ -26,31 +27,31 @@ use crate::pipeline::step::{OnFailure, Plan, journals};
 use crate::runtime::action::Crew;
 use crate::secret::Redactor;
 
-/// How to execute.
+/// Options of an execution.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Hosts at once.
+    /// Maximum number of hosts at once.
     pub(crate) parallel: usize,
-    /// How often a step is tried anew after the connection was lost.
+    /// Number of retries of a step after its connection is lost.
     pub(crate) retries: u32,
-    /// The first pause before that; it doubles.
+    /// Pause before the first retry; it doubles with each retry.
     pub(crate) backoff: Duration,
-    /// For commands whose step has no limit of its own.
+    /// Timeout of commands whose step has none of its own.
     pub(crate) timeout: Option<Duration>,
-    /// How long running steps may go on after the first request to stop.
+    /// Time that running steps have to finish after the first request to stop.
     pub(crate) grace: Duration,
-    /// A step that says nothing for so long is mentioned.
+    /// Time after which a step without output is reported.
     pub(crate) silence: Duration,
-    /// Steps to take as done, and steps to do whatever the journal says.
+    /// Steps to take as done, and steps to execute regardless of the journal.
     pub(crate) assume_done: Vec<String>,
     pub(crate) redo: Vec<String>,
     /// Whether records must survive power loss.
     pub(crate) sync: bool,
-    /// For tests of crashes: ends the process with SIGKILL after so many records.
+    /// For crash tests: ends the process with SIGKILL after this number of records.
     pub(crate) die_after: Option<u64>,
     /// The command line for the journal, without secrets.
     pub(crate) arguments: Vec<String>,
-    /// Where we run, for the journal.
+    /// Name of this controller, for the journal.
     pub(crate) controller: String,
 }
 
@@ -73,16 +74,16 @@ impl Default for Options {
     }
 }
 
-/// What came of it.
+/// Result of an execution.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) done: usize,
-    /// Done by an earlier run.
+    /// Steps done by an earlier run.
     pub(crate) skipped: usize,
     pub(crate) journal: String,
 }
 
-/// What an execution works with.
+/// Environment of an execution.
 pub(crate) struct Surroundings<'a> {
     pub(crate) scene: &'a Scene,
     pub(crate) crew: Arc<dyn Crew + Send>,
@@ -91,12 +92,12 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) interrupt: &'a Interrupt,
 }
 
-/// The run that `plan` would take up, if there is one.
+/// Returns the run that `plan` would resume, if there is one.
 pub(crate) fn unfinished(plan: &Plan, scene: &Scene) -> Result<Option<Past>> {
     past::unfinished(&journals(&scene.state_directory), &plan.intent)
 }
 
-/// Executes `plan`. Where it has no steps nothing happens, and nothing is written.
+/// Executes `plan`. A plan without steps does nothing and writes nothing.
 pub(crate) fn execute(
     plan: &Plan,
     surroundings: &Surroundings<'_>,
@@ -125,7 +126,7 @@ pub(crate) fn execute(
     run.all()
 }
 
-/// A step that somebody names must be there: a typo is not to be taken for consent.
+/// Fails if a step named on the command line does not exist: a typo must not count as consent.
 fn check_flags(plan: &Plan, options: &Options) -> Result<()> {
     let known: BTreeSet<&str> = plan.steps().map(|step| step.id.as_str()).collect();
     for (flag, named) in [
@@ -142,7 +143,7 @@ fn check_flags(plan: &Plan, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// One failure, already without secrets.
+/// One failure, without secrets.
 struct Failure {
     step: String,
     host: String,
@@ -152,7 +153,7 @@ struct Failure {
     log: Option<PathBuf>,
 }
 
-/// One execution under way.
+/// One execution in progress.
 struct Run<'a> {
     plan: &'a Plan,
     scene: &'a Scene,
@@ -163,10 +164,10 @@ struct Run<'a> {
     options: &'a Options,
     journal: &'a Journal,
     past: Option<&'a Past>,
-    /// The place of each step among its host's, for the names of logs.
+    /// Position of each step among the steps of its host, for the names of logs.
     places: HashMap<&'a str, usize>,
     running: Arc<running::Running>,
-    /// Nothing new is begun.
+    /// No new step starts.
     stop: AtomicBool,
     failures: Mutex<Vec<Failure>>,
     done: AtomicUsize,
@@ -234,7 +235,7 @@ impl<'a> Run<'a> {
         let ended = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let ticker = scope.spawn(|| ticker::tick(self, &ended));
-            // Also when a step panics: else the ticker would be waited for without end.
+            // Also ends the ticker if a step panics; otherwise the scope would wait for it forever.
             let _ends = ticker::Ends::new(&ended, ticker.thread());
             self.phases();
         });
@@ -305,7 +306,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether steps are left that nobody has done.
+    /// Returns whether steps remain that are neither done nor skipped.
     fn is_short(&self) -> bool {
         let ended = self.done.load(Ordering::SeqCst) + self.skipped.load(Ordering::SeqCst);
         ended < self.plan.steps().count()
@@ -316,12 +317,12 @@ impl<'a> Run<'a> {
         !failures.is_empty()
     }
 
-    /// Writes a failure down and tells it; nothing new is begun after it.
+    /// Records a failure and reports it. No new step starts after it.
     fn fail(&self, failure: Failure) {
         self.fail_of(OnFailure::Stop, failure);
     }
 
-    /// The same in a phase that may bear failures.
+    /// Same as `fail`, in a phase that may tolerate failures.
     fn fail_of(&self, kind: OnFailure, failure: Failure) {
         self.listener.event(&Event::Failure {
             host: failure.host.clone(),
@@ -349,7 +350,7 @@ impl<'a> Run<'a> {
     }
 
     fn failed(&self, failures: &[Failure]) -> Error {
-        // Interrupted steps are only consequences.
+        // Interrupted steps are only consequences of the failures.
         let mut told: Vec<&Failure> = failures
             .iter()
             .filter(|one| !is_interruption(one))
@@ -412,7 +413,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// An error names this many logs; the others are in the events and the journal.
+/// Maximum number of logs that an error names; the others are in the events and the journal.
 const MOST_LOGS: usize = 5;
 
 fn is_interruption(failure: &Failure) -> bool {

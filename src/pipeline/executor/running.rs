@@ -1,4 +1,4 @@
-//! What runs now: steps and their commands on hosts, so that they can be mentioned and ended.
+//! Running steps and their commands on hosts, so that they can be reported and cancelled.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::image::{Descriptor, Digest};
 use crate::runtime::action::Crew;
 use crate::runtime::wait::WAITING;
 
-/// All that runs.
+/// All running steps.
 #[derive(Default)]
 pub(crate) struct Running {
     steps: Mutex<HashMap<String, Arc<StepWatch>>>,
@@ -34,20 +34,20 @@ pub(crate) struct StepWatch {
     unknown: Mutex<Option<String>>,
 }
 
-/// What a step has said.
+/// Output of a step.
 struct Heard {
     at: Instant,
     last: String,
-    /// Since when it says that it waits for something, whatever that is.
+    /// Time since which the step has reported that it waits, for whatever reason.
     waits: Option<Instant>,
-    /// How long the step had been silent or waiting at the last message about it.
+    /// How long the step had been silent or waiting when it was last reported.
     mentioned: Duration,
 }
 
-/// A step that says what it waits for is mentioned after so long.
+/// Time after which a waiting step is reported.
 const WAITS: Duration = Duration::from_secs(15);
 
-/// One command that runs on a host.
+/// One command that is running on a host.
 #[derive(Clone)]
 pub(crate) struct Command {
     agent: Arc<dyn Agent>,
@@ -81,14 +81,14 @@ impl Running {
         lock(&self.steps).remove(step);
     }
 
-    /// Those that run now.
+    /// Returns the running steps.
     pub(crate) fn steps(&self) -> Vec<Arc<StepWatch>> {
         lock(&self.steps).values().cloned().collect()
     }
 }
 
 impl StepWatch {
-    /// It said something.
+    /// Records output of the step.
     pub(crate) fn hears(&self, text: &str) {
         let mut heard = lock(&self.heard);
         heard.at = Instant::now();
@@ -108,8 +108,8 @@ impl StepWatch {
         }
     }
 
-    /// What is to be mentioned of it: that it waits, and for what; that it has said nothing for
-    /// `first`. Each again when the time has doubled.
+    /// Returns the message due for the step: what it waits for, or that it has been silent for
+    /// `first`. Repeats whenever the time has doubled.
     pub(crate) fn mention(&self, first: Duration) -> Option<String> {
         let mut heard = lock(&self.heard);
         let (since, first) = match heard.waits {
@@ -139,7 +139,7 @@ impl StepWatch {
         })
     }
 
-    /// Its commands that nobody has ended yet; from now on they count as ended by us.
+    /// Returns the commands that have not been cancelled yet and marks them as cancelled.
     pub(crate) fn to_cancel(&self) -> Vec<Command> {
         let mut commands = lock(&self.commands);
         let open = commands.iter_mut().filter(|command| !command.cancelled);
@@ -155,25 +155,25 @@ impl StepWatch {
         taken
     }
 
-    /// Whether we ended one of its commands.
+    /// Returns whether one of its commands was cancelled.
     pub(crate) fn was_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Whether a command had run before and its outcome was only recalled.
+    /// Returns whether a command had run before and its result was only recalled.
     pub(crate) fn was_recalled(&self) -> bool {
         self.recalled.load(Ordering::SeqCst)
     }
 
-    /// Why it is not known how a command ended; forgotten when it is asked.
+    /// Takes the reason why the result of a command is unknown.
     pub(crate) fn take_unknown(&self) -> Option<String> {
         lock(&self.unknown).take()
     }
 }
 
 impl Command {
-    /// Ends it. Blocks until its host has answered; one that cannot be reached is found in the
-    /// next run.
+    /// Cancels the command. Blocks until its host has answered; a command on an unreachable host is
+    /// found by the next run.
     pub(crate) fn cancel(&self) {
         let _ = self.agent.cancel(&self.directory, &self.key);
     }
@@ -185,7 +185,7 @@ struct WatchedAgent {
     watch: Arc<StepWatch>,
 }
 
-/// A crew of such agents.
+/// Host pool whose agents are watched.
 pub(crate) struct WatchedCrew {
     pub(crate) crew: Arc<dyn Crew + Send>,
     pub(crate) watch: Arc<StepWatch>,
@@ -299,8 +299,9 @@ impl Agent for WatchedAgent {
     }
 }
 
-/// A command that nobody saw end: the host was rebooted while it ran, or what supervised it was
-/// killed while it ran. A signal, a timeout and a cancellation are known ends.
+/// Returns the reason if the end of a command was not observed: the host rebooted, or its
+/// supervisor was killed, while the command ran. A signal, a timeout and a cancellation are known
+/// ends.
 fn end_is_unknown(outcome: &Outcome) -> Option<&str> {
     let reason = outcome.reason.as_deref()?;
     (outcome.code.is_none() && reason.ends_with("while it ran")).then_some(reason)
@@ -325,7 +326,7 @@ mod tests {
         watch.hears("pulled");
         let silent = watch.mention(Duration::ZERO).unwrap();
         assert!(silent.ends_with("; its last line: pulled"), "{silent}");
-        // What it waits for changes; it waits all the same.
+        // The reason for waiting changes, but the step keeps waiting.
         watch.hears("waiting: Node a is not Ready");
         let since = lock(&watch.heard).waits;
         watch.hears("waiting: Pod p is not Ready");

@@ -1,4 +1,4 @@
-//! The executor over simulated hosts: failures, lost connections, crashes, requests to stop.
+//! The executor with simulated hosts: failures, lost connections, crashes, requests to stop.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use crate::pipeline::simulation::{
     Bare, Behaviour, SimulatedCrew, SimulatedFiles, SimulatedKeeper, Simulation, hosts, scene,
 };
 
-/// Events as they came.
+/// Events in the order of arrival.
 #[derive(Default)]
 struct Heard(Mutex<Vec<Event>>);
 
@@ -86,7 +86,8 @@ impl Stage {
         self.change(scene, &creation())
     }
 
-    /// Every command that was executed, without the journal's name; each must have run once.
+    /// Returns every command that was executed, without the journal's name, and checks that each
+    /// ran once.
     fn once_each(&self) -> Vec<String> {
         let executed = self.simulation.executed();
         assert!(executed.values().all(|times| *times == 1), "{executed:?}");
@@ -172,7 +173,7 @@ fn a_creation_goes_through_all_phases_in_order() {
     assert!(!ran.iter().any(|one| one == "10.77.0.2 guest.app-v1-1"));
     let marks = stage.keeper.0.lock().unwrap().clone();
     assert_eq!(marks.len(), 2);
-    // Lines are expanded, and nothing is left to do: no hosts and no journal for an empty plan.
+    // Commands are expanded.
     let planned = stage
         .planned(|means| change::plan(means, &scene, &creation()))
         .unwrap();
@@ -204,7 +205,7 @@ fn a_failure_stops_what_has_not_begun_and_the_next_run_goes_on_from_there() {
     let before = stage.once_each();
     assert!(!before.iter().any(|one| one.contains("join-worker")));
 
-    // The same hosts, healed; what they ran before is not run again.
+    // The same hosts without the failure; commands that ran before are not run again.
     let healed = Stage::new(Behaviour::default());
     let summary = healed.create(&scene).unwrap();
     let after = healed.once_each();
@@ -219,7 +220,7 @@ fn a_failure_stops_what_has_not_begun_and_the_next_run_goes_on_from_there() {
         after.contains(&"10.77.0.3 join.join-master.2".to_owned()),
         "{after:?}"
     );
-    // One journal: the second run took the first one's up, and brought it to its end.
+    // One journal: the second run resumed the first one's journal and finished it.
     let all = past::list(&journals(directory.path())).unwrap();
     assert_eq!(all.len(), 1);
     let past = Past::read(&past::path_of(&journals(directory.path()), &all[0])).unwrap();
@@ -227,7 +228,8 @@ fn a_failure_stops_what_has_not_begun_and_the_next_run_goes_on_from_there() {
     assert_eq!(past.runs, 2);
 }
 
-/// An image that was built again under its name: what it brings is done again, the rest is not.
+/// An image was rebuilt under the same name: steps that use its content run again, the others do
+/// not.
 #[test]
 fn a_corrected_image_has_its_steps_done_again() {
     let directory = state();
@@ -258,7 +260,7 @@ fn a_corrected_image_has_its_steps_done_again() {
         "{ran:?}"
     );
 
-    // Other container images alone change no script.
+    // A change of embedded container images alone changes no script.
     let mut other = corrected.clone();
     let mut layer = other.images[0].layers[0].clone();
     layer.registry = true;
@@ -322,7 +324,7 @@ fn an_end_that_nobody_saw_is_repeated_only_where_that_is_safe() {
             .iter()
             .any(|hint| hint.contains("--assume-done init/10.77.0.1/init-cluster"))
     );
-    // Still not known: nothing is run.
+    // The result is still unknown: nothing runs.
     let stage = once();
     assert!(stage.create(&scene).is_err());
     assert!(stage.simulation.executed().is_empty());
@@ -494,7 +496,7 @@ fn problems_of_all_hosts_are_told_before_anything_is_done() {
     assert!(stage.keeper.0.lock().unwrap().is_empty());
 }
 
-/// Batches of two hosts with steps that fail on some; what was done in which order of phases.
+/// Runs batches of two hosts, some of which fail. Returns the outcome and the steps that were done.
 fn batches(most: usize, ill: &[usize]) -> (Outcome, Vec<String>) {
     use crate::pipeline::step::{Lane, Order, Phase, Step};
     let directory = tempfile::tempdir().unwrap();
@@ -551,7 +553,7 @@ fn failures_are_borne_up_to_a_number() {
         batches(1, &[]),
         (Outcome::Done, all.map(str::to_owned).into())
     );
-    // The other batches go on, what follows them does not.
+    // The other batches continue; the phase after them does not run.
     let (outcome, done) = batches(1, &[2]);
     assert_eq!(
         (outcome, &done[..]),
@@ -560,7 +562,7 @@ fn failures_are_borne_up_to_a_number() {
             &["1", "3", "4", "5", "6"].map(str::to_owned)[..]
         )
     );
-    // Whether 4, which goes beside 3, has begun by then is chance.
+    // Host 4 runs in parallel with host 3, so whether its step has started by then varies.
     let (outcome, mut done) = batches(1, &[1, 3]);
     done.retain(|one| one != "4");
     assert_eq!(

@@ -1,4 +1,5 @@
-//! What happens beside the steps: requests to stop, and steps that say nothing for long.
+//! Work in parallel to the steps: handles requests to stop and reports steps that are silent for
+//! long.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use crate::pipeline::executor::Run;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Looks after a run until it has `ended`.
+/// Monitors a run until it has `ended`.
 pub(crate) fn tick(run: &Run<'_>, ended: &AtomicBool) {
     let mut asked: Option<Instant> = None;
     let mut announced = false;
@@ -44,7 +45,7 @@ pub(crate) fn tick(run: &Run<'_>, ended: &AtomicBool) {
                     .iter()
                     .flat_map(|watch| watch.to_cancel())
                 {
-                    // One that does not answer keeps no other waiting.
+                    // A host that does not answer must not delay the others.
                     scope.spawn(move || command.cancel());
                 }
             }
@@ -52,7 +53,7 @@ pub(crate) fn tick(run: &Run<'_>, ended: &AtomicBool) {
     });
 }
 
-/// Ends the ticker when it goes.
+/// Ends the ticker on drop.
 pub(crate) struct Ends<'a> {
     ended: &'a AtomicBool,
     ticker: std::thread::Thread,

@@ -1,4 +1,4 @@
-//! A phase whose work is done for several hosts at once, each with its own outcome.
+//! Runs a phase that handles several hosts in one operation, with a separate outcome for each.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::pipeline::journal::Record;
 use crate::pipeline::redact;
 use crate::pipeline::step::{Desk, Phase, Step, Together};
 
-/// Does the phase; hosts that lost their connection are tried again.
+/// Runs the phase and retries hosts that lost their connection.
 pub(crate) fn run(run: &Run<'_>, phase: &Phase, work: &dyn Together) {
     let steps: HashMap<String, &Step> = phase
         .lanes
@@ -40,7 +40,7 @@ pub(crate) fn run(run: &Run<'_>, phase: &Phase, work: &dyn Together) {
     }
 }
 
-/// One try for `pending`; those to try again.
+/// Makes one attempt for `pending` and returns the hosts to retry.
 fn round(
     run: &Run<'_>,
     phase: &Phase,
@@ -110,7 +110,7 @@ fn round(
             Err(error) if error.kind() == Kind::Network => Outcome::Lost,
             Err(_) => Outcome::Failed,
         };
-        // Such work prints nothing; what it failed of is kept where other steps keep theirs.
+        // Such work prints nothing; its error is written to the log of the step.
         let log = result
             .as_ref()
             .err()
@@ -210,7 +210,7 @@ fn round(
     again.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes the whole error, and everything that can be done about it, to the step's log.
+/// Writes the full error and all its hints to the step's log.
 fn logged(
     run: &Run<'_>,
     step: &Step,

@@ -1,19 +1,20 @@
-//! Each line of a journal ends with a digest over itself and the line before: one that was edited,
-//! removed or put in shows. This is against mistakes, not against who can write the file.
+//! Each line of a journal ends with a digest over itself and the previous line, so an edited,
+//! removed or inserted line is detected. This protects against mistakes, not against an attacker
+//! who can write the file.
 
 use crate::image::Digest;
 
-/// `,"chain":"` before the digits, `"}` behind them.
+/// `,"chain":"` before the digits, `"}` after them.
 const BEFORE: &[u8] = b",\"chain\":\"";
 const BEHIND: &[u8] = b"\"}";
 const DIGITS: usize = 16;
 
-/// How far a journal has come. Empty in front of the first line.
+/// State of the chain after the last line. Empty before the first line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chain(String);
 
 impl Chain {
-    /// Makes `object`, which is a JSON object in one line, the next line.
+    /// Turns `object`, a JSON object on one line, into the next line.
     pub(super) fn seal(&mut self, object: &mut Vec<u8>) {
         self.0 = self.link(object);
         object.pop();
@@ -22,8 +23,8 @@ impl Chain {
         object.extend_from_slice(BEHIND);
     }
 
-    /// Whether `line` is the next line. Lines without a digest may stand in front of all others: older
-    /// versions wrote such.
+    /// Returns whether `line` is the next line. Lines without a digest, as written by older
+    /// versions, may precede all others.
     pub(super) fn follows(&mut self, line: &[u8]) -> bool {
         let Some((object, link)) = parts(line) else {
             return self.0.is_empty();
@@ -40,7 +41,7 @@ impl Chain {
     }
 }
 
-/// The object that was sealed, and its digest.
+/// Returns the sealed object and its digest.
 fn parts(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let rest = line.strip_suffix(BEHIND)?;
     let (rest, link) = rest.split_at_checked(rest.len().checked_sub(DIGITS)?)?;
@@ -82,7 +83,7 @@ mod tests {
         assert!(!holds(&whole[1..]));
         let bare = br#"{"x":1}"#.to_vec();
         assert!(!holds(&[whole.clone(), vec![bare.clone()]].concat()));
-        // A journal of an older version that was taken up.
+        // A journal of an older version that was resumed.
         assert!(holds(&[vec![bare], whole].concat()));
     }
 }

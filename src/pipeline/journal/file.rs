@@ -1,4 +1,4 @@
-//! A journal being written: many threads append, few syncs are made.
+//! An open journal: many threads append, and one sync covers their records.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::pipeline::journal::chain::Chain;
 use crate::pipeline::journal::past;
 use crate::pipeline::journal::record::Record;
 
-/// Called after each record that is on disk, with how many there are in this run.
+/// Called after each record that is on disk, with the number of records in this run.
 type Told = dyn Fn(u64) + Send + Sync;
 
 /// An open journal. Records are on disk when `append` returns.
@@ -32,16 +32,16 @@ pub(crate) struct Journal {
 struct Queue {
     chain: Chain,
     bytes: Vec<u8>,
-    /// Records handed in, and records that are on disk.
+    /// Number of records handed in, and number of records on disk.
     taken: u64,
     safe: u64,
-    /// Somebody is writing.
+    /// A thread is writing.
     busy: bool,
     broken: Option<String>,
 }
 
 impl Journal {
-    /// A new journal `<time>-<verb>-<random>` in `directory`.
+    /// Creates a journal `<time>-<verb>-<random>` in `directory`.
     pub(crate) fn create(directory: &Path, verb: &str, sync: bool) -> Result<Self> {
         std::fs::DirBuilder::new()
             .recursive(true)
@@ -68,7 +68,7 @@ impl Journal {
         Ok(Self::over(id, path, file, sync, Chain::default()))
     }
 
-    /// Takes up a journal again; a line that was torn by a crash goes.
+    /// Reopens a journal and removes a partial line left by a crash.
     pub(crate) fn reopen(directory: &Path, id: &str, sync: bool) -> Result<Self> {
         let path = past::path_of(directory, id);
         let (whole, chain) = past::whole_length(&path)?;
@@ -95,28 +95,28 @@ impl Journal {
         }
     }
 
-    /// `told` hears of each record once it is safe.
+    /// Calls `told` for each record once it is on disk.
     pub(crate) fn telling(mut self, told: impl Fn(u64) + Send + Sync + 'static) -> Self {
         self.told = Some(Box::new(told));
         self
     }
 
-    /// Its name: also names its logs and the commands on hosts.
+    /// Returns the journal's name, which its logs and the commands on hosts also use.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Where it lies.
+    /// Returns the path of the journal.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes a record down.
+    /// Writes a record.
     pub(crate) fn append(&self, record: &Record) -> Result<()> {
         self.append_all(std::slice::from_ref(record))
     }
 
-    /// Writes records down. Of several threads that come at once one writes and syncs for all.
+    /// Writes records. If several threads call this at once, one of them writes and syncs for all.
     pub(crate) fn append_all(&self, records: &[Record]) -> Result<()> {
         let mut lines = Vec::new();
         for record in records {

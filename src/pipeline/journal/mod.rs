@@ -1,7 +1,8 @@
-//! What of a pipeline has been done: an append-only file of records, synced before we go on.
+//! Records of the work that a pipeline has done: an append-only file, synced before the pipeline
+//! continues.
 //!
-//! Must not know plans or hosts: steps are their identifiers and fingerprints. Holds no secrets;
-//! whoever appends has taken them out.
+//! Must not depend on plans or hosts: it knows steps by their identifiers and fingerprints. Holds
+//! no secrets; the caller removes them before it appends.
 
 mod chain;
 pub(crate) mod file;

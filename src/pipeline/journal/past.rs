@@ -1,4 +1,4 @@
-//! Journals that were written: what each step came to, and which run can be taken up again.
+//! Existing journals: the outcome of each step, and which run can be resumed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,24 +12,24 @@ use crate::pipeline::event::Outcome;
 use crate::pipeline::journal::chain::Chain;
 use crate::pipeline::journal::record::Record;
 
-/// A line of a journal is not longer than this; error messages in it are cut.
+/// Maximum length of a line in a journal, in bytes. Error messages in it are truncated.
 const LONGEST_LINE: u64 = 1 << 20;
 
-/// What is known of one step.
+/// Recorded state of one step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PastStep {
     pub(crate) fingerprint: String,
     pub(crate) attempt: u32,
-    /// When its last record was written.
+    /// Time of its last record.
     pub(crate) at: Option<Timestamp>,
-    /// `None`: it began and nobody wrote down how it ended.
+    /// `None`: the step began, and its end was not recorded.
     pub(crate) outcome: Option<Outcome>,
     pub(crate) duration_ms: u64,
     pub(crate) log: Option<String>,
     pub(crate) message: Option<String>,
 }
 
-/// A journal as it was read.
+/// Content of a journal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Past {
     pub(crate) id: String,
@@ -43,11 +43,11 @@ pub(crate) struct Past {
     pub(crate) destroys: bool,
     pub(crate) aside: bool,
     pub(crate) started: Option<Timestamp>,
-    /// When the last record was written.
+    /// Time of the last record.
     pub(crate) last: Option<Timestamp>,
-    /// How often it was taken up.
+    /// Number of runs that used this journal.
     pub(crate) runs: u32,
-    /// How its last run ended; `None` while it runs, or when it was killed.
+    /// Outcome of the last run; `None` while it runs, or if it was killed.
     pub(crate) finished: Option<Outcome>,
     pub(crate) steps: HashMap<String, PastStep>,
     /// Steps in the order in which they first began.
@@ -55,7 +55,7 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    /// Reads one file. A last line that a crash tore is passed over.
+    /// Reads one file. Ignores a partial last line left by a crash.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let mut past = Self {
             id: path
@@ -90,7 +90,7 @@ impl Past {
         Ok(past)
     }
 
-    /// Whether it was brought to its end.
+    /// Returns whether the journal is finished.
     pub(crate) fn is_done(&self) -> bool {
         self.finished == Some(Outcome::Done)
     }
@@ -170,12 +170,12 @@ impl Past {
     }
 }
 
-/// Where the journal `id` lies.
+/// Returns the path of the journal `id`.
 pub(crate) fn path_of(directory: &Path, id: &str) -> PathBuf {
     directory.join(format!("{id}.jsonl"))
 }
 
-/// The names of all journals, newest first; none where there is no directory.
+/// Returns the names of all journals, newest first; empty if the directory is missing.
 pub(crate) fn list(directory: &Path) -> Result<Vec<String>> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -193,10 +193,10 @@ pub(crate) fn list(directory: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The newest journal of the same intent that did not come to its end. One that did, whatever it
-/// was, ends the search, and so does one that undid things: what was half done before it is no
-/// longer as it was left. Not so one that stands aside: who takes up the other knows what it undid.
-/// One that was given up is not taken up again.
+/// Returns the newest unfinished journal of the same intent. A finished journal of any intent ends
+/// the search, and so does one that undid earlier work, because the state before it no longer
+/// exists. A finished `aside` journal of another intent is skipped: the run that resumes knows what
+/// it undid. An aborted run is not resumed.
 pub(crate) fn unfinished(directory: &Path, intent: &str) -> Result<Option<Past>> {
     for id in list(directory)? {
         let past = Past::read(&path_of(directory, &id))?;
@@ -216,7 +216,8 @@ pub(crate) fn unfinished(directory: &Path, intent: &str) -> Result<Option<Past>>
     Ok(None)
 }
 
-/// How many bytes of the file are whole lines, and how far they have come.
+/// Returns the length of all complete lines of the file, in bytes, and the state of the chain after
+/// them.
 pub(super) fn whole_length(path: &Path) -> Result<(u64, Chain)> {
     let mut length = 0;
     let mut chain = Chain::default();
@@ -230,7 +231,7 @@ pub(super) fn whole_length(path: &Path) -> Result<(u64, Chain)> {
     Ok((length, chain))
 }
 
-/// Gives each line with its number, and whether it is whole.
+/// Passes each line with its number and whether it is complete.
 fn each_line(path: &Path, mut take: impl FnMut(usize, &[u8], bool) -> Result<()>) -> Result<()> {
     let file = File::open(path).path("open the journal", path)?;
     let mut reader = BufReader::new(file);
@@ -291,16 +292,16 @@ mod tests {
         journal(directory, "2", "b", None);
         assert_eq!(found("a").as_deref(), Some("1"));
         assert_eq!(found("b").as_deref(), Some("2"));
-        // A reset that came to its end: what "a" had done is no longer there.
+        // A reset has finished: the work of "a" no longer exists.
         journal(directory, "3", "reset", Some(Outcome::Done));
         assert_eq!(found("a"), None);
         journal(directory, "4", "a", Some(Outcome::Interrupted));
         assert_eq!(found("a").as_deref(), Some("4"));
-        // A part was undone, as is known elsewhere.
+        // Only a part was undone, and the resumed run knows which.
         journal(directory, "41", "aside", Some(Outcome::Done));
         assert_eq!(found("a").as_deref(), Some("4"));
         assert_eq!(found("aside"), None);
-        // Not even half of a reset leaves what "a" had done.
+        // Even an unfinished reset invalidates the work of "a".
         journal(directory, "5", "reset", Some(Outcome::Failed));
         assert_eq!(found("a"), None);
         assert_eq!(found("reset").as_deref(), Some("5"));

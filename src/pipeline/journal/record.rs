@@ -10,40 +10,40 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// What is written down. Unknown fields are passed over: an older imgctl reads a newer journal.
+/// One record. Unknown fields are ignored, so an older imgctl can read a newer journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub(crate) enum Record {
-    /// A run begins, or takes up this journal again.
+    /// A run begins or resumes this journal.
     Start {
         time: Timestamp,
         verb: String,
         cluster: String,
-        /// Runs with the same intent are the same undertaking.
+        /// Runs with the same intent are the same operation.
         intent: String,
         /// Digest of the list of steps.
         plan: String,
-        /// The command line without secrets.
+        /// Command line without secrets.
         arguments: Vec<String>,
         version: String,
-        /// It undoes what earlier runs did.
+        /// The run undoes what earlier runs did.
         #[serde(default)]
         destroys: bool,
-        /// It undoes a part of what one earlier run did, which is taken up again after it.
+        /// The run undoes a part of an earlier run, which is resumed after it.
         #[serde(default, skip_serializing_if = "is_false")]
         aside: bool,
-        /// Host name and process of the controller.
+        /// Host name of the controller.
         controller: String,
     },
-    /// A step is about to be done.
+    /// A step is about to start.
     Begin {
         time: Timestamp,
         step: String,
         fingerprint: String,
-        /// From 1; a new one only when it is known how the one before ended.
+        /// Starts at 1. Increases only when the result of the previous attempt is known.
         attempt: u32,
     },
-    /// It has ended.
+    /// The step has ended.
     End {
         time: Timestamp,
         step: String,

@@ -1,7 +1,8 @@
-//! A Lease in the cluster's own API, so that operators on two controllers do not work at once.
+//! A Lease in the cluster's own API that prevents operators on two controllers from working at
+//! once.
 //!
-//! On one controller the lock of the state directory does that. The lease is taken with the
-//! resource's version, so of two that come together one loses.
+//! On one controller, the lock of the state directory does this. The Lease is acquired with its
+//! resource version, so only one of two concurrent attempts succeeds.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -12,11 +13,11 @@ use crate::pipeline::step::Step;
 use crate::runtime::Action;
 use crate::runtime::action::Site;
 
-/// How long a controller that was killed keeps others out.
+/// Duration of the lease, in seconds: how long a killed controller blocks others.
 const SECONDS: i64 = 3600;
 const NAME: &str = "imgctl";
 
-/// Takes the lease for `holder`, the name of this controller.
+/// Acquires the lease for `holder`, the name of this controller.
 pub(crate) fn take(holder: &str, force: bool) -> Step {
     let holder = holder.to_owned();
     let says = "kubectl: take the Lease kube-system/imgctl";
@@ -38,7 +39,7 @@ pub(crate) fn take(holder: &str, force: bool) -> Step {
     Step::from(action).always()
 }
 
-/// Gives it back.
+/// Releases the lease.
 pub(crate) fn release() -> Step {
     let says = "kubectl: give the Lease kube-system/imgctl back";
     let action = Action::new("lease-release", says, "", move |site| {
@@ -109,7 +110,7 @@ fn write(site: &Site<'_>, found: Option<&Value>, holder: &str) -> Result<()> {
     }
 }
 
-/// Who holds the lease at `now`.
+/// Returns the holder of the lease at `now`.
 fn held_by(lease: &Value, now: Timestamp) -> Option<&str> {
     let holder = lease.pointer("/spec/holderIdentity")?.as_str()?;
     let renewed: Timestamp = lease.pointer("/spec/renewTime")?.as_str()?.parse().ok()?;

@@ -1,7 +1,7 @@
-//! How a host is shown who we are: passwords, tokens, and where tokens come from.
+//! How the client authenticates to a host: passwords, tokens, and the source of tokens.
 //!
-//! Nothing is sent before the host asks for it (RFC 9110 §11), and what it asks for goes to it or to
-//! the token server it names by https, nowhere else.
+//! Nothing is sent before the host asks for it (RFC 9110 §11). Credentials go only to that host, or
+//! to the token server it names by https.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,16 +18,16 @@ use crate::registry::client::place::Place;
 use crate::registry::client::tokens::{self, Token};
 use crate::registry::credentials::{Credential, Login};
 
-/// What to put into `Authorization`, and whose it is.
+/// Value of the `Authorization` header, and the source of its credential.
 #[derive(Clone, Debug)]
 pub(super) struct Authorization {
     pub(super) value: HeaderValue,
-    /// The source of the credential; `None` is a token for anybody.
+    /// Source of the credential; `None` for an anonymous token.
     pub(super) source: Option<String>,
 }
 
 impl Authorization {
-    /// What of it must not be seen: the token, or the password in both of its forms.
+    /// Returns the secrets in the value: the token, or both forms of the password.
     pub(super) fn secrets(&self) -> Vec<String> {
         let text = self.value.to_str().unwrap_or_default();
         let Some((scheme, secret)) = text.split_once(' ') else {
@@ -44,15 +44,15 @@ impl Authorization {
     }
 }
 
-/// The token for one set of scopes. Held while one is fetched, so that others wait for it.
+/// Token for one set of scopes. Locked during a fetch, so that other requests wait for its result.
 #[derive(Debug, Default)]
 struct Slot {
     token: Option<Token>,
-    /// What the host wanted beyond what we asked for.
+    /// Scopes that the host requested in addition to ours.
     extra: Scopes,
 }
 
-/// What is known of a host's wishes.
+/// Authentication state of a host.
 #[derive(Debug, Default)]
 pub(super) struct Auth {
     asked: Mutex<Option<Challenge>>,
@@ -61,7 +61,7 @@ pub(super) struct Auth {
 }
 
 impl Auth {
-    /// What to send along, as far as the host is known to ask for anything.
+    /// Returns the authorization to send, if the host is known to require one.
     pub(super) async fn known(
         &self,
         place: &Place,
@@ -78,7 +78,7 @@ impl Auth {
         }
     }
 
-    /// What to send to a host that did not accept `used` and asks for `challenge`.
+    /// Returns the authorization for a host that did not accept `used` and sent `challenge`.
     pub(super) async fn renewed(
         &self,
         place: &Place,
@@ -134,8 +134,8 @@ impl Auth {
         }
     }
 
-    /// The token for `scopes` from the server (realm and service); what the host `wanted` is added
-    /// when a token without it was refused.
+    /// Returns the token for `scopes` from the server (realm and service). Adds the scopes that the
+    /// host `wanted` if a token without them was refused.
     async fn token(
         &self,
         place: &Place,
@@ -159,7 +159,8 @@ impl Auth {
         if refused.is_some() {
             slot.extra = std::mem::take(&mut slot.extra).union(wanted);
         }
-        // The first challenge names the scope of the request that met it, perhaps another one's.
+        // The challenge names the scope of the request that caused it, which may be a different
+        // request.
         let scopes = scopes.clone().union(&slot.extra);
         let token = tokens::fetch(place, realm, service, &scopes, credential).await?;
         let authorization = token.authorization.clone();
@@ -167,7 +168,8 @@ impl Auth {
         Ok(authorization)
     }
 
-    /// Our credential for a place; looked for once (a helper may be slow or ask something).
+    /// Returns our credential for a place. Looked up once, because a helper may be slow or prompt
+    /// the user.
     async fn credential(&self, place: &Place) -> Result<Option<Credential>> {
         let mut found = self.found.lock().await;
         if let Some(credential) = found.get(&place.repository) {
@@ -175,7 +177,7 @@ impl Auth {
         }
         let mut credentials = place.shared.options.credentials.clone();
         if !place.host.asked {
-            // --creds is for the registry in the image's name; a mirror is another one.
+            // --creds applies only to the registry in the image's name, not to a mirror.
             credentials.explicit = None;
         }
         let (registry, repository) = (place.host.registry().to_owned(), place.repository.clone());
@@ -188,7 +190,7 @@ impl Auth {
     }
 }
 
-/// There is nothing that we could show to `place`.
+/// Returns the error for a missing credential for `place`.
 pub(super) fn no_credentials(place: &Place) -> Error {
     let registry = place.host.registry();
     Error::new(
@@ -198,18 +200,18 @@ pub(super) fn no_credentials(place: &Place) -> Error {
     .hint(format!("log in: `imgctl login {registry}`"))
 }
 
-/// `Authorization` of a user and password.
+/// Returns the `Authorization` value for a user and password.
 pub(super) fn basic(user: &str, password: &str) -> Result<HeaderValue> {
     let pair = STANDARD.encode(format!("{user}:{password}"));
     secret(format!("Basic {pair}"))
 }
 
-/// `Authorization` of a token.
+/// Returns the `Authorization` value for a token.
 pub(super) fn bearer(token: &str) -> Result<HeaderValue> {
     secret(format!("Bearer {token}"))
 }
 
-/// What of a login must not be seen, in each form in which it is sent.
+/// Returns the secrets of a login, in each form in which they are sent.
 pub(super) fn secrets_of(login: &Login) -> Vec<String> {
     match login {
         Login::Password { user, password } => {
@@ -221,7 +223,7 @@ pub(super) fn secrets_of(login: &Login) -> Vec<String> {
     }
 }
 
-/// A header's value that no log shows.
+/// Returns a header value that is hidden from logs.
 fn secret(text: String) -> Result<HeaderValue> {
     let mut value = HeaderValue::try_from(text).map_err(|_| {
         Error::bad_content("a token or password cannot be sent: it holds a control character")

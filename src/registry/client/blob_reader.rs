@@ -1,4 +1,5 @@
-//! A blob as a `Read`: a task of the runtime runs ahead of the reading thread by some bytes.
+//! A blob as a `Read`: a task of the runtime reads a limited number of bytes ahead of the reading
+//! thread.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -10,14 +11,14 @@ use crate::error::{Error, Result};
 use crate::registry::client::blob_stream::BlobStream;
 use crate::registry::client::hosts::Shared;
 
-/// Bytes between the connection and the reader.
+/// Maximum number of bytes between the connection and the reader.
 const AHEAD: u32 = 1 << 20;
 
-/// Gives the bytes of a [`BlobStream`]; an error stays an error.
+/// Reads the bytes of a [`BlobStream`].
 pub(super) struct BlobReader {
     chunks: mpsc::UnboundedReceiver<Ahead>,
     current: Bytes,
-    /// The place of `current` among the bytes ahead.
+    /// Permit of `current` in the read-ahead limit.
     held: Option<OwnedSemaphorePermit>,
     left: u64,
     ahead: tokio::task::AbortHandle,
@@ -25,18 +26,18 @@ pub(super) struct BlobReader {
     _shared: Arc<Shared>,
 }
 
-/// A chunk with its place among the bytes ahead, or why there are no more.
+/// A chunk with its permit in the read-ahead limit, or the error that ended the stream.
 type Ahead = Result<(Bytes, OwnedSemaphorePermit)>;
 
 impl Drop for BlobReader {
-    /// A reader that stops early does not wait for a registry that is silent.
+    /// Aborts the task, so that a reader that stops early does not wait for a silent registry.
     fn drop(&mut self) {
         self.ahead.abort();
     }
 }
 
 impl BlobReader {
-    /// Reads `left` bytes from `stream`, which has been started.
+    /// Reads `left` bytes from `stream`, which must be started.
     pub(super) fn new(mut stream: BlobStream, left: u64, shared: Arc<Shared>) -> Result<Self> {
         let (sender, chunks) = mpsc::unbounded_channel();
         let places = Arc::new(Semaphore::new(AHEAD as usize));
@@ -54,7 +55,7 @@ impl BlobReader {
                     Err(error) => Err(error),
                 };
                 let failed = next.is_err();
-                // Nobody listens any more when the reader is gone.
+                // Sending fails when the reader is gone.
                 if sender.send(next).is_err() || failed {
                     return;
                 }

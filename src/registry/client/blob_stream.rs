@@ -1,5 +1,5 @@
-//! The bytes of a blob as they come from a registry: gone on with after cuts, and at the next place
-//! when one fails for good. Lengths are checked, digests are the reader's business.
+//! Bytes of a blob from a registry. Resumes after broken connections and switches to the next place
+//! after a permanent failure. Checks lengths; the reader checks the digest.
 
 use std::time::{Duration, Instant};
 
@@ -16,25 +16,25 @@ use crate::registry::client::place::{Address, Ask, Place};
 use crate::registry::client::ranges::{Ahead, PIECE};
 use crate::registry::client::retry::Tries;
 
-/// So many bytes are progress: the failures before them are forgotten.
+/// Number of bytes that count as progress and reset the failure count.
 pub(super) const PROGRESS: u64 = 64 << 10;
-/// A blob of which less is left is not worth several connections.
+/// Minimum number of remaining bytes for which several connections are worthwhile.
 const WORTH_RANGES: u64 = 64 << 20;
-/// After so many bytes we know how fast one connection is.
+/// Number of bytes after which the speed of one connection is known.
 const MEASURED: u64 = 16 << 20;
-/// One connection that brings as many bytes in a second is better than several: on loopback one
-/// brings 1,050 MB/s and pieces half of that.
+/// Bytes per second above which one connection is better than several: on loopback, one connection
+/// transfers 1,050 MB/s and parallel pieces half of that.
 const FAST: u64 = 200 << 20;
 
-/// A blob on its way.
+/// A blob that is being downloaded.
 pub(super) struct BlobStream {
     /// `cannot read blob sha256:… of quay.io/a/b`.
     doing: String,
     digest: Digest,
     size: u64,
-    /// The next byte for the reader.
+    /// Offset of the next byte for the reader.
     position: u64,
-    /// Places to ask, the current one first; foreign ones last.
+    /// Remaining places to read from; foreign servers last.
     sources: std::vec::IntoIter<Source>,
     current: Source,
     tries: Tries,
@@ -45,27 +45,27 @@ pub(super) struct BlobStream {
     meter: Meter,
 }
 
-/// Where a blob can be had.
+/// A source of a blob.
 #[derive(Clone)]
 pub(super) enum Source {
     Registry(Place),
-    /// A descriptor's `urls`: another server, which learns nothing of us.
+    /// A descriptor's `urls`: another server, which receives no credentials.
     Foreign(Place, Url),
 }
 
 struct Open {
     response: Response,
-    /// Bytes that were had before and come again.
+    /// Bytes already received that the server sends again.
     skip: u64,
-    /// Where this connection is left for pieces that come on others.
+    /// Position at which this connection is abandoned in favor of parallel ranges.
     until: u64,
     ranges: bool,
 }
 
-/// How long we waited for how much.
+/// Received bytes and the time spent waiting for them.
 #[derive(Default)]
 struct Meter {
-    /// Waited for the registry, not for our reader.
+    /// Time spent waiting for the registry, not for the reader.
     waited: Duration,
     bytes: u64,
     window_waited: Duration,
@@ -73,14 +73,14 @@ struct Meter {
 }
 
 impl Source {
-    /// The repository that it belongs to.
+    /// Returns the repository that the source belongs to.
     pub(super) fn place(&self) -> &Place {
         match self {
             Self::Registry(place) | Self::Foreign(place, _) => place,
         }
     }
 
-    /// Asks for `bytes=from-to`; from 0 to the end without a range.
+    /// Requests `bytes=from-to`, or the whole blob if `from` is 0 and `to` is `None`.
     pub(super) async fn get(
         &self,
         doing: &str,
@@ -137,7 +137,7 @@ impl BlobStream {
         })
     }
 
-    /// Makes sure that bytes are coming, so that a blob that is not there is known early.
+    /// Connects to a source, so that a missing blob is detected early.
     pub(super) async fn start(&mut self) -> Result<()> {
         while self.open.is_none() && self.position < self.size {
             match self.connect().await {
@@ -148,7 +148,7 @@ impl BlobStream {
         Ok(())
     }
 
-    /// The next bytes; `None` when all came.
+    /// Returns the next bytes; `None` at the end of the blob.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             if self.position == self.size {
@@ -218,7 +218,7 @@ impl BlobStream {
         Ok(Some(chunk))
     }
 
-    /// Whether several connections would bring the rest sooner than one.
+    /// Returns whether several connections would be faster than one for the rest.
     fn is_slow(&self) -> bool {
         let meter = &self.meter;
         let milliseconds = u64::try_from(meter.waited.as_millis()).unwrap_or(u64::MAX);
@@ -227,7 +227,7 @@ impl BlobStream {
             && meter.bytes.saturating_mul(1000) < milliseconds.saturating_mul(FAST)
     }
 
-    /// Leaves this connection after the next piece and lets others bring the rest.
+    /// Ends this connection after the next piece and fetches the rest over several connections.
     fn spread(&mut self) {
         let Some(open) = &mut self.open else { return };
         let until = self.position + PIECE;
@@ -283,7 +283,7 @@ impl BlobStream {
         })
     }
 
-    /// Waits for another try at this place, or goes to the next.
+    /// Waits before a retry at this place, or switches to the next place.
     async fn recover(&mut self, failure: Failure) -> Result<()> {
         if self.position >= self.failed_at + PROGRESS {
             self.tries.progressed();
@@ -306,7 +306,7 @@ impl BlobStream {
 }
 
 impl Meter {
-    /// Counts bytes and the time they kept us waiting; refuses to be kept waiting for ever.
+    /// Counts bytes and the time spent waiting for them. Fails if the registry is too slow.
     fn count(&mut self, waited: Duration, bytes: u64, place: &Place) -> Result<(), Failure> {
         let pace = &place.shared.pace;
         self.waited += waited;
@@ -332,7 +332,7 @@ impl Meter {
     }
 }
 
-/// First byte and total of `Content-Range: bytes 5-9/10`.
+/// Returns the first byte and the total of `Content-Range: bytes 5-9/10`.
 pub(super) fn content_range(response: &Response) -> Option<(u64, Option<u64>)> {
     let range = response
         .text(header::CONTENT_RANGE.as_str())?

@@ -1,13 +1,13 @@
-//! `WWW-Authenticate` (RFC 9110 §11.6.1) and the scopes of registry tokens: text to values and back.
+//! Parses and formats `WWW-Authenticate` (RFC 9110 §11.6.1) and the scopes of registry tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use http::{HeaderMap, header};
 
-/// A longer header is not read.
+/// Maximum length of the header, in bytes; a longer one is ignored.
 const LONGEST: usize = 8 << 10;
 
-/// What a registry asks of somebody who wants in.
+/// Authentication that a registry requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
     Basic,
@@ -19,19 +19,20 @@ pub(super) enum Challenge {
     },
 }
 
-/// Permissions, `type:name` to actions, as `repository:team/app` to `pull` and `push`.
+/// Permissions: maps `type:name` to actions, for example `repository:team/app` to `pull` and
+/// `push`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Scopes(BTreeMap<String, BTreeSet<String>>);
 
 impl Scopes {
-    /// `actions` (parted by commas) on a repository.
+    /// Returns the scopes for comma-separated `actions` on a repository.
     pub(super) fn repository(name: &str, actions: &str) -> Self {
         let mut scopes = Self::default();
         scopes.add(&format!("repository:{name}"), actions);
         scopes
     }
 
-    /// Reads scopes parted by spaces. The name may hold colons (a port).
+    /// Parses space-separated scopes. The name may contain colons (a port).
     pub(super) fn parse(text: &str) -> Self {
         let mut scopes = Self::default();
         for scope in text.split_ascii_whitespace() {
@@ -52,7 +53,7 @@ impl Scopes {
         );
     }
 
-    /// What either permits.
+    /// Returns the union of both permissions.
     pub(super) fn union(mut self, other: &Self) -> Self {
         for (resource, actions) in &other.0 {
             let known = self.0.entry(resource.clone()).or_default();
@@ -61,7 +62,7 @@ impl Scopes {
         self
     }
 
-    /// One text per resource: `repository:team/app:pull,push`.
+    /// Returns one text per resource: `repository:team/app:pull,push`.
     pub(super) fn texts(&self) -> Vec<String> {
         self.0
             .iter()
@@ -73,7 +74,7 @@ impl Scopes {
     }
 }
 
-/// The challenge of an answer that we can meet best: a token goes before a password.
+/// Returns the preferred challenge of a response: a token is preferred to a password.
 pub(super) fn of_headers(headers: &HeaderMap) -> Option<Challenge> {
     let mut basic = None;
     for value in headers.get_all(header::WWW_AUTHENTICATE) {
@@ -95,7 +96,8 @@ pub(super) fn of_headers(headers: &HeaderMap) -> Option<Challenge> {
     basic
 }
 
-/// The schemes with their parameters, names in small letters. What follows a mistake is not read.
+/// Returns the schemes with their parameters, names in lower case. Ignores everything after a
+/// syntax error.
 fn parse(text: &str) -> Vec<(String, BTreeMap<String, String>)> {
     let mut found: Vec<(String, BTreeMap<String, String>)> = Vec::new();
     let mut rest = text;
@@ -115,7 +117,7 @@ fn parse(text: &str) -> Vec<(String, BTreeMap<String, String>)> {
         else {
             return found;
         };
-        // Given twice, the first counts: a proxy may append, it must not replace.
+        // The first of two equal parameters counts: a proxy may append, but must not replace.
         parameters.entry(word.to_ascii_lowercase()).or_insert(value);
         rest = after;
     }
@@ -126,7 +128,7 @@ fn token(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c| !is_token(c)).unwrap_or(text.len()))
 }
 
-/// A token or quoted string, and what follows it.
+/// Returns a token or quoted string, and the text after it.
 fn parameter_value(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
         let (word, rest) = token(text);

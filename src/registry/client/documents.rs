@@ -1,4 +1,4 @@
-//! Manifests and indexes: read, looked for, put, removed.
+//! Reads, looks up, pushes and deletes manifests and indexes.
 
 use http::{HeaderValue, Method, StatusCode, header};
 
@@ -11,8 +11,8 @@ use crate::registry::client::http::Response;
 use crate::registry::client::place::{Ask, Place};
 use crate::registry::client::{RemoteDocument, Target};
 
-/// What we take. Schema 1 is there for its refusal: without it a registry would say that there is
-/// nothing, or convert.
+/// Accepted media types. Schema 1 is included so that it can be refused by name: otherwise a
+/// registry would report a missing manifest or convert it.
 const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, \
@@ -23,7 +23,7 @@ const DIGEST_HEADER: &str = "docker-content-digest";
 const SUBJECT_HEADER: &str = "oci-subject";
 
 impl Target {
-    /// As it is written in an URL.
+    /// Returns the target as written in a URL.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Tag(tag) => tag.clone(),
@@ -33,7 +33,7 @@ impl Target {
 }
 
 impl Place {
-    /// A request about a manifest; `verb` is `read`, `push` or `delete`.
+    /// Returns a request for a manifest; `verb` is `read`, `push` or `delete`.
     fn about(&self, method: Method, verb: &str, target: &Target) -> Result<Ask> {
         if let Target::Tag(tag) = target
             && Reference::parse(&format!("x:{tag}")).is_err()
@@ -56,7 +56,7 @@ impl Place {
         ))
     }
 
-    /// Reads a document and checks all that can be checked.
+    /// Reads a document and verifies everything that can be verified.
     pub(super) async fn document(&self, target: &Target) -> Result<RemoteDocument> {
         let mut ask = self.about(Method::GET, "read", target)?;
         ask.headers
@@ -65,7 +65,7 @@ impl Place {
         checked(bytes, &response, target).context(|| ask.doing)
     }
 
-    /// The descriptor behind `target`.
+    /// Returns the descriptor of `target`.
     pub(super) async fn head(&self, target: &Target) -> Result<Descriptor> {
         let mut ask = self.about(Method::HEAD, "read", target)?;
         ask.headers
@@ -84,12 +84,13 @@ impl Place {
             (Some(digest), Some(size), Some(media)) if response.status.is_success() => {
                 Ok(Descriptor::new(&media, digest, size))
             }
-            // The spec obliges nobody to tell: then only the document itself does.
+            // The spec does not require these headers. Without them, only the document itself
+            // provides the values.
             _ => Ok(self.document(target).await?.descriptor),
         }
     }
 
-    /// Puts a document. Returns whether the registry says that it indexed the subject.
+    /// Pushes a document. Returns whether the registry reports that it indexed the subject.
     pub(super) async fn put_document(
         &self,
         target: &Target,
@@ -114,7 +115,7 @@ impl Place {
         Ok(response.headers.contains_key(SUBJECT_HEADER))
     }
 
-    /// Removes a tag or a manifest.
+    /// Deletes a tag or a manifest.
     pub(super) async fn delete(&self, target: &Target) -> Result<()> {
         let mut ask = self.about(Method::DELETE, "delete", target)?;
         ask.understood = &[StatusCode::METHOD_NOT_ALLOWED, StatusCode::BAD_REQUEST];
@@ -136,7 +137,7 @@ impl Place {
     }
 }
 
-/// `Docker-Content-Digest`; one that is no digest is a lie.
+/// Returns `Docker-Content-Digest`. A value that is not a digest is an error.
 fn told_digest(response: &Response) -> Result<Option<Digest>> {
     match response.headers.get(DIGEST_HEADER) {
         None => Ok(None),
@@ -150,7 +151,7 @@ fn other_digest(expected: &Digest, found: &Digest) -> Error {
     Error::bad_content(format!("its digest is {found}, not {expected}")).hint(OTHER_BYTES)
 }
 
-/// The media type, unless it only says that it is some file.
+/// Returns the media type, unless it is a generic one.
 fn content_type(response: &Response) -> Option<String> {
     let text = response.text(header::CONTENT_TYPE.as_str())?;
     let media = text.split(';').next().unwrap_or_default().trim();

@@ -1,7 +1,7 @@
-//! What went wrong with a request: worth another try or not, and the words for it.
+//! Errors of a request: their messages, and whether a retry is worthwhile.
 //!
-//! What a registry says in an error is shown, but only so much of it and nothing that a terminal
-//! would obey.
+//! Messages include the registry's error text, truncated and without characters that a terminal
+//! would interpret.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use rustls::CertificateError;
 use crate::error::{Error, Kind};
 use crate::registry::client::resolver::PrivateAddress;
 
-/// So much of what a registry says is shown, in bytes.
+/// Maximum number of bytes of a registry's text in a message.
 const LONGEST_QUOTE: usize = 512;
 
-/// What to make of content that is not what was asked for.
+/// Hint for content that differs from the requested content.
 pub(super) const OTHER_BYTES: &str =
     "the registry or something between gave other bytes than were asked for";
 
-/// A try that failed.
+/// A failed attempt.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: Error,
-    /// Whether another try may succeed.
+    /// Whether a retry may succeed.
     pub(super) again: bool,
-    /// How long the registry asks us to wait before.
+    /// Delay that the registry requests before a retry.
     pub(super) wish: Option<Duration>,
-    /// The answer, if there was one.
+    /// Status of the response, if there was one.
     pub(super) status: Option<StatusCode>,
 }
 
 impl From<Error> for Failure {
-    /// A failure that repeating does not mend.
+    /// Returns a permanent failure.
     fn from(error: Error) -> Self {
         Self {
             error,
@@ -43,7 +43,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// A failure that may pass.
+    /// Returns a temporary failure.
     pub(super) fn passing(error: Error) -> Self {
         Self {
             again: true,
@@ -51,7 +51,7 @@ impl Failure {
         }
     }
 
-    /// Something between us and `host` broke. URLs are not repeated: they may be signed.
+    /// Returns the failure of a connection to `host`. Omits the URL, which may be signed.
     pub(super) fn transport(host: &str, error: &reqwest::Error) -> Self {
         let connecting = error.is_connect();
         let mut cause: &(dyn std::error::Error + 'static) = error;
@@ -79,7 +79,7 @@ impl Failure {
         Self::passing(Error::new(Kind::Network, format!("{what} {host}: {cause}")))
     }
 
-    /// Nothing came for too long.
+    /// Returns the failure for a timeout.
     pub(super) fn silence(host: &str, limit: Duration) -> Self {
         Self::passing(Error::new(
             Kind::Network,
@@ -88,7 +88,7 @@ impl Failure {
     }
 }
 
-/// What to do about a certificate.
+/// Returns the hint for a certificate error.
 fn advice(why: &CertificateError) -> &'static str {
     match why {
         CertificateError::Expired
@@ -106,7 +106,7 @@ fn advice(why: &CertificateError) -> &'static str {
     }
 }
 
-/// The error underneath; `io::Error` hides its own in `get_ref`.
+/// Returns the cause of an error; `io::Error` returns its own only from `get_ref`.
 fn inner<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> Option<&'a (dyn std::error::Error + 'static)> {
@@ -118,7 +118,7 @@ fn inner<'a>(
     error.source()
 }
 
-/// Foreign text on one line, without control characters, clipped.
+/// Returns untrusted text on one line, without control characters and truncated.
 pub(super) fn quoted(text: &str) -> String {
     let mut clean = String::new();
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()) {
@@ -143,7 +143,8 @@ pub(super) fn quoted(text: &str) -> String {
     clean
 }
 
-/// The codes and messages of an error answer (distribution-spec, "Error Codes"), else its text.
+/// Returns the codes and messages of an error response (distribution-spec, "Error Codes"),
+/// otherwise its text.
 fn said(body: &[u8]) -> Option<String> {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let text = match parsed
@@ -167,7 +168,7 @@ fn said(body: &[u8]) -> Option<String> {
         }
         None => {
             let text = String::from_utf8_lossy(body);
-            // A web server's error page says less than its status does.
+            // The status says more than the error page of a web server.
             if text.trim_start().starts_with('<') {
                 return None;
             }
@@ -177,7 +178,7 @@ fn said(body: &[u8]) -> Option<String> {
     Some(quoted(&text)).filter(|text| !text.is_empty())
 }
 
-/// The same without our `secrets`, should the registry repeat them.
+/// Same as `said`, with our `secrets` removed in case the registry repeats them.
 pub(super) fn said_without(body: &[u8], secrets: &[String]) -> Option<String> {
     let mut text = String::from_utf8_lossy(body).into_owned();
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {

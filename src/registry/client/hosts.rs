@@ -1,4 +1,5 @@
-//! What all requests of one client share: the runtime, connections, and what is known of each host.
+//! State that all requests of one client share: the runtime, connections, and facts about each
+//! host.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,25 +18,26 @@ use crate::registry::client::resolver::{Guard, Hickory, Names};
 use crate::registry::registries::{Certificates, Endpoint};
 use crate::registry::tls;
 
-/// The name by which people and credential files know [`HUB_ENDPOINT`].
+/// Name of [`HUB_ENDPOINT`] for users and in credential files.
 const HUB: &str = "docker.io";
 const HUB_ENDPOINT: &str = "registry-1.docker.io";
-/// A host that could not be reached is asked last for so long.
+/// Time for which an unreachable host is tried last.
 const DOWN: Duration = Duration::from_secs(60);
 
-/// How long to wait for what.
+/// Timeouts and limits of requests.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     pub(super) connect: Duration,
-    /// To the head of an answer.
+    /// Timeout for the head of a response.
     pub(super) answer: Duration,
-    /// To the head of the answer to a write: a registry may move gigabytes before it gives it.
+    /// Timeout for the head of the response to a write. A registry may move gigabytes before it
+    /// answers.
     pub(super) write_answer: Duration,
-    /// Within a body, either way.
+    /// Timeout without data within a body, in either direction.
     pub(super) silence: Duration,
-    /// Bytes that have to come within the time of `silence`, lest they only keep us waiting.
+    /// Minimum number of bytes received within the `silence` timeout.
     pub(super) least: u64,
-    /// Before the second try.
+    /// Pause before the second attempt.
     pub(super) first_pause: Duration,
 }
 
@@ -52,17 +54,17 @@ impl Default for Pace {
     }
 }
 
-/// What connections have in common that one may be used in place of another.
+/// Properties that connections must share to be interchangeable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pool {
-    /// Any certificate will do.
+    /// Accepts any certificate.
     pub(super) insecure: bool,
-    /// No name may lead to a private address.
+    /// Names must not resolve to private addresses.
     pub(super) public: bool,
     pub(super) certificates: Certificates,
 }
 
-/// What all repositories of one client share.
+/// State shared by all repositories of one client.
 pub(super) struct Shared {
     pub(super) options: ClientOptions,
     pub(super) pace: Pace,
@@ -71,12 +73,12 @@ pub(super) struct Shared {
     pub(super) names: Arc<Names>,
     connections: Mutex<HashMap<Pool, reqwest::Client>>,
     hosts: Mutex<HashMap<(Pool, String, bool), Arc<Host>>>,
-    /// Pieces of large blobs that may be held in memory at once, by all readers together.
+    /// Pieces of large blobs that may be in memory at once, over all readers.
     pub(super) pieces: Arc<tokio::sync::Semaphore>,
 }
 
 impl Drop for Shared {
-    /// The last owner may be one of the runtime's own tasks, or somebody else's: never wait.
+    /// Shuts down without waiting: the last owner may be a task of this or another runtime.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -100,7 +102,7 @@ impl Shared {
         }
     }
 
-    /// The runtime, started when it is first needed.
+    /// Returns the runtime and starts it on first use.
     pub(super) fn runtime(&self) -> Result<&Runtime> {
         let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(runtime) = self.runtime.get() {
@@ -115,12 +117,12 @@ impl Shared {
         Ok(self.runtime.get_or_init(|| runtime))
     }
 
-    /// Runs a request to its end in the calling thread, which must not be one of a runtime's.
+    /// Runs a request to completion in the calling thread, which must not be a runtime thread.
     pub(super) fn run<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
         self.runtime()?.block_on(future)
     }
 
-    /// A pool of connections.
+    /// Returns a pool of connections.
     pub(super) fn connection(&self, pool: Pool) -> Result<reqwest::Client> {
         let mut connections = self
             .connections
@@ -132,7 +134,7 @@ impl Shared {
         let builder = tls::builder_for(&pool.certificates, pool.insecure)?;
         let guard = Guard {
             names: Arc::clone(&self.names),
-            // The proxy's own name: where it leads is the operator's word.
+            // The operator decides where the name of a proxy leads.
             exempt: pool.public.then(|| tls::proxy_hosts(&self.options.proxies)),
         };
         let connection = tls::with_proxies(builder, &self.options.proxies)?
@@ -148,8 +150,8 @@ impl Shared {
         Ok(connection)
     }
 
-    /// What is known of an endpoint's host. It is kept apart whether it is the one that was `asked`
-    /// for, lest a mirror gets what that one got.
+    /// Returns the state of an endpoint's host. The state of the host that was `asked` for is
+    /// separate, so that a mirror never receives its credentials.
     pub(super) fn host(&self, endpoint: &Endpoint, asked: bool) -> Result<Arc<Host>> {
         let insecure = match self.options.tls_verify {
             Some(verify) => !verify,
@@ -180,14 +182,14 @@ impl Shared {
     }
 }
 
-/// One host that speaks the protocol.
+/// One registry host.
 pub(super) struct Host {
     /// `host[:port]`.
     pub(super) name: String,
     pub(super) insecure: bool,
     pub(super) certificates: Certificates,
     pub(super) connection: reqwest::Client,
-    /// Whether it is the registry that was asked for, not a mirror or another place of it.
+    /// Whether this is the requested registry itself, not a mirror or another endpoint of it.
     pub(super) asked: bool,
     base: tokio::sync::OnceCell<Url>,
     pub(super) auth: Auth,
@@ -201,7 +203,7 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
-    /// The name under which its credentials are filed.
+    /// Returns the name under which its credentials are stored.
     pub(super) fn registry(&self) -> &str {
         if self.name == HUB_ENDPOINT {
             HUB
@@ -210,7 +212,7 @@ impl Host {
         }
     }
 
-    /// `scheme://host/`. An insecure host is asked once which scheme it speaks.
+    /// Returns `scheme://host/`. Probes the scheme of an insecure host once.
     pub(super) async fn base(&self, pace: &Pace) -> Result<&Url, Failure> {
         self.base
             .get_or_try_init(async || {
@@ -220,7 +222,7 @@ impl Host {
                 }
                 let plain = self.url("http")?;
                 if is_loopback(&secure) {
-                    // A server of TLS says 400 to plain HTTP, if it says anything.
+                    // A TLS server answers plain HTTP with 400, if at all.
                     match self.probe(&plain, pace).await {
                         Ok(status) if status != StatusCode::BAD_REQUEST => Ok(plain),
                         other => match self.probe(&secure, pace).await {
@@ -246,7 +248,7 @@ impl Host {
 
     fn url(&self, scheme: &str) -> Result<Url> {
         let url = Url::parse(&format!("{scheme}://{}/", self.name)).ok();
-        // Whatever else an URL can hold is not part of a host's name.
+        // The other parts of a URL are not valid in a host name.
         url.filter(|url| url.path() == "/" && url.username().is_empty() && url.query().is_none())
             .ok_or_else(|| Error::usage(format!("`{}` is not a registry's address", self.name)))
     }
@@ -263,20 +265,20 @@ impl Host {
         }
     }
 
-    /// Whether it could not be reached lately.
+    /// Returns whether the host was unreachable recently.
     pub(super) fn is_down(&self) -> bool {
         let down = *self.down.lock().unwrap_or_else(PoisonError::into_inner);
         down.is_some_and(|since| since.elapsed() < DOWN)
     }
 
-    /// Remembers whether it can be reached.
+    /// Records whether the host is reachable.
     pub(super) fn note(&self, error: Option<&Error>) {
         let down = error.is_some_and(|error| error.kind() == Kind::Network);
         *self.down.lock().unwrap_or_else(PoisonError::into_inner) = down.then(Instant::now);
     }
 }
 
-/// Whether an URL is of this machine.
+/// Returns whether a URL names this machine.
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     host == "localhost"

@@ -1,4 +1,4 @@
-//! One request and its answer: the one place where bytes leave us and come back.
+//! Sends one HTTP request and reads its response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,17 +13,17 @@ use crate::error::Error;
 use crate::registry::client::failure::Failure;
 use crate::registry::client::hosts::Pace;
 
-/// The head of an answer, and its body to be read.
+/// Head of a response, and its unread body.
 pub(super) struct Response {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// Where it came from in the end.
+    /// URL of the response after redirects.
     pub(super) url: Url,
     body: Body,
 }
 
 impl Response {
-    /// The next bytes of the body.
+    /// Returns the next bytes of the body.
     pub(super) async fn chunk(&mut self, silence: Duration) -> Result<Option<Bytes>, Failure> {
         let host = self.url.host_str().unwrap_or_default();
         loop {
@@ -40,7 +40,7 @@ impl Response {
         }
     }
 
-    /// The whole body; longer than `limit` bytes it is refused.
+    /// Reads the whole body. Fails if it is longer than `limit` bytes.
     pub(super) async fn read(&mut self, limit: u64, pace: &Pace) -> Result<Vec<u8>, Failure> {
         let host = self.url.host_str().unwrap_or_default().to_owned();
         let too_long = || {
@@ -65,25 +65,25 @@ impl Response {
         Ok(bytes)
     }
 
-    /// `Content-Length`.
+    /// Returns `Content-Length`.
     pub(super) fn length(&self) -> Option<u64> {
         self.text(header::CONTENT_LENGTH.as_str())?.parse().ok()
     }
 
-    /// A header's text.
+    /// Returns a header as text.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 }
 
-/// How far a streamed body has gone; somebody else may watch it.
+/// Progress of a streamed body, which another task may watch.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     pub(super) sent: AtomicU64,
 }
 
-/// Sends one request and waits for the head of its answer: the one place where bytes leave us.
-/// While a body is being sent, `activity` says that we are not waiting in vain.
+/// Sends one request and waits for the head of its response. While a body is being sent, progress
+/// in `activity` extends the timeout.
 pub(super) async fn carry(
     connection: &reqwest::Client,
     request: http::Request<Body>,
@@ -124,7 +124,7 @@ pub(super) async fn carry(
     })
 }
 
-/// A body that is sent once, and how far it has gone.
+/// A body that can be sent only once, and its progress.
 pub(super) struct Stream {
     pub(super) body: Body,
     pub(super) activity: Arc<Activity>,

@@ -1,8 +1,8 @@
-//! The client: what one repository of one registry is asked and told.
+//! The client: requests to one repository of one registry.
 //!
-//! Every call blocks and may be made from any thread. Each retries what is worth retrying, logs in
-//! when it is asked to, goes through mirrors for reading, and reports errors that name registry,
-//! repository and the source of the credentials. Must not know what manifests mean.
+//! Every call blocks and may be made from any thread. Each retries temporary failures, logs in if
+//! required, reads through mirrors, and reports errors that name the registry, the repository and
+//! the source of the credentials. Does not know about the meaning of manifests.
 
 mod auth;
 mod blob_reader;
@@ -43,24 +43,24 @@ use crate::registry::credentials::Credentials;
 use crate::registry::gate::Gate;
 use crate::registry::registries::{Endpoint, Registries, Route};
 
-/// What a client is made of.
+/// Options of a client.
 #[derive(Clone, Default)]
 pub(crate) struct ClientOptions {
     /// Mirrors, insecure registries, certificates.
     pub(crate) registries: Registries,
-    /// Who we are, by registry.
+    /// Credentials by registry.
     pub(crate) credentials: Credentials,
-    /// `--tls-verify`: `None` = as the configuration says.
+    /// `--tls-verify`: `None` = as configured.
     pub(crate) tls_verify: Option<bool>,
-    /// Proxy variables (`HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` and their small forms), as set.
+    /// Proxy variables (`HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` and their lowercase forms), as set.
     pub(crate) proxies: Vec<(String, String)>,
-    /// How often a request is repeated that failed for a reason which may pass.
+    /// Maximum number of attempts for a request that fails for a temporary reason.
     pub(crate) retries: Option<u32>,
-    /// Who decides which images may be used; `None` = all may.
+    /// Decides which images may be used; `None` allows all.
     pub(crate) gate: Option<Arc<dyn Gate>>,
 }
 
-/// Without the proxies' addresses, which may hold passwords.
+/// Omits the proxies' addresses, which may contain passwords.
 impl std::fmt::Debug for ClientOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ClientOptions")
@@ -86,14 +86,14 @@ pub(crate) struct Repository {
 
 struct Inner {
     shared: Arc<Shared>,
-    /// `registry/repository` as people say it.
+    /// User-visible name, `registry/repository`.
     name: String,
     /// Mirrors in order, the origin last.
     read: Vec<Place>,
     write: Place,
 }
 
-/// What is asked for in a repository.
+/// Object requested from a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Tag(String),
@@ -101,8 +101,8 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// What a name asks its repository for: its digest, which is more exact, before its tag;
-    /// `latest` where it has neither.
+    /// Returns the target of a reference: its digest, which is more exact, otherwise its tag,
+    /// otherwise `latest`.
     pub(crate) fn of(reference: &Reference) -> Self {
         match (reference.digest(), reference.tag()) {
             (Some(digest), _) => Self::Digest(digest.clone()),
@@ -111,30 +111,30 @@ impl Target {
     }
 }
 
-/// A manifest or index exactly as the registry keeps it.
+/// A manifest or index exactly as the registry stores it.
 #[derive(Clone, Debug)]
 pub(crate) struct RemoteDocument {
     pub(crate) bytes: Vec<u8>,
-    /// Media type (of the document itself, else of the Content-Type header), digest computed over
-    /// `bytes`, size.
+    /// Media type (from the document itself, otherwise from the Content-Type header), digest
+    /// computed over `bytes`, and size.
     pub(crate) descriptor: Descriptor,
 }
 
-/// How a blob came to be in a repository.
+/// How a blob got into a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// It was there.
+    /// The repository already had it.
     Existed,
-    /// The registry took it from another of its repositories.
+    /// The registry mounted it from another repository.
     Mounted,
     Uploaded,
 }
 
-/// Where the bytes of a push come from: opened at an offset, again after a cut.
+/// Opens the content of a push at an offset, again after a broken connection.
 pub(crate) type BlobOpener<'a> = dyn Fn(u64) -> Result<Box<dyn Read + Send + 'static>> + Sync + 'a;
 
 impl Client {
-    /// Makes a client. Connects to nothing.
+    /// Creates a client without connecting.
     pub(crate) fn new(options: ClientOptions) -> Result<Self> {
         Ok(Self::with_pace(options, Pace::default()))
     }
@@ -145,13 +145,14 @@ impl Client {
         }
     }
 
-    /// The full names that a name, full or short, may mean: see [`Registries::candidates`].
+    /// Returns the full names that a full or short name may refer to: see
+    /// [`Registries::candidates`].
     pub(crate) fn candidates(&self, reference: &Reference) -> Result<Vec<Reference>> {
         self.shared.options.registries.candidates(reference)
     }
 
-    /// The repository of `reference` (which has a registry). A registry that the configuration
-    /// blocks is an error.
+    /// Returns the repository of `reference` (which has a registry). Fails if the configuration
+    /// blocks the registry.
     pub(crate) fn repository(&self, reference: &Reference) -> Result<Repository> {
         let route = self.shared.options.registries.route(reference)?;
         self.routed(reference.name(), &route)
@@ -179,7 +180,7 @@ impl Client {
         })
     }
 
-    /// A place for what was `asked` of that host.
+    /// Returns a place for an endpoint of the `asked` host.
     fn place(&self, endpoint: &Endpoint, asked: &str, mirror: bool) -> Result<Place> {
         Ok(Place {
             shared: Arc::clone(&self.shared),
@@ -191,7 +192,7 @@ impl Client {
         })
     }
 
-    /// A place for what is asked of `registry` as a whole.
+    /// Returns a place for requests about `registry` as a whole.
     fn whole(&self, registry: &str) -> Result<Place> {
         let any = Reference::parse(&format!("{registry}/any"))
             .ok()
@@ -207,8 +208,8 @@ impl Client {
         self.place(&endpoint, &asked, false)
     }
 
-    /// Fails unless the image may be used: `digest` is what `reference` means, `manifests` are
-    /// those of it, or listed below it, that are wanted.
+    /// Fails unless the image may be used. `digest` is the digest of `reference`; `manifests` are
+    /// the selected manifests, which are that one or listed below it.
     pub(crate) fn admit(
         &self,
         reference: &Reference,
@@ -221,12 +222,12 @@ impl Client {
         }
     }
 
-    /// Asks `registry` whether it takes our credentials (`GET /v2/`).
+    /// Checks that `registry` accepts our credentials (`GET /v2/`).
     pub(crate) fn check_login(&self, registry: &str) -> Result<()> {
         check_login(&self.whole(registry)?)
     }
 
-    /// All repositories of `registry`, through every page (`GET /v2/_catalog`).
+    /// Returns all repositories of `registry`, from all pages (`GET /v2/_catalog`).
     pub(crate) fn catalog(&self, registry: &str) -> Result<Vec<String>> {
         self.shared.run(self.whole(registry)?.catalog())
     }
@@ -248,12 +249,12 @@ fn check_login(place: &Place) -> Result<()> {
 }
 
 impl Repository {
-    /// `registry/repository`, for messages.
+    /// Returns `registry/repository`, for messages.
     pub(crate) fn name(&self) -> String {
         self.inner.name.clone()
     }
 
-    /// The places to read from: those that could not be reached lately go last.
+    /// Returns the places to read from. Places that were unreachable recently come last.
     fn places(&self, serves: impl Fn(&Place) -> bool) -> Vec<Place> {
         let mut places: Vec<Place> = self
             .inner
@@ -275,7 +276,7 @@ impl Repository {
         places
     }
 
-    /// Asks one place after another; the error is the origin's, which knows best.
+    /// Tries one place after another. Returns the error of the origin, which is the most accurate.
     fn read<T>(
         &self,
         serves: impl Fn(&Place) -> bool,
@@ -317,13 +318,13 @@ impl Repository {
         self.read(serves, ask)
     }
 
-    /// Reads a manifest or index, at most [`crate::image::manifest::MAX_DOCUMENT`] bytes; asked for
-    /// by digest, its digest is checked. Docker schema 1 is refused by name.
+    /// Reads a manifest or index of at most [`crate::image::manifest::MAX_DOCUMENT`] bytes.
+    /// Verifies the digest if `target` is a digest. Refuses Docker schema 1 by name.
     pub(crate) fn document(&self, target: &Target) -> Result<RemoteDocument> {
         self.read_target(target, &async |place| place.document(target).await)
     }
 
-    /// The descriptor behind `target` without its content (HEAD); `None` when it is not there.
+    /// Returns the descriptor of `target` without its content (HEAD); `None` if it does not exist.
     pub(crate) fn head(&self, target: &Target) -> Result<Option<Descriptor>> {
         match self.read_target(target, &async |place| place.head(target).await) {
             Ok(descriptor) => Ok(Some(descriptor)),
@@ -332,9 +333,9 @@ impl Repository {
         }
     }
 
-    /// The bytes of a blob from `offset` on. Goes on by itself after cuts and through mirrors, reads
-    /// large blobs in parallel ranges, ends with an error unless exactly `descriptor.size` bytes
-    /// came. Does not hash: the caller has to.
+    /// Reads the bytes of a blob from `offset` on. Resumes after broken connections, switches
+    /// between mirrors, and reads large blobs in parallel ranges. Fails unless exactly
+    /// `descriptor.size` bytes arrive. The caller must verify the digest.
     pub(crate) fn blob(
         &self,
         descriptor: &Descriptor,
@@ -348,7 +349,7 @@ impl Repository {
             Error::failed("there are not so many bytes in it").context(doing.clone())
         })?;
         let places = self.places(|_| true);
-        // Foreign servers are told nothing and asked by https only (CVE-2020-15157).
+        // Foreign servers receive no credentials and are used only over https (CVE-2020-15157).
         let foreign = descriptor.urls.iter().filter_map(|url| {
             let url = Url::parse(url).ok().filter(|url| url.scheme() == "https")?;
             Some(Source::Foreign(self.inner.write.clone(), url))
@@ -368,7 +369,7 @@ impl Repository {
         Ok(Box::new(reader))
     }
 
-    /// The size of a blob that is there (HEAD).
+    /// Returns the size of an existing blob (HEAD).
     pub(crate) fn blob_size(&self, digest: &Digest) -> Result<Option<u64>> {
         let found = self.read(|_| true, &async |place| {
             let scopes = Scopes::repository(&place.repository, "pull");
@@ -382,8 +383,8 @@ impl Repository {
         }
     }
 
-    /// Brings a blob in: asks whether it is there, then tries to mount it from the repositories
-    /// `mount_from` of the same registry, then uploads it, going on after cuts.
+    /// Pushes a blob: checks whether it exists, then tries to mount it from the repositories
+    /// `mount_from` of the same registry, then uploads it, resuming after broken connections.
     pub(crate) fn push_blob(
         &self,
         descriptor: &Descriptor,
@@ -394,8 +395,8 @@ impl Repository {
         Upload::run(&self.inner.write, descriptor, mount_from, open, sent)
     }
 
-    /// Puts a manifest or index under a tag or its digest. Returns whether the registry indexed its
-    /// subject (`OCI-Subject`).
+    /// Pushes a manifest or index under a tag or its digest. Returns whether the registry indexed
+    /// its subject (`OCI-Subject`).
     pub(crate) fn push_document(
         &self,
         target: &Target,
@@ -406,24 +407,24 @@ impl Repository {
         self.inner.shared.run(put)
     }
 
-    /// All tags, through every page, as the registry orders them.
+    /// Returns all tags, from all pages, in the registry's order.
     pub(crate) fn tags(&self) -> Result<Vec<String>> {
         self.read(|place| place.by_tag, &async |place| place.tags().await)
     }
 
-    /// What refers to `subject`, by the referrers API or the tag that stands for it.
+    /// Returns the referrers of `subject`, from the referrers API or its fallback tag.
     pub(crate) fn referrers(
         &self,
         subject: &Digest,
         artifact_type: Option<&str>,
     ) -> Result<Vec<Descriptor>> {
-        // A mirror may not have all of them: the origin is asked.
+        // A mirror may not have all referrers, so only the origin is asked.
         let found = self.inner.write.referrers(subject, artifact_type);
         self.inner.shared.run(found)
     }
 
-    /// Puts a manifest that has a subject, and adds it to the tag that stands for the referrers API
-    /// where the registry has none.
+    /// Pushes a manifest that has a subject. If the registry has no referrers API, adds the
+    /// manifest to the fallback tag.
     pub(crate) fn push_referrer(
         &self,
         subject: &Digest,
@@ -434,7 +435,7 @@ impl Repository {
         self.inner.shared.run(put)
     }
 
-    /// Removes a tag, or a manifest by its digest.
+    /// Deletes a tag, or a manifest by its digest.
     pub(crate) fn delete(&self, target: &Target) -> Result<()> {
         self.inner.shared.run(self.inner.write.delete(target))
     }

@@ -1,7 +1,6 @@
-//! Lists that come in pages: tags, repositories, referrers.
+//! Paginated lists: tags, repositories, referrers.
 //!
-//! The way from page to page is `Link` (RFC 8288) with `rel=next`; it is followed on the same host
-//! only.
+//! Follows `Link` (RFC 8288) with `rel=next`, only on the same host.
 
 use http::{HeaderMap, Method, StatusCode, header};
 use reqwest::Url;
@@ -12,15 +11,15 @@ use crate::registry::client::challenge::Scopes;
 use crate::registry::client::failure::quoted;
 use crate::registry::client::place::{Address, Ask, Place};
 
-/// No page is longer, in bytes.
+/// Maximum size of a page, in bytes.
 const MAX_PAGE: u64 = 16 << 20;
-/// No list is longer, all its pages together, in bytes.
+/// Maximum size of a list over all its pages, in bytes.
 const MAX_LIST: usize = 256 << 20;
-/// More pages are a registry's joke.
+/// Maximum number of pages in a list.
 const MAX_PAGES: usize = 10_000;
-/// More names are not kept.
+/// Maximum number of names in a list.
 const MAX_NAMES: usize = 1_000_000;
-/// Names asked for at a time.
+/// Number of names requested per page.
 const PAGE: &str = "1000";
 
 #[derive(serde::Deserialize)]
@@ -32,7 +31,7 @@ struct Names {
 }
 
 impl Place {
-    /// All tags.
+    /// Returns all tags.
     pub(super) async fn tags(&self) -> Result<Vec<String>> {
         let doing = format!("cannot list the tags of {}", self.name());
         let scopes = Scopes::repository(&self.repository, "pull");
@@ -41,7 +40,7 @@ impl Place {
             .await
     }
 
-    /// All repositories.
+    /// Returns all repositories.
     pub(super) async fn catalog(&self) -> Result<Vec<String>> {
         let doing = format!("cannot list the repositories of {}", self.host.registry());
         let scopes = Scopes::parse("registry:catalog:*");
@@ -88,8 +87,8 @@ impl Place {
         Ok(names)
     }
 
-    /// Gives `take` each page from `first` on. A registry that does not know the length we ask for
-    /// (400) is asked without.
+    /// Passes each page, starting at `first`, to `take`. If a registry does not accept the
+    /// requested page length (400), asks without it.
     pub(super) async fn pages(
         &self,
         doing: &str,
@@ -143,7 +142,7 @@ impl Place {
     }
 }
 
-/// The address behind `rel=next`, if there is one.
+/// Returns the URL of `rel=next`, if there is one.
 fn following(headers: &HeaderMap, from: &Url) -> Result<Option<Url>> {
     for value in headers.get_all(header::LINK) {
         let text = value.to_str().unwrap_or_default();
@@ -167,7 +166,7 @@ fn following(headers: &HeaderMap, from: &Url) -> Result<Option<Url>> {
             |why: &str| Error::bad_content(format!("the next page, {}, {why}", quoted(target)));
         let mut url = from.join(target).map_err(|_| refuse("has no address"))?;
         if url.host() == from.host() && url.scheme() == "http" && from.scheme() == "https" {
-            // A registry behind a TLS proxy that does not know of it.
+            // The registry is behind a TLS proxy and does not know its public scheme.
             let _ = url
                 .set_scheme("https")
                 .and_then(|()| url.set_port(from.port()).map_err(|_| ()));

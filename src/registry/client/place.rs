@@ -1,4 +1,4 @@
-//! One repository at one host: a request is made, logged in, judged and repeated.
+//! One repository at one host: sends requests, authenticates, evaluates responses, and retries.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::registry::client::hosts::{Host, Shared};
 use crate::registry::client::http::{Response, Stream};
 use crate::registry::client::retry::{DEFAULT_TRIES, MIRROR_TRIES, Tries, may_pass, retry_after};
 
-/// So many times a host may say 401 before we believe it: once that it does not know us, once that
-/// a token we kept is too old or permits too little.
+/// Maximum number of 401 responses that are answered with a login: the first because the host does
+/// not know the client, the second because a cached token has expired or has too few permissions.
 const MAX_LOGINS: usize = 2;
-/// So much of an error's body is read, in bytes.
+/// Maximum number of bytes read from the body of an error response.
 const MAX_ERROR: u64 = 64 << 10;
 
 /// One repository at one host.
@@ -25,11 +25,11 @@ const MAX_ERROR: u64 = 64 << 10;
 pub(super) struct Place {
     pub(super) shared: Arc<Shared>,
     pub(super) host: Arc<Host>,
-    /// As this host calls it; empty for requests that are about none.
+    /// Name of the repository at this host; empty for requests that concern no repository.
     pub(super) repository: String,
     pub(super) by_digest: bool,
     pub(super) by_tag: bool,
-    /// A mirror, behind which there is another place.
+    /// Whether this is a mirror with another place to fall back to.
     pub(super) mirror: bool,
 }
 
@@ -43,16 +43,16 @@ pub(super) struct Ask {
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) scopes: Scopes,
-    /// Answers beside 2xx that the caller understands.
+    /// Statuses besides 2xx that the caller handles.
     pub(super) understood: &'static [StatusCode],
 }
 
-/// What a request is sent to.
+/// Destination of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Address {
-    /// Below `/v2/<repository>/`, and the query.
+    /// Path below `/v2/<repository>/`, and the query.
     Path(String, Vec<(&'static str, String)>),
-    /// What the registry named.
+    /// URL that the registry returned.
     Url(Url),
 }
 
@@ -69,7 +69,7 @@ impl From<Url> for Address {
 }
 
 impl Ask {
-    /// A request without headers and body.
+    /// Creates a request without headers and body.
     pub(super) fn new(
         doing: String,
         method: Method,
@@ -89,7 +89,7 @@ impl Ask {
 }
 
 impl Place {
-    /// `host/repository`, for messages.
+    /// Returns `host/repository`, for messages.
     pub(super) fn name(&self) -> String {
         if self.repository.is_empty() {
             return self.host.registry().to_owned();
@@ -117,7 +117,7 @@ impl Place {
         Ok(url)
     }
 
-    /// How often something is tried here.
+    /// Returns the counter for attempts at this place.
     pub(super) fn tries(&self) -> Tries {
         let limit = match self.mirror {
             true => MIRROR_TRIES,
@@ -126,7 +126,8 @@ impl Place {
         Tries::new(limit, self.shared.pace.first_pause)
     }
 
-    /// Asks until there is an answer of 2xx or one that is understood, or no hope.
+    /// Sends a request until the response is 2xx or a status that the caller handles, or until no
+    /// retry is left.
     pub(super) async fn ask(&self, ask: &Ask) -> Result<Response> {
         let mut tries = self.tries();
         loop {
@@ -140,8 +141,8 @@ impl Place {
         }
     }
 
-    /// Asks as [`Place::ask`] does and reads the whole body, at most `limit` bytes; a body that
-    /// breaks off is asked for again.
+    /// Sends a request like [`Place::ask`] and reads the whole body of at most `limit` bytes.
+    /// Repeats the request if the body breaks off.
     pub(super) async fn ask_whole(&self, ask: &Ask, limit: u64) -> Result<(Vec<u8>, Response)> {
         let mut tries = self.tries();
         loop {
@@ -156,7 +157,7 @@ impl Place {
         }
     }
 
-    /// Waits before the next try; gives the error back when there is none.
+    /// Waits before the next attempt. Returns the error if no attempt is left.
     pub(super) async fn pause(&self, failure: Failure, tries: &mut Tries) -> Result<()> {
         if !failure.again {
             return Err(failure.error);
@@ -179,12 +180,13 @@ impl Place {
         }
     }
 
-    /// `scheme://host/` of this place.
+    /// Returns `scheme://host/` of this place.
     pub(super) async fn base(&self) -> Result<&Url, Failure> {
         self.host.base(&self.shared.pace).await
     }
 
-    /// One try: with what the host is known to ask for, and once more when it asks for more.
+    /// Makes one attempt with the authorization that the host is known to require, and repeats it
+    /// if the host requires another.
     pub(super) async fn attempt(
         &self,
         ask: &Ask,
@@ -226,7 +228,7 @@ impl Place {
         Err(no_credentials(self).into())
     }
 
-    /// Tells answers from refusals.
+    /// Returns the response, or a failure if the host refused the request.
     async fn judge(
         &self,
         ask: &Ask,
@@ -240,7 +242,7 @@ impl Place {
         }
         let body = match ask.method {
             Method::HEAD => Vec::new(),
-            // Without its text the status still says enough.
+            // The status is sufficient if the body cannot be read.
             _ => response
                 .read(MAX_ERROR, &self.shared.pace)
                 .await
@@ -248,14 +250,14 @@ impl Place {
         };
         Err(Failure {
             error: self.refusal(&response, &body, at_home, authorization),
-            // A signed URL that was too old when we came is made anew by the next try.
+            // The next attempt obtains a new signed URL if this one has expired.
             again: may_pass(status) || (!at_home && matches!(status.as_u16(), 401 | 403)),
             wish: retry_after(&response.headers),
             status: Some(status),
         })
     }
 
-    /// The words for an answer that refuses.
+    /// Returns the error for a refused request.
     fn refusal(
         &self,
         response: &Response,
@@ -295,7 +297,7 @@ impl Place {
         }
     }
 
-    /// One try at a server that learns nothing of us: by https, without credentials.
+    /// Makes one attempt at a foreign server: over https, without credentials.
     pub(super) async fn attempt_abroad(&self, ask: &Ask) -> Result<Response, Failure> {
         let url = self.url(&ask.address).await?;
         if url.scheme() != "https" || !url.username().is_empty() {

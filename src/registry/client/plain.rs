@@ -1,5 +1,4 @@
-//! Small files from web servers that are no registries, without credentials: signatures in a
-//! lookaside.
+//! Downloads small files from plain web servers without credentials: signatures in a lookaside.
 
 use std::time::Duration;
 
@@ -9,13 +8,13 @@ use reqwest::redirect::Policy;
 use crate::error::{Error, Kind, Result};
 use crate::registry::{Client, tls};
 
-/// From the request to the last byte.
+/// Timeout from the request to the last byte.
 const PATIENCE: Duration = Duration::from_secs(60);
 const MAX_REDIRECTS: usize = 5;
 
 impl Client {
-    /// The file at `url` (http or https), which is at most `limit` bytes; `None` if the server has
-    /// no such file.
+    /// Downloads the file at `url` (http or https) of at most `limit` bytes. Returns `None` if the
+    /// server has no such file.
     pub(crate) fn file(&self, url: &str, limit: u64) -> Result<Option<Vec<u8>>> {
         let builder = tls::with_proxies(tls::builder()?, &self.shared.options.proxies)?;
         let client = builder

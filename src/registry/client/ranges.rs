@@ -1,4 +1,5 @@
-//! A large blob by several connections: pieces ahead of the reader, few and bounded.
+//! Downloads a large blob over several connections: fetches a bounded number of pieces ahead of the
+//! reader.
 
 use std::collections::VecDeque;
 
@@ -12,28 +13,28 @@ use crate::image::Digest;
 use crate::registry::client::blob_stream::{PROGRESS, Source, content_range};
 use crate::registry::client::failure::Failure;
 
-/// Bytes of one piece.
+/// Size of one piece, in bytes.
 pub(super) const PIECE: u64 = 2 << 20;
-/// Pieces of one client that are in memory or on their way.
+/// Maximum number of pieces of one client that are in memory or being fetched.
 pub(super) const PIECES: usize = 8;
-/// Chunks of a piece as they are given out, in bytes.
+/// Size of the chunks into which a piece is split, in bytes.
 const CHUNK: usize = 256 << 10;
-/// Pieces of one blob that are.
+/// Maximum number of pieces of one blob that are in memory or being fetched.
 const OF_ONE_BLOB: usize = 4;
 
-/// Pieces that are on their way, in order.
+/// Pieces being fetched, in order.
 pub(super) struct Ahead {
     source: Source,
     doing: String,
     digest: Digest,
     size: u64,
-    /// First byte that has not been given out.
+    /// Offset of the first byte that has not been returned.
     position: u64,
-    /// First byte that nobody fetches yet.
+    /// Offset of the first byte that is not being fetched yet.
     frontier: u64,
     pending: VecDeque<Pending>,
     ready: VecDeque<Bytes>,
-    /// The place in memory of what is in `ready`.
+    /// Memory permit of the content of `ready`.
     held: Option<OwnedSemaphorePermit>,
 }
 
@@ -51,7 +52,7 @@ impl Drop for Ahead {
 }
 
 impl Ahead {
-    /// Starts fetching from `from` on; `None` when others use all the memory there is for this.
+    /// Starts fetching at `from`. Returns `None` if other readers use all permits.
     pub(super) fn start(
         source: &Source,
         doing: &str,
@@ -74,7 +75,7 @@ impl Ahead {
         (!ahead.pending.is_empty()).then_some(ahead)
     }
 
-    /// The first byte that [`Ahead::next`] gives.
+    /// Returns the offset of the next byte that [`Ahead::next`] returns.
     pub(super) fn position(&self) -> u64 {
         self.position
     }
@@ -101,7 +102,7 @@ impl Ahead {
         }
     }
 
-    /// The next bytes; `None` when there are none on their way.
+    /// Returns the next bytes; `None` if none are being fetched.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
@@ -132,7 +133,8 @@ async fn piece(
     to: u64,
     size: u64,
 ) -> Result<VecDeque<Bytes>, Failure> {
-    // Copied together: a registry that sends byte by byte must not cost more memory than bytes.
+    // Copied into one buffer: a registry that sends single bytes must not cost more memory than the
+    // bytes.
     let mut bytes = BytesMut::with_capacity(usize::try_from(to - from).unwrap_or_default());
     let mut failed_at = from;
     let mut position = from;

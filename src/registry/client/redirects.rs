@@ -1,7 +1,8 @@
-//! Where a request goes when it is sent elsewhere.
+//! Follows redirects.
 //!
-//! Credentials and our certificate go to the origin of the endpoint (scheme, host and port) and
-//! nowhere else; once a request has left it, even the way back goes without.
+//! Credentials and our client certificate go only to the origin of the endpoint (scheme, host and
+//! port). After a request has left the origin, a redirect back to it is followed without
+//! credentials.
 
 use http::header;
 use reqwest::{Body, Url};
@@ -14,11 +15,11 @@ use crate::registry::client::http::{Response, Stream, carry};
 use crate::registry::client::place::{Ask, Place};
 use crate::registry::registries::Certificates;
 
-/// More redirects of one request are refused.
+/// Maximum number of redirects of one request.
 const MAX_REDIRECTS: usize = 5;
 
 impl Place {
-    /// Sends it and goes where redirects lead. Says whether the endpoint itself answered.
+    /// Sends a request and follows redirects. Returns whether the endpoint itself answered.
     pub(super) async fn follow(
         &self,
         ask: &Ask,
@@ -28,7 +29,7 @@ impl Place {
     ) -> Result<(Response, bool), Failure> {
         let home = self.base().await?;
         let mut seen = Vec::new();
-        // Once abroad, even the way back home goes without credentials.
+        // After a redirect to another origin, even a redirect back is followed without credentials.
         let mut at_home = true;
         loop {
             at_home &= url.origin() == home.origin();
@@ -67,13 +68,14 @@ impl Place {
         }
     }
 
-    /// Where a redirect leads, if that is a place to go.
+    /// Returns the target of a redirect, if it is allowed.
     fn redirected(&self, response: &Response, home: &Url) -> Result<Url, Failure> {
         let location = response.text(header::LOCATION.as_str()).unwrap_or_default();
         self.location(&response.url, location, home)
     }
 
-    /// A `Location` seen from `from`: an URL of http(s), without a password, and not out of TLS.
+    /// Resolves a `Location` relative to `from`: an http(s) URL without a password that does not
+    /// leave TLS.
     pub(super) fn location(&self, from: &Url, text: &str, home: &Url) -> Result<Url, Failure> {
         let mut url = from
             .join(text)
@@ -85,7 +87,7 @@ impl Place {
             return Err(self.redirect_refused(&host, "the address holds a password"));
         }
         if url.scheme() == "http" && home.scheme() == "https" && url.host() == home.host() {
-            // A registry behind a TLS proxy that does not know of it.
+            // The registry is behind a TLS proxy and does not know its public scheme.
             let port = home.port();
             if url.set_scheme("https").is_ok() && url.set_port(port).is_ok() {
                 return Ok(url);
@@ -98,7 +100,8 @@ impl Place {
         }
     }
 
-    /// The host's own connections, or ones without our certificate for any other host.
+    /// Returns the host's own connections, or for any other host connections without our
+    /// certificate.
     fn connection(&self, url: &Url, home: &Url) -> Result<reqwest::Client> {
         if url.origin() == home.origin() {
             return Ok(self.host.connection.clone());

@@ -1,5 +1,5 @@
-//! What refers to a manifest: the referrers API of distribution-spec 1.1, and the tag that stands
-//! for it where a registry has none.
+//! Referrers of a manifest: the referrers API of distribution-spec 1.1, and the fallback tag for
+//! registries without it.
 
 use crate::error::{Context as _, Error, Kind, Result};
 use crate::image::{Descriptor, Digest, Document, Index, Manifest, media_type};
@@ -7,19 +7,19 @@ use crate::registry::client::Target;
 use crate::registry::client::challenge::Scopes;
 use crate::registry::client::place::{Address, Place};
 
-/// More referrers of one manifest are refused.
+/// Maximum number of referrers of one manifest.
 const MAX_REFERRERS: usize = 100_000;
-/// How often the tag is written again when somebody else wrote it in between.
+/// Number of times the tag is written again after a concurrent change.
 const ROUNDS: usize = 4;
 
-/// The tag that stands for the referrers API (distribution-spec, "Referrers Tag Schema").
+/// Returns the fallback tag for the referrers API (distribution-spec, "Referrers Tag Schema").
 fn fallback_tag(subject: &Digest) -> Target {
     let hex: String = subject.hex().chars().take(64).collect();
     Target::Tag(format!("{}-{hex}", subject.algorithm().as_str()))
 }
 
 impl Place {
-    /// What refers to `subject`, only of `artifact_type` if given.
+    /// Returns the referrers of `subject`, filtered by `artifact_type` if given.
     pub(super) async fn referrers(
         &self,
         subject: &Digest,
@@ -29,7 +29,7 @@ impl Place {
             Err(error) if error.kind() == Kind::NotFound => self.referrers_by_tag(subject).await?,
             other => other?,
         };
-        // A registry need not filter.
+        // Registries are not required to filter.
         found.retain(|entry| {
             artifact_type.is_none_or(|wanted| entry.artifact_type.as_deref() == Some(wanted))
         });
@@ -67,7 +67,7 @@ impl Place {
         }
     }
 
-    /// Puts a manifest that refers to `subject`.
+    /// Pushes a manifest that refers to `subject`.
     pub(super) async fn put_referrer(
         &self,
         subject: &Digest,
@@ -90,7 +90,8 @@ impl Place {
         Ok(digest)
     }
 
-    /// Adds to the tag's index; looks again whether it stayed, for nobody can lock it.
+    /// Adds an entry to the tag's index and verifies that it is still there afterwards, because the
+    /// tag cannot be locked.
     async fn add_to_tag(&self, subject: &Digest, entry: Descriptor) -> Result<()> {
         for round in 0.. {
             let mut manifests = self.referrers_by_tag(subject).await?;
@@ -121,7 +122,8 @@ fn index(bytes: &[u8]) -> Result<Index> {
     }
 }
 
-/// The entry for a manifest in the list of its subject (distribution-spec, "Listing Referrers").
+/// Returns the entry for a manifest in the list of its subject (distribution-spec, "Listing
+/// Referrers").
 fn entry(media_type: &str, digest: &Digest, bytes: &[u8]) -> Result<Descriptor> {
     let mut entry = Descriptor::new(media_type, digest.clone(), bytes.len() as u64);
     match Document::parse(bytes, Some(media_type))? {

@@ -1,9 +1,9 @@
-//! Where names lead: the one resolver of a client, and what it may not lead to when a password is on
-//! its way.
+//! Name resolution: the resolver of a client, and the addresses to which it must not connect when
+//! sending a password.
 //!
-//! A registry names its token server freely. One on the internet that names a host of our own
-//! network would have us knock there with a password; that a name is a harmless one does not tell,
-//! only the address to which the connection is made does.
+//! A registry can name any token server. One on the internet that names a host of our own network
+//! would make the client send it a password. The name alone does not show this; only the address of
+//! the connection does.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,10 +16,10 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-/// So many names are remembered; a client talks to a handful.
+/// Maximum number of remembered names; a client uses only a few.
 const MAX_NAMES: usize = 4096;
 
-/// Asks as `/etc/resolv.conf` and `/etc/hosts` say.
+/// Resolves names as configured in `/etc/resolv.conf` and `/etc/hosts`.
 #[derive(Default)]
 pub(super) struct Hickory(Arc<OnceLock<TokioResolver>>);
 
@@ -30,7 +30,7 @@ impl Resolve for Hickory {
             let resolver = match state.get() {
                 Some(resolver) => resolver,
                 None => {
-                    // Made here: it needs a runtime around it.
+                    // Created here because it needs a surrounding runtime.
                     let made = resolver()?;
                     state.get_or_init(|| made)
                 }
@@ -44,7 +44,7 @@ impl Resolve for Hickory {
 
 fn resolver() -> Result<TokioResolver, hickory_resolver::net::NetError> {
     let mut builder = TokioResolver::builder_tokio().unwrap_or_else(|error| {
-        // Nobody else's servers are asked: then only /etc/hosts is left.
+        // Does not fall back to public name servers; only /etc/hosts remains.
         tracing::debug!("there is no name server: {error}");
         let provider = TokioRuntimeProvider::default();
         TokioResolver::builder_with_config(ResolverConfig::default(), provider)
@@ -53,10 +53,10 @@ fn resolver() -> Result<TokioResolver, hickory_resolver::net::NetError> {
     builder.build()
 }
 
-/// What names turned out to be.
+/// Results of name resolution.
 pub(super) struct Names {
     resolver: Arc<dyn Resolve>,
-    /// Whether all addresses that a name ever had were private ones.
+    /// Whether all addresses to which a name ever resolved were private.
     private: Mutex<HashMap<String, bool>>,
 }
 
@@ -68,8 +68,8 @@ impl Names {
         })
     }
 
-    /// Whether an URL is of a place that only this machine or its network can reach, by its looks or
-    /// as we found it. What a proxy resolves for us is not known.
+    /// Returns whether a URL is reachable only from this machine or its network, judging by its
+    /// form or by its resolved addresses. Names that a proxy resolves are unknown.
     pub(super) fn is_private(&self, url: &Url) -> bool {
         let private = self.private.lock().unwrap_or_else(PoisonError::into_inner);
         let host = url.host_str().unwrap_or_default();
@@ -79,7 +79,7 @@ impl Names {
     fn note(&self, name: &str, found: &[SocketAddr]) {
         let mut private = self.private.lock().unwrap_or_else(PoisonError::into_inner);
         let all = !found.is_empty() && found.iter().all(|address| is_private(address.ip()));
-        // A name that changes sides is as foreign as it ever was.
+        // A name that once resolved to a public address stays public.
         if let Some(known) = private.get_mut(name) {
             *known &= all;
         } else if private.len() < MAX_NAMES {
@@ -88,10 +88,10 @@ impl Names {
     }
 }
 
-/// [`Names`] for one pool of connections.
+/// Restricts [`Names`] for one pool of connections.
 pub(super) struct Guard {
     pub(super) names: Arc<Names>,
-    /// Names that may lead to private addresses; `None` = all.
+    /// Names that may resolve to private addresses; `None` = all.
     pub(super) exempt: Option<Vec<String>>,
 }
 
@@ -114,7 +114,7 @@ impl Resolve for Guard {
     }
 }
 
-/// Why a connection that would have carried a password was not made.
+/// Error for a connection that was refused because it would have carried a password.
 #[derive(Debug)]
 pub(super) struct PrivateAddress;
 
@@ -126,7 +126,7 @@ impl fmt::Display for PrivateAddress {
 
 impl std::error::Error for PrivateAddress {}
 
-/// Whether an address is one that only this machine or its network can reach.
+/// Returns whether an address is reachable only from this machine or its network.
 pub(super) fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_private_v4(address),
@@ -150,12 +150,13 @@ fn is_private_v4(address: Ipv4Addr) -> bool {
         || address.is_link_local()
         || address.is_multicast()
         || address.is_broadcast()
-        // This network, and what carriers and clouds share among their customers (RFC 6598).
+        // "This network", and the address space that carriers and clouds share among customers (RFC
+        // 6598).
         || first == 0
         || (first == 100 && second & 0xc0 == 64)
 }
 
-/// The IPv4 address to which an IPv6 one leads: mapped, or by NAT64 (RFC 6052).
+/// Returns the IPv4 address embedded in an IPv6 address: mapped, or NAT64 (RFC 6052).
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     if let Some(mapped) = address.to_ipv4_mapped() {
         return Some(mapped);
@@ -165,7 +166,7 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     (high == [0x64, 0xff9b, 0, 0, 0, 0]).then(|| Ipv4Addr::new(a, b, c, d))
 }
 
-/// Whether an URL names, by its looks, a place that only this machine or its network can reach.
+/// Returns whether a URL, judging by its form, is reachable only from this machine or its network.
 pub(super) fn looks_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let host = host.trim_matches(['[', ']']).trim_end_matches('.');

@@ -1,25 +1,25 @@
-//! How long to wait before a request is repeated, and how often it is.
+//! How often a request is retried, and the pauses between attempts.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
 
-/// Tries of one request, if the options do not say.
+/// Default maximum number of attempts of one request.
 pub(super) const DEFAULT_TRIES: u32 = 5;
-/// Tries at a mirror: behind it there is another place.
+/// Maximum number of attempts at a mirror, which always has another place to fall back to.
 pub(super) const MIRROR_TRIES: u32 = 2;
-/// No back-off is longer.
+/// Maximum back-off.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// A registry that wants us to wait longer is not obeyed.
+/// Maximum delay honored on request of a registry.
 const LONGEST_WISH: Duration = Duration::from_secs(60);
 
-/// Counts the tries of one undertaking.
+/// Counts the attempts of one operation.
 #[derive(Debug)]
 pub(super) struct Tries {
     made: u32,
     limit: u32,
-    /// The pause after the first try.
+    /// Pause after the first attempt.
     first_pause: Duration,
 }
 
@@ -32,8 +32,8 @@ impl Tries {
         }
     }
 
-    /// Counts a try that failed. Returns how long to wait before the next, `None` if it was the
-    /// last. `wish` is what the registry asked for.
+    /// Counts a failed attempt. Returns the pause before the next one, `None` if it was the last.
+    /// `wish` is the delay that the registry requested.
     pub(super) fn failed(&mut self, wish: Option<Duration>) -> Option<Duration> {
         self.made += 1;
         if self.made >= self.limit {
@@ -44,29 +44,29 @@ impl Tries {
         Some(wish.map_or(pause, |wish| wish.min(LONGEST_WISH)))
     }
 
-    /// Forgets the failures: something came through in between.
+    /// Resets the count after progress.
     pub(super) fn progressed(&mut self) {
         self.made = 0;
     }
 
-    /// How many tries failed.
+    /// Returns the number of failed attempts.
     pub(super) fn made(&self) -> u32 {
         self.made
     }
 }
 
-/// Between a half and the whole of `pause`, so that many clients do not come back at once.
+/// Returns between half and all of `pause`, so that many clients do not retry at once.
 fn jittered(pause: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish() % 1000;
     pause / 2 + pause / 2 * u32::try_from(random).unwrap_or(0) / 1000
 }
 
-/// Whether a request that got this answer is worth repeating.
+/// Returns whether a request with this response is worth retrying.
 pub(super) fn may_pass(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504)
 }
 
-/// `Retry-After` (RFC 9110 §10.2.3): seconds or a date.
+/// Parses `Retry-After` (RFC 9110 §10.2.3): seconds or a date.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {

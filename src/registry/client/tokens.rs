@@ -1,4 +1,4 @@
-//! Tokens from the server that a registry names (distribution, "Token Authentication
+//! Fetches tokens from the server that a registry names (distribution, "Token Authentication
 //! Specification" and "OAuth2 Token Authentication").
 
 use std::time::{Duration, Instant};
@@ -18,23 +18,23 @@ use crate::registry::client::retry::{may_pass, retry_after};
 use crate::registry::credentials::{Credential, Login};
 use crate::registry::registries::Certificates;
 
-/// Validity in seconds of a token whose server does not say, and the least that counts.
+/// Minimum validity of a token, in seconds; also used if the server does not specify one.
 const LEAST_VALIDITY: u64 = 60;
-/// No validity is believed beyond this, in seconds: a token may be revoked.
+/// Maximum accepted validity, in seconds: a token may be revoked.
 const MOST_VALIDITY: u64 = 3600;
-/// A token is given up so long before it ends.
+/// Time before its expiry at which a token is no longer used.
 const MARGIN: Duration = Duration::from_secs(5);
-/// No token server's answer is longer, in bytes.
+/// Maximum size of a token server's response, in bytes.
 const MAX_ANSWER: u64 = 1 << 20;
 
-/// A token as it is shown to the registry.
+/// A token as sent to the registry.
 #[derive(Debug)]
 pub(super) struct Token {
     pub(super) authorization: Authorization,
     pub(super) until: Instant,
 }
 
-/// Gets a token for `scopes` from the server at `realm`.
+/// Fetches a token for `scopes` from the server at `realm`.
 pub(super) async fn fetch(
     place: &Place,
     realm: &str,
@@ -58,9 +58,9 @@ pub(super) async fn fetch(
     })
 }
 
-/// Where tokens come from has to be as safe as our secret needs it. Gives the connections for it too:
-/// the registry's own for its own host; other hosts do not get our certificate, have to show a good
-/// one, and cannot be in our network unless the registry is.
+/// Checks that the token server is secure enough for our secret, and returns the connections for
+/// it. The registry's own host uses the registry's connections. Other hosts do not receive our
+/// certificate, need a valid one, and must not be in our network unless the registry is.
 async fn checked_realm(
     place: &Place,
     realm: &str,
@@ -193,7 +193,7 @@ struct Answer {
 }
 
 fn read(body: &[u8], credential: Option<&Credential>) -> Result<Token> {
-    // A parser's message may quote the input: it is not passed on.
+    // A parser's message may quote the input, so it is dropped.
     let answer: Answer = serde_json::from_slice(body)
         .map_err(|_| Error::bad_content("it is not the JSON of a token"))?;
     let text = answer.token.or(answer.access_token).unwrap_or_default();

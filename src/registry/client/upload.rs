@@ -1,7 +1,7 @@
-//! Brings one blob in: looks, mounts, uploads, goes on after cuts (distribution-spec, "Pushing
-//! Blobs").
+//! Pushes one blob: checks for it, mounts it or uploads it, and resumes after broken connections
+//! (distribution-spec, "Pushing Blobs").
 //!
-//! The calling thread opens the source, a thread of the runtime reads it, a task sends it.
+//! The calling thread opens the source, a runtime thread reads it, and a task sends it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -20,21 +20,23 @@ use crate::registry::client::retry::Tries;
 use crate::registry::client::upload_body;
 use crate::registry::client::{BlobOpener, Pushed};
 
-/// Up to so many bytes a blob goes in one request, and again from the start when that fails.
+/// Maximum size of a blob that is sent in one request and restarted from the beginning after a
+/// failure, in bytes.
 const SMALL: u64 = 1 << 20;
-/// Repositories that are tried for a mount: each costs a request, and a scope in the token.
+/// Maximum number of repositories tried for a mount: each costs a request and a scope in the token.
 const MOUNTS: usize = 4;
-/// The first size of chunks when the whole is too much for a registry or a proxy before it.
+/// Initial chunk size if the whole blob is too large for a registry or a proxy in front of it, in
+/// bytes.
 const FIRST_CHUNK: u64 = 64 << 20;
-/// Smaller chunks are not tried.
+/// Minimum chunk size, in bytes.
 const LEAST_CHUNK: u64 = 256 << 10;
-/// So many failures of one upload are endured beyond one for each of the least chunks.
+/// Number of tolerated failures of one upload, in addition to one per chunk of minimum size.
 const MORE_FAILURES: u64 = 64;
-/// How often progress is told.
+/// Interval between progress reports.
 const TELL: Duration = Duration::from_millis(100);
 const MIN_CHUNK_HEADER: &str = "oci-chunk-min-length";
 
-/// What is uploaded, and by whom it is watched.
+/// A blob to upload, and the callback that receives its progress.
 pub(super) struct Upload<'a> {
     place: &'a Place,
     descriptor: &'a Descriptor,
@@ -42,25 +44,25 @@ pub(super) struct Upload<'a> {
     sent: &'a (dyn Fn(u64) + Sync),
     doing: String,
     scopes: Scopes,
-    /// The furthest byte that `sent` was told of.
+    /// Number of bytes reported to `sent`.
     told: u64,
-    /// Bytes per request; `None` is the whole.
+    /// Bytes per request; `None` sends all remaining bytes.
     chunk: Option<u64>,
-    /// What the registry wants at least in a request but the last.
+    /// Minimum number of bytes that the registry requires in every request except the last.
     least: u64,
-    /// Bytes of the last request that went out.
+    /// Number of bytes sent by the last request.
     went: u64,
 }
 
-/// An upload that the registry knows of.
+/// An upload session at the registry.
 struct Session {
     url: Url,
-    /// Bytes that it has.
+    /// Number of bytes that the registry has.
     offset: u64,
 }
 
 impl<'a> Upload<'a> {
-    /// Brings `descriptor` in; see [`crate::registry::client::Repository::push_blob`].
+    /// Pushes `descriptor`; see [`crate::registry::client::Repository::push_blob`].
     pub(super) fn run(
         place: &'a Place,
         descriptor: &'a Descriptor,
@@ -93,7 +95,7 @@ impl<'a> Upload<'a> {
         };
         let look = |upload: &Self| place.shared.run(place.blob_size(digest, &upload.scopes));
         let there = match look(&upload) {
-            // Perhaps it is only a donor that we may not read.
+            // The access to a donor repository may be the only one that was denied.
             Err(error) if error.kind() == Kind::Denied && !donors.is_empty() => {
                 donors.clear();
                 upload.scopes = Scopes::repository(&place.repository, "pull,push");
@@ -107,7 +109,7 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Mounts it from one of `donors`, else uploads it.
+    /// Mounts the blob from one of `donors`, otherwise uploads it.
     fn bring(&mut self, donors: &[&str]) -> Result<Pushed> {
         let mut session = None;
         for donor in donors {
@@ -147,7 +149,8 @@ impl<'a> Upload<'a> {
         match answer {
             Ok(response) if response.status == StatusCode::CREATED => Ok(Mount::Done),
             Ok(response) => Ok(Mount::Session(self.session(&response).await?)),
-            // Registries without mounts say so in many ways; the upload will tell what is wrong.
+            // Registries without mount support report this in different ways. A real problem shows
+            // in the upload.
             Err(error) if error.kind() == Kind::Network => Err(error),
             Err(_) => Ok(Mount::Refused),
         }
@@ -158,7 +161,7 @@ impl<'a> Upload<'a> {
         self.session(&response).await
     }
 
-    /// The session that an answer tells of.
+    /// Returns the session described by a response.
     async fn session(&mut self, response: &Response) -> Result<Session> {
         if let Some(least) = response
             .text(MIN_CHUNK_HEADER)
@@ -179,7 +182,7 @@ impl<'a> Upload<'a> {
 
     fn upload(&mut self, session: &mut Option<Session>) -> Result<()> {
         let mut tries = self.place.tries();
-        // Whatever progress a registry claims, it does not hold us for ever.
+        // Limits the total, regardless of the progress that a registry claims.
         let mut failures = 0;
         loop {
             let current = match session.take() {
@@ -213,7 +216,7 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Waits before the next try; makes the chunks smaller if that may be the trouble.
+    /// Waits before the next attempt. Reduces the chunk size if that may help.
     fn wait(&mut self, mut failure: Failure, lost: bool, tries: &mut Tries) -> Result<()> {
         let too_much = failure.status == Some(StatusCode::PAYLOAD_TOO_LARGE);
         if too_much || (failure.again && lost) {
@@ -221,8 +224,8 @@ impl<'a> Upload<'a> {
                 None => FIRST_CHUNK.min(self.descriptor.size / 2),
                 Some(chunk) => chunk / 4,
             };
-            // docker-registry forgets an upload of which a chunk broke off: if the line always
-            // breaks after some bytes, only chunks that are shorter get through.
+            // docker-registry discards an upload after a broken chunk. If the connection always
+            // breaks after a number of bytes, only shorter chunks get through.
             if !too_much {
                 smaller = smaller.min(self.went / 2).max(LEAST_CHUNK);
             }
@@ -233,7 +236,7 @@ impl<'a> Upload<'a> {
                 }
             }
         }
-        // The session is lost; a new one may go well.
+        // The session is lost; a new one may succeed.
         failure.again |= matches!(
             failure.status,
             Some(StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE)
@@ -265,7 +268,7 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
-    /// PUTs the last bytes with the digest of all.
+    /// Completes the upload: PUTs the last bytes with the digest of the whole blob.
     fn close(&self, session: &Session, body: bytes::Bytes) -> Result<(), Failure> {
         let mut url = session.url.clone();
         url.query_pairs_mut()
@@ -293,7 +296,7 @@ impl<'a> Upload<'a> {
             ask.headers.insert(header::CONTENT_RANGE, range);
         }
         if self.chunk.is_some() {
-            // No chunk pays for the bytes that went over its line before.
+            // Each chunk uses a new connection, so that bytes sent earlier do not count against it.
             ask.headers
                 .insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
@@ -320,7 +323,7 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
-    /// Sends a stream that begins at byte `start` of the blob, and tells how far it is.
+    /// Sends a stream that begins at byte `start` of the blob, and reports its progress.
     async fn watched(
         &mut self,
         ask: &Ask,
@@ -347,7 +350,8 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Asks how much of a broken upload the registry kept; `None` when it knows nothing of it.
+    /// Asks how many bytes of a broken upload the registry kept. Returns `None` if it does not know
+    /// the upload.
     fn refind(&self, session: &mut Session, failure: &Failure) -> Result<Option<u64>> {
         let worth = failure.again || failure.status == Some(StatusCode::PAYLOAD_TOO_LARGE);
         if !worth || self.descriptor.size <= SMALL {
@@ -373,13 +377,13 @@ impl<'a> Upload<'a> {
         Ok(Some(offset))
     }
 
-    /// Whether the blob came in although its answer did not come out.
+    /// Returns whether the blob arrived although the response was lost.
     fn is_there(&self) -> bool {
         let there = self.place.blob_size(&self.descriptor.digest, &self.scopes);
         matches!(self.place.shared.run(there), Ok(Some(size)) if size == self.descriptor.size)
     }
 
-    /// Tells the registry that nothing more will come; it would find out by itself some day.
+    /// Cancels the session, so that the registry does not have to wait until it expires.
     fn cancel(&self, session: &Session) {
         let ask = self.ask(Method::DELETE, session.url.clone());
         let _ = self.place.shared.run(async {
@@ -393,7 +397,7 @@ impl<'a> Upload<'a> {
 
 enum Mount {
     Done,
-    /// Not mounted; what the registry began instead.
+    /// Not mounted: the registry started an upload session instead.
     Session(Session),
     Refused,
 }
@@ -402,7 +406,8 @@ fn octets() -> HeaderValue {
     HeaderValue::from_static("application/octet-stream")
 }
 
-/// Bytes that the registry has, from `Range: 0-<last>`. docker-registry says `0-0` for none.
+/// Returns the number of bytes that the registry has, from `Range: 0-<last>`. docker-registry
+/// reports `0-0` for none.
 fn kept(headers: &HeaderMap) -> Option<u64> {
     let range = headers.get(header::RANGE)?.to_str().ok()?;
     let range = range.strip_prefix("bytes=").unwrap_or(range);
@@ -411,7 +416,7 @@ fn kept(headers: &HeaderMap) -> Option<u64> {
 }
 
 impl Place {
-    /// The size of a blob that is there.
+    /// Returns the size of an existing blob.
     pub(super) async fn blob_size(&self, digest: &Digest, scopes: &Scopes) -> Result<Option<u64>> {
         let doing = format!("cannot look for blob {digest} in {}", self.name());
         let path = format!("blobs/{digest}");

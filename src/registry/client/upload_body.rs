@@ -1,4 +1,5 @@
-//! The body of an upload: read by a thread that may block, sent as it comes, watched as it goes.
+//! Body of an upload: read by a thread that may block, sent as it is read, with observable
+//! progress.
 
 use std::io::Read;
 use std::pin::Pin;
@@ -14,12 +15,12 @@ use crate::error::{Error, Result};
 use crate::registry::client::hosts::Shared;
 use crate::registry::client::http::{Activity, Stream};
 
-/// Bytes that are read at once.
+/// Number of bytes read at once.
 const BLOCK: u64 = 256 << 10;
-/// Blocks between the reading thread and the connection.
+/// Number of blocks between the reading thread and the connection.
 const BLOCKS: usize = 8;
 
-/// What went wrong on our side, if anything did.
+/// Error of the local source, if any.
 pub(super) type LocalError = Arc<Mutex<Option<Error>>>;
 
 struct UploadBody {
@@ -28,7 +29,7 @@ struct UploadBody {
     activity: Arc<Activity>,
 }
 
-/// A body of the next `length` bytes of `reader`.
+/// Returns a body of the next `length` bytes of `reader`.
 pub(super) fn stream(
     shared: &Shared,
     mut reader: Box<dyn Read + Send + 'static>,
@@ -53,7 +54,7 @@ pub(super) fn stream(
                         return;
                     }
                 }
-                // The channel closes with bytes missing, which ends the request.
+                // The channel closes before all bytes were sent, which ends the request.
                 Err(error) => {
                     *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                     return;
@@ -65,12 +66,12 @@ pub(super) fn stream(
     Ok((Stream { body, activity }, local))
 }
 
-/// All `length` bytes of `reader`, for a body that is sent as a whole.
+/// Reads all `length` bytes of `reader`, for a body that is sent as a whole.
 pub(super) fn whole(mut reader: Box<dyn Read + Send + 'static>, length: u64) -> Result<Bytes> {
     next(&mut reader, length, length)
 }
 
-/// The next `wanted` bytes of the `left` ones that there are to be.
+/// Reads the next `wanted` of the `left` remaining bytes.
 fn next(reader: &mut dyn Read, wanted: u64, left: u64) -> Result<Bytes> {
     let mut bytes = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
     let read = reader

@@ -1,4 +1,4 @@
-//! A file of credentials: containers' `auth.json`, docker's `config.json`, and its ancestor
+//! A credentials file: containers' `auth.json`, docker's `config.json`, and its predecessor
 //! `.dockercfg`. containers-auth.json(5).
 
 use std::os::unix::fs::DirBuilderExt as _;
@@ -18,7 +18,7 @@ use crate::registry::credentials::helper::Helper;
 use crate::registry::credentials::lookup::{self, DOCKER_HUB_KEY, Malformed};
 use crate::registry::credentials::{Credential, Key, Secret};
 
-/// A file's whole content; members we do not know are kept.
+/// Complete content of a file. Unknown members are kept.
 pub(super) struct AuthFile<'a> {
     path: PathBuf,
     root: Map<String, Value>,
@@ -27,8 +27,8 @@ pub(super) struct AuthFile<'a> {
 }
 
 impl<'a> AuthFile<'a> {
-    /// Reads `path`; `None` when there is no such file. Helpers are looked for in `search_path`.
-    /// The error never shows the content.
+    /// Reads `path`; `None` if the file is missing. Helpers are searched in `search_path`. The
+    /// error never contains the content.
     pub(super) fn read(path: &Path, search_path: &'a [PathBuf]) -> Result<Option<Self>> {
         match config_file::text(path)? {
             Some(text) => Self::parse(path, &text, search_path).map(Some),
@@ -36,12 +36,12 @@ impl<'a> AuthFile<'a> {
         }
     }
 
-    /// What the `text` of `path` says.
+    /// Parses the `text` of `path`.
     pub(super) fn parse(path: &Path, text: &str, search_path: &'a [PathBuf]) -> Result<Self> {
         let mut root = Map::new();
         if !text.trim().is_empty() {
             root = serde_json::from_str(text).map_err(|error| {
-                // serde's message may quote what it found: a password, say.
+                // serde's message may quote the input, for example a password.
                 Error::usage(format!(
                     "{}:{}: this is not a file of credentials",
                     path.display(),
@@ -65,13 +65,14 @@ impl<'a> AuthFile<'a> {
         }
     }
 
-    /// Changes the file at `path`, made if need be, while no other imgctl does.
+    /// Changes the file at `path`, creating it if missing, while holding a lock against other
+    /// imgctl processes.
     pub(super) fn change<T>(
         path: &Path,
         search_path: &'a [PathBuf],
         change: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<T> {
-        // A link to the file in somebody's dotfiles stays one.
+        // Keeps a symlink, for example to a file in the user's dotfiles.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Error::usage(format!("{} is no file", path.display())));
@@ -99,7 +100,7 @@ impl<'a> AuthFile<'a> {
             }
             Ok(result)
         });
-        // Removed while it is held: whoever waits for it sees that and makes a new one.
+        // Removed while locked: a waiting process notices this and creates a new lock file.
         let _ = std::fs::remove_file(&lock_path);
         drop(lock);
         changed
@@ -116,14 +117,14 @@ impl<'a> AuthFile<'a> {
         atomic::write(&self.path, &text, 0o600, Durability::Durable)
     }
 
-    /// The login under the first of `keys` (the last is the host) that has one, from the helper that
-    /// is named for the host, from the one for all, or from the file itself.
+    /// Returns the login for the first of `keys` (the last is the host) that has one: from the
+    /// helper of the host, otherwise from the default helper, otherwise from the file itself.
     pub(super) fn find(&self, keys: &[String]) -> Result<Option<Credential>> {
         let Some(host) = keys.last() else {
             return Ok(None);
         };
         if let Some(name) = self.helper_of(host)? {
-            // containers-auth.json(5): what the file itself has for this host does not count.
+            // containers-auth.json(5): the file's own entry for this host does not count.
             return self.ask(name, host);
         }
         if let Some(name) = self.helper_for_all()?
@@ -165,7 +166,7 @@ impl<'a> AuthFile<'a> {
             .map_err(|error| error.context(format!("cannot use {}", self.path.display())))
     }
 
-    /// `credHelpers`.
+    /// Returns the host's helper from `credHelpers`.
     fn helper_of(&self, host: &str) -> Result<Option<&str>> {
         match self.root.get("credHelpers") {
             _ if self.legacy => Ok(None),
@@ -179,7 +180,7 @@ impl<'a> AuthFile<'a> {
         }
     }
 
-    /// `credsStore`.
+    /// Returns the default helper from `credsStore`.
     fn helper_for_all(&self) -> Result<Option<&str>> {
         match self.root.get("credsStore") {
             _ if self.legacy => Ok(None),
@@ -223,7 +224,7 @@ impl<'a> AuthFile<'a> {
         ))
     }
 
-    /// Keeps a login, where the file says that it belongs. Returns where that is.
+    /// Stores a login where the file's configuration requires it. Returns the location.
     pub(super) fn store(&mut self, key: &Key, user: &str, password: &Secret) -> Result<String> {
         let helper = match self.helper_of(key.registry())? {
             Some(name) => Some(name),
@@ -239,7 +240,7 @@ impl<'a> AuthFile<'a> {
             };
             helper.store(&server, user, password)?;
             kept = format!("{} (named in {kept})", helper.program());
-            // As docker does, so that a list of registries can be had from the file alone.
+            // An empty entry, as docker writes it, so that the file alone lists all registries.
             entry = json!({});
         }
         self.take_out(key)?;
@@ -256,7 +257,7 @@ impl<'a> AuthFile<'a> {
         Ok(kept)
     }
 
-    /// Forgets the login for `key`. Returns whether there was one.
+    /// Removes the login for `key`. Returns whether there was one.
     pub(super) fn remove(&mut self, key: &Key) -> Result<bool> {
         let mut removed = false;
         let helpers = [self.helper_of(key.registry())?, self.helper_for_all()?];
@@ -269,7 +270,8 @@ impl<'a> AuthFile<'a> {
         Ok(self.take_out(key)? || removed)
     }
 
-    /// Forgets every login in the file or in a helper it names. Returns for what.
+    /// Removes every login in the file or in a helper that it names. Returns the names of the
+    /// removed logins.
     pub(super) fn remove_all(&mut self) -> Result<Vec<String>> {
         let mut names: Vec<String> = Vec::new();
         if let Some(auths) = self.auths()? {
@@ -291,7 +293,7 @@ impl<'a> AuthFile<'a> {
         Ok(removed)
     }
 
-    /// Takes the entry for `key` out of `auths`, however its host is written.
+    /// Removes the entry for `key` from `auths`, in any notation of its host.
     fn take_out(&mut self, key: &Key) -> Result<bool> {
         let legacy = self.legacy;
         let wanted = key.to_string();
@@ -315,7 +317,7 @@ impl<'a> AuthFile<'a> {
     }
 }
 
-/// The names under which helpers may have a host.
+/// Returns the names under which helpers may store a host.
 fn servers(host: &str) -> Vec<&str> {
     match host {
         DOCKER_HUB => vec![DOCKER_HUB_KEY, DOCKER_HUB],

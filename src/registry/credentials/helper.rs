@@ -1,5 +1,5 @@
-//! Credential helpers: programs `docker-credential-NAME` that keep logins outside files
-//! (docker-credential-helpers' protocol). Must not know which registry has which helper.
+//! Credential helpers: programs `docker-credential-NAME` that store logins outside of files
+//! (docker-credential-helpers' protocol). Does not know about which registry uses which helper.
 
 use std::io::{Read, Write as _};
 use std::path::PathBuf;
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, IoContext as _, Result};
 use crate::registry::credentials::{Login, Secret};
 
-/// The user name that stands for an identity token.
+/// User name that marks an identity token.
 const TOKEN_USER: &str = "<token>";
-/// What helpers say when they have nothing; there is no exit code for it.
+/// Messages of helpers that have no login; there is no exit code for this.
 const NOTHING: [&str; 3] = [
     "credentials not found in native keychain",
     "no credentials server URL",
     "no credentials username",
 ];
 const MAX_ANSWER: u64 = 256 << 10;
-/// Somebody may have to type a passphrase.
+/// Timeout, long enough for the user to type a passphrase.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One helper.
+/// One credential helper.
 pub(super) struct Helper {
     /// `docker-credential-NAME`.
     program: String,
@@ -49,7 +49,7 @@ struct Got {
 }
 
 impl Helper {
-    /// The helper NAME, in one of the directories `search_path`.
+    /// Finds the helper NAME in the directories `search_path`.
     pub(super) fn new(name: &str, search_path: &[PathBuf]) -> Result<Self> {
         let is_name = !name.is_empty()
             && name.len() <= 128
@@ -79,12 +79,12 @@ impl Helper {
         })
     }
 
-    /// `docker-credential-NAME`.
+    /// Returns `docker-credential-NAME`.
     pub(super) fn program(&self) -> &str {
         &self.program
     }
 
-    /// The login kept for `server`.
+    /// Returns the login stored for `server`.
     pub(super) fn get(&self, server: &str) -> Result<Option<Login>> {
         let Some(answer) = self.run("get", server.as_bytes())? else {
             return Ok(None);
@@ -107,7 +107,7 @@ impl Helper {
         }))
     }
 
-    /// Keeps a login for `server`.
+    /// Stores a login for `server`.
     pub(super) fn store(&self, server: &str, user: &str, password: &Secret) -> Result<()> {
         let kept = Kept {
             server,
@@ -120,16 +120,16 @@ impl Helper {
         Ok(())
     }
 
-    /// Forgets the login for `server`. Returns whether there was one.
+    /// Removes the login for `server`. Returns whether there was one.
     pub(super) fn erase(&self, server: &str) -> Result<bool> {
-        // Some helpers succeed in erasing what they never had.
+        // Some helpers also report success for a login that does not exist.
         if self.get(server)?.is_none() {
             return Ok(false);
         }
         Ok(self.run("erase", server.as_bytes())?.is_some())
     }
 
-    /// Runs the helper; `None` when it says that it has nothing.
+    /// Runs the helper. Returns `None` if it reports that it has no login.
     fn run(&self, action: &str, input: &[u8]) -> Result<Option<Vec<u8>>> {
         let failed = |why: &str| Error::failed(format!("{} {action} {why}", self.program));
         let mut child = Command::new(&self.path)
@@ -143,7 +143,8 @@ impl Helper {
         let errors = child.stderr.take().map(collect);
         if let Some(mut stdin) = child.stdin.take() {
             let input = input.to_vec();
-            // A helper that does not read must not hold us up; one that has gone says why itself.
+            // A helper that does not read its input must not block us. A helper that has exited
+            // reports its own error.
             std::thread::spawn(move || stdin.write_all(&input));
         }
         let deadline = Instant::now() + self.patience;
@@ -155,7 +156,8 @@ impl Helper {
                 self.patience.as_secs()
             )));
         };
-        // What it left running may hold the pipes open: the answer is there by now all the same.
+        // Processes started by the helper may keep the pipes open, but the output is complete by
+        // now.
         let received = |pipe: Option<Receiver<Vec<u8>>>| {
             pipe.and_then(|pipe| pipe.recv_timeout(Duration::from_secs(2)).ok())
                 .unwrap_or_default()
@@ -179,7 +181,7 @@ impl Helper {
         Err(failed(&format!("failed: {said}")))
     }
 
-    /// The same, less patient.
+    /// Sets a shorter timeout.
     #[cfg(test)]
     fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -187,7 +189,7 @@ impl Helper {
     }
 }
 
-/// Reads a pipe to its end on a thread of its own, one byte more than is allowed at most.
+/// Reads a pipe to its end in a separate thread, up to one byte more than the limit.
 fn collect(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -198,7 +200,7 @@ fn collect(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// Whether the child succeeded; `None` when it still runs at `deadline`.
+/// Returns whether the child succeeded; `None` if it is still running at `deadline`.
 fn wait(child: &mut Child, deadline: Instant) -> std::io::Result<Option<bool>> {
     let mut pause = Duration::from_millis(1);
     loop {
@@ -213,7 +215,7 @@ fn wait(child: &mut Child, deadline: Instant) -> std::io::Result<Option<bool>> {
     }
 }
 
-/// The first line, without what a terminal would act on.
+/// Returns the first line, without control characters.
 fn printable(text: &str) -> String {
     text.trim()
         .lines()
@@ -232,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    /// A helper that is this shell script.
+    /// Creates a helper that runs this shell script.
     fn helper(script: &str) -> (Helper, tempfile::TempDir) {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), "docker-credential-x", script);
@@ -241,8 +243,8 @@ mod tests {
     }
 
     fn write(directory: &Path, name: &str, script: &str) {
-        // Written by a child: were a thread beside us to fork while we hold it open for writing,
-        // running it would fail with ETXTBSY.
+        // A child writes the script: if another thread forked while this process holds the file
+        // open for writing, running it would fail with ETXTBSY.
         let path = directory.join(name);
         let mut child = Command::new("sh")
             .args(["-c", "cat >\"$0\" && chmod 700 \"$0\""])

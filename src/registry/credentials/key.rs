@@ -1,10 +1,10 @@
-//! What one logs in to: a registry, or a namespace of it.
+//! The subject of a login: a registry, or a namespace of it.
 
 use crate::error::{Error, Result};
 use crate::image::Reference;
 use crate::registry::registries::configured_host;
 
-/// `host[:port][/namespace…]`, as files of credentials have it for a key.
+/// `host[:port][/namespace…]`, as used for keys in credentials files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     registry: String,
@@ -12,7 +12,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// Reads what people type: a scheme, a slash at the end and docker's `/v1/` are taken off.
+    /// Parses user input. Removes a scheme, a trailing slash and docker's `/v1/`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong = || {
             Error::usage(format!("`{}` is not a registry", text.escape_debug()))
@@ -37,12 +37,12 @@ impl Key {
         })
     }
 
-    /// `host[:port]`.
+    /// Returns `host[:port]`.
     pub(crate) fn registry(&self) -> &str {
         &self.registry
     }
 
-    /// What follows the host; empty for a whole registry.
+    /// Returns the part after the host; empty for a whole registry.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }

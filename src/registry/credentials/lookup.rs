@@ -1,5 +1,5 @@
-//! Finding a login in one file of credentials: which key it is under, and what the entry holds.
-//! Must not know where files lie.
+//! Finds a login in one credentials file: its key and the content of its entry. Must not depend on
+//! the location of files.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 use crate::registry::credentials::{Login, Secret};
 use crate::registry::registries::configured_host;
 
-/// The key under which docker files its hub.
+/// Key under which docker stores the login for Docker Hub.
 pub(super) const DOCKER_HUB_KEY: &str = "https://index.docker.io/v1/";
 
-/// One entry of `auths`. What else it has does not matter here.
+/// One entry of `auths`. Other members are ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Entry {
@@ -24,7 +24,7 @@ struct Entry {
     registrytoken: String,
 }
 
-/// The keys to look for, the most specific first: `registry/a/b`, `registry/a`, `registry`.
+/// Returns the keys to look up, the most specific first: `registry/a/b`, `registry/a`, `registry`.
 pub(super) fn keys(registry: &str, repository: &str) -> Vec<String> {
     let mut whole = format!("{}/{repository}", configured_host(registry));
     let mut keys = Vec::new();
@@ -39,8 +39,8 @@ pub(super) fn keys(registry: &str, repository: &str) -> Vec<String> {
     }
 }
 
-/// The login for `keys` among `auths`. An entry without a login hides those of shorter keys. `legacy`
-/// files (`.dockercfg`) have API addresses as keys.
+/// Returns the login for `keys` from `auths`. An entry without a login hides entries with shorter
+/// keys. `legacy` files (`.dockercfg`) use API addresses as keys.
 pub(super) fn find(
     auths: &Map<String, Value>,
     keys: &[String],
@@ -62,7 +62,7 @@ pub(super) fn find(
     Ok(None)
 }
 
-/// The registry that `key` stands for as a whole; `None` when it stands for a namespace.
+/// Returns the registry that `key` names as a whole; `None` if it names a namespace.
 pub(super) fn host_of(key: &str, legacy: bool) -> Option<&str> {
     let without = key
         .strip_prefix("https://")
@@ -76,11 +76,11 @@ pub(super) fn host_of(key: &str, legacy: bool) -> Option<&str> {
     }
 }
 
-/// An entry that cannot be read: its key. The content is nobody's business.
+/// Key of an entry that cannot be parsed. Omits the content, which is secret.
 #[derive(Debug)]
 pub(super) struct Malformed(pub(super) String);
 
-/// What the entry says; `None` where it says nothing, as docker leaves one beside a helper.
+/// Returns the login in an entry; `None` if it is empty, as docker writes it when a helper is used.
 fn login(key: &str, value: &Value) -> Result<Option<Login>, Malformed> {
     let malformed = || Malformed(key.to_owned());
     let entry = Entry::deserialize(value).map_err(|_| malformed())?;
@@ -98,7 +98,7 @@ fn login(key: &str, value: &Value) -> Result<Option<Login>, Malformed> {
             .map_err(|_| malformed())?;
         let text = String::from_utf8(bytes).map_err(|_| malformed())?;
         let (user, password) = text.split_once(':').ok_or_else(malformed)?;
-        // docker once padded with NUL.
+        // Old versions of docker padded the password with NUL.
         (user.to_owned(), password.trim_end_matches('\0').to_owned())
     };
     if user.is_empty() && password.is_empty() {

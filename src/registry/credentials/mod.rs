@@ -1,7 +1,7 @@
-//! Who we are, by registry: `auth.json` and `config.json` files, credential helpers, `--creds`.
+//! Credentials by registry: `auth.json` and `config.json` files, credential helpers, `--creds`.
 //!
-//! Order and format of containers-auth.json(5) and docker's config.json. Must not know HTTP; which
-//! files to read is given by cli/.
+//! Order and format follow containers-auth.json(5) and docker's config.json. Must not depend on
+//! HTTP. cli/ provides the list of files.
 
 mod file;
 mod helper;
@@ -17,50 +17,52 @@ use crate::registry::credentials::helper::Helper;
 pub(crate) use crate::registry::credentials::key::Key;
 pub(crate) use crate::secret::Secret;
 
-/// What is shown to a registry.
+/// Login to a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Login {
     Password {
         user: String,
         password: Secret,
     },
-    /// A refresh token (`identitytoken`), exchanged by the OAuth2 POST.
+    /// A refresh token (`identitytoken`), exchanged for a token by an OAuth2 POST.
     Identity(Secret),
-    /// A bearer token sent as it is (`registrytoken`).
+    /// A bearer token that is sent unchanged (`registrytoken`).
     Bearer(Secret),
 }
 
-/// A login and where it was found, for messages (`~/.docker/config.json`, the command line).
+/// A login and its source for messages (`~/.docker/config.json`, the command line).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Credential {
     pub(crate) login: Login,
     pub(crate) source: String,
 }
 
-/// Where credentials are looked for.
+/// Sources of credentials.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Credentials {
-    /// `--creds`: for every registry that the command names; the client leaves it out for mirrors.
+    /// `--creds`: applies to every registry that the command names; the client omits it for
+    /// mirrors.
     pub(crate) explicit: Option<Login>,
-    /// `DOCKER_AUTH_CONFIG`: the text of a `config.json`, asked before any file and never written.
+    /// `DOCKER_AUTH_CONFIG`: text of a `config.json`, read before any file and never written.
     pub(crate) inline: Option<Secret>,
-    /// Files in the order in which they are asked; one that is missing is passed over.
+    /// Files in the order in which they are read. Missing files are skipped.
     pub(crate) files: Vec<PathBuf>,
-    /// `credential-helpers` of registries.conf: asked in this order, where
-    /// `containers-auth.json` stands for `files`. None = the files.
+    /// `credential-helpers` of registries.conf, used in this order; `containers-auth.json` stands
+    /// for `files`. Empty = only the files.
     pub(crate) helpers: Vec<String>,
-    /// Directories in which `docker-credential-NAME` is looked for (`PATH`).
+    /// Directories to search for `docker-credential-NAME` (`PATH`).
     pub(crate) search_path: Vec<PathBuf>,
 }
 
-/// The name that stands for the files among `credential-helpers`.
+/// Name that stands for the files in `credential-helpers`.
 const FILES: &str = "containers-auth.json";
-/// What stands for a path where there is no file.
+/// Name of the inline source, in place of a path.
 const INLINE: &str = "DOCKER_AUTH_CONFIG";
 
 impl Credentials {
-    /// The credential for `repository` of `registry`: the most specific key (host/namespace/repo
-    /// before host) of the first file that has one; helpers are run. `None` = anonymous.
+    /// Returns the credential for `repository` of `registry`: the most specific key
+    /// (host/namespace/repo before host) in the first source that has one, including helpers.
+    /// `None` = anonymous.
     pub(crate) fn find(&self, registry: &str, repository: &str) -> Result<Option<Credential>> {
         if let Some(login) = &self.explicit {
             return Ok(Some(Credential {
@@ -74,7 +76,7 @@ impl Credentials {
             match self.find_in(place, &keys) {
                 Ok(Some(found)) => return Ok(Some(found)),
                 Ok(None) => {}
-                // Another place may know. If none does, this is why.
+                // Another source may have a login. If none does, this error is returned.
                 Err(error) => {
                     tracing::debug!("no credentials for {registry}: {error}");
                     first_error.get_or_insert(error);
@@ -84,14 +86,14 @@ impl Credentials {
         first_error.map_or(Ok(None), Err)
     }
 
-    /// All places in order.
+    /// Returns all sources in order.
     fn places(&self) -> Vec<Place<'_>> {
         let mut places: Vec<Place<'_>> = self.inline.iter().map(Place::Inline).collect();
         places.extend(self.lasting());
         places
     }
 
-    /// Files and helpers, in order.
+    /// Returns files and helpers, in order.
     fn lasting(&self) -> Vec<Place<'_>> {
         let files = || self.files.iter().map(|file| Place::File(file));
         if self.helpers.is_empty() {
@@ -119,7 +121,7 @@ impl Credentials {
             },
             Place::Helper(name) => {
                 let helper = Helper::new(name, &self.search_path)?;
-                // What was stored for a namespace is kept under its own name.
+                // A login for a namespace is stored under its own name.
                 for key in keys {
                     if let Some(login) = helper.get(key)? {
                         return Ok(Some(Credential {
@@ -133,13 +135,14 @@ impl Credentials {
         }
     }
 
-    /// Where logins are written: the first helper of registries.conf, else the first file.
+    /// Returns the source to which logins are written: the first helper of registries.conf,
+    /// otherwise the first file.
     fn written(&self) -> Result<Place<'_>> {
         self.lasting().into_iter().next().ok_or_else(nowhere)
     }
 
-    /// Keeps a login: in the first file, mode 0600, or in the helper that is configured. Returns
-    /// where, for messages.
+    /// Stores a login in the first file, mode 0600, or in the configured helper. Returns the
+    /// location, for messages.
     pub(crate) fn store(&self, key: &Key, user: &str, password: &Secret) -> Result<String> {
         if user.contains(':') {
             return Err(Error::usage(format!(
@@ -159,7 +162,8 @@ impl Credentials {
         }
     }
 
-    /// Forgets the login for `key` where logins are written. Returns whether there was one.
+    /// Removes the login for `key` from the source to which logins are written. Returns whether
+    /// there was one.
     pub(crate) fn remove(&self, key: &Key) -> Result<bool> {
         match self.written()? {
             Place::Inline(_) => Err(nowhere()),
@@ -169,7 +173,8 @@ impl Credentials {
         }
     }
 
-    /// Forgets every login in the file that is written. Returns for what.
+    /// Removes every login from the file to which logins are written. Returns the names of the
+    /// removed logins.
     pub(crate) fn remove_all(&self) -> Result<Vec<String>> {
         match self.written()? {
             Place::Inline(_) => Err(nowhere()),
@@ -187,7 +192,7 @@ fn nowhere() -> Error {
     Error::usage("there is no file to keep credentials in")
 }
 
-/// Where logins are kept.
+/// A source of logins.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Inline(&'a Secret),

@@ -1,4 +1,4 @@
-//! Which login is found for which repository.
+//! Which login is found for each repository.
 
 use std::fs;
 
@@ -14,7 +14,8 @@ fn auth(user: &str, password: &str) -> String {
     )
 }
 
-/// Credentials in files of these names and contents; the directory keeps them alive.
+/// Creates credentials in files with these names and contents. The returned directory must outlive
+/// them.
 fn credentials(files: &[(&str, &str)]) -> (Credentials, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let mut credentials = Credentials::default();
@@ -26,7 +27,7 @@ fn credentials(files: &[(&str, &str)]) -> (Credentials, tempfile::TempDir) {
     (credentials, directory)
 }
 
-/// `user:password`, `identity:…`, `bearer:…` or `-`.
+/// Formats a credential as `user:password`, `identity:…`, `bearer:…` or `-`.
 fn told(found: Option<&Credential>) -> String {
     match found.map(|found| &found.login) {
         None => "-".to_owned(),
@@ -72,7 +73,7 @@ fn the_most_specific_key_of_the_first_file_counts() {
         ("r.io", "a/b/c", "abc:1"),
         ("r.io", "a/b/c/d", "abc:1"),
         ("r.io", "ab", "host:1:2"),
-        // An empty entry hides the host's own in this file, not in the next.
+        // An empty entry hides the entry of the host in this file, but not in the next.
         ("r.io", "none/x", "second:2"),
         ("r.io", "none/y", "two:2"),
         ("two.io", "x", "two:2"),
@@ -173,7 +174,7 @@ fn key(text: &str) -> Key {
     Key::parse(text).unwrap()
 }
 
-/// Credentials kept in a file of this name with this content.
+/// Creates credentials in a file with this name and content.
 fn kept_in(name: &str, text: &str) -> (Credentials, tempfile::TempDir, PathBuf) {
     let (mut credentials, directory) = credentials(&[]);
     let path = directory.path().join("containers").join(name);
@@ -227,7 +228,7 @@ fn what_others_wrote_in_the_file_stays() {
     let text = r#"{"HttpHeaders":{"X":"y"},"auths":{"a.io":{"auth":"eDp5"},
         "docker.io":{"auth":"b2xkOjE="},"http://b.io/v1/":{"auth":"b2xkOjE="}},"psFormat":"t"}"#;
     let (credentials, directory, path) = kept_in("config.json", text);
-    // Somebody keeps the file elsewhere.
+    // The user keeps the file elsewhere.
     let elsewhere = directory.path().join("dotfiles.json");
     fs::rename(&path, &elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
@@ -241,7 +242,7 @@ fn what_others_wrote_in_the_file_stays() {
     assert_eq!(kept["HttpHeaders"]["X"], "y");
     assert_eq!(kept["psFormat"], "t");
     let names: Vec<_> = kept["auths"].as_object().unwrap().keys().collect();
-    // The link's target is no config.json, so docker.io goes by its plain name.
+    // The symlink's target is not named config.json, so docker.io is stored under its plain name.
     assert_eq!(names, ["a.io", "docker.io", "b.io", "c.io"]);
     assert_eq!(kept["auths"]["a.io"]["auth"], "eDp5");
     assert_eq!(kept["auths"]["b.io"]["auth"], "dTo=");
@@ -292,7 +293,7 @@ fn concurrent_logins_do_not_lose_each_other() {
     assert_eq!(json(&path)["auths"].as_object().unwrap().len(), 8);
 }
 
-/// A helper that keeps what it is told in files beside itself.
+/// A helper that stores its input in files next to itself.
 const HELPER: &str = r#"#!/bin/sh
 dir=$(dirname "$0")/kept; mkdir -p "$dir"
 input=$(cat)
@@ -306,7 +307,7 @@ esac
 "#;
 
 fn install_helper(directory: &Path) {
-    // By a child, or a fork beside us could make it ETXTBSY.
+    // Written by a child process; otherwise a concurrent fork could cause ETXTBSY.
     let status = std::process::Command::new("sh")
         .args(["-c", r#"printf %s "$1" >"$0" && chmod 755 "$0""#])
         .arg(directory.join("docker-credential-shelf"))

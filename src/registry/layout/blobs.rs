@@ -1,4 +1,4 @@
-//! Blobs: bytes under their digest, whoever may read them.
+//! Blobs: bytes stored by digest, regardless of which repository may read them.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -7,24 +7,24 @@ use crate::error::{Error, IoContext, Result};
 use crate::image::{Digest, Hasher};
 use crate::registry::layout::{Layout, paths};
 
-/// Buffer of copies, in bytes.
+/// Size of the copy buffer, in bytes.
 const BUFFER: usize = 256 << 10;
 
 impl Layout {
-    /// The size of a blob that is here, in bytes.
+    /// Returns the size of an existing blob, in bytes.
     pub(crate) fn blob_size(&self, digest: &Digest) -> Result<Option<u64>> {
         let metadata = self.tree.metadata(&paths::blob_data(digest))?;
         Ok(metadata.map(|metadata| metadata.size))
     }
 
-    /// Opens a blob and tells its size; `None` when it is not here.
+    /// Opens a blob and returns its size; `None` if it does not exist.
     pub(crate) fn open_blob(&self, digest: &Digest) -> Result<Option<(File, u64)>> {
         let opened = self.tree.open_file(&paths::blob_data(digest))?;
         Ok(opened.map(|(file, metadata)| (file, metadata.size)))
     }
 
-    /// Takes a blob in: exactly `size` bytes that have this digest, or nothing. What is here already
-    /// with that size is left as it is and `content` is not read.
+    /// Stores a blob of exactly `size` bytes with this digest, or fails without storing anything.
+    /// If a blob of that size exists, it is kept and `content` is not read.
     pub(crate) fn put_blob(
         &self,
         content: &mut dyn Read,

@@ -1,10 +1,10 @@
-//! Listing: repositories and tags, page by page, in memory bounded by the page.
+//! Lists repositories and tags page by page; memory use is limited by the page.
 
 use crate::error::Result;
 use crate::registry::layout::{Layout, names, paths};
 
 impl Layout {
-    /// Up to `limit` repositories that have manifests, in order, those after `after` only. Names are
+    /// Returns up to `limit` repositories with manifests that follow `after`, in order. Names are
     /// compared component by component.
     pub(crate) fn repositories(&self, after: Option<&str>, limit: usize) -> Result<Vec<String>> {
         let mut found = Vec::new();
@@ -26,7 +26,7 @@ impl Layout {
         Ok(found)
     }
 
-    /// Calls `each` for every name that could be a repository's, in order.
+    /// Calls `each` for every possible repository name, in order.
     pub(super) fn each_repository(&self, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
         let mut pending = self.below("")?;
         while let Some(name) = pending.pop() {
@@ -36,7 +36,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The names one component longer than `name`, last first.
+    /// Returns the names that are one component longer than `name`, in reverse order.
     fn below(&self, name: &str) -> Result<Vec<String>> {
         let mut directory = paths::repository(name);
         directory.truncate(directory.trim_end_matches('/').len());
@@ -52,8 +52,8 @@ impl Layout {
             .collect())
     }
 
-    /// Up to `limit` tags of a repository after `after`, in the order of their bytes; `None` when
-    /// there is no such repository.
+    /// Returns up to `limit` tags of a repository after `after`, in byte order; `None` if the
+    /// repository does not exist.
     pub(crate) fn tags(
         &self,
         repository: &str,
@@ -70,7 +70,7 @@ impl Layout {
                 break;
             }
             let is_after = after.is_none_or(|after| tag.as_str() > after);
-            // A tag is there from the moment its link is.
+            // A tag exists once its link exists.
             if is_after
                 && names::is_tag(&tag)
                 && self
@@ -101,7 +101,7 @@ impl Layout {
     }
 }
 
-/// Whether `name`, and with it everything below, comes before `after` in the walk.
+/// Returns whether `name` and everything below it precede `after` in the walk.
 fn is_before(name: &str, after: &str) -> bool {
     let is_parent = after
         .strip_prefix(name)

@@ -1,12 +1,12 @@
-//! Removal of tags, manifests and blobs from a repository. The bytes go when `gc` finds that nobody
-//! names them.
+//! Removes tags, manifests and blobs from a repository. `gc` removes the bytes when no manifest
+//! refers to them.
 
 use crate::error::Result;
 use crate::image::Digest;
 use crate::registry::layout::{Facts, Layout, names, paths};
 
 impl Layout {
-    /// Removes a tag; what it meant stays. Says whether it was there.
+    /// Removes a tag but not its manifest. Returns whether the tag existed.
     pub(crate) fn delete_tag(&self, repository: &str, tag: &str) -> Result<bool> {
         let (repository, tag) = (names::repository(repository)?, names::tag(tag)?);
         let _alone = self.changes.write();
@@ -15,7 +15,7 @@ impl Layout {
         Ok(was_there)
     }
 
-    /// Removes a manifest and the tags that mean it. Says whether it was there.
+    /// Removes a manifest and the tags that point to it. Returns whether it existed.
     pub(crate) fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<bool> {
         let repository = names::repository(repository)?;
         let _alone = self.changes.write();
@@ -55,7 +55,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Takes a blob from a repository. Says whether it was there.
+    /// Removes a blob from a repository. Returns whether it existed.
     pub(crate) fn delete_layer(&self, repository: &str, digest: &Digest) -> Result<bool> {
         let link = paths::layer_link(names::repository(repository)?, digest);
         let was_there = self.tree.remove(&link)?;

@@ -1,7 +1,9 @@
-//! What a registry has to know of a manifest: its media type, what it names, whom it refers to.
+//! Facts that a registry needs about a manifest: its media type, the content it refers to, and its
+//! subject.
 //!
-//! Laxer than `image::manifest`: artifacts, future types and members are kept, not understood. The
-//! media type is not stored anywhere in the tree and follows from the document, as in distribution.
+//! Less strict than `image::manifest`: artifacts and unknown types and members are stored without
+//! being interpreted. As in distribution, the tree does not store the media type; it follows from
+//! the document.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -9,10 +11,10 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Result};
 use crate::image::{Digest, manifest, media_type};
 
-/// Largest manifest that is taken or read, in bytes (distribution-spec asks for at least 4 MiB).
+/// Maximum size of a manifest, in bytes (distribution-spec requires at least 4 MiB).
 pub(crate) const MAX_MANIFEST: u64 = manifest::MAX_DOCUMENT;
 
-/// A blob or manifest that a document names.
+/// A blob or manifest that a document refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Part {
@@ -26,8 +28,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Whether a registry need not have it: non-distributable and foreign layers, and what can be
-    /// had elsewhere by its `urls`.
+    /// Returns whether a registry may lack it: non-distributable and foreign layers, and content
+    /// available elsewhere at its `urls`.
     pub(crate) fn may_be_absent(&self) -> bool {
         self.media_type.contains("nondistributable")
             || self.media_type.contains(".foreign.")
@@ -39,7 +41,7 @@ impl Part {
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) media_type: String,
-    /// `artifactType`, else the config's media type (distribution-spec, "Listing Referrers").
+    /// `artifactType`, otherwise the config's media type (distribution-spec, "Listing Referrers").
     pub(crate) artifact_type: Option<String>,
     pub(crate) annotations: Option<Map<String, Value>>,
     /// Config and layers.
@@ -64,7 +66,7 @@ struct Raw {
 }
 
 impl Facts {
-    /// Parses a document. The error says what is wrong with it.
+    /// Parses a document. The error describes the problem.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
         let refuse = |why: &str| Error::bad_content(format!("cannot use the manifest: {why}"));
         let raw: Raw = serde_json::from_slice(bytes)
@@ -106,7 +108,7 @@ impl Facts {
     }
 }
 
-/// Whether `text` can go into a header and be a media type.
+/// Returns whether `text` is a possible media type and header value.
 fn is_header_value(text: &str) -> bool {
     text.len() <= 255 && text.contains('/') && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

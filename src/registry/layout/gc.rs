@@ -1,7 +1,9 @@
-//! Garbage: blobs that no manifest names, and with `untagged` manifests that no tag means.
+//! Garbage collection: removes blobs that no manifest refers to and, with `untagged`, manifests
+//! without a tag.
 //!
-//! Mark, then sweep, the names before the bytes: killed at any time, nothing that is named is missing.
-//! What is younger than the grace time belongs to pushes in progress and stays.
+//! Marks, then sweeps, removing references before content: if it is killed, everything that is
+//! referenced still exists. Content younger than the grace period belongs to pushes in progress and
+//! is kept.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -14,43 +16,45 @@ use crate::registry::layout::tree::TEMPORARY;
 use crate::registry::layout::uploads::is_older;
 use crate::registry::layout::{Facts, Layout, paths};
 
-/// What to collect.
+/// Options of a garbage collection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GcOptions {
-    /// Tell what would go, remove nothing.
+    /// Report what would be removed, but remove nothing.
     pub(crate) dry_run: bool,
-    /// Remove manifests that no tag means, no kept index names and that refer to nothing kept.
+    /// Remove manifests that have no tag, that no kept index lists, and that refer to nothing kept.
     pub(crate) untagged: bool,
-    /// Leave what is younger.
+    /// Keep content younger than this.
     pub(crate) grace: Duration,
 }
 
-/// What went, or would go.
+/// Content that was removed, or would be.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GcReport {
-    /// Repository and digest.
+    /// Repositories and digests of removed manifests.
     pub(crate) manifests: Vec<(String, Digest)>,
-    /// Rights of repositories to blobs that none of their manifests names.
+    /// Number of removed repository links to blobs that none of the repository's manifests refers
+    /// to.
     pub(crate) links: u64,
-    /// Uploads that nobody goes on with.
+    /// Number of removed stale uploads.
     pub(crate) uploads: u64,
     pub(crate) blobs: u64,
-    /// Bytes of those blobs.
+    /// Total size of the removed blobs, in bytes.
     pub(crate) bytes: u64,
-    /// What is left.
+    /// Number of blobs kept.
     pub(crate) kept: u64,
 }
 
-/// One repository's manifests, and what of it is needed.
+/// Manifests to remove from one repository, and the blobs that it needs.
 struct Marked {
     repository: String,
     removed: Vec<Digest>,
-    /// Blobs that kept manifests name.
+    /// Blobs that kept manifests refer to.
     named: HashSet<Digest>,
 }
 
 impl Layout {
-    /// Collects. Takes the tree for itself: fails with `Busy` while an imgctl serves it.
+    /// Collects garbage. Locks the tree exclusively: fails with `Busy` while an imgctl process
+    /// serves it.
     pub(crate) fn gc(&self, options: &GcOptions, reporter: &dyn Reporter) -> Result<GcReport> {
         let _alone = match options.dry_run {
             true => None,
@@ -76,7 +80,7 @@ impl Layout {
         Ok(report)
     }
 
-    /// Finds out which manifests of a repository stay, and adds them and their blobs to `needed`.
+    /// Determines which manifests of a repository stay, and adds them and their blobs to `needed`.
     fn mark(
         &self,
         repository: String,
@@ -87,8 +91,8 @@ impl Layout {
         let revisions = self.linked(&directory)?;
         let mut facts = BTreeMap::new();
         for (digest, _) in &revisions {
-            // Whose bytes are gone can be pushed again; one that is damaged stops us here, because
-            // nobody knows which blobs it needs.
+            // A manifest whose bytes are missing can be pushed again. A damaged one stops the
+            // collection, because the blobs it needs are unknown.
             if let Some(document) = self
                 .document(digest)
                 .context(|| format!("cannot tell what manifest {digest} of {repository} needs"))?
@@ -133,7 +137,7 @@ impl Layout {
         })
     }
 
-    /// Removes a repository's unneeded links and uploads.
+    /// Removes the unneeded links and uploads of a repository.
     fn sweep_repository(
         &self,
         marked: Marked,
@@ -199,7 +203,7 @@ impl Layout {
         })
     }
 
-    /// Removes what writers that were killed have left.
+    /// Removes temporary files of killed writers.
     fn sweep_temporaries(&self, directory: &str, options: &GcOptions) -> Result<()> {
         for name in self.tree.list(directory)?.unwrap_or_default() {
             let Ok(name) = name.name.into_string() else {
@@ -233,8 +237,8 @@ impl Layout {
         Ok(())
     }
 
-    /// The digests below `directory/<algorithm>/<hex>/link`, by path, with the times of the links in
-    /// seconds since 1970.
+    /// Returns the digests of `directory/<algorithm>/<hex>/link`, ordered by path, with the
+    /// modification times of the links in seconds since 1970.
     pub(super) fn linked(&self, directory: &str) -> Result<Vec<(Digest, i64)>> {
         let mut found = Vec::new();
         for algorithm in self.tree.directories(directory)? {
@@ -256,7 +260,7 @@ impl Layout {
     }
 }
 
-/// Follows indexes down and subjects up, until nothing new is found.
+/// Follows indexes to their children and subjects to their referrers until nothing new is found.
 fn keep_reachable(
     roots: Vec<Digest>,
     facts: &BTreeMap<Digest, Facts>,

@@ -1,15 +1,15 @@
-//! Links: which repository may read which blob, and what its tags mean.
+//! Links: which repository may read which blob, and which manifests its tags point to.
 
 use crate::error::{Error, Result};
 use crate::image::Digest;
 use crate::registry::layout::tree::Fresh;
 use crate::registry::layout::{Layout, names, paths};
 
-/// More than any link holds, in bytes.
+/// Maximum size of a link file, in bytes.
 const MAX_LINK: u64 = 512;
 
 impl Layout {
-    /// Lets `repository` read a blob that is no manifest (layer or config).
+    /// Allows `repository` to read a blob other than a manifest (layer or config).
     pub(crate) fn link_layer(&self, repository: &str, digest: &Digest) -> Result<()> {
         self.write_link(
             &paths::layer_link(names::repository(repository)?, digest),
@@ -17,7 +17,7 @@ impl Layout {
         )
     }
 
-    /// Makes `tag` mean `digest`: the history first, then what counts.
+    /// Points `tag` to `digest`. Writes the history before the current link.
     pub(crate) fn set_tag(&self, repository: &str, tag: &str, digest: &Digest) -> Result<()> {
         let (repository, tag) = (names::repository(repository)?, names::tag(tag)?);
         let history = self.new_link(&paths::tag_history_link(repository, tag, digest), digest)?;
@@ -25,7 +25,7 @@ impl Layout {
         self.write_link(&paths::tag_link(repository, tag), digest)
     }
 
-    /// What a tag means; `None` when there is no such tag.
+    /// Returns the digest that a tag points to; `None` if the tag does not exist.
     pub(crate) fn resolve_tag(&self, repository: &str, tag: &str) -> Result<Option<Digest>> {
         self.read_link(&paths::tag_link(
             names::repository(repository)?,
@@ -33,24 +33,25 @@ impl Layout {
         ))
     }
 
-    /// Whether `repository` may read the blob (which may yet be missing).
+    /// Returns whether `repository` may read the blob (whose bytes may be missing).
     pub(crate) fn has_layer(&self, repository: &str, digest: &Digest) -> Result<bool> {
         let link = paths::layer_link(names::repository(repository)?, digest);
         Ok(self.read_link(&link)?.as_ref() == Some(digest))
     }
 
-    /// Whether `repository` has the manifest (whose bytes may yet be missing).
+    /// Returns whether `repository` has the manifest (whose bytes may be missing).
     pub(crate) fn has_revision(&self, repository: &str, digest: &Digest) -> Result<bool> {
         let link = paths::revision_link(names::repository(repository)?, digest);
         Ok(self.read_link(&link)?.as_ref() == Some(digest))
     }
 
-    /// The digest in a link file. One that is empty was cut short by a power loss and does not count.
+    /// Returns the digest in a link file. An empty file was truncated by a power failure and is
+    /// ignored.
     pub(super) fn read_link(&self, path: &str) -> Result<Option<Digest>> {
         let Some(bytes) = self.tree.read(path, MAX_LINK)? else {
             return Ok(None);
         };
-        // distribution writes no newline, but people do.
+        // distribution writes no newline, but editors do.
         let text = bytes.trim_ascii();
         if text.is_empty() {
             return Ok(None);
@@ -64,13 +65,13 @@ impl Layout {
         })
     }
 
-    /// Writes a link unless it is there already.
+    /// Writes a link unless it already exists.
     fn write_link(&self, path: &str, digest: &Digest) -> Result<()> {
         let link = self.new_link(path, digest)?;
         self.tree.commit(link.into_iter().collect())
     }
 
-    /// A link to be committed; `None` when it is there already.
+    /// Prepares a link to be committed; `None` if it already exists.
     pub(super) fn new_link(&self, path: &str, digest: &Digest) -> Result<Option<Fresh>> {
         let text = digest.to_string();
         match self.tree.read(path, MAX_LINK) {

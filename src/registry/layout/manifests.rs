@@ -1,10 +1,10 @@
-//! Manifests: read back exactly as they were put, and put in an order that a crash cannot spoil.
+//! Manifests: stored and returned byte by byte, and written in a crash-safe order.
 
 use crate::error::{Error, Result};
 use crate::image::{Digest, Hasher};
 use crate::registry::layout::{Facts, Layout, MAX_MANIFEST, names, paths};
 
-/// A manifest or index as it lies in the tree, its digest verified.
+/// A manifest or index from the tree, with a verified digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredManifest {
     pub(crate) media_type: String,
@@ -12,7 +12,7 @@ pub(crate) struct StoredManifest {
 }
 
 impl Layout {
-    /// The manifest `digest` of `repository`; `None` when the repository does not have it.
+    /// Returns the manifest `digest` of `repository`; `None` if the repository does not have it.
     pub(crate) fn manifest(
         &self,
         repository: &str,
@@ -24,7 +24,7 @@ impl Layout {
         self.document(digest)
     }
 
-    /// The manifest whatever repository has it.
+    /// Returns the manifest regardless of the repository that has it.
     pub(super) fn document(&self, digest: &Digest) -> Result<Option<StoredManifest>> {
         let path = paths::blob_data(digest);
         let Some(bytes) = self.tree.read(&path, MAX_MANIFEST)? else {
@@ -46,8 +46,8 @@ impl Layout {
         }))
     }
 
-    /// Puts a manifest, whose `digest` the caller has computed over `bytes` and whose `facts` are
-    /// parsed from them, and makes `tags` mean it.
+    /// Stores a manifest and points `tags` to it. The caller has computed `digest` over `bytes` and
+    /// parsed `facts` from them.
     pub(crate) fn put_manifest(
         &self,
         repository: &str,

@@ -1,8 +1,8 @@
-//! The tree that docker-distribution keeps on disk: `docker/registry/v2/{blobs,repositories}`.
+//! The directory tree of docker-distribution: `docker/registry/v2/{blobs,repositories}`.
 //!
-//! Written so that it is valid at every instant: blobs before the links that name them, links before
-//! tags, each by rename. Names, tags and digests are checked before they become paths, and no symlink
-//! in the tree is followed. Must not know HTTP, nor who reads or writes.
+//! The tree is valid at every instant: blobs are written before the links that refer to them, links
+//! before tags, each by rename. Names, tags and digests are checked before they become paths, and
+//! no symlink in the tree is followed. Must not depend on HTTP, or on who reads or writes.
 
 mod blobs;
 mod catalog;
@@ -33,14 +33,14 @@ use tree::Tree;
 pub(crate) use document::{Facts, MAX_MANIFEST};
 pub(crate) use uploads::Upload;
 
-/// One tree. Cheap to clone; usable from any thread and beside other processes.
+/// One tree. Cheap to clone; may be used from any thread and in parallel to other processes.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     tree: Arc<Tree>,
-    /// Held shared while a manifest and its tag are put, alone while one is removed, so that no tag
-    /// comes to point at what another request of this process takes away.
+    /// Read-locked while a manifest and its tag are stored, write-locked while one is removed, so
+    /// that no tag points to a manifest that another request of this process removes.
     changes: Arc<RwLock<()>>,
-    /// Held by who writes, see [`Layout::for_writing`].
+    /// Held by writers, see [`Layout::for_writing`].
     in_use: Option<Arc<InUse>>,
 }
 
@@ -51,8 +51,8 @@ pub(crate) struct InUse {
 }
 
 impl Layout {
-    /// Opens the tree in `directory`; without `docker/registry/v2` in it, it is not one.
-    /// `sync`: what is written survives power loss.
+    /// Opens the tree in `directory`, which must contain `docker/registry/v2`. `sync`: writes
+    /// survive a power failure.
     pub(crate) fn open(directory: &Path, sync: bool) -> Result<Self> {
         let layout = Self {
             tree: Arc::new(Tree::open(directory, sync)?),
@@ -68,7 +68,7 @@ impl Layout {
         }
     }
 
-    /// Opens the tree in `directory`, making both when they are not there.
+    /// Opens the tree in `directory`, creating both if they are missing.
     pub(crate) fn create(directory: &Path, sync: bool) -> Result<Self> {
         std::fs::create_dir_all(directory).path("make the directory", directory)?;
         let layout = Self {
@@ -80,7 +80,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The same, kept from being collected while it or a copy of it lives.
+    /// Returns the same tree, protected from garbage collection until its last copy is dropped.
     pub(crate) fn for_writing(mut self) -> Result<Self> {
         let in_use = self.lock_shared()?.ok_or_else(|| {
             Error::new(
@@ -93,13 +93,13 @@ impl Layout {
         Ok(self)
     }
 
-    /// Says that somebody works on the tree, so that [`Layout::lock_alone`] fails; `None` when
-    /// somebody else has it alone.
+    /// Acquires a shared lock on the tree, so that [`Layout::lock_alone`] fails; `None` if another
+    /// process holds the exclusive lock.
     pub(crate) fn lock_shared(&self) -> Result<Option<InUse>> {
         self.lock(FlockOperation::NonBlockingLockShared)
     }
 
-    /// Takes the tree for this process alone.
+    /// Acquires the exclusive lock on the tree.
     pub(crate) fn lock_alone(&self) -> Result<InUse> {
         self.lock(FlockOperation::NonBlockingLockExclusive)?
             .ok_or_else(|| {
@@ -116,12 +116,12 @@ impl Layout {
         Ok(fd.map(|fd| InUse { _directory: fd }))
     }
 
-    /// Bytes that can still be written to the file system; `None` when it does not tell.
+    /// Returns the number of bytes that can still be written to the file system; `None` if unknown.
     pub(crate) fn free_space(&self) -> Option<u64> {
         self.tree.free_space()
     }
 
-    /// The directory it was opened by, for messages.
+    /// Returns the directory with which the tree was opened, for messages.
     pub(crate) fn path(&self) -> PathBuf {
         self.tree.shown("")
     }

@@ -1,19 +1,20 @@
-//! The grammar of repository names, tags and upload ids (distribution-spec 1.1, "Pulling
-//! manifests"): whatever passes here is safe as part of a path.
+//! Grammar of repository names, tags and upload IDs (distribution-spec 1.1, "Pulling manifests"). A
+//! valid name is safe as part of a path.
 
 use crate::error::{Error, Result};
 
-/// Longest repository name, in bytes: what distribution takes.
+/// Maximum length of a repository name, in bytes, as in distribution.
 const MAX_REPOSITORY: usize = 255;
-/// Longest tag, in bytes (distribution-spec).
+/// Maximum length of a tag, in bytes (distribution-spec).
 const MAX_TAG: usize = 128;
 
-/// Whether `name` is `component(/component)*` with `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*` each.
+/// Returns whether `name` is `component(/component)*`, where each component is
+/// `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`.
 pub(crate) fn is_repository(name: &str) -> bool {
     name.len() <= MAX_REPOSITORY && name.split('/').all(is_component)
 }
 
-/// Whether `tag` is `[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}`.
+/// Returns whether `tag` is `[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}`.
 pub(crate) fn is_tag(tag: &str) -> bool {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let mut bytes = tag.bytes();
@@ -22,7 +23,7 @@ pub(crate) fn is_tag(tag: &str) -> bool {
         && bytes.all(|byte| word(byte) || byte == b'.' || byte == b'-')
 }
 
-/// Whether `id` can be the name of an upload: hex digits and dashes, as in a UUID.
+/// Returns whether `id` is a possible upload ID: hex digits and dashes, as in a UUID.
 pub(crate) fn is_upload(id: &str) -> bool {
     (8..=64).contains(&id.len())
         && id
@@ -30,7 +31,7 @@ pub(crate) fn is_upload(id: &str) -> bool {
             .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
-/// `name` if it is a repository name.
+/// Returns `name` if it is a repository name.
 pub(super) fn repository(name: &str) -> Result<&str> {
     if is_repository(name) {
         return Ok(name);
@@ -41,7 +42,7 @@ pub(super) fn repository(name: &str) -> Result<&str> {
     )
 }
 
-/// `text` if it is a tag.
+/// Returns `text` if it is a tag.
 pub(super) fn tag(text: &str) -> Result<&str> {
     if is_tag(text) {
         return Ok(text);

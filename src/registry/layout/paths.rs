@@ -1,28 +1,29 @@
-//! Where each thing lies in the tree, relative to its root (registry/storage/paths.go of
-//! distribution). A `link` file holds exactly `<algorithm>:<hex>`, without a newline.
+//! Paths in the tree, relative to its root (registry/storage/paths.go of distribution). A `link`
+//! file contains exactly `<algorithm>:<hex>`, without a newline.
 
 use crate::image::Digest;
 
-/// Directory below the root in which everything lies.
+/// Directory below the root that contains the tree.
 pub(crate) const BASE: &str = "docker/registry/v2";
 
-/// The bytes of a blob: layer, config or manifest.
+/// Returns the path of the bytes of a blob: layer, config or manifest.
 pub(crate) fn blob_data(digest: &Digest) -> String {
     let (algorithm, hex) = (digest.algorithm().as_str(), digest.hex());
     format!("{BASE}/blobs/{algorithm}/{}/{hex}/data", &hex[..2])
 }
 
-/// A repository's directory.
+/// Returns the directory of a repository.
 pub(crate) fn repository(name: &str) -> String {
     format!("{BASE}/repositories/{name}")
 }
 
-/// Says that the repository may read a blob that is no manifest.
+/// Returns the link that allows the repository to read a blob other than a manifest.
 pub(crate) fn layer_link(name: &str, digest: &Digest) -> String {
     format!("{}/_layers/{}/link", repository(name), spread(digest))
 }
 
-/// Says that the repository has a manifest, also one that only an index names.
+/// Returns the link of a manifest in a repository, including manifests that only an index refers
+/// to.
 pub(crate) fn revision_link(name: &str, digest: &Digest) -> String {
     format!(
         "{}/_manifests/revisions/{}/link",
@@ -31,12 +32,12 @@ pub(crate) fn revision_link(name: &str, digest: &Digest) -> String {
     )
 }
 
-/// What a tag means.
+/// Returns the link of a tag to its current manifest.
 pub(crate) fn tag_link(name: &str, tag: &str) -> String {
     format!("{}/_manifests/tags/{tag}/current/link", repository(name))
 }
 
-/// What a tag meant at some time.
+/// Returns the link of a tag to a current or former manifest.
 pub(crate) fn tag_history_link(name: &str, tag: &str, digest: &Digest) -> String {
     format!(
         "{}/_manifests/tags/{tag}/index/{}/link",
@@ -45,7 +46,7 @@ pub(crate) fn tag_history_link(name: &str, tag: &str, digest: &Digest) -> String
     )
 }
 
-/// A manifest's directory in a repository.
+/// Returns the directory of a manifest in a repository.
 pub(crate) fn revision(name: &str, digest: &Digest) -> String {
     format!(
         "{}/_manifests/revisions/{}",
@@ -54,17 +55,18 @@ pub(crate) fn revision(name: &str, digest: &Digest) -> String {
     )
 }
 
-/// The directory of all tags.
+/// Returns the directory of all tags.
 pub(crate) fn tags(name: &str) -> String {
     format!("{}/_manifests/tags", repository(name))
 }
 
-/// The directory of one tag.
+/// Returns the directory of one tag.
 pub(crate) fn tag(name: &str, tag: &str) -> String {
     format!("{}/{tag}", tags(name))
 }
 
-/// The directory of what refers to `subject`: our own, distribution has none.
+/// Returns the directory of the referrers of `subject`, an extension that distribution does not
+/// have.
 pub(crate) fn referrers(name: &str, subject: &Digest) -> String {
     format!(
         "{}/_manifests/referrers/{}",
@@ -73,17 +75,17 @@ pub(crate) fn referrers(name: &str, subject: &Digest) -> String {
     )
 }
 
-/// Says that the manifest `digest` has `subject`.
+/// Returns the link that records `subject` as the subject of the manifest `digest`.
 pub(crate) fn referrer_link(name: &str, subject: &Digest, digest: &Digest) -> String {
     format!("{}/{}/link", referrers(name, subject), spread(digest))
 }
 
-/// The directory of the uploads to a repository.
+/// Returns the directory of the uploads to a repository.
 pub(crate) fn uploads(name: &str) -> String {
     format!("{}/_uploads", repository(name))
 }
 
-/// The directory of one upload.
+/// Returns the directory of one upload.
 pub(crate) fn upload(name: &str, id: &str) -> String {
     format!("{}/{id}", uploads(name))
 }

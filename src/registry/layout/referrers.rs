@@ -1,7 +1,7 @@
-//! Referrers: which manifests of a repository name another as their subject.
+//! Referrers: manifests of a repository that refer to another manifest as their subject.
 //!
-//! Links of our own below `_manifests/referrers`, which distribution passes over, and the indexes
-//! under the tags that stood for the API before a registry had it (distribution-spec, "Enabling the
+//! Found by imgctl's own links below `_manifests/referrers`, which distribution ignores, and by the
+//! indexes under the fallback tags for registries without the API (distribution-spec, "Enabling the
 //! Referrers API" and "Referrers Tag Schema").
 
 use std::collections::BTreeSet;
@@ -12,12 +12,13 @@ use crate::error::Result;
 use crate::image::Digest;
 use crate::registry::layout::{Facts, Layout, names, paths};
 
-/// More referrers of one subject than these are not looked at: each costs a read.
+/// Maximum number of referrers of one subject; each costs a read.
 const MAX_REFERRERS: usize = 10_000;
 
 impl Layout {
-    /// The descriptors of all manifests of `repository` that refer to `subject`, by digest, as
-    /// members of an index. Not there, not readable and not referring: left out.
+    /// Returns the descriptors of all manifests of `repository` that refer to `subject`, ordered by
+    /// digest, as members of an index. Skips manifests that are missing, unreadable or do not refer
+    /// to it.
     pub(crate) fn referrers(&self, repository: &str, subject: &Digest) -> Result<Vec<Value>> {
         let repository = names::repository(repository)?;
         let mut digests = self.linked_referrers(repository, subject)?;
@@ -35,7 +36,7 @@ impl Layout {
             .collect())
     }
 
-    /// What links say refers to `subject`.
+    /// Returns the referrers of `subject` according to the links.
     pub(super) fn linked_referrers(
         &self,
         repository: &str,

@@ -1,4 +1,4 @@
-//! Manifests of a repository that no tag and no index leads to: they are pulled by digest alone.
+//! Manifests of a repository that no tag and no index refers to: they can be pulled only by digest.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use crate::error::Result;
 use crate::image::Digest;
 use crate::registry::layout::{Facts, Layout, names, paths};
 
-/// Tags are read in pages of this size.
+/// Number of tags read per page.
 const PAGE: usize = 1000;
 
 impl Layout {
-    /// All manifests of `repository`, tagged or not.
+    /// Returns all manifests of `repository`, tagged or not.
     pub(crate) fn revisions(&self, repository: &str) -> Result<BTreeSet<Digest>> {
         let repository = names::repository(repository)?;
         let directory = format!("{}/_manifests/revisions", paths::repository(repository));
@@ -29,7 +29,8 @@ impl Layout {
         Ok(digests)
     }
 
-    /// The manifests of `repository` that no tag means and no index of it lists.
+    /// Returns the manifests of `repository` that have no tag and that no index of the repository
+    /// lists.
     pub(crate) fn lone_manifests(&self, repository: &str) -> Result<BTreeSet<Digest>> {
         let all = self.revisions(repository)?;
         let mut lone = all.clone();
@@ -49,7 +50,7 @@ impl Layout {
             return Ok(lone);
         }
         for digest in &all {
-            // One that cannot be read is missed when it is copied itself.
+            // A manifest that cannot be read causes an error when it is copied itself.
             if let Ok(Some(document)) = self.manifest(repository, digest)
                 && let Ok(facts) = Facts::parse(&document.bytes)
             {

@@ -1,5 +1,5 @@
-//! Verification of a tree: every blob against its digest, every link and manifest against what it
-//! names. Changes nothing.
+//! Verifies a tree: every blob against its digest, every link and manifest against the content it
+//! refers to. Changes nothing.
 
 use std::io::Read;
 use std::sync::Mutex;
@@ -10,10 +10,10 @@ use crate::image::{Digest, Hasher};
 use crate::progress::{Reporter, Task, Unit};
 use crate::registry::layout::{Facts, Layout, paths};
 
-/// Bytes read at once.
+/// Number of bytes read at once.
 const BUFFER: usize = 1 << 20;
 
-/// Something that is wrong.
+/// A problem in the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     /// `blob sha256:…`, `library/nginx:v1`, `library/nginx@sha256:…`.
@@ -21,16 +21,17 @@ pub(crate) struct Problem {
     pub(crate) detail: String,
 }
 
-/// What a scrub has looked at and found.
+/// Content that a scrub has checked, and the problems it found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScrubReport {
     pub(crate) blobs: u64,
-    /// Bytes of all blobs.
+    /// Total size of all blobs, in bytes.
     pub(crate) bytes: u64,
     pub(crate) repositories: u64,
     pub(crate) manifests: u64,
     pub(crate) tags: u64,
-    /// Children of indexes that are not here: carried for some platforms only, which is allowed.
+    /// Number of missing children of indexes. This is allowed: a copy may contain only some
+    /// platforms.
     pub(crate) absent_children: u64,
     pub(crate) problems: Vec<Problem>,
 }
@@ -45,7 +46,7 @@ impl ScrubReport {
 }
 
 impl Layout {
-    /// Verifies the tree. Finding problems is a result, not an error.
+    /// Verifies the tree. Problems are part of the result, not an error.
     pub(crate) fn scrub(&self, reporter: &dyn Reporter) -> Result<ScrubReport> {
         let mut report = ScrubReport::default();
         self.scrub_blobs(reporter, &mut report)?;
@@ -69,7 +70,7 @@ impl Layout {
                     report.bytes += size;
                     blobs.push(digest.clone());
                 }
-                // An empty directory is what a killed writer leaves.
+                // A killed writer leaves an empty directory.
                 Ok(None) => {}
                 Err(error) => report.problem(format!("blob {digest}"), error.to_string()),
             }
@@ -104,7 +105,7 @@ impl Layout {
 
     fn check_blob(&self, digest: &Digest, buffer: &mut [u8], task: &dyn Task) -> Result<()> {
         let Some((mut file, _)) = self.open_blob(digest)? else {
-            // Somebody has just removed it.
+            // The blob has just been removed.
             return Ok(());
         };
         let mut hasher = Hasher::with(digest.algorithm());
@@ -152,7 +153,7 @@ impl Layout {
                         report.problem(subject, format!("it means {digest}, which is not here"));
                     }
                 }
-                // Without a link it is no tag yet: whoever made it was stopped before.
+                // Without a link it is not a tag yet: its writer was stopped before.
                 Ok(None)
                     if self
                         .tree
@@ -168,7 +169,7 @@ impl Layout {
         Ok(())
     }
 
-    /// What is wrong with a link that has to hold `digest`.
+    /// Returns the problem of a link that must contain `digest`.
     fn check_link(&self, link: &str, digest: &Digest) -> Option<String> {
         match self.read_link(link) {
             Err(error) => Some(error.to_string()),

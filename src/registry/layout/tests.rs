@@ -1,4 +1,4 @@
-//! The tree as a whole: what is written is found again, by us and after a crash.
+//! The tree as a whole: written content is found again, also after a crash.
 
 use std::io::Cursor;
 use std::os::unix::fs::symlink;
@@ -48,7 +48,7 @@ impl Scratch {
         digest
     }
 
-    /// An image of one layer with that content.
+    /// Stores an image of one layer with that content.
     fn image(&self, repository: &str, tags: &[&str], content: &[u8]) -> Digest {
         let (config, layer) = (self.blob(repository, b"{}"), self.blob(repository, content));
         self.put(
@@ -192,7 +192,7 @@ fn a_tag_whose_link_was_never_written_is_none() {
     let link = scratch.path(&paths::tag_link("a", "v1"));
     std::fs::write(&link, "").unwrap();
     assert_eq!(scratch.scrub(), ["a:v1: it means nothing"]);
-    // What a kill leaves of a push that had come as far as the tag.
+    // State after a push was killed just before it wrote the tag's link.
     std::fs::remove_file(&link).unwrap();
     assert_eq!(scratch.scrub(), [""; 0]);
     let tags = scratch.layout.tags("a", None, 10).unwrap().unwrap();
@@ -242,7 +242,7 @@ fn deletion_takes_tags_along_and_gc_takes_the_bytes() {
     assert!(layout.delete_manifest("a", &old).unwrap());
     assert!(!layout.delete_manifest("a", &old).unwrap());
     assert_eq!(layout.tags("a", None, 9).unwrap().unwrap(), ["v2"]);
-    // Another repository has it still: only the link goes.
+    // Another repository still has the blob, so only the link is removed.
     let report = scratch.gc(false, false);
     assert_eq!((report.blobs, report.links), (0, 1));
     assert!(layout.delete_tag("a", "v2").unwrap());

@@ -1,6 +1,7 @@
-//! File access below the tree's root that follows no symlink: directory-relative, atomic, durable.
+//! File access below the tree's root without following symlinks: directory-relative, atomic,
+//! durable.
 //!
-//! Paths are made by `paths` from checked names. Must not know what the files mean.
+//! `paths` builds the paths from checked names. Does not know about the meaning of files.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,9 +16,10 @@ use crate::error::{Error, IoContext, Kind, Result};
 use crate::fs::directory::{self, Name};
 use crate::fs::metadata::{FileKind, Metadata};
 
-/// The kernel answers EAGAIN while somebody renames in the tree; it settles quickly.
+/// Maximum number of attempts: the kernel returns EAGAIN during a concurrent rename in the tree,
+/// which is brief.
 const ATTEMPTS: usize = 64;
-/// Ends the names of files that are being written; readers pass over them.
+/// Suffix of files that are being written; readers ignore them.
 pub(super) const TEMPORARY: &str = ".tmp";
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
@@ -42,14 +44,14 @@ impl Tree {
         })
     }
 
-    /// What messages call `path`.
+    /// Returns the name of `path` in messages.
     pub(super) fn shown(&self, path: &str) -> PathBuf {
         self.path.join(path)
     }
 
-    /// Opens a regular file for reading; `None` when it is not there.
+    /// Opens a regular file for reading; `None` if it is missing.
     pub(super) fn open_file(&self, path: &str) -> Result<Option<(File, Metadata)>> {
-        // Non-blocking, or else a FIFO would hold us until somebody writes to it.
+        // Non-blocking; otherwise opening a FIFO would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let Some(fd) = self.found(self.resolve(path, flags), path)? else {
             return Ok(None);
@@ -61,7 +63,7 @@ impl Tree {
         Ok(Some((File::from(fd), metadata)))
     }
 
-    /// What the regular file or directory at `path` is; `None` when there is none.
+    /// Returns the metadata of the regular file or directory at `path`; `None` if it is missing.
     pub(super) fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
         let Some(fd) = self.found(self.resolve(path, OFlags::PATH), path)? else {
             return Ok(None);
@@ -69,7 +71,7 @@ impl Tree {
         Metadata::of(fd).map(Some).path("look at", self.shown(path))
     }
 
-    /// The content of a regular file; more than `limit` bytes are an error.
+    /// Reads a regular file. Fails if it has more than `limit` bytes.
     pub(super) fn read(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
         let Some((file, metadata)) = self.open_file(path)? else {
             return Ok(None);
@@ -84,7 +86,7 @@ impl Tree {
         Ok(Some(bytes))
     }
 
-    /// The names in a directory, sorted; `None` when it is not there.
+    /// Returns the names in a directory, sorted; `None` if it is missing.
     pub(super) fn list(&self, path: &str) -> Result<Option<Vec<Name>>> {
         let Some(fd) = self.found(self.resolve(path, DIRECTORY), path)? else {
             return Ok(None);
@@ -94,7 +96,7 @@ impl Tree {
         Ok(Some(names))
     }
 
-    /// The names of the directories in `path` that are UTF-8, sorted; none when it is not there.
+    /// Returns the UTF-8 names of the directories in `path`, sorted; empty if it is missing.
     pub(super) fn directories(&self, path: &str) -> Result<Vec<String>> {
         let names = self.list(path)?.unwrap_or_default();
         Ok(names
@@ -104,7 +106,7 @@ impl Tree {
             .collect())
     }
 
-    /// Makes a directory and those above it.
+    /// Creates a directory and its parents.
     pub(super) fn make_directory(&self, path: &str) -> Result<OwnedFd> {
         let mut changed = Vec::new();
         let directory = self.directory(path, &mut changed)?;
@@ -113,8 +115,8 @@ impl Tree {
         Ok(directory)
     }
 
-    /// Opens a directory, making what is missing; the directories this changes are added to
-    /// `changed`.
+    /// Opens a directory, creating it and its parents if missing. Adds the directories that this
+    /// changes to `changed`.
     fn directory(&self, path: &str, changed: &mut Vec<OwnedFd>) -> Result<OwnedFd> {
         match self.resolve(path, DIRECTORY) {
             Err(Errno::NOENT) => self.make_missing(path, changed),
@@ -145,13 +147,13 @@ impl Tree {
         Ok(parent)
     }
 
-    /// Puts `bytes` under `path` at once, making its directories.
+    /// Writes `bytes` to `path` immediately, creating its directories.
     #[cfg(test)]
     pub(super) fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
         self.commit(vec![self.prepare(path, bytes)?])
     }
 
-    /// Writes a file that will be called `path` once it is committed.
+    /// Writes a file that is named `path` when it is committed.
     pub(super) fn prepare(&self, path: &str, bytes: &[u8]) -> Result<Fresh> {
         let mut fresh = self.create(path)?;
         fresh
@@ -161,12 +163,12 @@ impl Tree {
         Ok(fresh)
     }
 
-    /// Starts a file that will be called `path` once it is committed.
+    /// Creates a file that is named `path` when it is committed.
     pub(super) fn create(&self, path: &str) -> Result<Fresh> {
         let (parent, name) = split(path);
         let mut changed = Vec::new();
         let mut outcome = Err(Errno::NOENT);
-        // Somebody may remove the directory between our making and using it.
+        // Another process may remove the directory between its creation and its use.
         for _ in 0..ATTEMPTS {
             let directory = self.directory(parent, &mut changed)?;
             let temporary = format!("{name}.{}{TEMPORARY}", unique());
@@ -197,9 +199,9 @@ impl Tree {
         )))
     }
 
-    /// Gives files their names, in order, over what may be there. The content of all is made durable
-    /// before the first name, the names before this returns: a file system then has little more to
-    /// do for many than for one.
+    /// Renames files into place, in order, replacing existing ones. All content is durable before
+    /// the first rename, and the names are durable before this function returns. Committing many
+    /// files together costs a file system little more than committing one.
     pub(super) fn commit(&self, mut files: Vec<Fresh>) -> Result<()> {
         for fresh in &files {
             self.sync_file(&fresh.file)
@@ -219,8 +221,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Moves a file to another name in the tree, over what may be there, making its directories. It
-    /// becomes durable with `beside`, which is to be committed next.
+    /// Renames a file within the tree, replacing an existing one and creating its directories. The
+    /// change becomes durable with `beside`, which must be committed next.
     pub(super) fn rename(&self, from: &str, to: &str, beside: &mut Fresh) -> Result<()> {
         let (old_parent, old_name) = split(from);
         let (new_parent, new_name) = split(to);
@@ -240,7 +242,7 @@ impl Tree {
         outcome.path("put in place", self.shown(to))
     }
 
-    /// Opens the file at `path` for writing, without changing it; `None` when it is not there.
+    /// Opens the file at `path` for writing without changing it; `None` if it is missing.
     pub(super) fn open_writable(&self, path: &str) -> Result<Option<File>> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY;
         let Some(fd) = self.found(self.resolve(path, flags), path)? else {
@@ -253,8 +255,8 @@ impl Tree {
         Ok(Some(File::from(fd)))
     }
 
-    /// Makes an empty file at `path`, which must not be there yet, and its directories. It may be
-    /// lost in a power cut.
+    /// Creates an empty file at `path`, which must not exist, and its directories. The file may be
+    /// lost in a power failure.
     pub(super) fn create_in_place(&self, path: &str) -> Result<File> {
         let (parent, name) = split(path);
         let directory = self.directory(parent, &mut Vec::new())?;
@@ -264,7 +266,7 @@ impl Tree {
             .path("create", self.shown(path))
     }
 
-    /// Removes a file or a directory with all that is in it, for good. Says whether it was there.
+    /// Removes a file or a directory tree durably. Returns whether it existed.
     pub(super) fn remove(&self, path: &str) -> Result<bool> {
         match self.remove_from(path)? {
             Some(directory) => self
@@ -275,7 +277,8 @@ impl Tree {
         }
     }
 
-    /// Removes what may come back after a power cut. Says whether it was there.
+    /// Removes a file or a directory tree that may reappear after a power failure. Returns whether
+    /// it existed.
     pub(super) fn discard(&self, path: &str) -> Result<bool> {
         self.remove_from(path).map(|directory| directory.is_some())
     }
@@ -293,7 +296,7 @@ impl Tree {
         Ok(Some(directory))
     }
 
-    /// Removes the directory `path` and those above it, as far as they are empty, up to `top`.
+    /// Removes the directory `path` and its parents up to `top` if they are empty.
     pub(super) fn remove_empty(&self, path: &str, top: &str) {
         let mut path = path;
         while path.len() > top.len() && path.starts_with(top) {
@@ -327,19 +330,19 @@ impl Tree {
             return Ok(());
         }
         match fs::fsync(directory) {
-            // Some network and FUSE file systems cannot sync directories and need not.
+            // Some network and FUSE file systems cannot sync directories and do not need to.
             Err(Errno::INVAL) => Ok(()),
             outcome => outcome,
         }
     }
 
-    /// Takes the advisory lock of the directory `path`; `None` when somebody else has it.
+    /// Acquires the advisory lock of the directory `path`; `None` if another process holds it.
     pub(super) fn lock(&self, path: &str, operation: FlockOperation) -> Result<Option<OwnedFd>> {
         let fd = self
             .resolve(path, DIRECTORY)
             .path("open the directory", self.shown(path))?;
         match fs::flock(&fd, operation) {
-            // File systems without locks; NFS wants a file open for writing.
+            // File systems without locks; NFS requires a file opened for writing.
             Ok(()) | Err(Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK | Errno::BADF) => Ok(Some(fd)),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(Error::io(
@@ -349,7 +352,7 @@ impl Tree {
         }
     }
 
-    /// Bytes that an ordinary user can still write to the file system.
+    /// Returns the number of bytes that an unprivileged user can still write to the file system.
     pub(super) fn free_space(&self) -> Option<u64> {
         let stat = fs::fstatvfs(&self.root).ok()?;
         stat.f_bavail.checked_mul(stat.f_frsize)
@@ -404,7 +407,7 @@ impl Tree {
     }
 }
 
-/// A file being written, removed unless committed.
+/// A file that is being written. Removed on drop unless committed.
 #[derive(Debug)]
 pub(super) struct Fresh {
     pub(super) file: File,
@@ -412,7 +415,7 @@ pub(super) struct Fresh {
     temporary: String,
     name: String,
     path: String,
-    /// Directories to sync with it.
+    /// Directories to sync together with the file.
     changed: Vec<OwnedFd>,
     kept: bool,
 }
@@ -425,12 +428,12 @@ impl Drop for Fresh {
     }
 }
 
-/// Directory and last component.
+/// Returns the directory and the last component.
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or((".", path))
 }
 
-/// A name that no other process on this machine uses now.
+/// Returns a name that no other process on this machine uses at the same time.
 fn unique() -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Uploads: blobs on their way in, `_uploads/<id>/{data,startedat}`, that outlive the process.
+//! Uploads: blobs that are being received, `_uploads/<id>/{data,startedat}`, which outlive the
+//! process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,20 +11,19 @@ use crate::registry::layout::{Layout, names, paths};
 
 const BUFFER: usize = 256 << 10;
 
-/// One blob on its way in. Dropped, it stays on disk and can be gone on with.
+/// One blob that is being received. When dropped, it stays on disk and can be resumed.
 pub(crate) struct Upload {
     layout: Layout,
     repository: String,
     id: String,
     file: File,
     offset: u64,
-    /// Of everything written; `None` when it was begun by another process, or before the algorithm
-    /// was known.
+    /// Hash of all written bytes; `None` if another process began the upload.
     hasher: Option<(Algorithm, Hasher)>,
 }
 
 impl Layout {
-    /// Begins an upload. `algorithm` is that of the digest to come, if it is known.
+    /// Begins an upload. `algorithm` is the algorithm of the expected digest, if known.
     pub(crate) fn start_upload(
         &self,
         repository: &str,
@@ -48,7 +48,7 @@ impl Layout {
         })
     }
 
-    /// Goes on with an upload that an earlier process began; `None` when there is none.
+    /// Resumes an upload that an earlier process began; `None` if it does not exist.
     pub(crate) fn resume_upload(&self, repository: &str, id: &str) -> Result<Option<Upload>> {
         let repository = names::repository(repository)?.to_owned();
         if !names::is_upload(id) {
@@ -72,7 +72,7 @@ impl Layout {
         }))
     }
 
-    /// Removes uploads that nothing was added to for `age`. Gives their number.
+    /// Removes uploads without activity for `age`. Returns their number.
     pub(crate) fn sweep_uploads(&self, repository: &str, age: Duration) -> Result<u64> {
         let directory = paths::uploads(names::repository(repository)?);
         let mut swept = 0;
@@ -92,7 +92,8 @@ impl Layout {
 }
 
 impl Layout {
-    /// [`Layout::sweep_uploads`] for every repository, also those that have uploads only.
+    /// Calls [`Layout::sweep_uploads`] for every repository, including those that only have
+    /// uploads.
     pub(crate) fn sweep_all_uploads(&self, age: Duration) -> Result<u64> {
         let mut swept = 0;
         self.each_repository(&mut |repository| {
@@ -104,24 +105,24 @@ impl Layout {
 }
 
 impl Upload {
-    /// What the upload is called.
+    /// Returns the ID of the upload.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Bytes that are here.
+    /// Returns the number of received bytes.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Another handle on the bytes, to read them while they arrive.
+    /// Returns another handle to the content, for reading it while it arrives.
     pub(crate) fn reader(&self) -> Result<File> {
         self.file
             .try_clone()
             .path("read", self.layout.tree.shown(&self.directory()))
     }
 
-    /// Adds bytes at the end.
+    /// Appends bytes.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let path = || self.layout.tree.shown(&self.directory());
         self.file
@@ -134,8 +135,8 @@ impl Upload {
         Ok(())
     }
 
-    /// Makes the upload the blob `digest` of its repository. With another digest nothing happens and
-    /// the error is of kind `BadContent`.
+    /// Turns the upload into the blob `digest` of its repository. If the digest differs, nothing
+    /// changes and the error has kind `BadContent`.
     pub(crate) fn commit(&mut self, digest: &Digest) -> Result<()> {
         let tree = &self.layout.tree;
         let directory = self.directory();
@@ -145,13 +146,14 @@ impl Upload {
                 "the content has the digest {found}, not {digest}"
             )));
         }
-        // A write that failed half-way may have left more than we count.
+        // A failed write may have left more bytes than were counted.
         self.file
             .set_len(self.offset)
             .path("cut", tree.shown(&directory))?;
         tree.sync_file(&self.file)
             .path("sync", tree.shown(&directory))?;
-        // A link whose blob a power cut has lost does no harm: the blob is missing then, not wrong.
+        // A link whose blob was lost in a power failure does no harm: the blob is missing, not
+        // wrong.
         let link = paths::layer_link(&self.repository, digest);
         let mut link = tree.prepare(&link, digest.to_string().as_bytes())?;
         let data = format!("{directory}/data");
@@ -161,7 +163,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Gives the upload up.
+    /// Cancels the upload and removes it.
     pub(crate) fn cancel(&self) -> Result<()> {
         self.layout.tree.discard(&self.directory()).map(|_| ())
     }
@@ -170,7 +172,8 @@ impl Upload {
         paths::upload(&self.repository, &self.id)
     }
 
-    /// The digest of what is here: from the running hash, else by reading all of it.
+    /// Returns the digest of the received bytes: from the running hash, otherwise by reading all of
+    /// them.
     fn digest(&self, wanted: Algorithm) -> Result<Digest> {
         if let Some((algorithm, hasher)) = &self.hasher
             && *algorithm == wanted
@@ -195,7 +198,7 @@ impl Upload {
     }
 }
 
-/// Whether a time in seconds since 1970 lies more than `age` back.
+/// Returns whether a time in seconds since 1970 is at least `age` ago.
 pub(super) fn is_older(seconds: i64, age: Duration) -> bool {
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     SystemTime::now()
@@ -203,7 +206,7 @@ pub(super) fn is_older(seconds: i64, age: Duration) -> bool {
         .is_ok_and(|since| since >= age)
 }
 
-/// A random UUID (version 4).
+/// Returns a random UUID (version 4).
 fn random_id() -> Result<String> {
     let mut bytes = [0_u8; 16];
     aws_lc_rs::rand::fill(&mut bytes)

@@ -10,14 +10,15 @@ use crate::registry::config_file;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Certificates {
     pub(crate) authorities: Vec<PathBuf>,
-    /// Certificate and key; one file that holds both is both.
+    /// Certificate and key; both are the same path for a file that contains both.
     pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
 impl Certificates {
-    /// What the first of `trees` that has a directory for `host[:port]` has in it.
+    /// Returns the certificates from the first of `trees` that has a directory for `host[:port]`.
     pub(super) fn for_host(trees: &[PathBuf], host: &str) -> Result<Self> {
-        // A reference's host is checked; this keeps the path inside the tree whoever calls.
+        // The host of a reference is already checked; this keeps the path inside the tree for any
+        // caller.
         if host.contains('/') || host.starts_with('.') {
             return Ok(Self::default());
         }
@@ -29,8 +30,8 @@ impl Certificates {
         Ok(Self::default())
     }
 
-    /// The `*.crt` (authorities), `*.cert` and `*.key` (client, by the same stem) in `directory`;
-    /// `None` when there is no such directory, or it is not ours to read.
+    /// Returns the `*.crt` (authorities), `*.cert` and `*.key` (client, with the same stem) in
+    /// `directory`; `None` if the directory is missing or not readable.
     pub(super) fn in_directory(directory: &Path) -> Result<Option<Self>> {
         let entries = match std::fs::read_dir(directory) {
             Ok(entries) => entries,

@@ -1,4 +1,4 @@
-//! `registries.conf`: the format, version 1 and 2, and how several files make one configuration.
+//! `registries.conf`: versions 1 and 2 of the format, and how several files are merged.
 //! containers-registries.conf(5), containers-registries.conf.d(5).
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::image::Reference;
 use crate::registry::config_file;
 use crate::registry::registries::names::matched_length;
 
-/// What all files say together.
+/// Merged configuration of all files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conf {
     rules: Vec<Rule>,
@@ -36,7 +36,7 @@ pub(super) enum ShortNames {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) prefix: String,
-    /// What takes the prefix's place, where that is something else.
+    /// Replacement of the prefix, if it differs.
     pub(super) location: Option<String>,
     pub(super) insecure: Option<bool>,
     pub(super) blocked: bool,
@@ -53,7 +53,7 @@ pub(super) struct Mirror {
 }
 
 impl Conf {
-    /// Takes in what `path` says, over what is known already. A file that is missing says nothing.
+    /// Merges the file at `path` into the existing configuration. Ignores a missing file.
     pub(super) fn add(&mut self, path: &Path, drop_in: bool) -> Result<()> {
         let Some(text) = config_file::text(path)? else {
             return Ok(());
@@ -128,12 +128,12 @@ impl Conf {
         Ok(())
     }
 
-    /// The rule with the longest prefix of `text` (`host/repository:tag@digest`).
+    /// Returns the rule with the longest prefix of `text` (`host/repository:tag@digest`).
     pub(super) fn rule_for(&self, text: &str) -> Option<&Rule> {
         self.rules
             .iter()
             .filter(|rule| matched_length(text, &rule.prefix).is_some())
-            // A prefix that is written out is more specific than a `*.` that matches as much.
+            // A literal prefix is more specific than a `*.` prefix that matches the same length.
             .max_by_key(|rule| {
                 let wild = rule.prefix.starts_with('*');
                 (matched_length(text, &rule.prefix), !wild, rule.prefix.len())
@@ -145,7 +145,7 @@ fn rule_is_in(rules: &[Rule], rule: &Rule) -> bool {
     rules.iter().any(|known| known == rule)
 }
 
-/// The file as TOML has it; what it does not name is ignored, as containers does.
+/// TOML representation of the file. Unknown members are ignored, as in containers.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Document {
@@ -158,7 +158,7 @@ struct Document {
     registry: Vec<Table>,
     #[serde(default)]
     aliases: BTreeMap<String, String>,
-    /// Version 1.
+    /// Tables of version 1.
     registries: Option<Lists>,
 }
 
@@ -258,7 +258,7 @@ impl MirrorTable {
     }
 }
 
-/// Version 1 knows hosts only.
+/// Converts version 1, which contains only hosts.
 fn version_1(insecure: &[String], blocked: &[String]) -> Result<Vec<Rule>> {
     let mut rules: Vec<Rule> = Vec::new();
     for (host, is_insecure) in insecure
@@ -289,7 +289,7 @@ fn version_1(insecure: &[String], blocked: &[String]) -> Result<Vec<Rule>> {
     Ok(rules)
 }
 
-/// A prefix: a location, or `*.` and a domain.
+/// Checks a prefix: a location, or `*.` and a domain.
 fn checked_prefix(text: &str) -> Result<String> {
     let Some(domain) = text.strip_prefix("*.") else {
         return location(text, "prefix");
@@ -303,14 +303,15 @@ fn checked_prefix(text: &str) -> Result<String> {
     Ok(text.to_owned())
 }
 
-/// `host[:port][/namespace…][:tag|@digest]`, without the slash at its end.
+/// Checks `host[:port][/namespace…][:tag|@digest]` and removes trailing slashes.
 fn location(text: &str, what: &str) -> Result<String> {
     let trimmed = text.trim_end_matches('/');
     let wrong = |why: &str| Error::usage(format!("the {what} `{text}` is not usable: {why}"));
     if trimmed.contains("://") {
         return Err(wrong("it must not have a scheme"));
     }
-    // A reference needs a repository, and the host must be seen as one without dot and port too.
+    // A reference needs a repository, and a host without a dot and port must also be recognized as
+    // a host.
     let whole = match trimmed.split_once('/') {
         None => Reference::parse(&format!("{trimmed}/x")),
         Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => {

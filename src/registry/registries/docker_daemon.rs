@@ -1,5 +1,5 @@
-//! What docker's `daemon.json` says of registries: mirrors of docker.io and insecure registries.
-//! Nodes have it; the rest of the file does not matter here.
+//! Registry settings of docker's `daemon.json`: mirrors of docker.io and insecure registries. The
+//! file exists on nodes; its other members are ignored.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::registry::config_file;
 use crate::registry::registries::names::without_port;
 
-/// The members that matter here.
+/// Supported members.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct DockerDaemon {
@@ -19,7 +19,7 @@ pub(super) struct DockerDaemon {
 }
 
 impl DockerDaemon {
-    /// Takes in what `path` says, beside what is known already. A missing file says nothing.
+    /// Adds the settings of `path` to the existing ones. Ignores a missing file.
     pub(super) fn add(&mut self, path: &Path) -> Result<()> {
         let Some(text) = config_file::text(path)? else {
             return Ok(());
@@ -44,7 +44,7 @@ impl DockerDaemon {
         Ok(())
     }
 
-    /// The hosts that mirror docker.io, and whether they are insecure.
+    /// Returns the mirrors of docker.io and whether they are insecure.
     pub(super) fn mirrors(&self) -> impl Iterator<Item = (&str, Option<bool>)> {
         self.registry_mirrors
             .iter()
@@ -52,7 +52,7 @@ impl DockerDaemon {
             .map(|(host, is_plain)| (host, is_plain.then_some(true).or(self.insecure(host))))
     }
 
-    /// `Some(true)` where `host[:port]`, or the network its address is in, is listed as insecure.
+    /// Returns `Some(true)` if `host[:port]`, or the network of its address, is listed as insecure.
     pub(super) fn insecure(&self, host: &str) -> Option<bool> {
         let name = without_port(host);
         let address: Option<IpAddr> = name.parse().ok();
@@ -70,7 +70,7 @@ impl DockerDaemon {
     }
 }
 
-/// Host and whether plain HTTP is meant, of `http[s]://host[:port][/]`.
+/// Returns the host of `http[s]://host[:port][/]` and whether it uses plain HTTP.
 fn parts(mirror: &str) -> Option<(&str, bool)> {
     let (scheme, rest) = mirror.split_once("://")?;
     let host = rest.trim_end_matches('/');
@@ -83,7 +83,7 @@ fn parts(mirror: &str) -> Option<(&str, bool)> {
     (!odd).then_some((host, is_plain))
 }
 
-/// Whether `address` is in `network` (`10.0.0.0/8`).
+/// Returns whether `address` is in `network` (`10.0.0.0/8`).
 fn is_in_network(address: IpAddr, network: &str) -> bool {
     let Some((base, bits)) = network.split_once('/') else {
         return false;

@@ -1,5 +1,5 @@
-//! containerd's `certs.d/HOST/hosts.toml`: mirrors, the address of the registry itself, and how TLS
-//! is spoken with each (containerd, docs/hosts.md).
+//! containerd's `certs.d/HOST/hosts.toml`: mirrors, the address of the registry itself, and their
+//! TLS settings (containerd, docs/hosts.md).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,26 +11,26 @@ use crate::error::{Error, Result};
 use crate::registry::config_file;
 use crate::registry::registries::certificates::Certificates;
 
-/// The directory that speaks for every host without one of its own.
+/// Directory that applies to every host without its own.
 const DEFAULT: &str = "_default";
 
-/// What one file says.
+/// Content of one file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Hosts {
-    /// In the order of the file.
+    /// Mirrors, in the order of the file.
     pub(super) mirrors: Vec<Place>,
-    /// `server` and the settings outside `[host]`: of the registry itself.
+    /// The registry itself: `server` and the settings outside of `[host]`.
     pub(super) server: Place,
 }
 
 /// One address.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// `host[:port]`; empty where the registry's own name is meant.
+    /// `host[:port]`; empty for the registry's own name.
     pub(super) host: String,
-    /// What comes before the repository there: empty, or `namespace/`.
+    /// Prefix of the repository at this address: empty, or `namespace/`.
     pub(super) prefix: String,
-    /// `None` where neither the scheme nor `skip_verify` says.
+    /// `None` if neither the scheme nor `skip_verify` specifies it.
     pub(super) insecure: Option<bool>,
     /// Capability `pull`.
     pub(super) by_digest: bool,
@@ -40,9 +40,9 @@ pub(super) struct Place {
 }
 
 impl Hosts {
-    /// What the first of `trees` that has a file for `host[:port]` says. Of a `_default` file only
-    /// the settings of TLS count: its mirrors tell registries apart by a parameter that is
-    /// containerd's own, and without it they may answer with another registry's image.
+    /// Returns the content of the first file for `host[:port]` in `trees`. Only the TLS settings of
+    /// a `_default` file count: its mirrors distinguish registries by a parameter that only
+    /// containerd sends, and without it they may return another registry's image.
     pub(super) fn find(trees: &[PathBuf], host: &str) -> Result<Option<Self>> {
         if host.contains('/') || host.starts_with('.') {
             return Ok(None);
@@ -133,7 +133,7 @@ enum OneOrMore {
     More(Vec<PathBuf>),
 }
 
-/// A file that holds certificate and key, or pairs of files.
+/// A file that contains certificate and key, or pairs of files.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Client {
@@ -149,7 +149,7 @@ enum ClientFiles {
 }
 
 impl Settings {
-    /// The place at `address`; the error says what is wrong with it. Paths are relative to
+    /// Returns the place at `address`; the error describes the problem. Paths are relative to
     /// `directory`.
     fn place(
         &self,
@@ -199,7 +199,7 @@ impl Settings {
         })
     }
 
-    /// Host, prefix of repositories, and whether plain HTTP is meant.
+    /// Returns the host, the prefix of repositories, and whether plain HTTP is used.
     fn parts<'a>(
         &self,
         address: &'a str,
@@ -215,8 +215,8 @@ impl Settings {
             return Err("there is no host");
         }
         let path = path.trim_end_matches('/');
-        // The API of everything here lies under /v2/: only what follows it can be said in the
-        // repository's name.
+        // The API is always below /v2/: only the part after it can be expressed in the repository's
+        // name.
         let prefix = match path.strip_prefix("v2") {
             Some("") => String::new(),
             Some(below) if self.override_path && below.starts_with('/') => {

@@ -1,8 +1,8 @@
-//! Where a registry's content is to be had: `registries.conf` with its mirrors, insecure and blocked
+//! Sources of a registry's content: `registries.conf` with its mirrors, insecure and blocked
 //! registries and short names, `certs.d` and `hosts.toml`, docker's `daemon.json`.
 //!
-//! containers-registries.conf(5), containers-certs.d(5). Must not know HTTP or credentials; which
-//! files to read is given by cli/.
+//! containers-registries.conf(5), containers-certs.d(5). Must not depend on HTTP or credentials.
+//! cli/ provides the list of files.
 
 mod certificates;
 mod conf;
@@ -23,8 +23,8 @@ use crate::registry::registries::names::{Name, api_host, is_loopback};
 pub(crate) use crate::registry::registries::certificates::Certificates;
 pub(crate) use crate::registry::registries::names::configured_host;
 
-/// What the configuration files say. The default value says nothing: every registry by https, plain
-/// http for none but as [`Registries::route`] says of loopback.
+/// Content of the configuration files. The default is empty: every registry uses https; plain http
+/// is used only for loopback, see [`Registries::route`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registries {
     conf: Conf,
@@ -34,50 +34,50 @@ pub(crate) struct Registries {
     certificate_directory: Option<PathBuf>,
 }
 
-/// The files that say where registries are. Those that are missing say nothing.
+/// Configuration files for registries. Missing files are ignored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigurationFiles {
-    /// The main `registries.conf`: the only one that may be of version 1.
+    /// The main `registries.conf`: the only one that may use version 1.
     pub(crate) main: Option<PathBuf>,
-    /// Files read after it, in order; later ones win.
+    /// Files read after it, in order; later ones take precedence.
     pub(crate) drop_ins: Vec<PathBuf>,
     /// docker's `daemon.json` files.
     pub(crate) docker_daemons: Vec<PathBuf>,
-    /// containerd's `certs.d` trees in order: `HOST/hosts.toml` is read there.
+    /// containerd's `certs.d` trees, in order, for `HOST/hosts.toml`.
     pub(crate) containerd_trees: Vec<PathBuf>,
-    /// `certs.d` trees in order.
+    /// `certs.d` trees, in order.
     pub(crate) certificate_trees: Vec<PathBuf>,
-    /// `--cert-dir`: instead of the trees, for every host.
+    /// `--cert-dir`: used for every host instead of the trees.
     pub(crate) certificate_directory: Option<PathBuf>,
 }
 
-/// One place to ask.
+/// One source or destination of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     /// `host[:port]`.
     pub(crate) host: String,
-    /// The repository as this place calls it.
+    /// Name of the repository at this endpoint.
     pub(crate) repository: String,
-    /// TLS without verification, and plain HTTP when TLS is not spoken there.
+    /// TLS without verification, or plain HTTP if the host does not use TLS.
     pub(crate) insecure: bool,
-    /// Ask it for digests only, for tags only, or for both (`pull-from-mirror`).
+    /// Whether to use it for digests, for tags, or for both (`pull-from-mirror`).
     pub(crate) by_digest: bool,
     pub(crate) by_tag: bool,
-    /// CA, client certificate and key files for it.
+    /// CA, client certificate and key files.
     pub(crate) certificates: Certificates,
 }
 
-/// Where a repository is read and written.
+/// Endpoints from which a repository is read and to which it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// Mirrors in order, the origin last: for reading.
+    /// Endpoints for reading: mirrors in order, the origin last.
     pub(crate) read: Vec<Endpoint>,
-    /// Never a mirror.
+    /// Endpoint for writing, never a mirror.
     pub(crate) write: Endpoint,
 }
 
 impl Registries {
-    /// Reads the files. One that does not parse is an error with its line.
+    /// Reads the files. Fails with the line number if a file does not parse.
     pub(crate) fn read(files: ConfigurationFiles) -> Result<Self> {
         let mut conf = Conf::default();
         if let Some(main) = &files.main {
@@ -99,14 +99,14 @@ impl Registries {
         })
     }
 
-    /// `credential-helpers` of registries.conf, if it has any.
+    /// Returns `credential-helpers` of registries.conf, if any.
     pub(crate) fn credential_helpers(&self) -> &[String] {
         self.conf.credential_helpers.as_deref().unwrap_or_default()
     }
 
-    /// The places for the repository of `reference`. `docker.io` becomes `registry-1.docker.io`,
-    /// `library/` is added there. A host that is `localhost`, 127.0.0.0/8 or ::1 is insecure unless
-    /// configured otherwise. A blocked registry is an error of kind Denied.
+    /// Returns the endpoints of the repository of `reference`. `docker.io` becomes
+    /// `registry-1.docker.io`, and `library/` is added there. `localhost`, 127.0.0.0/8 and ::1 are
+    /// insecure unless configured otherwise. Fails with kind Denied for a blocked registry.
     pub(crate) fn route(&self, reference: &Reference) -> Result<Route> {
         let name = Name::of(reference)?;
         let rule = self.conf.rule_for(&name.text());
@@ -125,8 +125,8 @@ impl Registries {
         let insecure = rule.and_then(|rule| rule.insecure);
         let read = self.places_to_read(&name, rule, insecure)?;
         let mut write = self.endpoint(&name, insecure)?;
-        // What hosts.toml says of the registry itself holds for writing too, but its `server` is
-        // for reading.
+        // Settings for the registry itself in hosts.toml also apply to writing, but its `server`
+        // applies only to reading.
         if let Some(known) = read.last().filter(|known| known.host == write.host) {
             write.insecure = known.insecure;
             write.certificates = known.certificates.clone();
@@ -134,7 +134,8 @@ impl Registries {
         Ok(Route { read, write })
     }
 
-    /// Mirrors by registries.conf, containerd and docker, in this order, then the registry itself.
+    /// Returns the mirrors of registries.conf, containerd and docker, in this order, then the
+    /// registry itself.
     fn places_to_read(
         &self,
         name: &Name,
@@ -175,7 +176,7 @@ impl Registries {
         Ok(read)
     }
 
-    /// A place that `hosts.toml` names for `name`.
+    /// Returns the endpoint of a place in `hosts.toml` for `name`.
     fn at(&self, place: &Place, name: &Name) -> Result<Endpoint> {
         let mut there = if place.host.is_empty() {
             name.clone()
@@ -217,9 +218,9 @@ impl Registries {
         }
     }
 
-    /// The full names a short name may mean, in order: an alias, else each of
-    /// `unqualified-search-registries` (else docker.io). A full name comes back alone. Each has a
-    /// tag or a digest: `:latest` where `reference` has neither. Nobody is asked: where
+    /// Returns the full names that a short name may refer to, in order: an alias, otherwise each of
+    /// `unqualified-search-registries` (otherwise docker.io). A full name is returned alone. Each
+    /// has a tag or a digest: `:latest` if `reference` has neither. Never prompts: if
     /// `short-name-mode` is `enforcing`, several registries are an error.
     pub(crate) fn candidates(&self, reference: &Reference) -> Result<Vec<Reference>> {
         let reference = &reference.clone().with_default_tag();
@@ -266,7 +267,7 @@ impl Registries {
     }
 }
 
-/// A name that has to have a registry because configuration says so.
+/// Parses a configured name, which must include a registry.
 fn full_name(text: &str, said: impl Fn() -> String) -> Result<Reference> {
     match Reference::parse(text) {
         Ok(reference) if reference.registry().is_some() => Ok(reference),

@@ -1,5 +1,5 @@
-//! Names as `registries.conf` means them: normalised, matched by prefix, rewritten. Must not know
-//! files.
+//! Names in the sense of `registries.conf`: normalised, matched by prefix, rewritten. Must not
+//! depend on files.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,13 @@ use crate::error::{Error, Result};
 use crate::image::Reference;
 use crate::image::reference::DOCKER_HUB;
 
-/// Where the API of Docker Hub is served.
+/// API host of Docker Hub.
 const DOCKER_HUB_API: &str = "registry-1.docker.io";
-/// What docker once called it.
+/// Former name of Docker Hub in docker.
 const DOCKER_HUB_LEGACY: &str = "index.docker.io";
 
-/// A registry and a repository in it, written as configuration files write them: `docker.io`, and
-/// `library/` where docker.io's own images are meant.
+/// A registry and a repository in it, in the notation of configuration files: `docker.io`, and
+/// `library/` for docker.io's official images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) host: String,
@@ -23,7 +23,7 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// The normal form of `reference`, which must have a registry.
+    /// Returns the normal form of `reference`, which must have a registry.
     pub(super) fn of(reference: &Reference) -> Result<Self> {
         let Some(host) = reference.registry() else {
             return Err(Error::usage(format!(
@@ -61,7 +61,7 @@ impl Name {
         }
     }
 
-    /// The same repository on another host.
+    /// Returns the same repository on another host.
     pub(super) fn on(&self, host: &str) -> Self {
         Self {
             host: host.to_owned(),
@@ -69,13 +69,13 @@ impl Name {
         }
     }
 
-    /// `host/repository:tag@digest`.
+    /// Returns `host/repository:tag@digest`.
     pub(super) fn text(&self) -> String {
         format!("{}/{}{}", self.host, self.repository, self.end)
     }
 
-    /// The same image behind `location`, which takes the place of `prefix`: of its text, or, where
-    /// the prefix is `*.domain`, of the host.
+    /// Returns the same image with `location` in place of `prefix`: in its text or, if the prefix
+    /// is `*.domain`, in place of the host.
     pub(super) fn rewritten(&self, prefix: &str, location: &str) -> Result<Self> {
         let text = self.text();
         let Some(matched) = matched_length(&text, prefix) else {
@@ -99,7 +99,7 @@ impl Name {
     }
 }
 
-/// Where the API of `host` is served.
+/// Returns the API host of `host`.
 pub(super) fn api_host(host: &str) -> &str {
     if host == DOCKER_HUB {
         DOCKER_HUB_API
@@ -108,7 +108,7 @@ pub(super) fn api_host(host: &str) -> &str {
     }
 }
 
-/// The name in configuration files of the registry whose API is served at `host`.
+/// Returns the name that configuration files use for the registry whose API is at `host`.
 pub(crate) fn configured_host(host: &str) -> &str {
     if host == DOCKER_HUB_API || host == DOCKER_HUB_LEGACY {
         DOCKER_HUB
@@ -117,9 +117,9 @@ pub(crate) fn configured_host(host: &str) -> &str {
     }
 }
 
-/// How many bytes of `text` (`host/repository:tag`) `prefix` stands for; `None` when it is no prefix
-/// that ends where a part of the name ends. Unlike in containers, where a comment calls it
-/// unintended, `host` does not stand for `host:port`.
+/// Returns the number of bytes of `text` (`host/repository:tag`) that `prefix` matches; `None` if
+/// it is not a prefix that ends at a part of the name. Unlike in containers, where a comment calls
+/// this unintended, `host` does not match `host:port`.
 pub(super) fn matched_length(text: &str, prefix: &str) -> Option<usize> {
     let host_length = text.find('/').unwrap_or(text.len());
     if let Some(domain) = prefix.strip_prefix('*') {
@@ -141,7 +141,7 @@ pub(super) fn matched_length(text: &str, prefix: &str) -> Option<usize> {
     ends.then_some(prefix.len())
 }
 
-/// The host without port and brackets.
+/// Returns the host without port and brackets.
 pub(super) fn without_port(host: &str) -> &str {
     if let Some(rest) = host.strip_prefix('[') {
         return rest.split(']').next().unwrap_or(rest);
@@ -149,7 +149,7 @@ pub(super) fn without_port(host: &str) -> &str {
     host.split(':').next().unwrap_or(host)
 }
 
-/// Whether `host[:port]` is this machine itself: what is sent there passes no network.
+/// Returns whether `host[:port]` is this machine, so that requests do not pass a network.
 pub(super) fn is_loopback(host: &str) -> bool {
     let name = without_port(host);
     name == "localhost"

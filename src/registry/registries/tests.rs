@@ -1,11 +1,11 @@
-//! What configuration files come to: routes, mirrors, short names.
+//! Results of configuration files: routes, mirrors, short names.
 
 use std::fs;
 use std::path::Path;
 
 use super::*;
 
-/// Registries as `main` and then `drop_ins` say.
+/// Reads registries from `main` and then `drop_ins`.
 fn registries(main: &str, drop_ins: &[&str]) -> Result<Registries> {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
@@ -28,7 +28,7 @@ fn reference(text: &str) -> Reference {
     Reference::parse(text).unwrap()
 }
 
-/// `host/repository`, `!` when insecure, `d` or `t` when asked by digest or tag only.
+/// Formats `host/repository`, with `!` if insecure, and `d` or `t` if used only by digest or tag.
 fn told(endpoint: &Endpoint) -> String {
     let mut text = format!("{}/{}", endpoint.host, endpoint.repository);
     if endpoint.insecure {
@@ -137,7 +137,7 @@ fn mirrors_come_in_order_and_the_origin_last() {
                 "registry-1.docker.io/library/nginx",
             ],
         ),
-        // A mirror does not inherit what its registry says about TLS.
+        // A mirror does not inherit the TLS settings of its registry.
         ("a.b.wild.io/x", &["w.local/wild/x", "a.b.wild.io/x!"]),
         ("wild.io/x", &["wild.io/x"]),
         ("localhost:5000/x", &["localhost:5000/x"]),
@@ -329,7 +329,7 @@ fn mistakes_name_the_file_and_what_is_wrong() {
     .unwrap();
 }
 
-/// A tree of certificates or of hosts.toml with these files.
+/// Creates a tree of certificates or of hosts.toml with these files.
 fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let tree = tempfile::tempdir().unwrap();
     for (path, text) in files {
@@ -449,7 +449,7 @@ fn mirrors_of_containerd_and_docker_come_after_those_of_registries_conf() {
         hub.certificates.authorities,
         [containerd.path().join("docker.io/ca.pem")]
     );
-    // Where it is read from another address, it is still written to its own.
+    // A registry that is read from another address is still written to its own.
     assert_eq!(told(&write("r.io/x")), "r.io/x");
     assert_eq!(told(&write("s.io/x")), "s.io/x!");
 }

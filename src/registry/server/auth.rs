@@ -1,7 +1,7 @@
-//! Who may ask: users of an htpasswd file (bcrypt only) and a token.
+//! Authentication: users of an htpasswd file (bcrypt only) and a token.
 //!
-//! A bcrypt check costs tens of milliseconds of a core by design; what has been checked is remembered
-//! under a keyed hash, and only a few are checked at a time.
+//! By design, a bcrypt check takes tens of milliseconds of CPU time. Results are cached under a
+//! keyed hash, and only a few checks run at a time.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,22 +20,22 @@ use crate::registry::credentials::Secret;
 use crate::registry::server::reply::Refusal;
 use crate::registry::server::{ServeOptions, Shared};
 
-/// Logins that are remembered, good and bad together.
+/// Maximum number of cached logins, successful and failed together.
 const REMEMBERED: usize = 4096;
-/// bcrypt checks at once.
+/// Maximum number of concurrent bcrypt checks.
 const CHECKS: usize = 2;
-/// How often the file may be looked at.
+/// Minimum interval between checks of the file for changes.
 const LOOK: Duration = Duration::from_secs(1);
-/// Longest `Authorization` header that is looked at, in bytes.
+/// Maximum length of an `Authorization` header, in bytes.
 const MAX_HEADER: usize = 4096;
-/// Largest htpasswd file, in bytes.
+/// Maximum size of an htpasswd file, in bytes.
 const MAX_FILE: u64 = 16 << 20;
-/// bcrypt cost of the hashes we make: that of `htpasswd -B` is 5, of most libraries 10 to 12.
+/// bcrypt cost of the hashes we create. `htpasswd -B` uses 5, most libraries use 10 to 12.
 const COST: u32 = 10;
-/// Checked in place of the hash of a user that does not exist, so that both take as long.
+/// Hash checked for a user that does not exist, so that the check takes the same time.
 const NOBODY: &str = "$2y$10$abcdefghijklmnopqrstuuJlD9gHGqq3b5DqFHWDEYrSGS1GLhVTO";
 
-/// Knows who may come in.
+/// Authenticates requests.
 pub(super) struct Auth {
     users: Option<Users>,
     token: Option<hmac::Tag>,
@@ -56,14 +56,14 @@ struct State {
     looked: Instant,
 }
 
-/// What a header shows.
+/// Credentials in a header.
 enum Shown {
     Basic { user: String, password: Secret },
     Bearer(Secret),
 }
 
 impl Auth {
-    /// `None` when everybody may come in.
+    /// Returns `None` if no login is required.
     pub(super) fn new(options: &ServeOptions) -> Result<Option<Self>> {
         if options.htpasswd.is_none() && options.token.is_none() {
             return Ok(None);
@@ -97,7 +97,7 @@ impl Auth {
         }))
     }
 
-    /// The user that the header shows, if that is one.
+    /// Returns the user that the header authenticates, if any.
     async fn identify(&self, header: &[u8]) -> Option<String> {
         if header.len() > MAX_HEADER {
             return None;
@@ -123,7 +123,7 @@ impl Auth {
         found
     }
 
-    /// Compares hashes under a key that nobody knows: the time taken tells nothing.
+    /// Compares hashes under a secret key, so that the duration reveals nothing.
     fn is_token(&self, shown: &Secret) -> bool {
         self.token.as_ref().is_some_and(|token| {
             hmac::verify(&self.key, shown.expose().as_bytes(), token.as_ref()).is_ok()
@@ -147,7 +147,7 @@ impl Auth {
         tokio::task::spawn_blocking(check).await.unwrap_or(false) && exists
     }
 
-    /// Reads the users again when their file has changed; one that is broken changes nothing.
+    /// Reads the users again if their file has changed. An invalid file changes nothing.
     fn refresh(&self) {
         let Some(users) = &self.users else { return };
         let is_due = |state: &State| state.looked.elapsed() >= LOOK;
@@ -175,7 +175,7 @@ impl Auth {
     }
 }
 
-/// Lets a request pass or asks for a login. `may_be_anonymous`: it only reads content.
+/// Accepts a request or requires a login. `may_be_anonymous`: the request only reads content.
 pub(super) async fn check(
     shared: &Shared,
     headers: &HeaderMap,
@@ -230,7 +230,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
         .ok()
 }
 
-/// The users and hashes of an htpasswd file. Other hashes than bcrypt are refused by name.
+/// Returns the users and hashes of an htpasswd file. Fails if a hash is not bcrypt.
 fn read_users(path: &Path) -> Result<HashMap<String, String>> {
     let text = read_file(path)?;
     let mut users = HashMap::new();
@@ -269,7 +269,7 @@ fn read_file(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).path("read", path)
 }
 
-/// The bcrypt hash of a password, as htpasswd writes it.
+/// Returns the bcrypt hash of a password, in the format of htpasswd.
 pub(crate) fn hash_password(password: &Secret) -> Result<String> {
     if password.expose().is_empty() {
         return Err(Error::usage("the password is empty"));
@@ -283,8 +283,8 @@ pub(crate) fn hash_password(password: &Secret) -> Result<String> {
     Ok(parts.format_for_version(bcrypt::Version::TwoY))
 }
 
-/// Puts a user with that hash into an htpasswd file, in the place of the line it may have. The file
-/// is made if need be, for its owner only.
+/// Writes a user with that hash to an htpasswd file, replacing an existing line. Creates a missing
+/// file, readable only by its owner.
 pub(crate) fn set_password(path: &Path, user: &str, hash: &str) -> Result<()> {
     if user.is_empty() || user.contains(|c: char| c == ':' || c.is_control()) {
         return Err(Error::usage(format!("`{user}` cannot be a user's name"))

@@ -1,4 +1,4 @@
-//! What a server serves: the questions and orders of the distribution API, without HTTP.
+//! Backend of a server: the operations of the distribution API, without HTTP.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::registry::client::Target;
 use crate::registry::layout::Facts;
 use crate::registry::server::growing::Growing;
 
-/// A manifest that is served.
+/// A manifest to serve.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     pub(crate) digest: Digest,
@@ -20,32 +20,32 @@ pub(crate) struct Served {
     pub(crate) bytes: Bytes,
 }
 
-/// A blob that is served.
+/// A blob to serve.
 #[derive(Clone, Debug)]
 pub(crate) struct BlobFile {
     pub(crate) file: Arc<File>,
     pub(crate) size: u64,
-    /// Tells how much of it is there while it is still being written.
+    /// Progress of a blob that is still being written.
     pub(crate) growing: Option<Arc<Growing>>,
 }
 
-/// Where the content comes from. Calls block; names and tags are checked by the caller.
+/// Source of the content. Calls block; the caller checks names and tags.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// Whether a read may take longer than a look at a local disk.
+    /// Returns whether a read may take longer than a local disk access.
     fn may_wait(&self) -> bool {
         false
     }
 
-    /// The manifest behind a tag or digest; `None` when the repository does not have it.
+    /// Returns the manifest of a tag or digest; `None` if the repository does not have it.
     fn manifest(&self, repository: &str, target: &Target) -> Result<Option<Served>>;
 
     /// Opens a blob that the repository may read.
     fn blob(&self, repository: &str, digest: &Digest) -> Result<Option<BlobFile>>;
 
-    /// The size of a blob that the repository may read.
+    /// Returns the size of a blob that the repository may read.
     fn blob_size(&self, repository: &str, digest: &Digest) -> Result<Option<u64>>;
 
-    /// Up to `limit` tags after `after`, sorted; `None` when there is no such repository.
+    /// Returns up to `limit` tags after `after`, sorted; `None` if the repository does not exist.
     fn tags(
         &self,
         repository: &str,
@@ -53,36 +53,37 @@ pub(crate) trait Backend: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Option<Vec<String>>>;
 
-    /// Up to `limit` repositories after `after`, in a constant order.
+    /// Returns up to `limit` repositories after `after`, in a stable order.
     fn repositories(&self, after: Option<&str>, limit: usize) -> Result<Vec<String>>;
 
-    /// Descriptors of what refers to `subject`, in a constant order.
+    /// Returns the descriptors of the referrers of `subject`, in a stable order.
     fn referrers(&self, repository: &str, subject: &Digest) -> Result<Vec<Value>>;
 
-    /// Where pushes and deletions go; `None` when nothing can be changed.
+    /// Returns the writable backend for pushes and deletions; `None` if the content is read-only.
     fn intake(&self) -> Option<&dyn Intake> {
         None
     }
 
-    /// Called now and then: sweeps what nobody will go on with.
+    /// Called periodically: removes abandoned uploads.
     fn tidy(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// What has become of something that was to be deleted.
+/// Result of a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deletion {
-    /// The repository does not have it any more.
+    /// The object has been removed from the repository.
     Gone,
-    /// It never had it.
+    /// The repository did not have the object.
     Missing,
-    /// It stays: something else in the repository needs it, which this says.
+    /// The object is kept, because another object in the repository needs it. The text names that
+    /// object.
     Needed(String),
 }
 
 impl Deletion {
-    /// Of something that is removed whenever it is there.
+    /// Returns the result for an object that is removed whenever it exists.
     pub(crate) fn of(was_there: bool) -> Self {
         match was_there {
             true => Self::Gone,
@@ -91,23 +92,23 @@ impl Deletion {
     }
 }
 
-/// The writing half of a backend. What has been acknowledged survives a crash.
+/// Writable backend. Acknowledged writes survive a crash.
 pub(crate) trait Intake {
-    /// Begins an upload; `algorithm` is that of the digest to come, if it is known.
+    /// Begins an upload. `algorithm` is the algorithm of the expected digest, if known.
     fn start_upload(
         &self,
         repository: &str,
         algorithm: Option<Algorithm>,
     ) -> Result<Box<dyn Arriving>>;
 
-    /// Goes on with an upload begun before this process; `None` when there is none.
+    /// Resumes an upload that an earlier process began; `None` if it does not exist.
     fn resume_upload(&self, repository: &str, id: &str) -> Result<Option<Box<dyn Arriving>>>;
 
-    /// Gives `repository` a blob that is here already, in `from` or, when that is not said,
-    /// anywhere. `false`: there is no such blob.
+    /// Links an existing blob into `repository`, from the repository `from` or, if not given, from
+    /// any. Returns `false` if the blob does not exist.
     fn mount(&self, repository: &str, from: Option<&str>, digest: &Digest) -> Result<bool>;
 
-    /// Puts a manifest whose digest and facts are those of `bytes`, and makes `tags` mean it.
+    /// Stores a manifest and points `tags` to it. The digest and facts must be those of `bytes`.
     fn put_manifest(
         &self,
         repository: &str,
@@ -120,26 +121,27 @@ pub(crate) trait Intake {
     /// Removes a tag.
     fn delete_tag(&self, repository: &str, tag: &str) -> Result<Deletion>;
 
-    /// Removes a manifest and the tags that mean it.
+    /// Removes a manifest and the tags that point to it.
     fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<Deletion>;
 
-    /// Takes a blob from a repository.
+    /// Removes a blob from a repository.
     fn delete_blob(&self, repository: &str, digest: &Digest) -> Result<Deletion>;
 
-    /// Bytes that can still be taken in; `None` when that is not known.
+    /// Returns the number of bytes that can still be stored; `None` if unknown.
     fn free_space(&self) -> Option<u64>;
 }
 
-/// A blob on its way in. Dropped, it can be gone on with by its id.
+/// A blob that is being received. After a drop, it can be resumed by its ID.
 pub(crate) trait Arriving: Send {
-    /// What the upload is called.
+    /// Returns the ID of the upload.
     fn id(&self) -> &str;
-    /// Bytes that are here.
+    /// Returns the number of received bytes.
     fn offset(&self) -> u64;
-    /// Adds bytes at the end.
+    /// Appends bytes.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
-    /// Makes it the blob `digest`; another digest is an error of kind `BadContent`.
+    /// Turns the upload into the blob `digest`. A different digest is an error of kind
+    /// `BadContent`.
     fn commit(&mut self, digest: &Digest) -> Result<()>;
-    /// Gives it up.
+    /// Cancels the upload.
     fn cancel(&mut self) -> Result<()>;
 }

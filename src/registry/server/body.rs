@@ -1,7 +1,7 @@
-//! Bodies of responses: nothing, bytes, or a part of a file read in large blocks.
+//! Bodies of responses: empty, bytes, or a part of a file that is read in large blocks.
 //!
-//! A block that is in the page cache is read at once, without a trip to another thread; buffers are
-//! used again.
+//! A block in the page cache is read directly, without switching to another thread. Buffers are
+//! reused.
 
 use std::fs::File;
 use std::io;
@@ -17,22 +17,22 @@ use tokio::task::JoinHandle;
 
 use crate::registry::server::backend::BlobFile;
 
-/// Bytes read at once.
+/// Number of bytes read at once.
 const BLOCK: usize = 256 << 10;
-/// Buffers that are kept for the next response.
+/// Maximum number of buffers kept for reuse.
 const SPARE: usize = 32;
 
-/// What a response carries.
+/// Content of a response.
 pub(super) enum Content {
     Nothing,
     Bytes(Bytes),
     File(FileContent),
 }
 
-/// A [`Content`] on its way, with what must live until it has been sent.
+/// A [`Content`] being sent, with the values that must live until it has been sent.
 pub(crate) struct Body {
     content: Content,
-    /// Counts as a request in progress until it is dropped.
+    /// Marks the request as in progress until it is dropped.
     _held: Option<Box<dyn Send + Sync>>,
 }
 
@@ -44,7 +44,7 @@ impl Body {
         }
     }
 
-    /// Keeps `held` until the body has been sent or given up.
+    /// Keeps `held` until the body has been sent or dropped.
     pub(super) fn holding(self, held: impl Send + Sync + 'static) -> Self {
         Self {
             content: self.content,
@@ -102,7 +102,7 @@ pub(super) struct FileContent {
 }
 
 impl FileContent {
-    /// `length` bytes of `blob` from `at` on.
+    /// Returns `length` bytes of `blob` from `at` on.
     pub(super) fn new(blob: BlobFile, at: u64, length: u64, buffers: &Arc<Buffers>) -> Self {
         Self {
             blob,
@@ -164,25 +164,25 @@ impl FileContent {
     }
 }
 
-/// Reads what is in the page cache; `None` when that cannot be told without waiting.
+/// Reads from the page cache; `None` if that would block.
 fn read_cached(file: &File, buffer: &mut [u8], at: u64) -> Option<io::Result<usize>> {
     let mut parts = [io::IoSliceMut::new(buffer)];
     match rustix::io::preadv2(file, &mut parts, at, ReadWriteFlags::NOWAIT) {
         Ok(count) => Some(Ok(count)),
-        // Not in memory; or a kernel or file system that cannot say.
+        // The content is not cached, or the kernel or file system does not support the flag.
         Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR | Errno::INVAL) => None,
         Err(error) => Some(Err(error.into())),
     }
 }
 
-/// Buffers of one block each that wait for their next use.
+/// Pool of reusable buffers of one block each.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Buffers {
-    /// A buffer of `length` bytes, at most one block, of any content.
+    /// Returns a buffer of `length` bytes, at most one block, with arbitrary content.
     fn take(self: &Arc<Self>, length: usize) -> Buffer {
         if length < BLOCK / 4 {
             return Buffer {

@@ -1,4 +1,4 @@
-//! One connection: requests until it ends, falls idle, or the server stops.
+//! One connection: serves requests until it ends, is idle for too long, or the server stops.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,9 +18,9 @@ use tokio::time::Sleep;
 use crate::registry::server::handler;
 use crate::registry::server::{Limits, Shared};
 
-/// Requests at once on one HTTP/2 connection.
+/// Maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS: u32 = 128;
-/// Bytes of a request's head.
+/// Maximum size of the head of an HTTP/2 request, in bytes.
 const HEAD: usize = 64 << 10;
 
 /// Serves one connection to its end.
@@ -95,7 +95,7 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     builder
 }
 
-/// How many requests a connection has in progress, and since when none.
+/// Number of requests in progress on a connection, and the time at which the last one ended.
 struct Activity {
     requests: AtomicUsize,
     begun: Instant,
@@ -117,7 +117,7 @@ impl Activity {
         Busy(Arc::clone(self))
     }
 
-    /// Since when nothing is asked; `None` while a request is in progress.
+    /// Returns how long the connection has been idle; `None` while a request is in progress.
     fn idle(&self) -> Option<Duration> {
         if self.requests.load(Ordering::Acquire) > 0 {
             return None;
@@ -127,7 +127,7 @@ impl Activity {
     }
 }
 
-/// A request in progress, until its answer has been sent.
+/// A request in progress, until its response has been sent.
 struct Busy(Arc<Activity>);
 
 impl Drop for Busy {
@@ -138,7 +138,7 @@ impl Drop for Busy {
     }
 }
 
-/// A stream whose writes fail when the other side takes nothing for too long.
+/// A stream whose writes fail if the peer does not read for too long.
 struct Timed<S> {
     stream: S,
     limit: Duration,

@@ -9,11 +9,11 @@ use crate::registry::server::Shared;
 use crate::registry::server::reply::{Refusal, Reply, document, set};
 use crate::registry::server::routes::{Query, encode, parameter};
 
-/// Names on one page when the client does not say how many.
+/// Default number of repositories per page of the catalog.
 const PAGE: usize = 1000;
-/// The most names on one page.
+/// Maximum number of names on one page.
 const MAX_PAGE: usize = 10_000;
-/// Bytes of referrers on one page: an index has to stay below what clients read.
+/// Maximum size of a page of referrers, in bytes: an index must not exceed the limit of clients.
 const REFERRERS_PAGE: usize = 3 << 20;
 const FILTERS_APPLIED: HeaderName = HeaderName::from_static("oci-filters-applied");
 
@@ -54,7 +54,7 @@ pub(super) async fn tags(
     Ok(reply)
 }
 
-/// `GET /v2/_catalog`: not in the specification, but used by tools.
+/// `GET /v2/_catalog`: not in the specification, but in use by tools.
 pub(super) async fn catalog(shared: &Shared, query: &Query) -> Result<Reply, Refusal> {
     let count = page(query, PAGE)?;
     let after = parameter(query, "last").map(str::to_owned);
@@ -70,7 +70,7 @@ pub(super) async fn catalog(shared: &Shared, query: &Query) -> Result<Reply, Ref
     Ok(reply)
 }
 
-/// `GET /v2/<name>/referrers/<digest>`: an index, empty when nothing refers to it.
+/// `GET /v2/<name>/referrers/<digest>`: an index, empty if there are no referrers.
 pub(super) async fn referrers(
     shared: &Shared,
     repository: String,

@@ -1,9 +1,9 @@
-//! A file that is read while it is still being written: a blob on its way through a cache.
+//! A file that is read while it is still being written: a blob that passes through a cache.
 
 use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// How far the writer has come.
+/// Progress of the writer.
 #[derive(Debug, Default)]
 pub(crate) struct Growing {
     state: Mutex<State>,
@@ -18,17 +18,17 @@ struct State {
 }
 
 impl Growing {
-    /// Says that `written` bytes are there now.
+    /// Reports that `written` bytes are available.
     pub(crate) fn grow(&self, written: u64) {
         self.change(|state| state.written = written);
     }
 
-    /// Says that all are there and have the right digest.
+    /// Reports that all bytes are available and have the correct digest.
     pub(crate) fn finish(&self) {
         self.change(|state| state.verified = true);
     }
 
-    /// Says that the rest will not come.
+    /// Reports that the remaining bytes will not arrive.
     pub(crate) fn fail(&self) {
         self.change(|state| state.failed = true);
     }
@@ -38,8 +38,9 @@ impl Growing {
         self.changed.notify_all();
     }
 
-    /// Waits for bytes behind `at` and tells up to where they are there. The last one of `size` is
-    /// held back until the digest is known to be right: nobody takes a wrong blob for a whole one.
+    /// Waits for bytes after `at` and returns the offset up to which they are available. Holds back
+    /// the last byte of `size` until the digest is verified, so that no client takes a corrupt blob
+    /// for a complete one.
     pub(super) fn wait(&self, at: u64, size: u64) -> io::Result<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

@@ -1,4 +1,4 @@
-//! One request: who asks, what for, and the answer.
+//! Handles one request: authentication, routing, and the response.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::registry::server::{Access, Shared, auth, discover, pull, push, upload
 
 const API_VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
 
-/// Answers a request, whatever happens.
+/// Answers a request. Errors become error responses.
 pub(super) async fn answer(
     shared: &Shared,
     peer: Option<SocketAddr>,
@@ -52,7 +52,7 @@ pub(super) async fn answer(
         }
     });
     if is_head {
-        // HTTP/1.1 leaves a body out by itself, HTTP/2 sends it and breaks the request.
+        // HTTP/1.1 omits the body automatically; HTTP/2 sends it and breaks the request.
         reply = reply.map(|_| Body::new(Content::Nothing));
     }
     set(&mut reply, API_VERSION, "registry/2.0");
@@ -122,7 +122,7 @@ async fn dispatch(
     }
 }
 
-/// The methods that an address knows.
+/// Returns the methods that a route allows.
 fn allowed(route: &Route) -> &'static [Method] {
     match route {
         Route::Base | Route::Catalog | Route::Tags { .. } | Route::Referrers { .. } => {

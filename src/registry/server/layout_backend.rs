@@ -1,4 +1,4 @@
-//! The tree on disk as a backend, with the manifests read last kept in memory.
+//! Backend for the tree on disk, with an in-memory cache of manifests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,13 +13,13 @@ use crate::registry::client::Target;
 use crate::registry::layout::{Facts, Layout, Upload};
 use crate::registry::server::backend::{Arriving, Backend, BlobFile, Deletion, Intake, Served};
 
-/// Bytes of manifests kept in memory, and the largest that is kept.
+/// Maximum total size of cached manifests, and maximum size of one, in bytes.
 const CACHE: usize = 8 << 20;
 const CACHED_MANIFEST: usize = 256 << 10;
-/// Uploads that nothing was added to for so long are given up, as by distribution.
+/// Age after which uploads without activity are removed, as in distribution.
 const STALE_UPLOAD: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// A [`Layout`] that is served.
+/// Serves a [`Layout`].
 pub(crate) struct LayoutBackend {
     layout: Layout,
     cache: Mutex<Cache>,
@@ -40,7 +40,7 @@ impl LayoutBackend {
         }
     }
 
-    /// The tree that is served.
+    /// Returns the served tree.
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }

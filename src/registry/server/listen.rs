@@ -1,4 +1,4 @@
-//! The server as a whole: sockets, TLS, the runtime, the end.
+//! The server as a whole: sockets, TLS, the runtime, and shutdown.
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
@@ -18,12 +18,12 @@ use crate::error::{Error, IoContext, Result};
 use crate::registry::server::backend::Backend;
 use crate::registry::server::{ServeOptions, Shared, connection};
 
-/// How often idle uploads are looked for.
+/// Interval between searches for idle uploads.
 const TIDY: Duration = Duration::from_secs(60);
-/// How many such rounds lie between two looks at the whole tree.
+/// Number of such intervals between two searches of the whole tree.
 const TIDY_BACKEND: u32 = 60;
 
-/// A registry that listens and is not yet served.
+/// A registry that is listening but not yet serving.
 pub(crate) struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -32,7 +32,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Reads users, certificate and key and listens, so that clients can connect from now on.
+    /// Reads users, certificate and key, and starts listening, so that clients can connect.
     pub(crate) fn bind(options: &ServeOptions, backend: Arc<dyn Backend>) -> Result<Self> {
         let shared = Arc::new(Shared::new(options, backend)?);
         let tls = match &options.tls {
@@ -54,13 +54,13 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop` is ready, then lets requests in progress end within the grace time.
-    /// Makes its own threads; not to be called from asynchronous code.
+    /// Serves until `stop` is ready, then waits for requests in progress within the grace period.
+    /// Creates its own threads; must not be called from asynchronous code.
     pub(crate) fn run(self, stop: impl Future<Output = ()>) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
@@ -68,12 +68,12 @@ impl Server {
             .build()
             .doing(|| "cannot start threads".to_owned())?;
         let outcome = runtime.block_on(self.serve(stop));
-        // What still hangs in a system call must not keep us.
+        // A thread that hangs in a system call must not delay the exit.
         runtime.shutdown_timeout(Duration::from_secs(1));
         outcome
     }
 
-    /// The same on the runtime of the caller.
+    /// Same as `run`, on the caller's runtime.
     pub(crate) async fn serve(self, stop: impl Future<Output = ()>) -> Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)
             .doing(|| "cannot set up the socket".to_owned())?;
@@ -90,7 +90,7 @@ impl Server {
                 let (stream, peer) = match listener.accept().await {
                     Ok(accepted) => accepted,
                     Err(error) => {
-                        // Out of descriptors, mostly: it passes when connections end.
+                        // Mostly a lack of file descriptors, which ends when connections close.
                         tracing::warn!("cannot accept a connection: {error}");
                         tokio::time::sleep(Duration::from_millis(50)).await;
                         continue;
@@ -202,7 +202,7 @@ fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Ready when the process is asked to end (SIGTERM, SIGINT).
+/// Completes when the process receives SIGTERM or SIGINT.
 pub(crate) async fn signalled() {
     let (Ok(mut terminate), Ok(mut interrupt)) = (
         signal(SignalKind::terminate()),

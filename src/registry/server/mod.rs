@@ -1,8 +1,7 @@
 //! The registry server: OCI distribution v1.1 over a backend.
 //!
-//! Plain HTTP or TLS, HTTP/1.1 and HTTP/2, with limits against abuse. Must not know where the content
-//! lies (that is the backend), nor the command line; what it has to say about requests it gives to a
-//! function.
+//! Plain HTTP or TLS, HTTP/1.1 and HTTP/2, with limits against abuse. Must not depend on where the
+//! content is stored (that is the backend) or on the command line. Reports requests to a callback.
 
 mod auth;
 pub(crate) mod backend;
@@ -44,43 +43,43 @@ pub(crate) use listen::{Server, signalled};
 pub(crate) use proxy::{ProxyBackend, Upstream};
 pub(crate) use service::Service;
 
-/// How a registry is served.
+/// Options of a registry server.
 #[derive(Clone, Default)]
 pub(crate) struct ServeOptions {
-    /// Tried in order until one can be listened on; port 0 = any.
+    /// Addresses, tried in order until listening on one succeeds; port 0 = any.
     pub(crate) addresses: Vec<SocketAddr>,
     /// PEM files of certificate chain and key; `None` = plain HTTP.
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
-    /// A file of users with bcrypt hashes, read again when it changes.
+    /// File of users with bcrypt hashes, read again when it changes.
     pub(crate) htpasswd: Option<PathBuf>,
-    /// Taken as bearer token, and as the password of any user.
+    /// Accepted as a bearer token, and as the password of any user.
     pub(crate) token: Option<Secret>,
-    /// Whether reading needs no login, though writing does.
+    /// Whether reading needs no login, although writing does.
     pub(crate) anonymous_pull: bool,
     pub(crate) read_only: bool,
     /// Whether tags, manifests and blobs can be deleted.
     pub(crate) deletion: bool,
-    /// Whether manifests are taken whose blobs are not here.
+    /// Whether manifests are accepted whose blobs are missing.
     pub(crate) sparse: bool,
     pub(crate) limits: Limits,
-    /// Whether clients are told in full why we failed: they may see the paths of this machine.
+    /// Whether clients receive the full cause of a server error, including paths of this machine.
     pub(crate) candid: bool,
-    /// Told of every request.
+    /// Called for every request.
     pub(crate) log: Option<Arc<AccessLog>>,
 }
 
-/// Limits against clients that are slow, silent or too many.
+/// Limits against slow, silent or too many clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Connections at once; more wait.
+    /// Maximum number of concurrent connections; others wait.
     pub(crate) connections: usize,
-    /// For a TLS handshake, or the head of a request.
+    /// Timeout for a TLS handshake, or for the head of a request.
     pub(crate) head: Duration,
-    /// Longest silence within a body, in either direction.
+    /// Timeout without data within a body, in either direction.
     pub(crate) silence: Duration,
-    /// A connection without requests is closed after that.
+    /// Timeout after which a connection without requests is closed.
     pub(crate) idle: Duration,
-    /// How long requests in progress may go on after the end was asked for.
+    /// Time for requests in progress to finish after a stop is requested.
     pub(crate) grace: Duration,
 }
 
@@ -96,29 +95,29 @@ impl Default for Limits {
     }
 }
 
-/// One request and what became of it. Holds no secrets.
+/// One request and its result. Contains no secrets.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     pub(crate) peer: Option<SocketAddr>,
-    /// Who logged in.
+    /// Authenticated user.
     pub(crate) user: Option<String>,
     pub(crate) method: String,
     /// Path and query.
     pub(crate) target: String,
     pub(crate) status: u16,
-    /// Bytes of the response's content.
+    /// Size of the response's content, in bytes.
     pub(crate) bytes: u64,
-    /// Until the response began.
+    /// Time until the response began.
     pub(crate) duration: Duration,
     pub(crate) agent: Option<String>,
-    /// Why we failed, when it was our fault.
+    /// Cause of a server error.
     pub(crate) failure: Option<String>,
 }
 
-/// Is told of every request when its response begins.
+/// Called for every request when its response begins.
 pub(crate) type AccessLog = dyn Fn(&Access) + Send + Sync;
 
-/// What all requests share.
+/// State shared by all requests.
 struct Shared {
     backend: Arc<dyn Backend>,
     auth: Option<Auth>,
@@ -148,7 +147,7 @@ impl Shared {
         })
     }
 
-    /// Asks the backend something: at once when that does not take long.
+    /// Reads from the backend, directly if that does not block for long.
     async fn read<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&dyn Backend) -> Result<T> + Send + 'static,
@@ -159,7 +158,7 @@ impl Shared {
         self.write(move |backend| Ok(ask(backend)?)).await
     }
 
-    /// Lets the backend do something on a thread that may wait for the disk.
+    /// Runs a backend operation on a thread that may wait for the disk.
     async fn write<T: Send + 'static>(
         &self,
         order: impl FnOnce(&dyn Backend) -> Result<T, Refusal> + Send + 'static,

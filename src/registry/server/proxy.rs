@@ -1,8 +1,8 @@
-//! A pull-through cache: a tree on disk, filled from an upstream registry as clients ask.
+//! A pull-through cache: a tree on disk, filled from an upstream registry on request.
 //!
-//! Each manifest and blob is fetched once however many ask at once; blobs are passed on while they
-//! arrive. What a tag means is asked again after a while. With the upstream gone, what is here is
-//! served.
+//! Each manifest and blob is fetched once, even for concurrent requests. Blobs are passed on while
+//! they arrive. Tags are resolved again after a time. If the upstream is unreachable, cached
+//! content is served.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,31 +20,31 @@ use crate::registry::server::LayoutBackend;
 use crate::registry::server::backend::{Backend, BlobFile, Served};
 use crate::registry::server::growing::Growing;
 
-/// Blobs fetched at once; who asks for more is told to come again.
+/// Maximum number of concurrent blob downloads; further requests are told to retry.
 const DOWNLOADS: usize = 64;
-/// Tags whose age is remembered.
+/// Maximum number of tags whose age is remembered.
 const TAGS: usize = 100_000;
-/// After a failure the upstream is left alone for so long, where something can be served instead.
+/// Pause after a failure before the upstream is asked again for a cached tag.
 const PAUSE: Duration = Duration::from_secs(10);
 const BUFFER: usize = 256 << 10;
 
-/// Which registry is cached, and how.
+/// The cached registry and its options.
 #[derive(Clone)]
 pub(crate) struct Upstream {
     pub(crate) client: Client,
-    /// `host[:port][/prefix]`: a repository `x` here is `PLACE/x` there.
+    /// `host[:port][/prefix]`: the local repository `x` is `PLACE/x` upstream.
     pub(crate) place: String,
-    /// How long a tag is believed without asking.
+    /// Time for which a tag is valid without asking the upstream.
     pub(crate) ttl: Duration,
 }
 
-/// A [`Layout`] that fetches what it lacks.
+/// A [`Layout`] that fetches missing content.
 pub(crate) struct ProxyBackend {
     cache: LayoutBackend,
     upstream: Upstream,
-    /// Until when a tag need not be asked for again.
+    /// Time until which a tag is valid without asking the upstream.
     fresh: Mutex<HashMap<(String, String), Instant>>,
-    /// One request at a time fetches a manifest; keyed by hash.
+    /// Locks by hash, so that only one request at a time fetches a manifest.
     turns: Vec<Mutex<()>>,
     arriving: Arc<Mutex<HashMap<Digest, BlobFile>>>,
 }
@@ -53,11 +53,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is not there is no failure.
+/// Maps a missing object to `None`.
 fn found<T>(outcome: Result<Option<T>>) -> Result<Option<T>> {
     match outcome {
         Err(error) if error.kind() == Kind::NotFound => Ok(None),
-        // Whatever else went wrong there, it is the upstream's fault for our clients.
+        // To our clients, every other error is a failure of the upstream.
         Err(error) => {
             Err(Error::new(Kind::Network, "the upstream registry failed").caused_by(error))
         }
@@ -66,7 +66,7 @@ fn found<T>(outcome: Result<Option<T>>) -> Result<Option<T>> {
 }
 
 impl ProxyBackend {
-    /// Caches `upstream` in `layout`.
+    /// Creates a cache of `upstream` in `layout`.
     pub(crate) fn new(layout: Layout, upstream: Upstream) -> Self {
         Self {
             cache: LayoutBackend::new(layout),
@@ -120,7 +120,7 @@ impl ProxyBackend {
         }
         match found(self.ask_for_tag(repository, tag)) {
             Ok(served) => {
-                // One that has gone there is not believed to be what it was here.
+                // A tag that is missing upstream is not marked as valid, even if the cache has it.
                 if served.is_some() {
                     self.believe(repository, tag, self.upstream.ttl);
                 }
@@ -151,7 +151,7 @@ impl ProxyBackend {
         self.fetch(&there, repository, &target)
     }
 
-    /// Fetches a manifest and keeps it.
+    /// Fetches a manifest and stores it.
     fn fetch(
         &self,
         there: &Repository,
@@ -171,7 +171,7 @@ impl ProxyBackend {
         self.cache.manifest(repository, &Target::Digest(digest))
     }
 
-    /// Begins to fetch a blob, or joins those who wait for it already.
+    /// Starts downloading a blob, or joins a download in progress.
     fn arrive(
         &self,
         there: Repository,
@@ -270,7 +270,7 @@ impl Backend for ProxyBackend {
         let Some(size) = found(there.blob_size(digest))? else {
             return Ok(None);
         };
-        // Another repository, or another request, has brought it here meanwhile.
+        // Another repository or another request has fetched the blob in the meantime.
         if self.cache.layout().blob_size(digest)? == Some(size) {
             self.cache.layout().link_layer(repository, digest)?;
             return self.cache.blob(repository, digest);
@@ -308,7 +308,7 @@ impl Backend for ProxyBackend {
         }
     }
 
-    /// What has been asked for so far: many registries list nothing.
+    /// Returns the repositories requested so far: many registries do not list theirs.
     fn repositories(&self, after: Option<&str>, limit: usize) -> Result<Vec<String>> {
         self.cache.repositories(after, limit)
     }

@@ -1,5 +1,5 @@
-//! Reading: manifests and blobs, with ranges and conditions (distribution-spec 1.1, "Pull";
-//! RFC 9110, sections 13 and 14).
+//! Pull endpoints: manifests and blobs, with range and conditional requests (distribution-spec 1.1,
+//! "Pull"; RFC 9110, sections 13 and 14).
 
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap,
@@ -13,12 +13,12 @@ use crate::registry::server::Shared;
 use crate::registry::server::body::{Content, FileContent};
 use crate::registry::server::reply::{Refusal, Reply, empty, respond, set};
 
-/// Names the digest of what is sent.
+/// Header that carries the digest of the content.
 pub(super) const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
-/// A blob never changes; a manifest's tag may.
+/// Cache policy of blobs. A blob never changes; the manifest behind a tag can.
 const FOR_EVER: &str = "max-age=31536000, immutable";
 
-/// GET and HEAD of a manifest.
+/// Handles GET and HEAD of a manifest.
 pub(super) async fn manifest(
     shared: &Shared,
     method: &Method,
@@ -49,7 +49,7 @@ pub(super) async fn manifest(
     Ok(reply)
 }
 
-/// GET and HEAD of a blob.
+/// Handles GET and HEAD of a blob.
 pub(super) async fn blob(
     shared: &Shared,
     method: &Method,
@@ -99,7 +99,7 @@ pub(super) async fn blob(
     Ok(reply)
 }
 
-/// A response to HEAD: the length of what GET would send.
+/// Builds a response to HEAD with the content length that GET would send.
 fn headed(status: StatusCode, length: u64) -> Reply {
     let mut reply = empty(status);
     reply
@@ -120,7 +120,7 @@ fn describe_blob(reply: &mut Reply, digest: &Digest) {
     set(reply, CACHE_CONTROL, FOR_EVER);
 }
 
-/// Whether the client says it has just that (`If-None-Match`).
+/// Reports whether the client already has this content (`If-None-Match`).
 fn is_known(headers: &HeaderMap, digest: &Digest) -> bool {
     let digest = digest.to_string();
     headers
@@ -135,16 +135,17 @@ fn is_known(headers: &HeaderMap, digest: &Digest) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     All,
-    /// From the first byte to before the last.
+    /// Bytes from `from` (inclusive) to `to` (exclusive).
     Part {
         from: u64,
         to: u64,
     },
-    /// A range that lies behind the end.
+    /// A range that starts past the end of the content.
     Nothing,
 }
 
-/// One range is answered; several, and what is no range of bytes, get everything.
+/// Parses the `Range` header. Multiple ranges and headers that are not a byte range select the
+/// whole content.
 fn wanted_range(headers: &HeaderMap, digest: &Digest, size: u64) -> Wanted {
     let Some(range) = headers.get(RANGE).and_then(|range| range.to_str().ok()) else {
         return Wanted::All;

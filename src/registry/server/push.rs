@@ -1,5 +1,5 @@
-//! Manifests coming in, and deletion (distribution-spec 1.1, "Pushing Manifests" and "Content
-//! Management").
+//! Push endpoints for manifests, and deletion (distribution-spec 1.1, "Pushing Manifests" and
+//! "Content Management").
 
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION};
@@ -16,12 +16,12 @@ use crate::registry::server::reply::{Refusal, Reply, empty, set};
 use crate::registry::server::routes::{Query, digest, parameter};
 use crate::registry::server::upload::{next, not_writable};
 
-/// The most tags that one PUT may set.
+/// Maximum number of tags that one PUT can set.
 const MAX_TAGS: usize = 64;
 const SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
 const TAG: HeaderName = HeaderName::from_static("oci-tag");
 
-/// `PUT /v2/<name>/manifests/<tag or digest>`.
+/// Handles `PUT /v2/<name>/manifests/<tag or digest>`.
 pub(super) async fn manifest(
     shared: &Shared,
     (repository, target): (String, Target),
@@ -69,7 +69,8 @@ pub(super) async fn manifest(
     Ok(reply)
 }
 
-/// A backend may ask more of a manifest than the API does.
+/// Converts a backend's error on a manifest: a backend can require more of a manifest than the API
+/// does.
 fn not_taken(error: Error) -> Refusal {
     let mut refusal = match error.kind() {
         Kind::BadContent => Refusal::bad("MANIFEST_INVALID", "the registry cannot use that image"),
@@ -83,7 +84,7 @@ fn not_taken(error: Error) -> Refusal {
     refusal
 }
 
-/// Further tags to set (`?tag=`).
+/// Returns the additional tags to set (`?tag=`).
 fn tags_of(query: &Query) -> Result<Vec<String>, Refusal> {
     let tags: Vec<String> = query
         .iter()
@@ -99,7 +100,8 @@ fn tags_of(query: &Query) -> Result<Vec<String>, Refusal> {
     }
 }
 
-/// The digest of `bytes`, by the algorithm of the one that was announced, which it must equal.
+/// Returns the digest of `bytes`. Uses the algorithm of the announced digest and fails if the two
+/// differ.
 fn digest_of(bytes: &[u8], target: &Target, query: &Query) -> Result<Digest, Refusal> {
     let announced = match target {
         Target::Digest(digest) => Some(digest.clone()),
@@ -148,7 +150,8 @@ async fn small_body(
     Ok(bytes)
 }
 
-/// The type in the header must be that of the document: nobody reads it two ways afterwards.
+/// Checks that the `Content-Type` header matches the document's media type, so that no client
+/// interprets the manifest in two ways.
 fn is_announced_so(headers: &HeaderMap, facts: &Facts) -> Result<(), Refusal> {
     let announced = headers
         .get(CONTENT_TYPE)
@@ -167,8 +170,8 @@ fn is_announced_so(headers: &HeaderMap, facts: &Facts) -> Result<(), Refusal> {
     }
 }
 
-/// Every blob that a manifest names is in the repository. The children of an index need not be:
-/// an index may be carried for some platforms only.
+/// Checks that every blob that a manifest references is in the repository. The children of an index
+/// can be missing: an index can be copied for some platforms only.
 fn has_all_blobs(backend: &dyn Backend, repository: &str, facts: &Facts) -> Result<(), Refusal> {
     for part in facts.blobs.iter().filter(|part| !part.may_be_absent()) {
         if backend.blob_size(repository, &part.digest)?.is_none() {
@@ -181,7 +184,7 @@ fn has_all_blobs(backend: &dyn Backend, repository: &str, facts: &Facts) -> Resu
     Ok(())
 }
 
-/// DELETE of a tag, a manifest or a blob.
+/// Handles DELETE of a tag, a manifest or a blob.
 pub(super) async fn delete(
     shared: &Shared,
     repository: String,
@@ -210,7 +213,7 @@ pub(super) async fn delete(
     }
 }
 
-/// What is to be deleted.
+/// Object to delete.
 pub(super) enum Deleted {
     Manifest(Target),
     Blob(Digest),

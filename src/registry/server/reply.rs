@@ -10,14 +10,14 @@ use crate::registry::server::body::{Body, Content};
 
 pub(super) type Reply = Response<Body>;
 
-/// A request that is not granted.
+/// Error response to a request.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     code: &'static str,
     message: String,
     headers: Vec<(HeaderName, String)>,
-    /// What is for the log only.
+    /// Cause of the error, for the log only.
     pub(super) cause: Option<Error>,
 }
 
@@ -50,7 +50,7 @@ impl Refusal {
         self
     }
 
-    /// The same with the whole reason in place of the few words.
+    /// Returns the refusal with the full cause as its message.
     pub(super) fn candid(mut self) -> Self {
         if let Some(cause) = &self.cause {
             self.message = cause.to_string();
@@ -58,7 +58,7 @@ impl Refusal {
         self
     }
 
-    /// The response that says so.
+    /// Builds the error response.
     pub(super) fn reply(self) -> Reply {
         let error = json!({"code": self.code, "message": self.message, "detail": Value::Null});
         let mut reply = document(self.status, &json!({"errors": [error]}));
@@ -69,7 +69,7 @@ impl Refusal {
     }
 }
 
-/// Our own failures say little to the client: messages hold paths of this machine.
+/// Hides the details of internal errors from the client: messages can contain local paths.
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let (status, code, message) = match error.kind() {
@@ -100,12 +100,12 @@ impl From<Error> for Refusal {
     }
 }
 
-/// A response without content.
+/// Builds a response without content.
 pub(super) fn empty(status: StatusCode) -> Reply {
     respond(status, Content::Nothing)
 }
 
-/// A JSON document.
+/// Builds a response with a JSON document.
 pub(super) fn document(status: StatusCode, value: &Value) -> Reply {
     let bytes = Bytes::from(value.to_string());
     let mut reply = respond(status, Content::Bytes(bytes));
@@ -113,7 +113,7 @@ pub(super) fn document(status: StatusCode, value: &Value) -> Reply {
     reply
 }
 
-/// A response with content; its length is said.
+/// Builds a response with content and its `Content-Length`.
 pub(super) fn respond(status: StatusCode, content: Content) -> Reply {
     let body = Body::new(content);
     let length = http_body::Body::size_hint(&body).exact().unwrap_or(0);
@@ -127,7 +127,7 @@ pub(super) fn respond(status: StatusCode, content: Content) -> Reply {
     reply
 }
 
-/// Sets a header; a value that cannot be one is left out.
+/// Sets a header. Ignores a value that is not valid in a header.
 pub(super) fn set(reply: &mut Reply, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         reply.headers_mut().insert(name, value);

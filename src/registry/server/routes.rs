@@ -1,4 +1,4 @@
-//! From a request's path and query to what is meant (distribution-spec 1.1, "Endpoints").
+//! Parsing of a request's path and query (distribution-spec 1.1, "Endpoints").
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::registry::client::Target;
 use crate::registry::layout::names;
 use crate::registry::server::reply::Refusal;
 
-/// What a path names.
+/// Endpoint that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     Base,
@@ -21,8 +21,8 @@ pub(super) enum Route {
 }
 
 impl Route {
-    /// Reads a path. Repository names may contain `blobs`, `manifests` and so on: what counts are
-    /// the last components.
+    /// Parses a path. Repository names can contain `blobs`, `manifests` and so on, so the last
+    /// components decide.
     pub(super) fn parse(path: &str) -> Result<Self, Refusal> {
         let path = decode(path).ok_or_else(nowhere)?;
         let rest = match path.strip_prefix("/v2") {
@@ -76,10 +76,10 @@ impl Route {
     }
 }
 
-/// The parameters of a query.
+/// Query parameters.
 pub(super) type Query = [(String, String)];
 
-/// The first value of a parameter.
+/// Returns the first value of a parameter.
 pub(super) fn parameter<'a>(query: &'a Query, name: &str) -> Option<&'a str> {
     query
         .iter()
@@ -87,7 +87,7 @@ pub(super) fn parameter<'a>(query: &'a Query, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value.as_str())
 }
 
-/// The parameters of a query, in order, decoded; what does not decode is left out.
+/// Parses and decodes the query parameters in order. Skips parameters that cannot be decoded.
 pub(super) fn query(text: Option<&str>) -> Vec<(String, String)> {
     let text = text.unwrap_or_default();
     text.split('&')
@@ -100,7 +100,7 @@ pub(super) fn query(text: Option<&str>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// `text` as a digest that a client named.
+/// Parses a digest that a client sent.
 pub(super) fn digest(text: &str) -> Result<Digest, Refusal> {
     Digest::parse(text)
         .map_err(|_| Refusal::bad("DIGEST_INVALID", "the digest is malformed or not supported"))
@@ -130,7 +130,7 @@ fn nowhere() -> Refusal {
     Refusal::missing("NOT_FOUND", "the registry has no such address")
 }
 
-/// Undoes percent-encoding; `None` for what is not UTF-8 then.
+/// Decodes percent-encoding; returns `None` if the result is not UTF-8.
 fn decode(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));
@@ -152,7 +152,7 @@ fn decode(text: &str) -> Option<Cow<'_, str>> {
     String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
-/// Encodes what may not stand in a query's value.
+/// Percent-encodes the characters that are not allowed in a query value.
 pub(super) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

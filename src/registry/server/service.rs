@@ -1,4 +1,5 @@
-//! The registry as a service among others: requests come on connections that somebody else serves.
+//! The registry as one service among others: another server owns the connections and passes
+//! requests in.
 
 use std::sync::Arc;
 
@@ -10,14 +11,14 @@ use crate::registry::server::backend::Backend;
 use crate::registry::server::body::Body;
 use crate::registry::server::{ServeOptions, Shared, handler};
 
-/// A registry without sockets. Cheap to clone. Its requests are answered on a tokio runtime.
+/// A registry without sockets. Cheap to clone. Answers requests on a tokio runtime.
 #[derive(Clone)]
 pub(crate) struct Service {
     shared: Arc<Shared>,
 }
 
 impl Service {
-    /// A registry over `backend`; of `options`, what concerns sockets is not looked at.
+    /// Creates a registry over `backend`. Ignores the socket settings in `options`.
     pub(crate) fn new(options: &ServeOptions, backend: Arc<dyn Backend>) -> Result<Self> {
         let shared = Arc::new(Shared::new(options, backend)?);
         Ok(Self { shared })
@@ -28,7 +29,7 @@ impl Service {
         handler::answer(&self.shared, None, request).await
     }
 
-    /// Closes uploads that nobody has asked for in a while. To be called now and then.
+    /// Closes idle uploads. The caller must call this periodically.
     pub(crate) fn tidy(&self) {
         self.shared.sessions.tidy();
     }

@@ -1,5 +1,5 @@
-//! Uploads in progress: each is worked on by one request at a time, and those not asked for in a
-//! while are closed (their bytes stay on disk).
+//! Uploads in progress. Each upload serves one request at a time. Idle uploads are closed; their
+//! bytes stay on disk.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -9,14 +9,14 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::registry::server::backend::Arriving;
 
-/// Closed after so long without a request.
+/// Time without a request after which an upload is closed.
 const IDLE: Duration = Duration::from_secs(300);
-/// Kept open at once; beyond, idle ones are closed early.
+/// Maximum number of open uploads. Above this limit, idle uploads are closed early.
 const MAX_OPEN: usize = 1024;
 
-/// The upload, or nothing when it has been finished or given up.
+/// The upload, or `None` after it was finished or canceled.
 pub(super) type Slot = Option<Box<dyn Arriving>>;
-/// The right to work on one upload.
+/// Exclusive lock on one upload.
 pub(super) type Held = OwnedMutexGuard<Slot>;
 
 #[derive(Default)]
@@ -34,7 +34,7 @@ fn key(repository: &str, id: &str) -> String {
 }
 
 impl Sessions {
-    /// Takes in an upload, held; `None` when another request has it already.
+    /// Registers and locks an upload; returns `None` if another request already has it.
     pub(super) fn open(&self, repository: &str, upload: Box<dyn Arriving>) -> Option<Held> {
         let key = key(repository, upload.id());
         let slot = Arc::new(tokio::sync::Mutex::new(Some(upload)));
@@ -52,7 +52,7 @@ impl Sessions {
         held
     }
 
-    /// The place of an upload that is open.
+    /// Returns the slot of an open upload.
     pub(super) fn find(&self, repository: &str, id: &str) -> Option<Arc<tokio::sync::Mutex<Slot>>> {
         let mut open = self.open.lock().ok()?;
         let session = open.get_mut(&key(repository, id))?;
@@ -60,14 +60,14 @@ impl Sessions {
         Some(Arc::clone(&session.slot))
     }
 
-    /// Forgets an upload that is finished.
+    /// Removes a finished upload.
     pub(super) fn close(&self, repository: &str, id: &str) {
         if let Ok(mut open) = self.open.lock() {
             open.remove(&key(repository, id));
         }
     }
 
-    /// Closes those that nobody has asked for in a while.
+    /// Closes idle uploads.
     pub(super) fn tidy(&self) {
         if let Ok(mut open) = self.open.lock() {
             close_idle(&mut open, IDLE);

@@ -1,4 +1,4 @@
-//! The server's limits, with clients that do not play by the rules.
+//! Tests of the server's limits with clients that break the rules.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -54,7 +54,7 @@ fn connect(server: &Running, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// What comes until the server closes the connection, and how long that took.
+/// Returns the data that arrives before the server closes the connection, and the time that took.
 fn to_the_end(mut stream: TcpStream) -> (String, Duration) {
     let begun = Instant::now();
     let mut bytes = Vec::new();
@@ -90,7 +90,7 @@ fn silent_and_slow_clients_are_let_go() {
     let (answer, took) = to_the_end(connect(&server, body));
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     assert!(took < Duration::from_secs(10), "{took:?}");
-    // One that asks and then falls silent is answered first.
+    // A client that sends a request and then stalls gets its response first.
     let asked = connect(&server, b"GET /v2/ HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(to_the_end(asked).0.starts_with("HTTP/1.1 200"));
 }
@@ -125,7 +125,7 @@ fn more_connections_than_allowed_wait_their_turn() {
     });
     let request = b"GET /v2/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let held = [connect(&server, b""), connect(&server, b"")];
-    // They must have been accepted before the third comes.
+    // The server must accept both connections before the third one arrives.
     std::thread::sleep(Duration::from_millis(200));
     let mut third = connect(&server, request);
     third

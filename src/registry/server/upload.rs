@@ -1,4 +1,4 @@
-//! Blobs coming in: mounted, in one piece, or in chunks (distribution-spec 1.1, "Pushing Blobs").
+//! Blob uploads: mounted, monolithic or chunked (distribution-spec 1.1, "Pushing Blobs").
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::registry::server::reply::{Refusal, Reply, empty, set};
 use crate::registry::server::routes::{Query, digest, parameter};
 use crate::registry::server::sessions::Held;
 
-/// Bytes handed to the disk at once.
+/// Bytes per write to disk.
 const BATCH: usize = 256 << 10;
-/// How long a request waits for another one to let go of an upload.
+/// Time that a request waits for another request to release an upload.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Left free on the file system, so that manifests and links still fit.
+/// Bytes to keep free on the file system for manifests and links.
 const RESERVE: u64 = 16 << 20;
 const UPLOAD_ID: HeaderName = HeaderName::from_static("docker-upload-uuid");
 
@@ -30,7 +30,8 @@ pub(super) fn not_writable() -> Refusal {
     Refusal::unsupported("this registry is read-only")
 }
 
-/// `POST /v2/<name>/blobs/uploads/`: mounts a blob, takes one in whole, or begins an upload.
+/// Handles `POST /v2/<name>/blobs/uploads/`: mounts a blob, receives a whole blob, or starts an
+/// upload.
 pub(super) async fn begin(
     shared: &Shared,
     repository: String,
@@ -41,7 +42,7 @@ pub(super) async fn begin(
     if let Some(mounted) = parameter(query, "mount") {
         let mounted = digest(mounted)?;
         let from = parameter(query, "from").filter(|from| !from.is_empty());
-        // A repository with an impossible name has no blobs.
+        // A repository with an invalid name has no blobs.
         let is_possible = from.is_none_or(names::is_repository);
         if is_possible && mount(shared, &repository, from, &mounted).await? {
             return Ok(created_blob(&repository, &mounted));
@@ -95,7 +96,8 @@ fn algorithm(name: &str) -> Result<Algorithm, Refusal> {
         .ok_or_else(|| Refusal::bad("DIGEST_INVALID", "the digest algorithm is not supported"))
 }
 
-/// What an upload's own address is asked: GET its state, PATCH more of it, PUT its end, DELETE it.
+/// Handles requests to an upload's URL: GET returns its state, PATCH appends, PUT completes and
+/// DELETE cancels it.
 pub(super) async fn upload(
     shared: &Shared,
     method: &Method,
@@ -134,7 +136,7 @@ pub(super) async fn upload(
     }
 }
 
-/// Takes hold of an upload, from disk if need be.
+/// Locks an upload; loads it from disk if necessary.
 async fn hold(shared: &Shared, repository: &str, id: &str) -> Result<Held, Refusal> {
     let unknown = || {
         Refusal::missing(
@@ -143,7 +145,7 @@ async fn hold(shared: &Shared, repository: &str, id: &str) -> Result<Held, Refus
         )
     };
     if let Some(slot) = shared.sessions.find(repository, id) {
-        // The request before us may have lost its client and not have noticed yet.
+        // The previous request's client can be gone without the server having noticed yet.
         return match tokio::time::timeout(PATIENCE, slot.lock_owned()).await {
             Ok(held) if held.is_some() => Ok(held),
             Ok(_) => Err(unknown()),
@@ -173,7 +175,8 @@ fn offset(held: &Held) -> u64 {
     held.as_ref().map_or(0, |upload| upload.offset())
 }
 
-/// A chunk begins where the last one ended, or else 416 says where that was.
+/// Checks that a chunk begins where the previous one ended; otherwise fails with status 416 and the
+/// expected offset.
 fn in_order(headers: &HeaderMap, repository: &str, id: &str, offset: u64) -> Result<(), Refusal> {
     let Some(range) = headers.get(CONTENT_RANGE) else {
         return Ok(());
@@ -198,7 +201,7 @@ fn in_order(headers: &HeaderMap, repository: &str, id: &str, offset: u64) -> Res
     .with(RANGE, received(offset)))
 }
 
-/// `first-last`, with or without `bytes ` and `/total`.
+/// Parses `first-last`, with or without `bytes ` and `/total`.
 fn parse_content_range(text: &str) -> Option<(u64, u64)> {
     let text = text.trim();
     let text = text.strip_prefix("bytes").unwrap_or(text);
@@ -208,7 +211,7 @@ fn parse_content_range(text: &str) -> Option<(u64, u64)> {
     Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
 }
 
-/// Refuses what would fill the disk before a byte of it is read.
+/// Rejects an upload that would fill the disk, before reading its body.
 fn has_room(shared: &Shared, headers: &HeaderMap) -> Result<(), Refusal> {
     let length = headers
         .get(CONTENT_LENGTH)
@@ -232,7 +235,7 @@ fn silent(silence: Duration) -> Refusal {
     )
 }
 
-/// The next piece of a body, waited for as long as a client may be silent.
+/// Returns the next piece of a body; fails if the client sends nothing for `silence`.
 pub(super) async fn next(body: &mut Incoming, silence: Duration) -> Result<Option<Bytes>, Refusal> {
     loop {
         let frame = match tokio::time::timeout(silence, body.frame()).await {
@@ -252,8 +255,8 @@ pub(super) async fn next(body: &mut Incoming, silence: Duration) -> Result<Optio
     }
 }
 
-/// Writes a body to the end of the upload. The disk works on one batch while the next one arrives;
-/// what came before a cut stays.
+/// Appends a body to the upload. Writes one batch while the next one arrives. Bytes received before
+/// an interrupted connection are kept.
 async fn receive(shared: &Shared, held: Held, mut body: Incoming) -> Result<Held, Refusal> {
     let silence = shared.limits.silence;
     let mut writer = Writer::Idle(held);
@@ -286,7 +289,7 @@ enum Writer {
 }
 
 impl Writer {
-    /// Waits for what is being written and writes `batch` next.
+    /// Waits for the write in progress, then starts writing `batch`.
     async fn write(self, batch: Vec<Bytes>) -> Result<Self, Refusal> {
         let mut held = self.wait().await?;
         Ok(Self::Busy(tokio::task::spawn_blocking(move || {
@@ -318,7 +321,7 @@ pub(super) fn stopped() -> Refusal {
     )
 }
 
-/// Makes the upload the blob `digest`.
+/// Completes the upload as the blob `digest`.
 async fn finish(
     shared: &Shared,
     repository: &str,
@@ -374,7 +377,8 @@ fn location(repository: &str, id: &str) -> String {
     format!("/v2/{repository}/blobs/uploads/{id}")
 }
 
-/// Clients read `0-0` as "nothing yet" too: there is no way to write an empty range.
+/// Formats the received range. Clients also read `0-0` as "nothing yet", because the format has no
+/// empty range.
 fn received(offset: u64) -> String {
     format!("0-{}", offset.saturating_sub(1))
 }

@@ -1,7 +1,8 @@
-//! Makes HTTP clients: this machine's certificate authorities, a host's own, proxies, no surprises.
+//! Builds HTTP clients with this machine's certificate authorities, a host's own authorities, and
+//! proxies.
 //!
-//! One maker for all that is downloaded. Must not know registries' protocol; reads the files it is
-//! told to read and never the environment.
+//! All downloads use these clients. Must not depend on the registry protocol. Reads only the files
+//! that it is given and never the environment.
 
 mod verifier;
 
@@ -19,30 +20,31 @@ use crate::error::{Error, IoContext as _, Result};
 use crate::registry::registries::Certificates;
 use crate::registry::tls::verifier::{Anybody, Verifier};
 
-/// Where distributions keep the certificates of public authorities.
+/// Where distributions store the certificates of public authorities.
 const CA_BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
-/// Nobody means a proxy for these (Go's rule).
+/// Hosts that never use a proxy (Go's rule).
 const NEVER_PROXIED: &str = "localhost,127.0.0.0/8,::1";
 
-/// A builder that trusts this machine's authorities (none is fine: plain HTTP needs none) and says
-/// who we are. It still reads the proxy variables itself: see [`with_proxies`].
+/// Returns a builder that trusts this machine's authorities (none is fine: plain HTTP needs none)
+/// and sets the user agent. The builder still reads the proxy variables from the environment: see
+/// [`with_proxies`].
 pub(crate) fn builder() -> Result<ClientBuilder> {
     builder_for(&Certificates::default(), false)
 }
 
-/// The same with a host's own authorities and our certificate for it; an `insecure` host may show
-/// whatever certificate it likes.
+/// Returns a builder that also trusts a host's own authorities and presents the client certificate
+/// for that host. With `insecure`, any server certificate is accepted.
 pub(crate) fn builder_for(certificates: &Certificates, insecure: bool) -> Result<ClientBuilder> {
     let mut tls = configuration(certificates, insecure)?;
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
-        // The flow control of HTTP/2 makes one stream of many bytes slow.
+        // HTTP/2 flow control slows down a single large stream.
         .http1_only()
         .user_agent(concat!("imgctl/", env!("CARGO_PKG_VERSION"))))
 }
@@ -64,7 +66,7 @@ fn configuration(certificates: &Certificates, insecure: bool) -> Result<ClientCo
     };
     let chain = in_pem(certificate)?;
     let pem = std::fs::read(key).path("read", key)?;
-    // Neither cause repeats anything of a key.
+    // Neither error contains any part of the key.
     let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
         Error::usage(format!("there is no private key in {}", key.display()))
             .hint("it has to be a PEM file, and the key must not be encrypted")
@@ -74,7 +76,7 @@ fn configuration(certificates: &Certificates, insecure: bool) -> Result<ClientCo
         .map_err(|error| unusable(certificate, error))
 }
 
-/// Trusts this machine's authorities and a host's own.
+/// Returns a verifier that trusts this machine's authorities and a host's own.
 fn verifier(certificates: &Certificates, provider: &CryptoProvider) -> Result<Verifier> {
     let mut verifier = Verifier::new(provider);
     if let Some(pem) = CA_BUNDLES.iter().find_map(|path| std::fs::read(path).ok()) {
@@ -83,7 +85,7 @@ fn verifier(certificates: &Certificates, provider: &CryptoProvider) -> Result<Ve
                 Error::failed("cannot read this machine's CA certificates")
                     .hint("run `update-ca-certificates`, or what your distribution has for it")
             })?;
-            // One that nobody can use is no reason to do without the others.
+            // An unusable certificate must not prevent the use of the others.
             if let Err(error) = verifier.trust(authority) {
                 tracing::debug!("one of this machine's CA certificates is passed over: {error}");
             }
@@ -99,7 +101,7 @@ fn verifier(certificates: &Certificates, provider: &CryptoProvider) -> Result<Ve
     Ok(verifier)
 }
 
-/// The certificates in a file, which has to hold some.
+/// Returns the certificates in a file; fails if there is none.
 fn in_pem(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let pem = std::fs::read(path).path("read", path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
@@ -119,8 +121,8 @@ fn unusable(path: &Path, error: impl std::error::Error + Send + Sync + 'static) 
         .hint("it has to be a PEM file")
 }
 
-/// Uses the proxies that `variables` (`HTTP_PROXY`, `https_proxy`, `NO_PROXY`, …) name, and no
-/// others. The small form of a name goes before the large one, as curl has it.
+/// Uses only the proxies that `variables` (`HTTP_PROXY`, `https_proxy`, `NO_PROXY`, …) name. A
+/// lowercase name takes precedence over an uppercase one, as in curl.
 pub(crate) fn with_proxies(
     builder: ClientBuilder,
     variables: &[(String, String)],
@@ -136,7 +138,8 @@ pub(crate) fn with_proxies(
         ("all_proxy", Proxy::all),
     ] {
         if let Some(address) = value(variables, variable) {
-            // The address may hold a password: neither it nor the cause is repeated.
+            // The address can contain a password, so the error includes neither the address nor the
+            // cause.
             let proxy = of(address.to_owned()).map_err(|_| {
                 Error::usage(format!("the variable {variable} is not a proxy's address"))
                     .hint("write http://HOST:PORT")
@@ -147,7 +150,7 @@ pub(crate) fn with_proxies(
     Ok(builder)
 }
 
-/// The hosts of the proxies that `variables` name.
+/// Returns the hosts of the proxies that `variables` name.
 pub(crate) fn proxy_hosts(variables: &[(String, String)]) -> Vec<String> {
     let addresses = ["http_proxy", "https_proxy", "all_proxy"].map(|name| value(variables, name));
     let host = |address: &str| {
@@ -170,8 +173,8 @@ fn value<'a>(variables: &'a [(String, String)], name: &str) -> Option<&'a str> {
     of(name).or_else(|| of(&name.to_uppercase()))
 }
 
-/// What is asked directly. Ports, which Go's rule knows and the matcher does not, are left out: all
-/// of such a host is.
+/// Returns the hosts to connect to directly. Go's rule supports ports but the matcher does not, so
+/// ports are dropped and the exception covers the whole host.
 fn exceptions(variables: &[(String, String)]) -> String {
     let mut exceptions = NEVER_PROXIED.to_owned();
     let list = value(variables, "no_proxy").unwrap_or_default();
@@ -182,7 +185,7 @@ fn exceptions(variables: &[(String, String)]) -> String {
     {
         let host = match (entry.strip_prefix('['), entry.split_once(':')) {
             (Some(bracketed), _) => bracketed.split(']').next().unwrap_or_default(),
-            // More colons are an IPv6 address.
+            // More than one colon means an IPv6 address.
             (None, Some((host, port))) if !port.contains(':') => host,
             _ => entry,
         };

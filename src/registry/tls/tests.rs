@@ -1,4 +1,4 @@
-//! Against openssl's own server, with certificates that openssl made.
+//! Tests against openssl's own server, with certificates created by openssl.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -18,8 +18,8 @@ fn openssl(directory: &Path, arguments: &str) {
     assert!(output.status.success(), "openssl {arguments}: {said}");
 }
 
-/// Makes NAME.crt, which is signed by its own key NAME.key and an authority unless `more` says
-/// something else.
+/// Creates NAME.crt, self-signed with the key NAME.key and an authority unless `more` says
+/// otherwise.
 fn self_signed(directory: &Path, name: &str, more: &str) {
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
     openssl(
@@ -28,7 +28,7 @@ fn self_signed(directory: &Path, name: &str, more: &str) {
     );
 }
 
-/// Makes NAME.crt, signed by AUTHORITY.key.
+/// Creates NAME.crt, signed by AUTHORITY.key.
 fn signed(directory: &Path, name: &str, authority: &str, more: &str) {
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
     let by = format!("-CA {authority}.crt -CAkey {authority}.key");
@@ -41,7 +41,7 @@ fn signed(directory: &Path, name: &str, authority: &str, more: &str) {
     );
 }
 
-/// Makes NAME.crt as [`self_signed`] does, good from `start` to `end`.
+/// Creates NAME.crt as [`self_signed`] does, valid from `start` to `end`.
 fn self_signed_for(directory: &Path, name: &str, start: &str, end: &str) {
     let configuration = "[ca]\ndefault_ca=d\n[d]\ndatabase=index\nserial=serial\nnew_certs_dir=.\npolicy=p\n\
         default_md=sha256\nx509_extensions=e\n[p]\ncommonName=supplied\n[e]\n\
@@ -63,12 +63,13 @@ fn self_signed_for(directory: &Path, name: &str, start: &str, end: &str) {
     );
 }
 
-/// A server that shows NAME.crt, as long as the value lives.
+/// A server that presents NAME.crt until the value is dropped.
 struct Server(Child, u16);
 
 impl Server {
     fn start(directory: &Path, name: &str, more: &str) -> Self {
-        // Somebody else may take the port before openssl does: then it ends, and is tried again.
+        // Another process can take the port before openssl does; openssl then exits and the loop
+        // retries.
         loop {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let port = listener.local_addr().unwrap().port();
@@ -94,7 +95,7 @@ impl Server {
         }
     }
 
-    /// Asks it by `host`; the innermost cause if that fails.
+    /// Sends a request to `host`; returns the debug text of the error if that fails.
     fn ask(&self, host: &str, certificates: &Certificates, insecure: bool) -> Result<(), String> {
         let client = builder_for(certificates, insecure)
             .map_err(|error| error.to_string())?
@@ -123,7 +124,7 @@ impl Drop for Server {
     }
 }
 
-/// Checks that what came of asking is `expected`: a part of an error, or none.
+/// Checks that a request's result is `expected`: a part of the error, or success for `None`.
 #[track_caller]
 fn told(asked: &Result<(), String>, expected: Option<&str>) {
     match (asked, expected) {
@@ -147,7 +148,7 @@ fn a_certificate_of_its_own_authority_is_taken_where_it_is_trusted_itself() {
     let files = tempfile::tempdir().unwrap();
     let directory = files.path();
     self_signed(directory, "own", NAMES);
-    // The same name and the same key, but not the same certificate.
+    // The same name and key, but a different certificate.
     openssl(
         directory,
         "req -x509 -key own.key -out twin.crt -subj /CN=own -addext subjectAltName=DNS:registry.test",
@@ -222,7 +223,8 @@ fn chains_are_checked_as_ever() {
     for (host, authority, expected) in [
         ("other.test", "ca", "NotValidForName"),
         ("registry.test", "stranger", "UnknownIssuer"),
-        // What somebody else signed is no authority, whoever lists it as one.
+        // A certificate signed by another authority is not an authority, even if it is listed as
+        // one.
         ("registry.test", "leaf", "UnknownIssuer"),
     ] {
         let error = leaf

@@ -1,9 +1,10 @@
-//! Whether a server is who it says: webpki's checks, and the one that Go's tools have beyond them.
+//! Server certificate verification: webpki's checks, plus one exception that Go's tools make.
 //!
-//! `openssl req -x509` makes certificates that are authorities (CA:TRUE), and small registries show
-//! them as their own. RFC 5280 has no place for that and webpki refuses it; every tool written in Go
-//! takes such a certificate where it is itself among the authorities. So do we: whoever has its key
-//! could sign a certificate that webpki takes. Must not know files or HTTP.
+//! `openssl req -x509` creates certificates that are authorities (CA:TRUE), and small registries
+//! present them as their own. RFC 5280 does not allow that and webpki rejects it; every tool
+//! written in Go accepts such a certificate if it is itself one of the trusted authorities. This
+//! verifier does the same: the holder of its key could sign a certificate that webpki accepts. Must
+//! not depend on files or HTTP.
 
 use std::sync::Arc;
 
@@ -18,17 +19,18 @@ use rustls::{
     CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
 };
 
-/// Takes certificates that an authority signed, and authorities' own.
+/// Accepts certificates signed by a trusted authority, and the trusted authorities' own
+/// certificates.
 #[derive(Debug)]
 pub(super) struct Verifier {
     roots: RootCertStore,
-    /// What `roots` was made of.
+    /// Certificates that `roots` was built from.
     authorities: Vec<CertificateDer<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Verifier {
-    /// Trusts nobody yet.
+    /// Creates a verifier that trusts no authority.
     pub(super) fn new(provider: &CryptoProvider) -> Self {
         Self {
             roots: RootCertStore::empty(),
@@ -37,7 +39,7 @@ impl Verifier {
         }
     }
 
-    /// Trusts `authority` too; one that is malformed is an error.
+    /// Adds `authority` to the trusted authorities; fails if it is malformed.
     pub(super) fn trust(&mut self, authority: CertificateDer<'static>) -> Result<(), Error> {
         self.roots.add(authority.clone())?;
         self.authorities.push(authority);
@@ -45,8 +47,9 @@ impl Verifier {
     }
 }
 
-/// Whether all that is wrong with a certificate is that it is an authority's. webpki looks at the
-/// time before (the tests hold it to that), at the name and the handshake's signature after.
+/// Reports whether the only problem of a certificate is that it is an authority's. webpki checks
+/// the validity period earlier (the tests verify that), and the name and the handshake signature
+/// later.
 fn is_of_authority(error: &Error) -> bool {
     let Error::InvalidCertificate(CertificateError::Other(OtherError(cause))) = error else {
         return false;
@@ -102,7 +105,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Takes whatever a server shows: for those that the operator declared insecure.
+/// Accepts any server certificate: for hosts that the operator declared insecure.
 #[derive(Debug)]
 pub(super) struct Anybody(pub(super) Arc<CryptoProvider>);
 
@@ -118,7 +121,8 @@ impl ServerCertVerifier for Anybody {
         Ok(ServerCertVerified::assertion())
     }
 
-    // A certificate that nothing can be checked against is taken too, as other tools do.
+    // Skips the handshake signature: accepts even a certificate that nothing can be verified
+    // against, as other tools do.
     fn verify_tls12_signature(
         &self,
         _message: &[u8],

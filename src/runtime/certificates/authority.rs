@@ -1,4 +1,4 @@
-//! A certificate authority: made, read, and what it signs.
+//! Certificate authority: creation, parsing and signing.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::runtime::certificates::key::{Algorithm, Key};
 use crate::runtime::certificates::leaf::{Leaf, Signed};
 use crate::runtime::certificates::validity::now;
 
-/// Clocks of hosts may be a little behind ours.
+/// Seconds by which certificates are backdated, because clocks of hosts can be slightly slow.
 const BACKDATED: u64 = 300;
 
-/// An authority with its key.
+/// A certificate authority with its key.
 pub(crate) struct Authority {
     pub(crate) certificate: String,
     pub(crate) key: Key,
@@ -25,7 +25,7 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// A self-signed authority over `key`.
+    /// Creates a self-signed authority with `key`.
     pub(crate) fn create(name: &str, key: Key, validity: Duration) -> Result<Self> {
         let start = now().saturating_sub(BACKDATED);
         let mut parameters = parameters(name, None, start, start + BACKDATED + validity.as_secs())?;
@@ -43,7 +43,7 @@ impl Authority {
         Self::new(certificate, key)
     }
 
-    /// One that is there already: kubeadm's, sealos' or ours.
+    /// Parses an existing authority: kubeadm's, sealos' or imgctl's.
     pub(crate) fn parse(certificate: &str, key: &str) -> Result<Self> {
         Self::new(certificate.to_owned(), Key::parse(key)?)
     }
@@ -65,7 +65,8 @@ impl Authority {
         })
     }
 
-    /// Makes a key and signs what `leaf` says, for at most as long as the authority itself is good.
+    /// Generates a key and signs a certificate for `leaf`. The certificate expires no later than
+    /// the authority.
     pub(crate) fn sign(
         &self,
         leaf: &Leaf,
@@ -113,8 +114,8 @@ impl Authority {
         Ok(Signed { certificate, key })
     }
 
-    /// Whether `certificate` is what [`Authority::sign`] would give: signed by this authority, with
-    /// the same names and uses, good for another `margin`.
+    /// Reports whether `certificate` is equivalent to one from [`Authority::sign`]: signed by this
+    /// authority, with the same subject and names, and valid for at least another `margin`.
     pub(crate) fn stands_behind(&self, certificate: &str, leaf: &Leaf, margin: Duration) -> bool {
         let Ok(read) = inspect::read(certificate) else {
             return false;
@@ -132,7 +133,7 @@ impl Authority {
             && inspect::signed_by(certificate, &self.certificate)
     }
 
-    /// `sha256:<hex>` over the public key, as `kubeadm join` wants it.
+    /// Returns `sha256:<hex>` over the public key, as `kubeadm join` expects it.
     pub(crate) fn pin(&self) -> String {
         self.read.pin.clone()
     }
@@ -156,10 +157,10 @@ fn parameters(
     let mut serial = [0_u8; 8];
     aws_lc_rs::rand::fill(&mut serial)
         .map_err(|_| Error::failed("the system gives no random numbers"))?;
-    // Positive, and never a leading zero byte.
+    // Makes the serial number positive, without a leading zero byte.
     serial[0] = serial[0] & 0x7f | 0x40;
     parameters.serial_number = Some(SerialNumber::from_slice(&serial));
-    // In Go's order, with Go's choice of string type.
+    // Uses Go's attribute order and string type.
     let mut subject = DistinguishedName::new();
     if let Some(organization) = organization {
         subject.push(DnType::OrganizationName, text(organization));

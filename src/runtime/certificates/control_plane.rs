@@ -1,17 +1,17 @@
-//! Which certificates and kubeconfigs one control plane has, by Kubernetes version.
+//! Certificates and kubeconfigs of one control plane, by Kubernetes version.
 
 use crate::runtime::certificates::authority::Authority;
 use crate::runtime::certificates::leaf::{Leaf, Use};
 use crate::runtime::certificates::pki::Pki;
 
-/// In this group since 1.29; before it was `system:masters`.
+/// Group of administrators since 1.29; earlier versions use `system:masters`.
 const ADMINISTRATORS: &str = "kubeadm:cluster-admins";
 const MASTERS: &str = "system:masters";
 
 /// What the certificates of one control plane depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
-    /// Minor of Kubernetes 1.x.
+    /// Minor version of Kubernetes 1.x.
     pub(crate) minor: u32,
     pub(crate) node_name: String,
     pub(crate) address: String,
@@ -27,7 +27,7 @@ pub(crate) struct Member {
     pub(crate) etcd: Option<(Vec<String>, Vec<String>)>,
 }
 
-/// Which authority signs.
+/// Authority that signs a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signer {
     Cluster,
@@ -45,10 +45,10 @@ impl Signer {
     }
 }
 
-/// Who a kubeconfig speaks for.
+/// Client identity of a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// `admin.conf`
+    /// File name, such as `admin.conf`.
     pub(crate) file: &'static str,
     pub(crate) user: String,
     pub(crate) leaf: Leaf,
@@ -56,7 +56,8 @@ pub(crate) struct Identity {
 }
 
 impl Member {
-    /// Certificates with files below `/etc/kubernetes/pki`: `(file without ending, signer, leaf)`.
+    /// Returns the certificates with files below `/etc/kubernetes/pki`: `(file without extension,
+    /// signer, leaf)`.
     pub(crate) fn certificates(&self) -> Vec<(&'static str, Signer, Leaf)> {
         let old = (self.minor < 29).then_some(MASTERS);
         let node = self.node_name.as_str();
@@ -128,8 +129,8 @@ impl Member {
         names
     }
 
-    /// Kubeconfigs below `/etc/kubernetes`. kubelet's is only made on the control plane that
-    /// bootstraps the cluster: all others get theirs from the API.
+    /// Returns the kubeconfigs below `/etc/kubernetes`. The kubelet's is created only on the
+    /// control plane that bootstraps the cluster: all other hosts get theirs from the API.
     pub(crate) fn identities(&self, first: bool) -> Vec<Identity> {
         let shared = format!("https://{}", self.endpoint);
         let own = match self.address.contains(':') {

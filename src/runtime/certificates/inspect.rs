@@ -1,4 +1,4 @@
-//! What a certificate says.
+//! Reads the fields of a certificate.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use x509_parser::pem::Pem;
 
 use crate::error::{Error, Result};
 
-/// One certificate, read.
+/// Fields of one certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Certificate {
     pub(crate) common_name: String,
@@ -19,7 +19,7 @@ pub(crate) struct Certificate {
     /// DNS names and addresses.
     pub(crate) names: Vec<String>,
     pub(crate) is_authority: bool,
-    /// Seconds since 1970.
+    /// Seconds since the Unix epoch.
     pub(crate) not_before: i64,
     pub(crate) not_after: i64,
     /// `sha256:<hex>` over the public key.
@@ -29,7 +29,7 @@ pub(crate) struct Certificate {
     pub(crate) public_key: Vec<u8>,
 }
 
-/// Reads the first certificate of a PEM text.
+/// Reads the first certificate in a PEM text.
 pub(crate) fn read(pem: &str) -> Result<Certificate> {
     with(pem, |certificate| {
         let subject = certificate.subject();
@@ -68,7 +68,7 @@ pub(crate) fn read(pem: &str) -> Result<Certificate> {
     })
 }
 
-/// Whether the key of `authority` made the signature on `certificate`.
+/// Reports whether the key of `authority` signed `certificate`.
 pub(crate) fn signed_by(certificate: &str, authority: &str) -> bool {
     let checked = with(authority, |authority| {
         let issuer = authority.subject().as_raw().to_vec();

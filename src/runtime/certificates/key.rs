@@ -1,4 +1,4 @@
-//! Private keys: made in the sizes that kubeadm offers, read in the forms that are around.
+//! Private keys: generated in the sizes that kubeadm supports, read in the common formats.
 
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize};
 
@@ -32,7 +32,7 @@ impl Algorithm {
     }
 }
 
-/// A private key with its PEM as it was made or read.
+/// A private key with its original PEM.
 pub(crate) struct Key {
     pub(crate) pem: Secret,
     pair: KeyPair,
@@ -55,7 +55,7 @@ impl Key {
         })
     }
 
-    /// PKCS#8, PKCS#1 (kubeadm's own) or SEC1.
+    /// Parses PKCS#8, PKCS#1 (kubeadm's own) or SEC1.
     pub(crate) fn parse(pem: &str) -> Result<Self> {
         let pair = KeyPair::from_pem(pem).map_err(|error| {
             Error::bad_content("the private key cannot be read").caused_by(error)
@@ -70,7 +70,7 @@ impl Key {
         &self.pair
     }
 
-    /// As `sa.pub` has it.
+    /// Returns the public key in the format of `sa.pub`.
     pub(crate) fn public_pem(&self) -> String {
         self.pair.public_key_pem()
     }

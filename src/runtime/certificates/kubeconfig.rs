@@ -1,4 +1,4 @@
-//! Kubeconfig files: written as kubeadm writes them, and read for their certificate.
+//! Kubeconfig files: written in kubeadm's format, and read for their certificate.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use crate::template::yaml;
 
 const CLUSTER: &str = "kubernetes";
 
-/// The file for `user` at `server`.
+/// Returns the kubeconfig for `user` at `server`.
 pub(crate) fn write(authority: &str, server: &str, user: &str, signed: &Signed) -> Result<String> {
     let context = format!("{user}@{CLUSTER}");
     let encoded = |pem: &str| STANDARD.encode(pem);
@@ -42,15 +42,15 @@ pub(crate) fn write(authority: &str, server: &str, user: &str, signed: &Signed) 
     Ok(text)
 }
 
-/// What a kubeconfig holds of its current context.
+/// Fields of a kubeconfig's current context.
 pub(crate) struct Kubeconfig {
     pub(crate) server: String,
     pub(crate) authority: String,
-    /// `None` when the certificate lies in a file of its own, as kubelet's does.
+    /// `None` if the certificate is in a separate file, as for the kubelet.
     pub(crate) certificate: Option<String>,
 }
 
-/// Reads the parts; an error when it is no kubeconfig.
+/// Reads the fields; fails if the text is not a kubeconfig.
 pub(crate) fn read(text: &str) -> Result<Kubeconfig> {
     let wrong = || Error::bad_content("the kubeconfig cannot be read");
     let value = yaml::parse(text).map_err(|error| wrong().caused_by(error))?;

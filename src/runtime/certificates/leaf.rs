@@ -1,4 +1,4 @@
-//! A certificate that an authority is asked for.
+//! A certificate to be signed by an authority.
 
 use std::net::IpAddr;
 
@@ -6,12 +6,12 @@ use rcgen::ExtendedKeyUsagePurpose;
 
 use crate::runtime::certificates::key::Key;
 
-/// What a certificate is for.
+/// Purpose of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Server,
     Client,
-    /// etcd's members are both to each other.
+    /// Server and client at once: etcd members are both to each other.
     Both,
 }
 
@@ -28,13 +28,13 @@ impl Use {
     }
 }
 
-/// What a certificate is to say.
+/// Content of a certificate to be signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Leaf {
     pub(crate) common_name: String,
     pub(crate) organization: Option<String>,
     pub(crate) purpose: Use,
-    /// DNS names and addresses it is good for, in order, without duplicates.
+    /// DNS names and addresses that the certificate is valid for, in order, without duplicates.
     pub(crate) names: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ impl Leaf {
     }
 }
 
-/// One form for each address, lower case for names.
+/// Returns the canonical form of an address, or a name in lowercase.
 pub(crate) fn canonical(name: &str) -> String {
     match name.parse::<IpAddr>() {
         Ok(address) => address.to_string(),

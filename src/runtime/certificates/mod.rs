@@ -1,7 +1,8 @@
-//! A Kubernetes cluster's certificates: authorities, what they sign, kubeconfigs, what runs out when.
+//! A Kubernetes cluster's certificates: authorities, signed certificates, kubeconfigs and expiry
+//! dates.
 //!
-//! Field by field what kubeadm would make. Must not know hosts: values in, PEM out; the
-//! authorities are kept in a directory of the controller.
+//! Every field matches what kubeadm would generate. Must not depend on hosts: values in, PEM out.
+//! The authorities are stored in a directory of the controller.
 
 pub(crate) mod authority;
 pub(crate) mod control_plane;

@@ -1,4 +1,4 @@
-//! The authorities of one cluster, kept in the controller's `pki/` as sealos has it.
+//! The authorities of one cluster, stored in the controller's `pki/` with sealos' layout.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::fs::atomic::{self, Durability};
 use crate::runtime::certificates::authority::Authority;
 use crate::runtime::certificates::key::{Algorithm, Key};
 
-/// Everything that other certificates and tokens hang on.
+/// Root of trust for all other certificates and tokens.
 pub(crate) struct Pki {
     pub(crate) ca: Authority,
     pub(crate) etcd_ca: Authority,
@@ -17,7 +17,7 @@ pub(crate) struct Pki {
     pub(crate) service_accounts: Key,
 }
 
-/// File without its ending, common name.
+/// File without extension, common name.
 const AUTHORITIES: [(&str, &str); 3] = [
     ("ca", "kubernetes"),
     ("etcd/ca", "etcd-ca"),
@@ -25,7 +25,7 @@ const AUTHORITIES: [(&str, &str); 3] = [
 ];
 
 impl Pki {
-    /// What `directory` holds; what is missing is made and written before it is used.
+    /// Reads the contents of `directory`. Creates and saves missing parts before they are used.
     pub(crate) fn open(directory: &Path, algorithm: Algorithm, validity: Duration) -> Result<Self> {
         let [ca, etcd_ca, front_proxy_ca] =
             AUTHORITIES.map(|(file, name)| authority(directory, file, name, algorithm, validity));
@@ -37,7 +37,7 @@ impl Pki {
         })
     }
 
-    /// What `directory` holds; an error when anything is missing.
+    /// Reads the contents of `directory`; fails if an authority's certificate is missing.
     pub(crate) fn load(directory: &Path) -> Result<Self> {
         for (file, _) in AUTHORITIES {
             let path = directory.join(format!("{file}.crt"));
@@ -53,7 +53,8 @@ impl Pki {
         Self::open(directory, Algorithm::default(), Duration::ZERO)
     }
 
-    /// The files that every control plane needs: `(path below /etc/kubernetes/pki, text, secret)`.
+    /// Returns the files that every control plane needs: `(path below /etc/kubernetes/pki, text,
+    /// secret)`.
     pub(crate) fn shared_files(&self) -> Vec<(String, String, bool)> {
         let mut files = Vec::new();
         let authorities = [&self.ca, &self.etcd_ca, &self.front_proxy_ca];
@@ -87,7 +88,7 @@ fn authority(
             key_path.display()
         ))
         .hint("put the key beside it; an authority whose key is kept elsewhere cannot be used")),
-        // A key without a certificate is what is left when we were stopped between the two.
+        // A key without a certificate remains if imgctl stopped between writing the two.
         (None, key) => {
             let key = match key {
                 Some(pem) => Key::parse(&pem)
@@ -130,7 +131,7 @@ fn read(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// For the owner's eyes only, directories included.
+/// Writes a file that only the owner can read, in directories that only the owner can access.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     if let Some(parent) = path.parent() {

@@ -1,4 +1,4 @@
-//! Held against what kubeadm makes, with openssl as the referee.
+//! Compares certificates with kubeadm's and verifies them with openssl.
 
 use std::path::Path;
 use std::process::Command;
@@ -64,7 +64,7 @@ fn a_pki_is_what_kubeadm_would_make() {
     let years = (pki.ca.read().not_after - i64::try_from(now()).unwrap()) / 86_400 / 365;
     assert!((9..=10).contains(&years), "{years}");
 
-    // Organisation, uses and names by version, and openssl's word on the signature.
+    // Organization, uses and names by version; openssl verifies the signature.
     for (minor, group, client_group) in [
         (28, "system:masters", Some("system:masters")),
         (29, "kubeadm:cluster-admins", None),
@@ -188,7 +188,7 @@ fn kubeconfigs_by_version() {
     )
     .unwrap();
     let identity = admin(34);
-    // Longer than the authority lives: cut to it.
+    // A validity longer than the authority's is cut to it.
     let signed = pki
         .ca
         .sign(
@@ -222,7 +222,7 @@ fn authorities_of_others_are_kept() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     std::fs::create_dir(directory.path().join("etcd")).unwrap();
-    // As kubeadm and sealos write them: PKCS#1, and for a hundred years.
+    // Files as kubeadm and sealos write them: PKCS#1, valid for a hundred years.
     for (file, name) in [
         ("ca", "kubernetes"),
         ("etcd/ca", "etcd-ca"),
@@ -271,7 +271,7 @@ fn authorities_of_others_are_kept() {
         let end = openssl(&["x509", "-in", &leaf_path, "-noout", "-enddate"]);
         assert!(end.contains("21"), "{file}: a year past 2100, {end}");
     }
-    // The pin that `kubeadm join` wants, computed as its manual says.
+    // The pin that `kubeadm join` expects, computed as its manual describes.
     let pin = Command::new("bash")
         .args(["-ec", "openssl x509 -pubkey -noout -in \"$0\" | openssl pkey -pubin -outform der | openssl dgst -sha256 -hex | sed 's/^.* //'", &path("ca.crt")])
         .output()
@@ -295,7 +295,7 @@ fn what_does_not_fit_is_refused_and_what_was_begun_is_finished() {
     assert_eq!((mode("ca.key"), mode("sa.key")), (0o600, 0o600));
     assert_eq!(open().unwrap().ca.certificate, first.ca.certificate);
 
-    // Stopped between key and certificate: the key stays.
+    // After a stop between key and certificate, the key is reused.
     std::fs::remove_file(directory.path().join("ca.crt")).unwrap();
     let again = open().unwrap();
     assert_eq!(again.ca.pin(), first.ca.pin());

@@ -1,4 +1,4 @@
-//! How long certificates are good for.
+//! Validity periods of certificates.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 const DAY: u64 = 86_400;
 const HOUR: u64 = 3600;
 
-/// Lifetimes of new certificates.
+/// Validity periods of new certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Validity {
     pub(crate) authorities: Duration,
@@ -15,7 +15,7 @@ pub(crate) struct Validity {
 }
 
 impl Default for Validity {
-    /// Ten years and one, as kubeadm has them.
+    /// Ten years for authorities and one year for leaves, as in kubeadm.
     fn default() -> Self {
         Self {
             authorities: Duration::from_secs(3650 * DAY),
@@ -25,7 +25,7 @@ impl Default for Validity {
 }
 
 impl Validity {
-    /// A hundred years for everything, as sealos has it.
+    /// Returns a hundred years for everything, as in sealos.
     pub(crate) fn sealos() -> Self {
         let century = Duration::from_secs(876_000 * HOUR);
         Self {
@@ -34,7 +34,8 @@ impl Validity {
         }
     }
 
-    /// Certificates good for `leaves`, their authorities at least as long as by default.
+    /// Returns validity periods of `leaves` for certificates, and of the default or `leaves` for
+    /// authorities, whichever is longer.
     pub(crate) fn of_leaves(leaves: Duration) -> Result<Self> {
         let standard = Self::default();
         if leaves < Duration::from_secs(HOUR) || leaves > Self::sealos().leaves {
@@ -50,13 +51,13 @@ impl Validity {
         })
     }
 
-    /// As kubeadm's configuration and the controller manager's flags write it.
+    /// Formats a duration like kubeadm's configuration and the controller manager's flags.
     pub(crate) fn hours(duration: Duration) -> String {
         format!("{}h0m0s", duration.as_secs() / HOUR)
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since the Unix epoch.
 pub(crate) fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

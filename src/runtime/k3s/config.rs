@@ -1,7 +1,7 @@
 //! `/etc/rancher/k3s/config.yaml` of one host.
 //!
-//! Defaults, then the image's `etc/k3s.yml`, then the Clusterfile's document, then what only imgctl
-//! can know. Tokens are in files of their own, so that this one can be shown.
+//! Merges defaults, the image's `etc/k3s.yml`, the Clusterfile's document, and values that only
+//! imgctl knows, in that order. Tokens are in separate files, so that this file can be shown.
 
 use serde_json::{Map, Value, json};
 
@@ -11,12 +11,12 @@ use crate::error::{Context, Error, Result};
 use crate::runtime::ImageFiles;
 use crate::template::yaml;
 
-/// What a host is to k3s.
+/// Role of a host in k3s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The server that starts the cluster.
+    /// The server that bootstraps the cluster.
     First,
-    /// Another server.
+    /// An additional server.
     Server,
     /// A worker.
     Agent,
@@ -32,8 +32,8 @@ impl Role {
     }
 }
 
-/// Options of `k3s server` that `k3s agent` takes too (k3s' documentation of the agent's
-/// configuration file); an agent stops at any other.
+/// Options of `k3s server` that `k3s agent` also accepts (k3s' documentation of the agent's
+/// configuration file); an agent fails on any other option.
 const AGENT_OPTIONS: [&str; 30] = [
     "bind-address",
     "container-runtime-endpoint",
@@ -67,14 +67,15 @@ const AGENT_OPTIONS: [&str; 30] = [
     "with-node-id",
 ];
 
-/// What a Clusterfile may change, as a document: defaults and the image's own options.
+/// Returns the options that a Clusterfile can change, as a document: defaults and the image's own
+/// options.
 pub(super) fn defaults_of(scene: &Scene, files: &dyn ImageFiles) -> Result<String> {
     let mut text = yaml::write(&Value::Object(base(scene, files)?))?;
     text.push('\n');
     Ok(text)
 }
 
-/// The text of the file.
+/// Returns the content of the file.
 pub(super) fn of(scene: &Scene, host: &Host, role: Role, files: &dyn ImageFiles) -> Result<String> {
     let mut config = base(scene, files)?;
     for document in scene.documents.iter().filter(|document| is_k3s(document)) {
@@ -82,7 +83,7 @@ pub(super) fn of(scene: &Scene, host: &Host, role: Role, files: &dyn ImageFiles)
         own.remove("apiVersion");
         own.remove("kind");
         own.remove("metadata");
-        // `kind: Config` documents of sealos carry the options under `spec`.
+        // sealos' `kind: Config` documents contain the options under `spec`.
         let own = match own.remove("spec") {
             Some(Value::Object(spec)) if own.is_empty() => spec,
             Some(spec) => {
@@ -106,7 +107,7 @@ pub(super) fn of(scene: &Scene, host: &Host, role: Role, files: &dyn ImageFiles)
     Ok(text)
 }
 
-/// Defaults, then the image.
+/// Returns the defaults merged with the image's options.
 fn base(scene: &Scene, files: &dyn ImageFiles) -> Result<Map<String, Value>> {
     let mut config = defaults();
     if let Some(image) = scene.rootfs()
@@ -123,7 +124,7 @@ fn base(scene: &Scene, files: &dyn ImageFiles) -> Result<Map<String, Value>> {
     Ok(config)
 }
 
-/// The document of a Clusterfile that holds options of k3s.
+/// Reports whether a Clusterfile document contains options of k3s.
 fn is_k3s(document: &Value) -> bool {
     let text = |key: &str| {
         document
@@ -135,8 +136,8 @@ fn is_k3s(document: &Value) -> bool {
     is_bare || text("apiVersion").contains("k3s") || text("kind").to_lowercase().contains("k3s")
 }
 
-/// What sealos writes where nobody says otherwise (sealos.md 8.7); IPVS and the rest that needs a
-/// virtual address are left out, because workers have a balancer of their own.
+/// Returns the values that sealos writes by default (sealos.md 8.7). Leaves out IPVS and other
+/// options that need a virtual address, because workers have their own load balancer.
 fn defaults() -> Map<String, Value> {
     let defaults = json!({
         "bind-address": "0.0.0.0",
@@ -159,7 +160,7 @@ fn defaults() -> Map<String, Value> {
     object(defaults).unwrap_or_default()
 }
 
-/// What is so whatever the documents say.
+/// Sets the values that documents cannot change.
 fn force(config: &mut Map<String, Value>, scene: &Scene, host: &Host, role: Role) {
     if host.ip().parse::<std::net::IpAddr>().is_ok() {
         config.insert("node-ip".to_owned(), json!(host.ip()));
@@ -202,7 +203,7 @@ fn object(value: Value) -> Result<Map<String, Value>> {
     }
 }
 
-/// Later wins; `key+` adds to a list, as k3s reads its own configuration files.
+/// Merges options; later values win. `key+` appends to a list, as in k3s' own configuration files.
 fn merge(config: &mut Map<String, Value>, over: Map<String, Value>) {
     for (key, value) in over {
         match (key.strip_suffix('+'), value) {

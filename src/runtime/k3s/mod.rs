@@ -1,7 +1,7 @@
-//! k3s: server and agent of one binary, embedded etcd, join by token.
+//! k3s: server and agent in one binary, embedded etcd, join by token.
 //!
-//! The image's `init` script puts binary and unit in place; here the configuration is written, the
-//! service started and watched. Facts: sealos.md 8.7.
+//! The image's `init` script installs the binary and the unit; this module writes the configuration
+//! and starts and watches the service. Facts: sealos.md 8.7.
 
 mod config;
 mod snapshot;
@@ -19,19 +19,19 @@ use crate::runtime::upgrade::Upgrader;
 use crate::runtime::{Action, ImageFiles, Runtime};
 use config::Role;
 
-/// The name by which hosts reach the API.
+/// Name that hosts use to reach the API.
 const API_NAME: &str = "apiserver.cluster.local";
 const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
 const KUBECTL: &str = "k3s kubectl";
 
-/// What k3s leaves on workers.
+/// Client certificate files that k3s writes on workers.
 const PAPERS: load_balancer::Papers = load_balancer::Papers {
     authority: "/var/lib/rancher/k3s/agent/server-ca.crt",
     certificate: "/var/lib/rancher/k3s/agent/client-kubelet.crt",
     key: "/var/lib/rancher/k3s/agent/client-kubelet.key",
 };
 
-/// The runtime of images labelled `distribution=k3s`.
+/// Runtime of images labeled `distribution=k3s`.
 pub(crate) struct K3s<'a> {
     files: &'a dyn ImageFiles,
 }
@@ -41,12 +41,12 @@ impl<'a> K3s<'a> {
         Self { files }
     }
 
-    /// The options that `gen` prints, for a Clusterfile to change.
+    /// Returns the options that `gen` prints for the user to change in a Clusterfile.
     pub(crate) fn default_document(&self, scene: &Scene) -> Result<String> {
         config::defaults_of(scene, self.files)
     }
 
-    /// Configuration, tokens, service: what init and every join have in common.
+    /// Returns the actions that init and every join have in common: configuration, tokens, service.
     fn start(&self, scene: &Scene, host: &Host, role: Role) -> Result<Vec<Action>> {
         let content = config::of(scene, host, role, self.files)?;
         let role_word = role.word();
@@ -79,7 +79,7 @@ impl<'a> K3s<'a> {
     }
 }
 
-/// A worker talks to the balancer beside it, which knows all servers.
+/// Returns the server URL. A worker uses its local load balancer, which knows all servers.
 fn server_url(scene: &Scene, role: Role) -> Option<String> {
     match role {
         Role::First => None,
@@ -95,13 +95,13 @@ fn server_url(scene: &Scene, role: Role) -> Option<String> {
     }
 }
 
-/// The Node's name, as k3s makes it.
+/// Returns the Node name that k3s derives from the hostname.
 fn node_name(site: &Site<'_>, host: &Host) -> Result<String> {
     let facts = site.crew.agent(host)?.facts()?;
     Ok(facts.hostname.to_lowercase())
 }
 
-/// Runs kubectl on the first control plane that answers.
+/// Runs kubectl on the first control plane that responds.
 fn kubectl(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
     let mut last = None;
     for host in site.scene.control_planes() {
@@ -187,7 +187,7 @@ impl Runtime for K3s<'_> {
             "",
             |site| {
                 let name = node_name(site, site.host)?;
-                // The Node object appears some seconds after the service has started.
+                // The Node object appears a few seconds after the service starts.
                 let patience = site
                     .timeout
                     .map_or(300, |timeout| timeout.as_secs().min(300));
@@ -233,7 +233,7 @@ impl Runtime for K3s<'_> {
                     .map(|_| ())
                 },
             ),
-            // Deleting the Node of a server takes its etcd member along.
+            // Deleting a server's Node also removes its etcd member.
             Action::new(
                 "delete-node",
                 format!("{KUBECTL} delete node <{}>", host.ip()),
@@ -294,7 +294,7 @@ impl Runtime for K3s<'_> {
     }
 }
 
-/// The API of this host answers.
+/// Waits until the API of this host responds.
 fn ready() -> Action {
     Action::command(
         "k3s-ready",
@@ -309,7 +309,7 @@ fn ready() -> Action {
     )
 }
 
-/// The administrator's kubeconfig, for the controller and for kubectl on the host.
+/// Fetches the administrator's kubeconfig for the controller and for kubectl on the host.
 fn fetch_kubeconfig(site: &Site<'_>) -> Result<()> {
     const SOURCE: &str = "/etc/rancher/k3s/k3s.yaml";
     let bytes = site.agent.read_file(SOURCE, 1 << 20)?.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! What a cluster of k3s keeps: a snapshot of its etcd, and the way back to one.
+//! Snapshots of a k3s cluster's etcd, and restoring one.
 
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use crate::runtime::upgrade::{Move, Place};
 
 const LONG: Duration = Duration::from_secs(15 * 60);
 
-/// Where k3s has its data on this host.
+/// Shell code that sets `data` to the k3s data directory on this host.
 pub(super) const DATA: &str = r#"data=$(sed -nE 's/^"?data-dir"?: *"?([^"]*)"?$/\1/p' /etc/rancher/k3s/config.yaml 2>/dev/null | head -n 1)
 data=${data:-/var/lib/rancher/k3s}
 "#;
 
-/// A database that is not etcd can only be copied while nobody writes it.
+/// Shell code that copies a database other than etcd, which is only safe while nothing writes to
+/// it.
 pub(super) const KEEP_STOPPED: &str = r#"if [ "$server" = yes ] && [ -f "$data/server/db/state.db" ] && [ ! -d "$data/server/db/etcd" ] && [ ! -e "$backup/db" ]; then
   systemctl stop k3s
   rm -rf "$backup/db.new"; cp -a "$data/server/db" "$backup/db.new"; sync -f "$backup"; mv "$backup/db.new" "$backup/db"
@@ -22,7 +23,7 @@ pub(super) const KEEP_STOPPED: &str = r#"if [ "$server" = yes ] && [ -f "$data/s
 fi
 "#;
 
-/// `snapshot.db` in the backup: a file of bbolt with more than its first pages, or nothing.
+/// Writes `snapshot.db` to the backup: a bbolt file with more than its first pages, or nothing.
 pub(super) fn take(step: &Move<'_>) -> Action {
     let text = format!(
         "{prelude}mkdir -p \"$backup\"; cd \"$backup\"\n\
@@ -50,7 +51,8 @@ pub(super) fn take(step: &Move<'_>) -> Action {
     line("backup-etcd", says, text, LONG)
 }
 
-/// Stop all servers; the first restores and forgets the others, whose data goes; start all.
+/// Stops all servers, restores the first, removes the data of the others so that they rejoin, and
+/// starts all servers.
 pub(super) fn restore(step: &Move<'_>, snapshot: &str) -> [Vec<Action>; 3] {
     let prelude = prelude(step);
     let stop = line(

@@ -1,4 +1,4 @@
-//! The two join tokens of a cluster: made once on the controller, put on hosts as files.
+//! The two join tokens of a cluster: generated once on the controller, written to hosts as files.
 
 use crate::agent::protocol::FileToWrite;
 use crate::error::{Error, IoContext, Result};
@@ -6,11 +6,11 @@ use crate::fs::atomic::{self, Durability};
 use crate::runtime::action::Site;
 use crate::runtime::k3s::config::Role;
 
-/// What agents join with, on servers.
+/// File on servers with the token that agents join with.
 pub(super) const AGENT_FILE: &str = "/etc/rancher/k3s/agent-token";
 const SERVER_FILE: &str = "/etc/rancher/k3s/token";
 
-/// The file that a host of this role joins with.
+/// Returns the file with the token that a host of this role joins with.
 pub(super) fn path(role: Role) -> &'static str {
     match role {
         Role::First | Role::Server => SERVER_FILE,
@@ -18,7 +18,7 @@ pub(super) fn path(role: Role) -> &'static str {
     }
 }
 
-/// Writes the tokens that this host needs; a worker gets the agents' alone.
+/// Writes the tokens that this host needs; a worker gets only the agent token.
 pub(super) fn deliver(site: &Site<'_>, role: Role) -> Result<()> {
     let wanted: &[(&str, &str)] = match role {
         Role::First | Role::Server => &[("token", SERVER_FILE), ("agent-token", AGENT_FILE)],
@@ -34,8 +34,8 @@ pub(super) fn deliver(site: &Site<'_>, role: Role) -> Result<()> {
     Ok(())
 }
 
-/// The token in the cluster's state. Where there is none, because the controller is another, a server
-/// of the cluster tells it; the first server's is made.
+/// Returns the token from the cluster's state. If it is missing because another controller created
+/// the cluster, reads it from a server. Generates it for the first server.
 fn kept(site: &Site<'_>, name: &str, role: Role) -> Result<String> {
     let directory = site.state().join("etc");
     let path = directory.join(name);

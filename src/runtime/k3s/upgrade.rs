@@ -1,5 +1,5 @@
-//! How servers and agents of k3s get another version, and how they go back: the binary by rename and
-//! a restart of the service, under which containers go on.
+//! Upgrade and rollback of k3s servers and agents: renames the new binary into place and restarts
+//! the service. Containers keep running during the restart.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ const LONG: Duration = Duration::from_secs(30 * 60);
 const HINT: &str = "on the host: `journalctl -u k3s`, `k3s kubectl get nodes -o wide`; then \
 `imgctl upgrade resume`, or `imgctl rollback`";
 
-/// Starts the service and waits until it has come up; `server` is yes or no. `$started` tells when.
+/// Starts the service and waits until it is up. `server` is yes or no. Writes the start time to
+/// `$started`.
 pub(super) const START: &str = r#"systemctl daemon-reload
 date -u +%Y-%m-%dT%H:%M:%S >"$started.new"; mv -f "$started.new" "$started"
 systemctl restart --no-block k3s
@@ -42,7 +43,7 @@ echo 'k3s does not come up; see journalctl -u k3s' >&2
 exit 1
 "#;
 
-/// Variables and functions of every line.
+/// Returns the variables and functions that every line uses.
 pub(super) fn prelude(step: &Move<'_>) -> String {
     format!(
         "{functions}backup={backup} root={root} tree={tree} started={backup}/kubelet-started server={server}\n\
@@ -59,7 +60,7 @@ pub(super) fn prelude(step: &Move<'_>) -> String {
     )
 }
 
-/// What is safe to repeat; `says` is what a plan shows.
+/// Creates an idempotent action; `says` is what a plan shows.
 pub(super) fn line(name: &str, says: String, line: String, limit: Duration) -> Action {
     let mut action = Action::command(
         name,
@@ -227,7 +228,7 @@ impl Upgrader for K3s<'_> {
     }
 }
 
-/// Workers are sent to other servers before `action` restarts this one.
+/// Redirects workers to other servers before `action` restarts this one.
 fn out_of_service(step: &Move<'_>, action: Action) -> Action {
     match step.place {
         Place::Worker => action,
@@ -246,7 +247,7 @@ fn gate(
     .within(LIMIT)
 }
 
-/// What is there before the host is touched.
+/// Backs up the host's k3s files before the host is changed.
 fn keep(step: &Move<'_>) -> Action {
     let text = format!(
         "{prelude}mkdir -p \"$backup\"; chmod 0700 \"$backup\"; cd \"$backup\"\n\
@@ -270,7 +271,7 @@ fn keep(step: &Move<'_>) -> Action {
     line("backup", says, text, LIMIT)
 }
 
-/// Puts the files of the backup in place; `unchanged` is done when nothing differs and k3s runs.
+/// Restores the files of the backup. Runs `unchanged` if nothing differs and k3s is running.
 pub(super) fn put_back(unchanged: &str) -> String {
     format!(
         "[ -s \"$backup/host.sha256\" ] || {{ echo \"there is no backup in $backup: this host was not touched by the upgrade, or its backup is gone\" >&2; exit 1; }}\n\
@@ -287,7 +288,7 @@ pub(super) fn put_back(unchanged: &str) -> String {
     )
 }
 
-/// Asks the first server that answers; its answer is not for the log.
+/// Queries the first server that responds. Keeps the response out of the log.
 fn ask(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
     let mut last = None;
     for host in site.scene.control_planes() {
@@ -314,7 +315,7 @@ fn servers(site: &Site<'_>) -> Result<Option<String>> {
     Ok(text.lines().find_map(complaint))
 }
 
-/// A line of the answer above; servers without etcd say nothing of votes.
+/// Checks one line of the response above; servers without etcd report no voting status.
 fn complaint(line: &str) -> Option<String> {
     let fields: Vec<&str> = line.split('|').collect();
     match fields[..] {

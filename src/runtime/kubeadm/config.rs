@@ -1,6 +1,6 @@
-//! The configuration of one host: defaults, the image's, the Clusterfile's, then what must be so.
+//! Configuration of one host: defaults, the image's, the Clusterfile's, then mandatory values.
 //!
-//! Values in, documents out; touches neither host nor disk.
+//! Values in, documents out. Must not depend on hosts or the disk.
 
 use std::net::IpAddr;
 
@@ -21,15 +21,15 @@ use crate::runtime::kubeadm::version::Version;
 use crate::runtime::kubeadm::write;
 use crate::runtime::load_balancer::API_PORT;
 
-/// The name by which hosts reach the API.
+/// Name that hosts use to reach the API.
 pub(crate) const API_NAME: &str = "apiserver.cluster.local";
 
-/// The image of LVScare, where the rootfs image names one.
+/// Returns the LVScare image, if the rootfs image names one.
 pub(crate) fn lvscare_image(scene: &Scene) -> Option<&str> {
     scene.rootfs()?.label(&["image"])
 }
 
-/// All that a configuration is made of besides the scene.
+/// Inputs of a configuration besides the cluster context.
 pub(crate) struct Inputs<'a> {
     pub(crate) version: &'a Version,
     /// The image's `etc/kubeadm.yml`.
@@ -39,7 +39,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) validity: Validity,
 }
 
-/// What one host is told.
+/// Configuration of one host.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) version: Version,
@@ -48,7 +48,7 @@ pub(crate) struct Config {
     port: u16,
 }
 
-/// The variable as the scripts of the rootfs image see it on `host`.
+/// Returns the variable as scripts of the rootfs image see it on `host`.
 pub(crate) fn variable<'a>(scene: &'a Scene, host: &'a Host, name: &str) -> Option<&'a str> {
     let image = scene.rootfs().map(|image| &image.environment);
     [
@@ -97,17 +97,17 @@ impl Config {
         Ok(config)
     }
 
-    /// Init-, Cluster-, Kubelet- and KubeProxyConfiguration.
+    /// Returns Init-, Cluster-, Kubelet- and KubeProxyConfiguration.
     pub(crate) fn init_text(&self) -> Result<String> {
         write::init(&self.documents, &self.version)
     }
 
-    /// ClusterConfiguration alone, for `upload-config`.
+    /// Returns ClusterConfiguration alone, for `upload-config`.
     pub(crate) fn cluster_text(&self) -> Result<String> {
         write::cluster(&self.documents, &self.version)
     }
 
-    /// JoinConfiguration. `endpoint` is `address:port` of a control plane that answers.
+    /// Returns JoinConfiguration. `endpoint` is `address:port` of a control plane that responds.
     pub(crate) fn join_text(
         &self,
         control_plane: bool,
@@ -131,7 +131,7 @@ impl Config {
         write::join(&join, &self.version)
     }
 
-    /// JoinConfiguration without what is only known when a host joins.
+    /// Returns JoinConfiguration without the values that are known only when a host joins.
     pub(crate) fn join_defaults(&self) -> Result<String> {
         write::join(&self.documents.join, &self.version)
     }
@@ -143,19 +143,19 @@ impl Config {
         }
     }
 
-    /// Whether etcd runs on the control planes.
+    /// Reports whether etcd runs on the control planes.
     pub(crate) fn has_local_etcd(&self) -> bool {
         !at(&self.documents.cluster, &["etcd", "external"]).is_object()
     }
 
-    /// Where etcd keeps its data.
+    /// Returns etcd's data directory.
     pub(crate) fn etcd_data(&self) -> &str {
         at(&self.documents.cluster, &["etcd", "local", "dataDir"])
             .as_str()
             .unwrap_or("/var/lib/etcd")
     }
 
-    /// The policy file that the API server is told of, when it is the one we bring.
+    /// Reports whether the API server's audit policy is the file that imgctl provides.
     pub(crate) fn wants_audit_policy(&self) -> bool {
         let arguments = at(&self.documents.cluster, &["apiServer", "extraArgs"]).as_array();
         arguments.is_some_and(|list| {
@@ -166,7 +166,7 @@ impl Config {
         })
     }
 
-    /// Whether the kubelet will start on this host's control groups.
+    /// Checks that the kubelet supports this host's cgroup version.
     pub(crate) fn check_cgroups(&self, cgroup_v2: bool, host: &str) -> Result<()> {
         if cgroup_v2 || self.version.minor < 35 {
             return Ok(());
@@ -184,7 +184,7 @@ impl Config {
         ))
     }
 
-    /// The Node's name: `nodeRegistration.name`, else the host's own.
+    /// Returns the Node's name: `nodeRegistration.name`, or the hostname.
     pub(crate) fn node_name(&self, first: bool, hostname: &str) -> String {
         let document = if first {
             &self.documents.init
@@ -196,12 +196,12 @@ impl Config {
             .map_or_else(|| hostname.to_lowercase(), str::to_owned)
     }
 
-    /// `address:port` of this host's API server.
+    /// Returns `address:port` of this host's API server.
     pub(crate) fn endpoint(&self) -> String {
         join_port(&self.address, self.port)
     }
 
-    /// The address that the host is known by in the cluster.
+    /// Returns the host's address in the cluster.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -210,7 +210,7 @@ impl Config {
         self.port
     }
 
-    /// What this control plane's certificates depend on.
+    /// Returns the values that this control plane's certificates depend on.
     pub(crate) fn member(&self, first: bool, hostname: &str) -> Result<Member> {
         let cluster = &self.documents.cluster;
         let names = |path: &[&str]| -> Vec<String> {
@@ -249,7 +249,7 @@ impl Config {
         })
     }
 
-    /// Virtual address, hosts, Pods and Services must not take each other's addresses.
+    /// Checks that the addresses of the virtual address, hosts, Pods and Services do not overlap.
     fn check_addresses(&self, scene: &Scene) -> Result<()> {
         let networking = &self.documents.cluster["networking"];
         let subnets = |field: &str| -> Result<Vec<Subnet>> {
@@ -291,7 +291,7 @@ impl Config {
     }
 }
 
-/// `address:port`, with brackets where they are needed.
+/// Returns `address:port`, with brackets around an IPv6 address.
 pub(crate) fn join_port(address: &str, port: u16) -> String {
     if address.contains(':') {
         format!("[{address}]:{port}")
@@ -300,7 +300,7 @@ pub(crate) fn join_port(address: &str, port: u16) -> String {
     }
 }
 
-/// What is so whatever documents say.
+/// Sets the values that documents cannot change.
 fn force(
     documents: &mut Documents,
     scene: &Scene,
@@ -340,7 +340,7 @@ fn force(
             set(document, &registration("taints"), json!([]))?;
         }
         let mut arguments = vec![("node-ip", address.as_str())];
-        // A field of KubeletConfiguration since 1.27.
+        // KubeletConfiguration has a field for this since 1.27.
         if let (true, Some(endpoint)) = (version.minor < 27, &image_endpoint) {
             arguments.push(("image-service-endpoint", endpoint));
         }
@@ -388,7 +388,8 @@ fn force(
             set(cluster, &[field], value.as_str().into())?;
         }
     }
-    // What the controller manager signs for kubelets lives as long as what we sign.
+    // Kubelet certificates signed by the controller manager get the same validity as those that
+    // imgctl signs.
     let signing = at(cluster, &["controllerManager", "extraArgs"]).as_array();
     let set_by_hand = signing.is_some_and(|list| {
         let named = |entry: &Value| entry["name"] == "cluster-signing-duration";
@@ -401,7 +402,7 @@ fn force(
             json!({"controllerManager": {"extraArgs": argument}}),
         );
     }
-    // etcd runs here or elsewhere, not both.
+    // etcd is either local or external, not both.
     if at(cluster, &["etcd", "external"]).is_object()
         && let Some(etcd) = cluster.get_mut("etcd").and_then(Value::as_object_mut)
     {
@@ -438,7 +439,8 @@ fn force(
     Ok(())
 }
 
-/// A host without `/etc/localtime` keeps UTC, and a volume of it would stop the Pod.
+/// Removes the volume of `/etc/localtime`: a host without that file uses UTC, and the volume would
+/// prevent the Pod from starting.
 fn drop_local_time(cluster: &mut Value) {
     for component in ["apiServer", "controllerManager", "scheduler"] {
         let component = cluster.get_mut(component);
@@ -449,7 +451,7 @@ fn drop_local_time(cluster: &mut Value) {
     }
 }
 
-/// With its scheme.
+/// Returns the path with its `unix://` scheme.
 pub(crate) fn unix(path: &str) -> String {
     if path.contains("://") {
         path.to_owned()

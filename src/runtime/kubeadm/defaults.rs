@@ -1,22 +1,23 @@
-//! What is set when neither image nor Clusterfile says anything (sealos.md 8.1), and what of it a
-//! Kubernetes version does not know.
+//! Defaults for values that neither the image nor the Clusterfile sets (sealos.md 8.1), and removal
+//! of those that a Kubernetes version does not support.
 
 use serde_json::{Map, Value, json};
 
 use crate::runtime::kubeadm::documents::Documents;
 use crate::runtime::kubeadm::version::Version;
 
-/// In which the API server looks for its audit policy.
+/// Path of the API server's audit policy.
 pub(crate) const AUDIT_POLICY: &str = "/etc/kubernetes/audit-policy.yml";
 
-/// Gates that are gone, from the minor on in which naming them is an error or pointless.
+/// Removed feature gates, with the minor version from which naming them is an error or has no
+/// effect.
 const GONE: [(&str, u32); 3] = [
     ("TTLAfterFinished", 24),
     ("CSIStorageCapacity", 24),
     ("EphemeralContainers", 26),
 ];
 
-/// Fields of KubeletConfiguration and the minor that brought them.
+/// Fields of KubeletConfiguration with the minor version that introduced them.
 const KUBELET_SINCE: [(&str, u32); 5] = [
     ("containerRuntimeEndpoint", 27),
     ("imageServiceEndpoint", 27),
@@ -25,7 +26,8 @@ const KUBELET_SINCE: [(&str, u32); 5] = [
     ("mergeDefaultEvictionSettings", 34),
 ];
 
-/// `ipvs`: whether the image brings LVScare, which needs kube-proxy in that mode.
+/// Returns the default documents. `ipvs` tells whether the image includes LVScare, which requires
+/// kube-proxy in that mode.
 pub(crate) fn documents(version: &Version, ipvs: bool) -> Documents {
     let local_time = json!({
         "name": "localtime",
@@ -119,7 +121,7 @@ pub(crate) fn documents(version: &Version, ipvs: bool) -> Documents {
     documents
 }
 
-/// A list of name and value.
+/// Returns a list of objects with `name` and `value`.
 pub(crate) fn arguments(pairs: &[(&str, &str)]) -> Value {
     pairs
         .iter()
@@ -127,7 +129,7 @@ pub(crate) fn arguments(pairs: &[(&str, &str)]) -> Value {
         .collect()
 }
 
-/// Takes out what this version does not know: gates and fields, whoever asked for them.
+/// Removes feature gates and fields that this version does not support, whatever their source.
 pub(crate) fn fit(documents: &mut Documents, version: &Version) {
     let gone: Vec<&str> = GONE
         .iter()
@@ -194,7 +196,7 @@ fn strip_arguments(list: &mut Value, gone: &[&str]) {
     entries.retain(|entry| entry["name"] != "feature-gates" || entry["value"] != "");
 }
 
-/// `logging.options.text` came with 1.30.
+/// Removes `logging.options.text`, a field since 1.30.
 fn strip_text_logging(kubelet: &mut Map<String, Value>) {
     let options = kubelet
         .get_mut("logging")

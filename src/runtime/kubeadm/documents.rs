@@ -1,7 +1,7 @@
-//! The documents of a kubeadm cluster in one form, whichever version they were written in.
+//! The documents of a kubeadm cluster in one form, whatever version they were written in.
 //!
-//! Inside it is kubeadm's v1beta4: extraArgs are lists of name and value, timeouts have a place of
-//! their own. [`Documents::collect`] reads v1beta1 to v1beta4.
+//! The internal form is kubeadm's v1beta4: extraArgs are lists of name and value, and timeouts have
+//! their own section. [`Documents::collect`] reads v1beta1 to v1beta4.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ use crate::template::yaml;
 
 const KUBEADM: &str = "kubeadm.k8s.io/";
 
-/// The five kinds, each an object without `apiVersion` and `kind`.
+/// The five document kinds, each an object without `apiVersion` and `kind`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Documents {
     pub(crate) init: Value,
@@ -35,8 +35,8 @@ impl Default for Documents {
 }
 
 impl Documents {
-    /// Those of `documents` that are kubeadm's or its components'; others are passed over. Later
-    /// ones of a kind are laid over earlier ones.
+    /// Collects the `documents` that belong to kubeadm or its components and skips others. Later
+    /// documents of a kind are merged over earlier ones.
     pub(crate) fn collect(documents: &[Value]) -> Result<Self> {
         let mut all = Self::default();
         for document in documents {
@@ -45,7 +45,7 @@ impl Documents {
         Ok(all)
     }
 
-    /// A file of YAML documents.
+    /// Reads a file of YAML documents.
     pub(crate) fn read(text: &str) -> Result<Self> {
         let mut documents = Vec::new();
         for part in split(text) {
@@ -95,7 +95,7 @@ impl Documents {
         Ok(())
     }
 
-    /// Lays `over` on top.
+    /// Merges `over` on top.
     pub(crate) fn lay(&mut self, over: Self) {
         merge(&mut self.init, over.init);
         merge(&mut self.cluster, over.cluster);
@@ -144,7 +144,7 @@ const JOIN: &[&str] = &[
     "timeouts",
 ];
 
-/// The parts of a stream of YAML documents. A `---` inside a block scalar is indented.
+/// Splits a stream of YAML documents. A `---` inside a block scalar is indented.
 fn split(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     for line in text.lines() {
@@ -164,7 +164,7 @@ fn split(text: &str) -> Vec<String> {
     parts
 }
 
-/// Any older version to v1beta4.
+/// Converts any older version to v1beta4.
 fn modernise(kind: &str, body: &mut Value) -> Result<()> {
     match kind {
         "ClusterConfiguration" => {
@@ -174,7 +174,7 @@ fn modernise(kind: &str, body: &mut Value) -> Result<()> {
             if let Some(local) = body["etcd"].get_mut("local") {
                 arguments(local, "extraArgs")?;
             }
-            // Dropped by kubeadm itself on the way to v1beta3.
+            // kubeadm itself dropped these fields on the way to v1beta3.
             remove(body, "useHyperKubeImage");
             remove(&mut body["dns"], "type");
             tidy(
@@ -198,7 +198,7 @@ fn remove(value: &mut Value, name: &str) -> Option<Value> {
     value.as_object_mut()?.shift_remove(name)
 }
 
-/// Sets a field at the end of a path of maps, which are made where they are missing.
+/// Sets the field at the end of a path of maps; creates missing maps.
 pub(super) fn set(value: &mut Value, path: &[&str], new: Value) -> Result<()> {
     let mut place = value;
     for name in path {
@@ -219,12 +219,12 @@ pub(super) fn set(value: &mut Value, path: &[&str], new: Value) -> Result<()> {
     Ok(())
 }
 
-/// The field at the end of a path.
+/// Returns the field at the end of a path.
 pub(super) fn at<'a>(value: &'a Value, path: &[&str]) -> &'a Value {
     path.iter().fold(value, |value, name| &value[*name])
 }
 
-/// Looking something up by `[]` leaves nulls behind.
+/// Removes the nulls that lookups with `[]` leave behind.
 fn tidy(body: &mut Value, names: &[&str]) {
     for name in names {
         if body[*name].is_null() {
@@ -233,7 +233,8 @@ fn tidy(body: &mut Value, names: &[&str]) {
     }
 }
 
-/// `{a: b}` becomes `[{name: a, value: b}]`; numbers and booleans become texts, as flags want them.
+/// Converts `{a: b}` to `[{name: a, value: b}]`. Numbers and booleans become strings, because flags
+/// are strings.
 fn arguments(holder: &mut Value, field: &str) -> Result<()> {
     let Some(found) = holder.get_mut(field) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The members of the cluster's etcd, asked of a control plane that answers.
+//! The members of the cluster's etcd, queried on a control plane that responds.
 
 use serde_json::Value;
 
@@ -8,14 +8,14 @@ use crate::runtime::action::{Line, Site};
 use crate::runtime::kubeadm::config::join_port;
 use crate::runtime::kubectl::Kubectl;
 
-/// How a member is asked on its own host.
+/// etcdctl flags to query a member on its own host.
 pub(super) const FLAGS: &str = "--endpoints https://127.0.0.1:2379 --cacert /etc/kubernetes/pki/etcd/ca.crt \
 --cert /etc/kubernetes/pki/etcd/server.crt --key /etc/kubernetes/pki/etcd/server.key";
 
-/// Exit code of our line when the host has nothing to ask etcd with.
+/// Exit code of the shell line if the host has no tool to query etcd with.
 const NO_TOOL: i32 = 96;
 
-/// Whether the host at `address` is a member; `None` when it cannot be found out.
+/// Reports whether the host at `address` is a member; `None` if that cannot be determined.
 pub(super) fn has_member(
     site: &Site<'_>,
     kubectl: &Kubectl<'_>,
@@ -24,7 +24,7 @@ pub(super) fn has_member(
     Ok(members(site, kubectl)?.map(|members| find(&members, address).is_some()))
 }
 
-/// Takes the member at `address` out, if it is one; `None` when it cannot be found out.
+/// Removes the member at `address`, if it is one; returns `None` if that cannot be determined.
 pub(super) fn remove_member(
     site: &Site<'_>,
     kubectl: &Kubectl<'_>,
@@ -56,7 +56,7 @@ fn members(site: &Site<'_>, kubectl: &Kubectl<'_>) -> Result<Option<Value>> {
     Ok(Some(list))
 }
 
-/// The number of the member with a peer address at `address`.
+/// Returns the ID of the member with a peer address at `address`.
 fn find(list: &Value, address: &str) -> Option<u64> {
     let peer = format!("https://{}", join_port(address, 2380));
     let members = list["members"].as_array()?;
@@ -67,8 +67,8 @@ fn find(list: &Value, address: &str) -> Option<u64> {
     member["ID"].as_u64()
 }
 
-/// The host's own etcdctl, also one in `folders`, or that of the running etcd container; `None` when
-/// there is neither.
+/// Runs the host's own etcdctl, also looked up in `folders`, or the one in the running etcd
+/// container. Returns `None` if the host has neither etcdctl nor crictl.
 pub(super) fn etcdctl(
     site: &Site<'_>,
     agent: &dyn Agent,

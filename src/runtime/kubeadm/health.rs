@@ -1,4 +1,4 @@
-//! Whether a host does its part in the cluster.
+//! Health checks of a host in the cluster.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ fn node_ready(site: &Site<'_>) -> Result<()> {
     })
 }
 
-/// Asks until there is no complaint, for as long as the step may take.
+/// Repeats the check until there is no complaint or the step's timeout expires.
 fn wait(site: &Site<'_>, complaint: &dyn Fn() -> Result<Option<String>>) -> Result<()> {
     let end = Instant::now() + site.timeout.unwrap_or(PATIENCE);
     loop {

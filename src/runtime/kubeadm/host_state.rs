@@ -1,4 +1,4 @@
-//! What a configuration needs to know of the host itself: container runtime, control groups, clock.
+//! Host properties that a configuration depends on: container runtime, cgroups, clock.
 
 use std::net::IpAddr;
 
@@ -9,22 +9,22 @@ use crate::runtime::action::{Line, Site};
 use crate::runtime::kubeadm::config::{unix, variable};
 use crate::runtime::kubeadm::defaults;
 
-/// One host as it is, or, in a plan, as it is expected to be.
+/// Observed state of one host or, in a plan, its expected state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostState {
-    /// With `unix://`.
+    /// Path with `unix://`.
     pub(crate) cri_socket: String,
     /// `systemd` or `cgroupfs`.
     pub(crate) cgroup_driver: String,
     /// Whether there is an `/etc/localtime`.
     pub(crate) local_time: bool,
-    /// Whether a policy for the audit log is in place.
+    /// Whether an audit policy is in place.
     pub(crate) audit_policy: bool,
-    /// The host's addresses, for one that is known by a name.
+    /// The host's addresses, for a host that is known by a name.
     pub(crate) addresses: Vec<String>,
 }
 
-/// In sealos' order.
+/// Sockets in sealos' order.
 const SOCKETS: [&str; 3] = [
     "/var/run/cri-dockerd.sock",
     "/run/containerd/containerd.sock",
@@ -33,7 +33,7 @@ const SOCKETS: [&str; 3] = [
 const ENDPOINT: &str = "SEALOS_SYS_CRI_ENDPOINT";
 
 impl HostState {
-    /// For plans: what the image's variables promise.
+    /// Returns the state to assume in a plan, from the image's variables.
     pub(crate) fn expected(scene: &Scene, host: &Host) -> Self {
         let socket = variable(scene, host, ENDPOINT).unwrap_or(SOCKETS[1]);
         Self {
@@ -45,7 +45,7 @@ impl HostState {
         }
     }
 
-    /// Looks at the host.
+    /// Inspects the host.
     pub(crate) fn observe(site: &Site<'_>) -> Result<Self> {
         let mut text = String::new();
         for socket in SOCKETS {
@@ -58,7 +58,7 @@ impl HostState {
             "if [ -e {} ]; then echo audit; fi\n",
             defaults::AUDIT_POLICY
         ));
-        // Each runtime knows best; systemd is what kubeadm takes when nobody says anything.
+        // Each runtime reports its own driver; kubeadm defaults to systemd.
         text.push_str(
             "if command -v containerd >/dev/null 2>&1; then\n\
              if ! containerd config dump 2>/dev/null | grep -q 'SystemdCgroup = true'; then echo containerd-cgroupfs; fi\n\
@@ -79,7 +79,7 @@ impl HostState {
         Ok(state)
     }
 
-    /// The address that the host is known by in the cluster.
+    /// Returns the host's address in the cluster.
     pub(crate) fn address(&self, host: &Host) -> String {
         if host.ip().parse::<IpAddr>().is_ok() {
             return host.ip().to_owned();
@@ -93,7 +93,8 @@ impl HostState {
     }
 }
 
-/// `named` is what the image says, and beats what was found.
+/// Parses the response. `named` is the socket that the image names; it takes precedence over what
+/// was found.
 fn read(answer: &str, named: Option<&str>) -> Result<HostState> {
     let mut sockets = Vec::new();
     let (mut local_time, mut audit_policy) = (false, false);

@@ -15,7 +15,7 @@ const FILE: &str = "kubeadm-cluster.yaml";
 
 const LONG: Duration = Duration::from_secs(30 * 60);
 
-/// Pulls them all.
+/// Creates the action that pulls all images.
 pub(super) fn action(scene: &Scene, settings: &Settings) -> Action {
     let says = format!(
         "crictl pull each of `kubeadm config images list --config {}`",
@@ -29,8 +29,9 @@ pub(super) fn action(scene: &Scene, settings: &Settings) -> Action {
     .within(LONG)
 }
 
-/// A worker that cannot pull would join, be counted, and run nothing: it shows before it joins that
-/// the registry answers it and knows its login. The image is one that its kubelet needs anyway.
+/// Creates the action that tests a pull before a worker joins: a worker that cannot pull would join
+/// and be counted, but run nothing. The test shows that the registry responds and accepts the
+/// worker's login. It pulls an image that the kubelet needs anyway.
 pub(super) fn try_out(settings: &Settings) -> Action {
     let settings = settings.clone();
     Action::new(
@@ -69,9 +70,9 @@ fn config_file(site: &Site<'_>, config: &Config) -> Result<String> {
     Ok(file)
 }
 
-/// Where kubelet asks for images through a helper that rewrites names (image-cri-shim), the images
-/// are known by the registry's names; else by their own, and the container runtime asks the
-/// registry first.
+/// Returns the shell line that pulls the images. If the kubelet requests images through a helper
+/// that rewrites names (image-cri-shim), the images have the registry's names; otherwise they keep
+/// their own names and the container runtime tries the registry first.
 fn line(scene: &Scene, host: &Host, state: &HostState, file: &str, wanted: Wanted) -> String {
     let shim = variable(scene, host, "SEALOS_SYS_IMAGE_ENDPOINT")
         .is_some_and(|endpoint| !same_socket(&unix(endpoint), &state.cri_socket));
@@ -85,8 +86,8 @@ fn line(scene: &Scene, host: &Host, state: &HostState, file: &str, wanted: Wante
         Wanted::All => "",
         Wanted::Pause => " | grep /pause:",
     };
-    // What is there may be another image than the embedded one of that name. Without a registry of the
-    // cluster's own, it needs no look at anybody's.
+    // With a registry of the cluster, always pull: a local image can differ from the embedded image
+    // of the same name. Without one, a local image is enough and no other registry is queried.
     let there = match &scene.registry {
         None => "if crictl inspecti -q \"$image\" >/dev/null 2>&1; then continue; fi\n",
         Some(_) => "",
@@ -115,7 +116,7 @@ fn line(scene: &Scene, host: &Host, state: &HostState, file: &str, wanted: Wante
     )
 }
 
-/// `/var/run` is `/run`.
+/// Compares two sockets; `/var/run` equals `/run`.
 pub(super) fn same_socket(a: &str, b: &str) -> bool {
     let plain = |path: &str| path.replace("///var/run/", "///run/");
     plain(a) == plain(b)

@@ -17,9 +17,11 @@ use crate::runtime::kubectl::ADMIN_CONF;
 
 pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 const CONFIG: &str = "kubeadm-init.yaml";
-/// Preflight fails on hosts whose kernel configuration cannot be read; sealos passes this too.
+/// Preflight check to ignore: it fails on hosts with an unreadable kernel configuration. sealos
+/// ignores it too.
 pub(super) const IGNORED: &str = "SystemVerification";
-/// What an attempt that did not end well leaves behind: all of it is ours, and is used again.
+/// Preflight checks to ignore after a failed attempt: its leftovers all belong to this cluster and
+/// are reused.
 const LEFT_BEHIND: &str = "DirAvailable--var-lib-etcd,\
 FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml,\
 FileAvailable--etc-kubernetes-manifests-kube-controller-manager.yaml,\
@@ -29,7 +31,8 @@ Port-6443,Port-10250,Port-10257,Port-10259,Port-2379,Port-2380";
 
 const LONG: Duration = Duration::from_secs(30 * 60);
 
-/// `planned` is the configuration as far as it can be known without the host.
+/// Returns the actions of init. `planned` is the configuration as far as it is known without access
+/// to the host.
 pub(super) fn actions(
     scene: &Scene,
     host: &Host,
@@ -59,7 +62,7 @@ pub(super) fn actions(
             Once {
                 proof: API_MANIFEST,
                 line: Line::new(line.clone()),
-                // kubeadm takes up every file it finds, and writes the same ones again.
+                // kubeadm reuses existing files and writes identical ones again.
                 again: &|| Ok(Some(Line::new(resumed.clone()))),
             }
             .run(site)
@@ -86,7 +89,7 @@ fn command(file: &str, ignored: &str) -> String {
     )
 }
 
-/// What every control plane needs before kubeadm runs.
+/// Returns the actions that every control plane needs before kubeadm runs.
 pub(super) fn before(settings: &Settings, planned: &Config, first: bool) -> Vec<Action> {
     let (policy, certificates) = (settings.clone(), settings.clone());
     let member = planned.member(first, "<hostname>");
@@ -126,7 +129,7 @@ pub(super) fn before(settings: &Settings, planned: &Config, first: bool) -> Vec<
     ]
 }
 
-/// This host finds the API on itself.
+/// Resolves the API name to this host itself.
 pub(super) fn api_name(host: &Host) -> Action {
     Action::new(
         "api-name",
@@ -136,7 +139,8 @@ pub(super) fn api_name(host: &Host) -> Action {
     )
 }
 
-/// In the hosts file stands an address, also for a host that is known by a name.
+/// Returns the host's IP address, also for a host that is known by a name: the hosts file needs an
+/// address.
 pub(super) fn own_address(site: &Site<'_>) -> Result<String> {
     let known = site.host.ip();
     if known.parse::<IpAddr>().is_ok() {
@@ -164,12 +168,14 @@ pub(super) fn set_api_name(site: &Site<'_>, address: &str) -> Result<()> {
     site.agent.set_hosts(&block).map(|_| ())
 }
 
-/// A block of its own beside the cluster's: it changes while a control plane joins.
+/// Returns the name of the API's block in the hosts file. It is separate from the cluster's block,
+/// because it changes while a control plane joins.
 pub(super) fn hosts_block(scene: &Scene) -> String {
     format!("{}.apiserver", scene.name)
 }
 
-/// kubectl for whoever logs in to a control plane. Somebody else's configuration is put aside.
+/// Installs a kubeconfig for users who log in to a control plane. Moves an unrelated existing
+/// configuration aside.
 pub(super) fn kubeconfig() -> Action {
     let mut action = Action::command(
         "kubeconfig",
@@ -188,7 +194,7 @@ pub(super) fn kubeconfig() -> Action {
     action
 }
 
-/// The documents without what must not be seen.
+/// Returns the documents with secrets masked.
 fn shown(text: &str) -> String {
     let secret = |line: &str| {
         let key = line.trim_start().trim_start_matches("- ");
@@ -204,7 +210,7 @@ fn shown(text: &str) -> String {
         .collect()
 }
 
-/// For the marker of a step's end and others that only need the site.
+/// Returns the hostname, for callers that only have the site.
 pub(super) fn hostname(site: &Site<'_>) -> Result<String> {
     Ok(site.agent.facts()?.hostname)
 }

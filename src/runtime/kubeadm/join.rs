@@ -1,4 +1,4 @@
-//! Hosts that become part of a cluster that is there.
+//! Joining hosts to an existing cluster.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn file(control_plane: bool) -> &'static str {
     }
 }
 
-/// A further control plane.
+/// Returns the actions that join an additional control plane.
 pub(super) fn control_plane(
     scene: &Scene,
     host: &Host,
@@ -45,7 +45,7 @@ pub(super) fn control_plane(
     Ok(actions)
 }
 
-/// Until its own API answers, a joining control plane asks another one.
+/// Resolves the API name to another control plane until the joining host's own API responds.
 fn api_elsewhere() -> Action {
     Action::new(
         "api-name-elsewhere",
@@ -61,7 +61,7 @@ fn api_elsewhere() -> Action {
     )
 }
 
-/// A worker.
+/// Returns the actions that join a worker.
 pub(super) fn worker(
     scene: &Scene,
     host: &Host,
@@ -141,13 +141,14 @@ impl Joining<'_> {
             again: &|| self.make_good(&kubectl, &config, &state.cri_socket, command),
         }
         .run(site);
-        // It has no further use, whatever came of it; if it cannot be taken back it runs out.
+        // The token has no further use, whether or not the join succeeded. If it cannot be
+        // withdrawn, it expires.
         let withdrawn = token.withdraw(&kubectl);
         joined.and(withdrawn)
     }
 
-    /// A host that is half joined is taken back to where it was: kubeadm cannot go on with it. One
-    /// that turns out to be a Node that works is left alone.
+    /// Resets a partially joined host, because kubeadm cannot resume a join. Leaves a host alone if
+    /// its Node turns out to work.
     fn make_good(
         &self,
         kubectl: &Kubectl<'_>,

@@ -1,4 +1,4 @@
-//! A host is taken out of a cluster that lives on.
+//! Removing a host from a cluster that continues to run.
 
 use std::time::Duration;
 
@@ -33,11 +33,12 @@ pub(super) fn actions(scene: &Scene, host: &Host, local_etcd: bool) -> Result<Ve
                 let kubectl = Kubectl::anywhere(site)?;
                 match kubectl.own_node()? {
                     Some(node) => {
-                        // Ends before the step does, so that its last words are heard.
+                        // drain times out before the step does, so that its final output is
+                        // captured.
                         let limit = site.timeout.map_or(DRAIN_SECONDS, |limit| limit.as_secs());
                         kubectl.drain(&node, limit.saturating_sub(15).max(5))
                     }
-                    // It never joined, or has left already.
+                    // The host never joined, or has already left.
                     None => Ok(()),
                 }
             },
@@ -69,7 +70,8 @@ pub(super) fn actions(scene: &Scene, host: &Host, local_etcd: bool) -> Result<Ve
     Ok(actions)
 }
 
-/// The member goes by its own hand where that works; the others have the last word.
+/// Removes the etcd member from its own host if possible. The members' view on a control plane that
+/// responds decides.
 fn remove_etcd_member(site: &Site<'_>) -> Result<()> {
     let line = Line {
         line: format!(
@@ -83,7 +85,7 @@ fn remove_etcd_member(site: &Site<'_>) -> Result<()> {
     let kubectl = Kubectl::anywhere(site)?;
     match etcd::remove_member(site, &kubectl, site.host.ip())? {
         Some(()) => Ok(()),
-        // Nobody else can be asked: then its own word counts.
+        // No control plane can be queried, so the host's own result counts.
         None => own.map(|_| ()),
     }
 }

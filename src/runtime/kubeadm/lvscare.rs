@@ -1,4 +1,4 @@
-//! LVScare on workers: the virtual address of the API as an ipvs service, kept by a static Pod
+//! LVScare on workers: the API's virtual address as an IPVS service, maintained by a static Pod
 //! (sealos.md 8.5). For images whose label `image` names it.
 
 use serde_json::json;
@@ -14,10 +14,10 @@ use crate::template::yaml;
 
 const NAME: &str = "kube-sealos-lvscare";
 pub(super) const MANIFEST: &str = "/etc/kubernetes/manifests/kube-sealos-lvscare.yaml";
-/// The hosts file's name for the host itself, which LVScare and scripts look up.
+/// Name of the host itself in its hosts file, which LVScare and scripts look up.
 pub(super) const NODE_NAME: &str = "lvscare.node.ip";
 
-/// `address:port` of the virtual service and of each control plane.
+/// Returns `address:port` of the virtual service and of each control plane.
 fn service(scene: &Scene) -> Result<(String, Vec<String>)> {
     let vip = scene.vip.as_deref().ok_or_else(|| {
         Error::usage("the rootfs image names LVScare but no virtual address for it")
@@ -30,8 +30,8 @@ fn service(scene: &Scene) -> Result<(String, Vec<String>)> {
     Ok((join_port(vip, API_PORT), servers))
 }
 
-/// The manifest. Unlike sealos' it asks for `/readyz`: `/healthz` passes over a server that is being
-/// shut down.
+/// Returns the manifest. Unlike sealos', it checks `/readyz`: `/healthz` still succeeds on a server
+/// that is shutting down.
 fn manifest(vip: &str, servers: &[String], node: &str, image: &str) -> Result<String> {
     let mut arguments = vec![
         "care".to_owned(),
@@ -82,7 +82,7 @@ fn manifest(vip: &str, servers: &[String], node: &str, image: &str) -> Result<St
     Ok(text)
 }
 
-/// Puts the static Pod in place; kubelet starts it anew when the control planes have changed.
+/// Installs the static Pod; the kubelet restarts it when the control planes change.
 pub(super) fn pod(scene: &Scene, host: &Host, image: &str) -> Result<Action> {
     let (vip, servers) = service(scene)?;
     let content = manifest(&vip, &servers, host.ip(), image)?;
@@ -96,8 +96,8 @@ pub(super) fn pod(scene: &Scene, host: &Host, image: &str) -> Result<Action> {
     ))
 }
 
-/// Makes the virtual address work before kubelet, and with it the static Pod, can start: by the
-/// helper that sealos' images bring, or by the host's own ipvsadm.
+/// Sets up the virtual address before the kubelet, and with it the static Pod, can start. Uses the
+/// helper in sealos' images or the host's own ipvsadm.
 pub(super) fn bridge(scene: &Scene) -> Result<Action> {
     let (vip, servers) = service(scene)?;
     let helper = format!("{}/opt/sealctl", scene.paths.rootfs());
@@ -143,7 +143,7 @@ pub(super) fn bridge(scene: &Scene) -> Result<Action> {
     Ok(action)
 }
 
-/// Takes the virtual address off a host: lines of shell that fail at nothing.
+/// Returns shell lines that remove the virtual address from a host. The lines never fail.
 pub(super) fn removal(scene: &Scene) -> String {
     let helper = format!("{}/opt/sealctl", scene.paths.rootfs());
     let service = match &scene.vip {

@@ -1,7 +1,7 @@
-//! How one configuration is laid over another.
+//! Merges one configuration over another.
 //!
-//! Maps are merged key by key; arguments, volumes and variables by name; names of certificates and
-//! excluded networks are added up; everything else, lists included, is replaced. `null` removes.
+//! Maps are merged key by key; arguments, volumes and variables by name; certificate names and
+//! excluded networks are combined; everything else, including lists, is replaced. `null` removes.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ const BY_NAME: [&str; 4] = ["extraArgs", "kubeletExtraArgs", "extraVolumes", "ex
 /// Lists that are sets.
 const SETS: [&str; 4] = ["certSANs", "serverCertSANs", "peerCertSANs", "excludeCIDRs"];
 
-/// Lays `over` on `base`.
+/// Merges `over` into `base`.
 pub(crate) fn merge(base: &mut Value, over: Value) {
     merge_field("", base, over);
 }
@@ -29,7 +29,7 @@ fn merge_field(name: &str, base: &mut Value, over: Value) {
             }
         }
         (Value::Array(base), Value::Array(over)) if BY_NAME.contains(&name) => {
-            // A flag may be given several times on purpose: all of its former values go.
+            // A flag can be repeated on purpose, so all of its previous values are replaced.
             let named = |entry: &Value, list: &[Value]| {
                 list.iter().any(|other| other["name"] == entry["name"])
             };

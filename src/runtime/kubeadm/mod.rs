@@ -1,6 +1,7 @@
-//! kubeadm: configuration, certificates, init, joins, and the way back.
+//! kubeadm: configuration, certificates, init, joins, and rollback.
 //!
-//! [`Kubeadm`] says what is to be done; each file here is one part of it. Facts: sealos.md 8.
+//! [`Kubeadm`] defines the actions; each file in this module implements one part. Facts: sealos.md
+//! 8.
 
 mod config;
 mod defaults;
@@ -41,14 +42,14 @@ use host_state::HostState;
 use settings::Settings;
 use version::Version;
 
-/// What kubeadm and kubelet leave on workers.
+/// Client certificate files that kubeadm and the kubelet write on workers.
 const PAPERS: load_balancer::Papers = load_balancer::Papers {
     authority: "/etc/kubernetes/pki/ca.crt",
     certificate: "/var/lib/kubelet/pki/kubelet-client-current.pem",
     key: "/var/lib/kubelet/pki/kubelet-client-current.pem",
 };
 
-/// The runtime of images labelled `distribution=kubernetes`, `kubeadm` or nothing.
+/// Runtime of images labeled `distribution=kubernetes` or `kubeadm`, or without that label.
 pub(crate) struct Kubeadm<'a> {
     files: &'a dyn ImageFiles,
     validity: Validity,
@@ -66,7 +67,7 @@ impl<'a> Kubeadm<'a> {
         })
     }
 
-    /// The configuration of `host` as far as it is known without asking the host.
+    /// Returns the configuration of `host` as far as it is known without access to the host.
     fn planned(&self, scene: &Scene, host: &Host, settings: &Settings) -> Result<Config> {
         let image = self.image_file(scene)?;
         Config::build(
@@ -82,7 +83,7 @@ impl<'a> Kubeadm<'a> {
         )
     }
 
-    /// `etc/kubeadm.yml` of the last image that brings one: patches lie over the rootfs.
+    /// Returns `etc/kubeadm.yml` of the last image that includes one: patches override the rootfs.
     fn image_file(&self, scene: &Scene) -> Result<Option<String>> {
         let images = scene.images.iter().rev();
         for image in images.filter(|image| image.kind != ImageKind::Application) {
@@ -95,8 +96,8 @@ impl<'a> Kubeadm<'a> {
         Ok(None)
     }
 
-    /// The documents that `gen` prints: what would be used for the first control plane, and what
-    /// further hosts would join with. Put into the Clusterfile they change nothing.
+    /// Returns the documents that `gen` prints: those for the first control plane and those that
+    /// further hosts would join with. Copied into the Clusterfile, they change nothing.
     pub(crate) fn default_documents(&self, scene: &Scene) -> Result<String> {
         let settings = self.settings(scene)?;
         let planned = self.planned(scene, first(scene)?, &settings)?;
@@ -136,7 +137,7 @@ impl Runtime for Kubeadm<'_> {
         Ok(())
     }
 
-    /// All control planes pull at once: they join one after the other.
+    /// Lets all control planes pull images at the same time, because they join one after the other.
     fn prepare(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
         match host.is_control_plane() {
             true => Ok(vec![images::action(scene, &self.settings(scene)?)]),
@@ -182,7 +183,7 @@ impl Runtime for Kubeadm<'_> {
         leave::actions(scene, host, planned.has_local_etcd())
     }
 
-    /// Works without a configuration that can be read: what is broken must be removable.
+    /// Works even if the configuration cannot be read: a broken cluster must be removable.
     fn reset(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
         let planned = self
             .settings(scene)
@@ -191,7 +192,7 @@ impl Runtime for Kubeadm<'_> {
         Ok(reset::actions(scene, host, data))
     }
 
-    /// A control plane's own name for the API is set while it joins.
+    /// A control plane gets its own entry for the API name while it joins.
     fn hosts_entries(&self, scene: &Scene, host: &Host) -> Vec<(String, String)> {
         if host.is_control_plane() {
             return Vec::new();

@@ -1,6 +1,6 @@
-//! Certificates, kubeconfigs and the audit policy of a control plane, put on the host.
+//! Installs certificates, kubeconfigs and the audit policy of a control plane on the host.
 //!
-//! What is there and still good is left as it is: a second run changes nothing.
+//! Existing valid files are kept: a second run changes nothing.
 
 use std::time::Duration;
 
@@ -20,10 +20,11 @@ const KUBERNETES: &str = "/etc/kubernetes";
 const LONGEST_FILE: u64 = 1 << 20;
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
 
-/// When nobody brings a policy but the API server is told of one: who did what, without contents.
+/// Audit policy if the API server needs one and no image provides it: logs metadata without
+/// contents.
 const PLAIN_POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n";
 
-/// Everything that `kubeadm init` or `kubeadm join --control-plane` would otherwise make itself.
+/// Writes all files that `kubeadm init` or `kubeadm join --control-plane` would otherwise create.
 pub(super) fn control_plane(
     site: &Site<'_>,
     settings: &Settings,
@@ -46,8 +47,8 @@ pub(super) fn control_plane(
     Ok(())
 }
 
-/// The certificates below `pki/`; those that `again` names are made anew in any case. Returns the
-/// names of those that changed.
+/// Writes the certificates below `pki/`; always recreates those that `again` selects. Returns the
+/// names of the changed ones.
 pub(super) fn certificates(
     agent: &dyn Agent,
     settings: &Settings,
@@ -69,7 +70,7 @@ pub(super) fn certificates(
             continue;
         }
         let signed = authority.sign(&leaf, config.algorithm()?, settings.validity.leaves)?;
-        // The key first: a certificate without its key would be found good the next time.
+        // Write the key first: a certificate without its key would count as valid next time.
         write(agent, &paths.1, 0o600, signed.key.pem.expose())?;
         write(agent, &paths.0, 0o644, &signed.certificate)?;
         changed.push(name);
@@ -77,7 +78,7 @@ pub(super) fn certificates(
     Ok(changed)
 }
 
-/// One kubeconfig; `true` when it was written.
+/// Writes one kubeconfig; returns `true` if it was written.
 pub(super) fn place_identity(
     agent: &dyn Agent,
     settings: &Settings,
@@ -111,19 +112,20 @@ fn is_good(text: &str, settings: &Settings, pki: &Pki, identity: &Identity) -> b
     if found.server != identity.server || found.authority != pki.ca.certificate {
         return false;
     }
-    // A kubelet that has joined renews its certificate itself and keeps it in a file.
+    // A kubelet that has joined renews its certificate itself and stores it in a separate file.
     found.certificate.is_none_or(|certificate| {
         pki.ca
             .stands_behind(&certificate, &identity.leaf, margin(settings))
     })
 }
 
-/// What runs out sooner than this is made anew: a month, or a third of a short life.
+/// Returns the remaining validity below which a certificate is recreated: a month, or a third of a
+/// short validity.
 fn margin(settings: &Settings) -> Duration {
     MONTH.min(settings.validity.leaves / 3)
 }
 
-/// The policy that the API server is told to log by: the image's, else a plain one.
+/// Writes the API server's audit policy: the image's, or a minimal one if the host has none.
 pub(super) fn audit_policy(site: &Site<'_>, config: &Config) -> Result<()> {
     if !config.wants_audit_policy() {
         return Ok(());

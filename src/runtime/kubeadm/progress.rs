@@ -1,8 +1,9 @@
-//! `kubeadm init` and `kubeadm join` exactly once: what was begun is followed, finished or undone.
+//! Runs `kubeadm init` and `kubeadm join` exactly once: a started command is followed, finished or
+//! undone.
 //!
-//! Two markers beside the generated configuration say how far a host is: `kubeadm.begun` is written
-//! before kubeadm starts, `kubeadm.done` after it has ended well. A host that carries what kubeadm
-//! makes but no marker belongs to somebody else, and is not touched.
+//! Two markers beside the generated configuration record a host's progress: `kubeadm.begun` is
+//! written before kubeadm starts, `kubeadm.done` after it succeeds. A host with kubeadm's files but
+//! no marker belongs to another cluster and is not touched.
 
 use crate::error::{Error, Kind, Result};
 use crate::runtime::action::{Line, Site};
@@ -11,25 +12,25 @@ use crate::runtime::kubeadm::settings::etc;
 
 const BEGUN: &str = "kubeadm.begun";
 const DONE: &str = "kubeadm.done";
-/// An exit code that kubeadm does not have: nothing is known of an earlier run.
+/// Exit code that kubeadm does not use: no earlier run is known.
 const UNKNOWN: i32 = 97;
 
-/// One such command.
+/// One `kubeadm init` or `kubeadm join` command.
 pub(super) struct Once<'a> {
-    /// A file that is there when the command has done its work, or some of it.
+    /// File that exists after the command has done its work, or part of it.
     pub(super) proof: &'a str,
     pub(super) line: Line,
-    /// Makes good after an attempt that failed or whose end is unknown, and gives what to run then;
-    /// `None` when it turns out that all is done.
+    /// Cleans up after an attempt that failed or whose outcome is unknown. Returns the command to
+    /// run next, or `None` if all work turns out to be done.
     pub(super) again: &'a dyn Fn() -> Result<Option<Line>>,
 }
 
-/// Files that markers are.
+/// Returns the paths of the markers.
 pub(super) fn markers(site: &Site<'_>) -> [String; 2] {
     [etc(site.scene, BEGUN), etc(site.scene, DONE)]
 }
 
-/// Whether kubeadm has done its work on this host. `proof` is as in [`Once`].
+/// Reports whether kubeadm has done its work on this host. `proof` is as in [`Once`].
 pub(super) fn is_done(site: &Site<'_>, proof: &str) -> Result<bool> {
     Ok(look(site, proof)? == "done")
 }
@@ -60,8 +61,8 @@ impl Once<'_> {
         write(site.agent, &done, 0o600, "")
     }
 
-    /// An earlier attempt of this very step is followed to its end; one of another run, or one that
-    /// failed, is made good.
+    /// Follows an earlier attempt of the same step to its end. Cleans up after an attempt of
+    /// another run or a failed one.
     fn resume(&self, site: &Site<'_>) -> Result<()> {
         let question = Line {
             line: format!("exit {UNKNOWN}"),

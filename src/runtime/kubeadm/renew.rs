@@ -1,4 +1,4 @@
-//! Certificates of a cluster that runs: when they run out, new ones, more names for the API.
+//! Certificates of a running cluster: expiry dates, renewal, and additional names for the API.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use crate::runtime::kubeadm::{Kubeadm, health, init, place};
 use crate::runtime::kubectl::Kubectl;
 use crate::template::yaml;
 
-/// Below `/etc/kubernetes`.
+/// Paths below `/etc/kubernetes`.
 const CERTIFICATES: [&str; 10] = [
     "pki/ca.crt",
     "pki/apiserver.crt",
@@ -47,17 +47,17 @@ const COMPONENTS: [&str; 4] = [
 /// One certificate of one host.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Expiry {
-    /// Relative to `/etc/kubernetes`.
+    /// Path relative to `/etc/kubernetes`.
     pub(crate) file: String,
     #[serde(flatten)]
     pub(crate) certificate: Certificate,
 }
 
-/// What `imgctl cert --renew` is asked for.
+/// Certificates that `imgctl cert --renew` renews.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     All,
-    /// `admin.conf`, or `apiserver` and the like.
+    /// Name such as `admin.conf` or `apiserver`.
     One(String),
 }
 
@@ -89,12 +89,12 @@ impl Wanted {
     }
 }
 
-/// `pki/etcd/server.crt` is `etcd/server`.
+/// Returns a certificate's name: `etcd/server` for `pki/etcd/server.crt`.
 fn certificate_name(file: &str) -> &str {
     file.trim_start_matches("pki/").trim_end_matches(".crt")
 }
 
-/// All certificates that a control plane has, in a fixed order.
+/// Returns all certificates of a control plane, in a fixed order.
 #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
 pub(crate) fn expiries(agent: &dyn Agent) -> Result<Vec<Expiry>> {
     let mut found = Vec::new();
@@ -110,7 +110,7 @@ pub(crate) fn expiries(agent: &dyn Agent) -> Result<Vec<Expiry>> {
         } else {
             Some(text)
         };
-        // kubelet keeps its own in a file that it renews itself.
+        // The kubelet stores its own certificate in a file that it renews itself.
         let text = match text {
             Some(text) => Some(text),
             None => place::read(agent, "/var/lib/kubelet/pki/kubelet-client-current.pem")?,
@@ -127,7 +127,7 @@ pub(crate) fn expiries(agent: &dyn Agent) -> Result<Vec<Expiry>> {
     Ok(found)
 }
 
-/// Remembers names for the API's certificate, so that later joins and renewals have them too.
+/// Stores names for the API's certificate, so that later joins and renewals include them.
 pub(crate) fn remember(scene: &Scene, names: &[String]) -> Result<()> {
     let mut all = alt_names(scene)?;
     for name in names.iter().map(|name| canonical(name)) {
@@ -140,8 +140,9 @@ pub(crate) fn remember(scene: &Scene, names: &[String]) -> Result<()> {
 }
 
 impl Kubeadm<'_> {
-    /// On each control plane, one after the other, once [`remember`] was called: its certificate
-    /// gets the names, the cluster's configuration in the API gets them on the first.
+    /// Returns the actions that add names, for each control plane in turn after a call to
+    /// [`remember`]: they add the names to its certificate and, on the first control plane, to the
+    /// cluster's configuration in the API.
     pub(crate) fn add_names(
         &self,
         scene: &Scene,
@@ -175,7 +176,8 @@ impl Kubeadm<'_> {
         Ok(actions)
     }
 
-    /// New certificates on one control plane, and a restart of what uses them.
+    /// Returns the actions that renew certificates on one control plane and restart the components
+    /// that use them.
     pub(crate) fn renew(&self, scene: &Scene, host: &Host, wanted: &Wanted) -> Result<Vec<Action>> {
         let settings = self.settings(scene)?;
         let first = scene
@@ -202,7 +204,7 @@ impl Kubeadm<'_> {
     }
 }
 
-/// What does not read its certificates again by itself.
+/// Returns the components that do not reload their certificates.
 fn restarted_by(wanted: &Wanted) -> Vec<&'static str> {
     match wanted {
         Wanted::All => COMPONENTS.to_vec(),
@@ -220,7 +222,7 @@ fn names_into_certificate(site: &Site<'_>, settings: &Settings) -> Result<()> {
     let (_, config) = settings.config(site)?;
     let pki = settings.pki(site.scene, &config)?;
     let mut member = config.member(is_first(site), &init::hostname(site)?)?;
-    // What is in it now stays in it, also what nobody remembers having asked for.
+    // Keep all names in the current certificate, even those without a record.
     if let Some(old) = place::read(site.agent, "/etc/kubernetes/pki/apiserver.crt")? {
         member.api_names.extend(inspect::read(&old)?.names);
     }
@@ -241,7 +243,7 @@ fn renew(site: &Site<'_>, settings: &Settings, first: bool, wanted: &Wanted) -> 
         let Some(text) = place::read(site.agent, &path)? else {
             continue;
         };
-        // A kubelet that has joined sees to its own.
+        // A kubelet that has joined renews its own certificate.
         if wanted.names(identity.file) && kubeconfig::read(&text)?.certificate.is_some() {
             place::place_identity(site.agent, settings, &config, &pki, &identity, true)?;
             if first && identity.file == "admin.conf" {
@@ -258,7 +260,7 @@ fn is_first(site: &Site<'_>) -> bool {
     first.is_some_and(|first| first.address == site.host.address)
 }
 
-/// The configuration is taken from the API: the Clusterfile need not have all of it.
+/// Adds names to the configuration from the API, because the Clusterfile can be incomplete.
 fn names_into_configuration(site: &Site<'_>, names: &[String]) -> Result<()> {
     let kubectl = Kubectl::here(site)?;
     let map = kubectl.get(&["configmap", "kubeadm-config", "-n", "kube-system"])?;
@@ -293,7 +295,7 @@ fn with_names(text: &str, names: &[String]) -> Result<String> {
     Ok(text)
 }
 
-/// kubelet starts the container again at once.
+/// Stops the component's container; the kubelet restarts it immediately.
 fn restart(component: &str) -> Action {
     let mut action = Action::command(
         &format!("restart-{component}"),

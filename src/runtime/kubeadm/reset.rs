@@ -1,4 +1,4 @@
-//! Takes everything off a host that kubeadm and its cluster put there, also when it is half made.
+//! Removes everything that kubeadm and its cluster created on a host, even after a partial setup.
 
 use crate::agent::protocol::HostsBlock;
 use crate::cluster::host::Host;
@@ -10,7 +10,7 @@ use crate::runtime::kubeadm::settings::etc;
 use crate::runtime::kubeadm::{lvscare, progress};
 use crate::runtime::load_balancer;
 
-/// Removed with all that is in them.
+/// Directories to remove with their contents.
 const TREES: [&str; 7] = [
     "/etc/kubernetes",
     "/etc/cni",
@@ -55,8 +55,8 @@ pub(super) fn actions(scene: &Scene, host: &Host, etcd_data: &str) -> Vec<Action
     actions
 }
 
-/// kubeadm does not unmount what it cannot remove, and waits for an API that is gone: what it leaves
-/// is seen to afterwards.
+/// Returns the shell line that runs `kubeadm reset`. kubeadm does not unmount what it cannot
+/// remove, and waits for an API that is gone; later steps remove what it leaves.
 fn kubeadm_reset() -> String {
     let mut line = String::from(
         "if command -v kubeadm >/dev/null 2>&1; then\n\
@@ -112,7 +112,7 @@ fn remove(site: &Site<'_>, trees: &[String]) -> Result<()> {
     ] {
         paths.push(etc(site.scene, name));
     }
-    // Last: until all is gone the host is one that was begun.
+    // Remove the markers last: until everything else is gone, the host counts as started.
     let left = site.agent.remove(&paths)?;
     if !left.is_empty() {
         return Err(Error::failed(format!(

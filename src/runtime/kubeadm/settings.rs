@@ -1,4 +1,4 @@
-//! What the actions of one plan share, and the configuration as it is on the host they run on.
+//! Shared state of a plan's actions, and the configuration as seen on the host that they run on.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use crate::runtime::kubeadm::config::{Config, Inputs};
 use crate::runtime::kubeadm::host_state::HostState;
 use crate::runtime::kubeadm::version::Version;
 
-/// kubeadm's own limit on what it reads is of that size.
+/// Maximum size of a configuration file, in bytes. kubeadm has a similar limit.
 const LONGEST_FILE: u64 = 1 << 20;
 
-/// Captured by actions.
+/// Settings that actions capture.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) version: Version,
@@ -22,8 +22,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The configuration of the host that the action runs on. Its `etc/kubeadm.yml` is read there:
-    /// it has been rendered with that host's variables.
+    /// Returns the configuration of the host that the action runs on. Reads `etc/kubeadm.yml` on
+    /// that host, where it is rendered with the host's variables.
     pub(super) fn config(&self, site: &Site<'_>) -> Result<(HostState, Config)> {
         let state = HostState::observe(site)?;
         let path = format!("{}/etc/kubeadm.yml", site.scene.paths.rootfs());
@@ -45,7 +45,7 @@ impl Settings {
         Ok((state, config))
     }
 
-    /// The cluster's authorities, made when there are none yet.
+    /// Returns the cluster's authorities; creates missing ones.
     pub(super) fn pki(&self, scene: &Scene, config: &Config) -> Result<Pki> {
         Pki::open(
             &pki_directory(scene),
@@ -63,7 +63,7 @@ pub(super) fn pki_directory(scene: &Scene) -> PathBuf {
     scene.state_directory.join("pki")
 }
 
-/// Names that `imgctl cert --alt-names` added, one on a line.
+/// Returns the names that `imgctl cert --alt-names` added, one per line.
 pub(super) fn alt_names(scene: &Scene) -> Result<Vec<String>> {
     let path = alt_names_file(&scene.state_directory);
     match std::fs::read_to_string(&path) {
@@ -82,7 +82,7 @@ pub(super) fn alt_names_file(state: &Path) -> PathBuf {
     state.join("etc/alt-names")
 }
 
-/// A file below the host's generated configuration.
+/// Returns the path of a file in the host's directory of generated configuration.
 pub(super) fn etc(scene: &Scene, name: &str) -> String {
     format!("{}/{name}", scene.paths.etc())
 }

@@ -1,5 +1,5 @@
-//! The actions, done on "hosts" with the stand-ins of tests/kubeadm: each host is a mount namespace
-//! with an /etc and a /var of its own. The agent is a fake: it runs lines by nsenter.
+//! Runs the actions on "hosts" with the stand-ins of tests/kubeadm. Each host is a mount namespace
+//! with its own /etc and /var. The agent is a fake that runs lines with nsenter.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -91,7 +91,7 @@ impl Namespace {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // A line that does not read its input has ended before we write.
+        // A line that does not read its input can exit before the write.
         let _ = child.stdin.take().unwrap().write_all(input);
         child.wait_with_output().unwrap()
     }
@@ -108,7 +108,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // What the stand-in of systemctl has started.
+        // Processes started by the stand-in for systemctl.
         self.shell(
             "if [ -e /mnt/kubelet.pid ]; then kill \"$(cat /mnt/kubelet.pid)\"; fi",
             &[],
@@ -265,7 +265,7 @@ impl Hosts {
         self.run_with(scene, host, key, actions, &show)
     }
 
-    /// The same; what it says.
+    /// Like `run`, but returns the output.
     pub(in crate::runtime::kubeadm) fn told(
         &self,
         scene: &Scene,
@@ -323,7 +323,7 @@ fn a_cluster_comes_up_changes_and_goes() {
             host(SECOND, MASTER),
             host(WORKER, NODE),
         ],
-        // Keys of RSA would take most of the test's time.
+        // RSA keys would take most of the test's time.
         vec![serde_json::json!({
             "apiVersion": "kubeadm.k8s.io/v1beta4",
             "kind": "ClusterConfiguration",
@@ -355,7 +355,7 @@ fn a_cluster_comes_up_changes_and_goes() {
     };
     hosts.of(WORKER).write_file(&sealctl).unwrap();
 
-    // All control planes have their images before the first of them begins.
+    // All control planes pull their images before the first one starts.
     for host in [&first, &second] {
         let prepare = kubeadm.prepare(&scene, host).unwrap();
         hosts.run(&scene, host, "prepare", &prepare).unwrap();
@@ -363,7 +363,7 @@ fn a_cluster_comes_up_changes_and_goes() {
     }
     assert!(kubeadm.prepare(&scene, &worker).unwrap().is_empty());
 
-    // kubeadm fails in the middle; the next run goes on with what is there.
+    // kubeadm fails halfway; the next run continues with the existing files.
     std::fs::write(hosts.of(FIRST).log.join("fail-init"), "").unwrap();
     let init = kubeadm.init(&scene, &first).unwrap();
     let error = hosts.run(&scene, &first, "one", &init).unwrap_err();
@@ -372,7 +372,7 @@ fn a_cluster_comes_up_changes_and_goes() {
     assert_eq!(hosts.of(FIRST).calls("kubeadm init "), 2);
     let health = kubeadm.health(&scene, &first).unwrap();
     hosts.run(&scene, &first, "health", &health).unwrap();
-    // And again, in another run: nothing is done.
+    // Another run changes nothing.
     let admin = std::fs::read(scene.state_directory.join("etc/admin.conf")).unwrap();
     hosts.run(&scene, &first, "two", &init).unwrap();
     assert_eq!(hosts.of(FIRST).calls("kubeadm init "), 2);
@@ -382,7 +382,7 @@ fn a_cluster_comes_up_changes_and_goes() {
         "good certificates are kept"
     );
 
-    // A control plane whose first attempt fails is undone and joins at the second.
+    // A control plane whose first attempt fails is reset and joins at the second attempt.
     std::fs::write(hosts.of(SECOND).log.join("fail-join"), "").unwrap();
     let join = kubeadm.join_control_plane(&scene, &second).unwrap();
     hosts.run(&scene, &second, "three", &join).unwrap_err();
@@ -405,7 +405,7 @@ fn a_cluster_comes_up_changes_and_goes() {
     };
     hosts.of(WORKER).set_hosts(&block).unwrap();
     let join = kubeadm.join_worker(&scene, &worker).unwrap();
-    // One that cannot pull does not join.
+    // A worker that cannot pull does not join.
     std::fs::write(hosts.of(WORKER).log.join("fail-pull"), "").unwrap();
     let error = hosts.run(&scene, &worker, "no-pull", &join).unwrap_err();
     let told = format!("{:?}", error.chain());
@@ -431,7 +431,7 @@ fn a_cluster_comes_up_changes_and_goes() {
     assert!(hosts.of(WORKER).exists(lvscare::MANIFEST));
     assert_eq!(api("tokens"), "0\n", "tokens are taken back");
 
-    // More names, and new certificates.
+    // Additional names and renewed certificates.
     let names = ["test.sealoshub.io".to_owned()];
     renew::remember(&scene, &names).unwrap();
     for host in [&first, &second] {
@@ -455,7 +455,7 @@ fn a_cluster_comes_up_changes_and_goes() {
         admin
     );
 
-    // A Pod that cannot be evicted stops the leaving, and the Node takes Pods again.
+    // A Pod that cannot be evicted stops the removal, and the Node is uncordoned.
     let mut smaller = scene.clone();
     smaller.hosts.retain(|host| host.ip() != SECOND);
     smaller.leaving.push(second.clone());
@@ -477,7 +477,7 @@ fn a_cluster_comes_up_changes_and_goes() {
         .unwrap();
     assert!(!String::from_utf8(pod).unwrap().contains(SECOND));
 
-    // Down, on a host that has nothing any more too; then up again.
+    // Reset also succeeds on hosts that are already reset; then the cluster is set up again.
     for host in [&second, &worker, &first, &first] {
         let reset = kubeadm.reset(&smaller, host).unwrap();
         hosts.run(&smaller, host, "reset", &reset).unwrap();
@@ -486,7 +486,7 @@ fn a_cluster_comes_up_changes_and_goes() {
         }
     }
 
-    // A host that belongs to somebody else is not touched.
+    // A host that belongs to another cluster is not touched.
     let foreign = FileToWrite {
         path: init::API_MANIFEST.to_owned(),
         mode: 0o600,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::{Error, Result};
 
-/// `10.96.0.0/22`.
+/// A subnet such as `10.96.0.0/22`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Subnet {
     network: IpAddr,
@@ -37,7 +37,7 @@ impl Subnet {
         self.holds(other.network) || other.holds(self.network)
     }
 
-    /// The address after the network's own: Kubernetes gives it to the API's Service.
+    /// Returns the address after the network's own; Kubernetes assigns it to the API's Service.
     pub(crate) fn first_host(&self) -> IpAddr {
         match self.network {
             IpAddr::V4(address) => Ipv4Addr::from(u32::from(address).wrapping_add(1)).into(),

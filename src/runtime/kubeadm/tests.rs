@@ -1,4 +1,4 @@
-//! Configurations by version, and what is refused.
+//! Tests of configurations by version, and of rejected input.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ fn build(scene: &Scene, at: usize, image: Option<&str>) -> Result<Config> {
     )
 }
 
-/// The parts of a text by kind.
+/// Returns the documents of a text by kind.
 fn parts(text: &str) -> BTreeMap<String, Value> {
     text.split("---\n")
         .map(|part| {
@@ -320,7 +320,7 @@ fn what_cannot_work_is_refused_before_anything_is_done() {
     Kubeadm::new(&NoFiles, Validity::default())
         .check(&fine)
         .unwrap();
-    // Wrong shapes are errors of ours or of kubeadm, never defects.
+    // Wrong types are errors of imgctl or kubeadm and never cause a panic.
     let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
     for (kind, fields, ours) in [
         ("ClusterConfiguration", json!({"apiServer": "x"}), true),
@@ -457,7 +457,7 @@ fn documents_of_others_are_passed_over() {
     assert!(at(&documents.init, &["a", "b"]).is_null());
 }
 
-/// The step that pulls is another when the same names mean other content.
+/// The fingerprint of the pull step changes if the same names refer to different content.
 #[test]
 fn container_images_that_were_embedded_again_are_pulled_again() {
     let kubeadm = Kubeadm::new(&NoFiles, Validity::default());

@@ -1,4 +1,5 @@
-//! Bootstrap tokens: made here, known to the API for two hours at most, gone when a host has joined.
+//! Bootstrap tokens: generated here, valid in the API for at most two hours, removed after a host
+//! has joined.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::secret::Secret;
 const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 const LIFETIME: Duration = Duration::from_secs(2 * 3600);
 
-/// `abcdef.0123456789abcdef`.
+/// A token such as `abcdef.0123456789abcdef`.
 pub(super) struct Token {
     id: String,
     secret: Secret,
@@ -26,13 +27,13 @@ impl Token {
         })
     }
 
-    /// The whole token: for configuration files only.
+    /// Returns the complete token: for configuration files only.
     pub(super) fn text(&self) -> Secret {
         Secret::new(format!("{}.{}", self.id, self.secret.expose()))
     }
 
-    /// Makes the API know it, as `kubeadm token create` would; but that takes it as an argument,
-    /// which everybody on the host can read.
+    /// Registers the token with the API, as `kubeadm token create` does. That command takes the
+    /// token as an argument, which every user on the host can read.
     pub(super) fn announce(&self, kubectl: &Kubectl<'_>) -> Result<()> {
         let lifetime = SignedDuration::try_from(LIFETIME)
             .map_err(|error| Error::failed("no such duration").caused_by(error))?;
@@ -57,7 +58,7 @@ impl Token {
         }))
     }
 
-    /// Takes it back. It would run out by itself.
+    /// Deletes the token. Otherwise it would expire by itself.
     pub(super) fn withdraw(&self, kubectl: &Kubectl<'_>) -> Result<()> {
         let object = self.object();
         kubectl
@@ -77,7 +78,7 @@ impl Token {
     }
 }
 
-/// Each character equally likely.
+/// Returns random characters, each equally likely.
 fn random(length: usize) -> Result<String> {
     let mut text = String::with_capacity(length);
     while text.len() < length {

@@ -1,15 +1,15 @@
-//! The Kubernetes version of a rootfs image, and what it decides.
+//! The Kubernetes version of a rootfs image and what depends on it.
 
 use crate::cluster::scene::Scene;
 use crate::error::{Error, Result};
 
-/// The oldest minor whose kubeadm reads what we write.
+/// Oldest minor version whose kubeadm can read the configuration that imgctl writes.
 const OLDEST: u32 = 22;
 
-/// `v1.<minor>.<patch>`.
+/// A version `v1.<minor>.<patch>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
-    /// With its `v`, as the label has it.
+    /// Text with its `v`, as in the label.
     pub(crate) text: String,
     pub(crate) minor: u32,
 }
@@ -44,7 +44,7 @@ impl Version {
         })
     }
 
-    /// From the label `version` of the rootfs image.
+    /// Reads the version from the label `version` of the rootfs image.
     pub(crate) fn of(scene: &Scene) -> Result<Self> {
         let Some(rootfs) = scene.rootfs() else {
             return Err(
@@ -62,7 +62,7 @@ impl Version {
         Self::parse(version)
     }
 
-    /// `kubeadm.k8s.io/…` that its kubeadm writes itself.
+    /// Returns the `kubeadm.k8s.io/…` version that this kubeadm writes itself.
     pub(crate) fn api(&self) -> &'static str {
         if self.has_lists() {
             "kubeadm.k8s.io/v1beta4"
@@ -71,7 +71,7 @@ impl Version {
         }
     }
 
-    /// Whether extraArgs are lists and there are timeouts and validity periods (v1beta4).
+    /// Reports whether extraArgs are lists, and timeouts and validity periods exist (v1beta4).
     pub(crate) fn has_lists(&self) -> bool {
         self.minor >= 31
     }

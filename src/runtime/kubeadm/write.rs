@@ -1,4 +1,4 @@
-//! Documents to the text that kubeadm of one version reads.
+//! Writes documents in the format of one kubeadm version.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use crate::template::yaml;
 const KUBELET: &str = "kubelet.config.k8s.io/v1beta1";
 const PROXY: &str = "kubeproxy.config.k8s.io/v1alpha1";
 
-/// Fields that came with v1beta4 and mean something to whoever wrote them.
+/// Fields introduced in v1beta4 that cannot be dropped silently for older versions.
 const ONLY_LATER: [(&str, &[&str]); 9] = [
     ("dns", &["disabled"]),
     ("proxy", &["disabled"]),
@@ -57,8 +57,8 @@ pub(super) fn join(join: &Value, version: &Version) -> Result<String> {
     document(version.api(), "JoinConfiguration", fit(&join, version)?)
 }
 
-/// How long to wait for the control plane: a field of ClusterConfiguration before v1beta4, of
-/// InitConfiguration since.
+/// Moves the timeout for the control plane to where this version expects it: ClusterConfiguration
+/// before v1beta4, InitConfiguration since.
 fn split_timeouts(documents: &Documents, version: &Version) -> Result<(Value, Value)> {
     let (mut init, mut cluster) = (documents.init.clone(), documents.cluster.clone());
     let old = ["apiServer", "timeoutForControlPlane"];
@@ -75,7 +75,7 @@ fn split_timeouts(documents: &Documents, version: &Version) -> Result<(Value, Va
     Ok((init, cluster))
 }
 
-/// From the inner form to what this version reads.
+/// Converts a document from the internal form to this version's format.
 fn fit(document: &Value, version: &Version) -> Result<Value> {
     let mut document = document.clone();
     if version.has_lists() {
@@ -104,7 +104,7 @@ fn fit(document: &Value, version: &Version) -> Result<Value> {
         }
     }
     if let Some(fields) = document.as_object_mut() {
-        // We make the certificates ourselves: these hold without kubeadm knowing of them.
+        // imgctl creates the certificates itself, so these fields take effect without kubeadm.
         for field in [
             "encryptionAlgorithm",
             "certificateValidityPeriod",
@@ -117,7 +117,7 @@ fn fit(document: &Value, version: &Version) -> Result<Value> {
     Ok(document)
 }
 
-/// The last of several values of a flag.
+/// Converts a list of flags to a map; the last value of a repeated flag wins.
 fn as_map(list: &[Value]) -> Map<String, Value> {
     list.iter()
         .filter_map(|entry| Some((entry["name"].as_str()?.to_owned(), entry["value"].clone())))
@@ -133,7 +133,8 @@ fn take(document: &mut Value, path: &[&str]) -> Option<Value> {
     place.as_object_mut()?.shift_remove(*last)
 }
 
-/// Keys sorted at every level, so that the same configuration is the same text.
+/// Writes a document with sorted keys at every level, so that equal configurations produce equal
+/// text.
 fn document(api: &str, kind: &str, body: Value) -> Result<String> {
     let mut fields = Map::new();
     fields.insert("apiVersion".to_owned(), api.into());

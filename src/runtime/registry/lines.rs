@@ -1,5 +1,5 @@
-//! What is run on a registry host, in bash. Values come in variables, so that none is ever part
-//! of a command; the login never is in an argument list.
+//! Bash lines that run on a registry host. Values are passed in variables, so that none is part of
+//! a command; the login is never in an argument list.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,8 +15,7 @@ const DATA: &str = "IMGCTL_DATA";
 const TREE: &str = "IMGCTL_REGISTRY";
 const UNIT: &str = "IMGCTL_UNIT";
 
-/// Makes the registry's data directory a link to the cluster's, and never at the cost of what is
-/// not ours.
+/// Links the registry's data directory to the cluster's. Never removes data of others.
 pub(super) fn link_data(scene: &Scene, access: &RegistryAccess) -> Line {
     Line {
         environment: variables([(DATA, access.data.clone()), (TREE, scene.paths.registry())]),
@@ -44,7 +43,7 @@ elif [ -e "$data" ]; then
 fi
 ln -sT "$tree" "$data""#;
 
-/// Takes that link away, if it is ours or leads nowhere.
+/// Removes that link if it belongs to this cluster or is dangling.
 pub(super) fn unlink_data(scene: &Scene, access: &RegistryAccess) -> Line {
     Line {
         environment: variables([(DATA, access.data.clone()), (TREE, scene.paths.registry())]),
@@ -59,7 +58,8 @@ fi"#,
     }
 }
 
-/// `ask METHOD PATH` prints the status line of the answer; bash alone, as hosts may lack curl.
+/// Defines `ask METHOD PATH`, which prints the status line of the response. Uses only bash, because
+/// hosts can lack curl.
 const ASK: &str = r#"ask() (
   exec 3<>"/dev/tcp/127.0.0.1/$IMGCTL_PORT" || exit 1
   printf '%s %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\n%sAccept: application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.v1+prettyjws, */*\r\nConnection: close\r\n\r\n' \
@@ -69,7 +69,7 @@ const ASK: &str = r#"ask() (
 )
 "#;
 
-/// Waits until the registry takes our login.
+/// Waits until the registry accepts the login.
 pub(super) fn wait(scene: &Scene, access: &RegistryAccess) -> Line {
     let mut line = asking(access, WAIT);
     line.environment.insert(UNIT.to_owned(), unit::name(scene));
@@ -94,7 +94,7 @@ if command -v journalctl >/dev/null; then
 fi
 exit 1"#;
 
-/// Asks for every image that lies in the registry's tree; those that are not answered are named.
+/// Requests every image in the registry's tree and reports those that fail.
 pub(super) fn verify(scene: &Scene, access: &RegistryAccess) -> Line {
     let mut line = asking(access, VERIFY);
     line.environment
@@ -149,7 +149,7 @@ fn asking(access: &RegistryAccess, line: &str) -> Line {
     }
 }
 
-/// One word of shell.
+/// Quotes one shell word.
 pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,7 +1,7 @@
-//! The embedded registry on its hosts: its users, its data directory, its start, and the proof
-//! that every image answers. Registry hosts only; other hosts get a name for it.
+//! The embedded registry on its hosts: users, data directory, start, and a check that every image
+//! is served. Only for registry hosts; other hosts get a name for it.
 //!
-//! Its content is there already: syncing applied the registry layers to `<root>/registry`.
+//! Its content is already in place: syncing applied the registry layers to `<root>/registry`.
 
 mod lines;
 mod steps;

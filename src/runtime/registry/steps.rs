@@ -1,4 +1,4 @@
-//! What is done about the registry on one host, in order. Must not know the lines' insides.
+//! Registry actions of one host, in order. Must not depend on the content of the shell lines.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,19 +13,21 @@ use crate::runtime::action::Line;
 use crate::runtime::registry::{lines, unit};
 use crate::runtime::{Action, ImageFiles};
 
-/// Labels and default scripts of images that bring a registry of their own.
+/// Labels and default scripts of images that include their own registry.
 const START: (&str, &str) = ("init-registry", "init-registry.sh");
 const CLEAN: (&str, &str) = ("clean-registry", "clean-registry.sh");
-/// Starting an image's registry unpacks and starts one program.
+/// Time to wait for the registry to respond: starting an image's registry unpacks and starts one
+/// program.
 const ANSWERS: Duration = Duration::from_secs(180);
 
-/// Whether `host` serves the embedded registry.
+/// Reports whether `host` serves the embedded registry.
 pub(crate) fn serves(scene: &Scene, host: &Host) -> bool {
     let hosts = scene.registry_hosts();
     scene.registry.is_some() && hosts.iter().any(|other| other.address == host.address)
 }
 
-/// Names for the hosts file of `host`: a registry host goes to itself, others to the first.
+/// Returns names for the hosts file of `host`: a registry host resolves to itself, other hosts to
+/// the first registry host.
 #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
 pub(crate) fn hosts_entries(scene: &Scene, host: &Host) -> Vec<(String, String)> {
     let Some(access) = &scene.registry else {
@@ -39,7 +41,7 @@ pub(crate) fn hosts_entries(scene: &Scene, host: &Host) -> Vec<(String, String)>
     address.into_iter().collect()
 }
 
-/// Brings the registry up on `host`; nothing on a host that is no registry host. Safe to repeat.
+/// Starts the registry on `host`. Does nothing on a host that is not a registry host. Idempotent.
 pub(crate) fn registry_steps(
     scene: &Scene,
     host: &Host,
@@ -79,7 +81,8 @@ pub(crate) fn registry_steps(
     Ok(actions)
 }
 
-/// Takes the registry off `host`, whatever of it is there. Its data goes with the cluster's root.
+/// Removes the registry from `host`, even if it is incomplete. Its data is removed with the
+/// cluster's root.
 pub(crate) fn clean_steps(
     scene: &Scene,
     host: &Host,
@@ -91,7 +94,7 @@ pub(crate) fn clean_steps(
     let stop = match script(scene, files, CLEAN)? {
         Some(value) => {
             let scripts = scene.paths.scripts();
-            // A host that was half made may have no scripts.
+            // A partially set up host can lack the scripts.
             let line = Line {
                 environment: scene.environment_on(host, scene.rootfs()),
                 ..Line::new(format!(
@@ -107,7 +110,7 @@ pub(crate) fn clean_steps(
     Ok(vec![stop, unlink])
 }
 
-/// What is asked over the wire: the line itself is long and says little.
+/// Shortens what a plan shows of a request line: the line itself is long and says little.
 fn says(line: Line, name: &str, doing: &str) -> Action {
     let says = match line.environment.get(lines::PORT) {
         Some(port) => format!("{doing} the registry on port {port} answers"),
@@ -117,7 +120,7 @@ fn says(line: Line, name: &str, doing: &str) -> Action {
     Action::new(name, says, &inputs, move |site| site.run(&line).map(|_| ()))
 }
 
-/// The image's own script for it: the label's value, else the default script if there is one.
+/// Returns the image's own script: the label's value, or the default script if it exists.
 fn script(
     scene: &Scene,
     files: &dyn ImageFiles,
@@ -129,7 +132,7 @@ fn script(
     if let Some(value) = rootfs.label(&[label]) {
         return Ok(Some(value.to_owned()));
     }
-    // A patch may bring it.
+    // A patch can include the script.
     let is_patch = |image: &&ClusterImage| image.kind == crate::cluster::image::ImageKind::Patch;
     for image in std::iter::once(rootfs).chain(scene.images.iter().filter(is_patch)) {
         if files.read(image, &format!("scripts/{default}"))?.is_some() {
@@ -143,7 +146,7 @@ pub(super) fn needs_login(access: &RegistryAccess) -> bool {
     !access.username.is_empty() && !access.password.expose().is_empty()
 }
 
-/// Writes the users' file. Its hash is salted, so it is made when it is needed, not in the plan.
+/// Writes the users' file. Its hash is salted, so it is created when needed and not in the plan.
 fn users(scene: &Scene, access: &RegistryAccess) -> Action {
     let path = format!("{}/{HTPASSWD}", scene.paths.rootfs());
     let says = format!("write {path} (mode 0600, user {})", access.username);
@@ -162,7 +165,7 @@ fn users(scene: &Scene, access: &RegistryAccess) -> Action {
     })
 }
 
-/// Variables for a line.
+/// Returns variables for a line.
 pub(super) fn variables<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
     pairs
         .into_iter()

@@ -1,4 +1,4 @@
-//! The lines, run by the real bash against a real registry.
+//! Runs the lines with real bash against a real registry.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -105,7 +105,7 @@ fn the_data_directory_becomes_a_link_and_nothing_foreign_is_harmed() {
         assert!(link().status.success());
         assert_eq!(std::fs::read_link(data).unwrap(), tree);
     }
-    // Through another path, as an image's script makes it.
+    // The same directory through another path, as an image's script links it.
     let rootfs = directory.path().join("data/default/rootfs");
     std::fs::create_dir(&rootfs).unwrap();
     std::os::unix::fs::symlink("../registry", rootfs.join("registry")).unwrap();
@@ -116,14 +116,14 @@ fn the_data_directory_becomes_a_link_and_nothing_foreign_is_harmed() {
     assert!(bash(&lines::unlink_data(&scene, &access)).status.success());
     assert!(std::fs::symlink_metadata(data).is_err());
     assert!(bash(&lines::unlink_data(&scene, &access)).status.success());
-    // An empty directory is nobody's; a link that leads nowhere neither.
+    // An empty directory and a dangling link can be replaced.
     std::fs::create_dir(data).unwrap();
     assert!(link().status.success());
     std::fs::remove_file(data).unwrap();
     std::os::unix::fs::symlink("/nonexistent/registry", data).unwrap();
     assert!(link().status.success());
     std::fs::remove_file(data).unwrap();
-    // Somebody's data, somebody's link, a file.
+    // Data, a link and a file of others are kept.
     std::fs::create_dir(data).unwrap();
     std::fs::write(data.join("theirs"), "x").unwrap();
     let text = errors(&link());
@@ -211,7 +211,7 @@ fn a_registry_is_waited_for_with_its_login_and_each_image_has_to_answer() {
         "4 images answer\n",
         "{output:?}"
     );
-    // One that is named and not there.
+    // An image that is listed but missing.
     let mut gone = manifest.clone();
     gone.push(b'\n');
     let digest = Digest::of(&gone);

@@ -1,5 +1,5 @@
-//! Our own registry as a systemd unit, for images that bring none: the binary that serves as the
-//! host's agent, kept beside the cluster's data, as agents come and go.
+//! imgctl's own registry as a systemd unit, for images without one. Its binary is a copy of the
+//! host's agent beside the cluster's data, because agents are replaced.
 
 use crate::agent::protocol::FileToWrite;
 use crate::cluster::registry_access::HTPASSWD;
@@ -12,7 +12,7 @@ const BINARY: &str = "IMGCTL_BINARY";
 const UNIT: &str = "IMGCTL_UNIT";
 const CHANGED: &str = "IMGCTL_CHANGED";
 
-/// One for each cluster, as a host may have several.
+/// Returns the unit's name. Each cluster has its own, because a host can belong to several.
 pub(super) fn name(scene: &Scene) -> String {
     format!("imgctl-registry-{}.service", scene.name)
 }
@@ -25,7 +25,7 @@ fn binary(scene: &Scene) -> String {
     format!("{}/bin/imgctl", scene.paths.root())
 }
 
-/// The unit file.
+/// Returns the unit file.
 pub(super) fn text(scene: &Scene, access: &RegistryAccess) -> String {
     let users = match needs_login(access) {
         true => {
@@ -56,7 +56,7 @@ WantedBy=multi-user.target
     )
 }
 
-/// One word of a unit file's command line.
+/// Quotes one word of a unit file's command line.
 fn word(text: &str) -> String {
     let escaped = text
         .replace('\\', r"\\")

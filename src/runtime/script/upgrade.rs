@@ -1,7 +1,8 @@
-//! Upgrades of clusters of anything: labels of the rootfs images name the script for each moment.
+//! Upgrades of clusters of any kind: labels of the rootfs images name the script for each phase.
 //!
-//! `backup` and `before` are of the image that runs (what knows the data is what wrote it), `upgrade`
-//! and `health` of the new one, `rollback` and `restore` of the one that the host goes back to.
+//! `backup` and `before` come from the running image (the software that wrote the data knows it;
+//! without a script of its own, `before` comes from the new one), `upgrade` and `health` from the
+//! new one, `rollback` and `restore` from the image that the host is rolled back to.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -18,17 +19,17 @@ use crate::runtime::version;
 
 const LONG: Duration = Duration::from_secs(30 * 60);
 
-/// One script of one image, and where it lies on the host.
+/// A script's image and its location on the host.
 struct Moment<'a> {
     step: &'a Move<'a>,
     scene: &'a Scene,
     image: &'a ClusterImage,
-    /// The directory of the tree whose scripts are run.
+    /// Directory of the tree whose scripts run.
     tree: String,
 }
 
 impl<'a> Moment<'a> {
-    /// Of the image that runs, while the rootfs is not switched yet.
+    /// Selects the running image, before the rootfs is switched.
     fn leaving(step: &'a Move<'a>) -> Result<Self> {
         Ok(Self {
             step,
@@ -38,7 +39,7 @@ impl<'a> Moment<'a> {
         })
     }
 
-    /// Of the image that the host gets, once the rootfs is switched.
+    /// Selects the host's new image, after the rootfs is switched.
     fn arrived(step: &'a Move<'a>) -> Result<Self> {
         Ok(Self {
             step,
@@ -48,7 +49,7 @@ impl<'a> Moment<'a> {
         })
     }
 
-    /// Of the image that the host gets, whether the rootfs is switched or not.
+    /// Selects the host's new image, whether or not the rootfs is switched.
     fn staged(step: &'a Move<'a>) -> Result<Self> {
         Ok(Self {
             tree: step.tree.clone(),
@@ -56,7 +57,7 @@ impl<'a> Moment<'a> {
         })
     }
 
-    /// The script of `label`; `None` when the image has none.
+    /// Returns the script of `label`; `None` if the image has none.
     fn script(
         &self,
         name: &str,
@@ -102,7 +103,7 @@ impl<'a> Moment<'a> {
     }
 }
 
-/// The folder that scripts leave their backup in.
+/// Creates the directory that scripts write their backup to.
 fn backup_folder(step: &Move<'_>) -> Action {
     Action::command(
         "backup-folder",
@@ -212,7 +213,7 @@ impl Upgrader for Script {
         Ok([phase("stop")?, phase("restore")?, phase("start")?])
     }
 
-    /// What is to happen before a host is touched is the business of `before` and `upgrade`.
+    /// The scripts `before` and `upgrade` decide what happens before a host is changed.
     fn drains(&self) -> bool {
         false
     }
@@ -299,7 +300,7 @@ mod tests {
         let worker = step(&old, &new, Place::Worker);
         assert!(Script.backup(&worker).unwrap().is_empty());
 
-        // Back: the old image has no `rollback`, so its `upgrade` is run.
+        // Rollback: the old image has no `rollback`, so its `upgrade` runs.
         let back = Move {
             back: true,
             ..step(&new, &old, Place::Worker)
@@ -325,7 +326,7 @@ mod tests {
         let old = scene_of("3.4.23", &[]);
         let new = scene_of("3.5.0", &["upgrade", "before"]);
         let there = step(&old, &new, Place::First);
-        // Nobody else knows what must hold: the new image's own script, where it lies already.
+        // The running image has no `before`: the new image's script runs from its staged tree.
         assert_eq!(
             shown(&Script.before(&there).unwrap()),
             ["cd /var/lib/sealos/data/test/rootfs.new/scripts && bash before.sh --of 3.5.0"]

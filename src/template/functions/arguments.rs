@@ -1,4 +1,4 @@
-//! A function's arguments, read with errors that name the function.
+//! Access to a function's arguments, with errors that name the function.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ pub(super) struct Arguments<'a> {
 pub(super) type Members = BTreeMap<Arc<str>, Value>;
 
 impl<'a> Arguments<'a> {
-    /// The arguments of a call of the function `name`.
+    /// Creates the arguments of a call to the function `name`.
     pub(super) fn new(name: &'static str, values: &'a [Value]) -> Self {
         Self { name, values }
     }
 
-    /// All of them.
+    /// Returns all arguments.
     pub(super) fn all(&self) -> &'a [Value] {
         self.values
     }
 
-    /// How many there are.
+    /// Returns the number of arguments.
     pub(super) fn count(&self) -> usize {
         self.values.len()
     }
 
-    /// The argument `index`.
+    /// Returns the argument at `index`.
     pub(super) fn value(&self, index: usize) -> Result<&'a Value, TemplateError> {
         self.values.get(index).ok_or_else(|| {
             refuse(format!(
@@ -44,22 +44,24 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// The last argument, which is what a pipe hands over.
+    /// Returns the last argument, which a pipe supplies.
     pub(super) fn last(&self) -> Result<&'a Value, TemplateError> {
         self.value(self.values.len().saturating_sub(1))
     }
 
-    /// A text. Go would refuse another type here; sprig's functions turn most into text.
+    /// Returns an argument as text. Go would reject other types here; sprig's functions convert
+    /// most to text.
     pub(super) fn text(&self, index: usize) -> Result<String, TemplateError> {
         Ok(text_of(self.value(index)?))
     }
 
-    /// A whole number, as sprig's `int64`: from numbers, booleans and decimal text, else 0.
+    /// Returns an argument as an integer, like sprig's `int64`: from numbers, booleans and decimal
+    /// text, otherwise 0.
     pub(super) fn int(&self, index: usize) -> Result<i64, TemplateError> {
         Ok(int_of(self.value(index)?))
     }
 
-    /// A length or count, at most `limit`, so that a template cannot ask for all memory.
+    /// Returns a length or count of at most `limit`, so that a template cannot exhaust memory.
     pub(super) fn size(&self, index: usize, limit: usize) -> Result<usize, TemplateError> {
         let int = self.int(index)?;
         match usize::try_from(int) {
@@ -71,7 +73,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A list.
+    /// Returns an argument that is a list; nil is an empty list.
     pub(super) fn list(&self, index: usize) -> Result<&'a [Value], TemplateError> {
         match self.value(index)? {
             Value::List(items) => Ok(items),
@@ -80,7 +82,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A map.
+    /// Returns an argument that is a map.
     pub(super) fn map(&self, index: usize) -> Result<&'a Members, TemplateError> {
         match self.value(index)? {
             Value::Map(members) => Ok(members),
@@ -88,7 +90,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// An error that begins with the function's name.
+    /// Returns an error that begins with the function's name.
     pub(super) fn refuse(&self, why: impl std::fmt::Display) -> TemplateError {
         refuse(format!("{}: {why}", self.name))
     }
@@ -98,7 +100,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// A value as text, the way Go's `%v` prints it.
+/// Formats a value like Go's `%v`.
 pub(super) fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.as_ref().to_owned(),
@@ -106,7 +108,7 @@ pub(super) fn text_of(value: &Value) -> String {
     }
 }
 
-/// A value as a whole number: what cannot be one is 0 (sprig casts with spf13/cast).
+/// Converts a value to an integer; returns 0 if that is impossible (sprig casts with spf13/cast).
 pub(super) fn int_of(value: &Value) -> i64 {
     #[allow(
         clippy::cast_possible_truncation,
@@ -127,7 +129,7 @@ pub(super) fn int_of(value: &Value) -> i64 {
     }
 }
 
-/// A value as a float; what cannot be one is 0.
+/// Converts a value to a float; returns 0 if that is impossible.
 pub(super) fn float_of(value: &Value) -> f64 {
     match value {
         Value::Float(float) => *float,
@@ -137,12 +139,12 @@ pub(super) fn float_of(value: &Value) -> f64 {
     }
 }
 
-/// A text value.
+/// Creates a text value.
 pub(super) fn string(text: impl AsRef<str>) -> Value {
     Value::String(Arc::from(text.as_ref()))
 }
 
-/// A list value.
+/// Creates a list value.
 pub(super) fn list(items: impl IntoIterator<Item = Value>) -> Value {
     Value::List(items.into_iter().collect())
 }

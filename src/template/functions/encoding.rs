@@ -1,6 +1,6 @@
 //! JSON, YAML, TOML, base64, hashes, semantic versions.
 //!
-//! `fromYaml` and `fromJson` put a failure into the member `Error`, as Helm's and sealos's do.
+//! `fromYaml` and `fromJson` put an error into the member `Error`, as in Helm and sealos.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ use crate::template::semver::{self, Version};
 use crate::template::value::{from_json, to_json};
 use crate::template::{toml, yaml};
 
-/// What this file gives.
+/// Functions in this file.
 pub(super) const GROUP: Group = &[
     ("toJson", |a| Ok(string(go_json(a.value(0)?)))),
     ("mustToJson", |a| Ok(string(go_json(a.value(0)?)))),
@@ -54,9 +54,9 @@ pub(super) const GROUP: Group = &[
     ("semver", version),
     ("semverCompare", |a| {
         let (constraint, version) = (a.text(0)?, a.text(1)?);
-        // A malformed constraint is a mistake in the template, even where the version is empty.
+        // A malformed constraint is an error in the template, even if the version is empty.
         let malformed = || a.refuse(format!("{constraint:?} is not a constraint"));
-        // As in sealos, a version that is none satisfies nothing.
+        // As in sealos, an invalid version satisfies no constraint.
         let Some(version) = Version::parse(&version) else {
             let zero = Version {
                 numbers: [0; 3],
@@ -100,7 +100,7 @@ fn parsed_list(outcome: Parsed) -> Value {
     }
 }
 
-/// Go's encoder escapes what HTML would read.
+/// Encodes JSON like Go, which escapes HTML characters.
 pub(super) fn go_json(value: &Value) -> String {
     to_json(value)
         .to_string()
@@ -111,7 +111,7 @@ pub(super) fn go_json(value: &Value) -> String {
         .replace('\u{2029}', "\\u2029")
 }
 
-/// `(semver "1.2.3").Major`.
+/// Implements `semver`, as in `(semver "1.2.3").Major`.
 fn version(a: &Arguments<'_>) -> Answer {
     let text = a.text(0)?;
     let version =

@@ -1,4 +1,4 @@
-//! `env` and `expandenv` over variables that are handed in: never the process's own.
+//! `env` and `expandenv` over given variables, never over the process environment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use gotmpl::{FuncMap, Value};
 
 use super::arguments::Arguments;
 
-/// Both functions, knowing these variables and no others.
+/// Returns both functions, limited to these variables.
 pub(crate) fn of(variables: &BTreeMap<String, String>) -> FuncMap {
     let variables = Arc::new(variables.clone());
     let mut map = FuncMap::new();
@@ -31,7 +31,7 @@ pub(crate) fn of(variables: &BTreeMap<String, String>) -> FuncMap {
     map
 }
 
-/// `$NAME` and `${NAME}` as Go's `os.ExpandEnv`: what is not known becomes empty.
+/// Expands `$NAME` and `${NAME}` like Go's `os.ExpandEnv`: unknown variables become empty.
 fn expand(text: &str, variables: &BTreeMap<String, String>) -> String {
     let mut expanded = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! The functions of docker's `--format`: arguments in the order of Go's `strings` package.
+//! Functions of docker's `--format`, with arguments in the order of Go's `strings` package.
 
 use gotmpl::Value;
 
@@ -7,7 +7,7 @@ use super::encoding::go_json;
 use super::strings::{split, texts};
 use super::{Answer, Group};
 
-/// What this file gives.
+/// Functions in this file.
 pub(super) const GROUP: Group = &[
     ("json", |a| Ok(string(go_json(a.value(0)?)))),
     ("join", |a| Ok(string(texts(a.value(0)?).join(&a.text(1)?)))),
@@ -49,8 +49,8 @@ pub(super) const GROUP: Group = &[
     }),
 ];
 
-/// As Go's `index`, which gives the zero value for a key that is not there: of a map of texts (labels)
-/// that is the empty text.
+/// Implements Go's `index`, which returns the zero value for a missing key: the empty text for a
+/// map of texts (labels).
 fn index(a: &Arguments<'_>) -> Answer {
     let mut value = a.value(0)?.clone();
     for key in a.all().get(1..).unwrap_or_default() {

@@ -1,11 +1,11 @@
-//! Lists, and the functions that choose among values.
+//! Lists, and functions that select values.
 
 use gotmpl::{TemplateError, Value};
 
 use super::arguments::{Arguments, list, text_of};
 use super::{Answer, Group};
 
-/// What this file gives.
+/// Functions in this file.
 pub(super) const GROUP: Group = &[
     ("list", |a| Ok(list(a.all().iter().cloned()))),
     ("tuple", |a| Ok(list(a.all().iter().cloned()))),
@@ -52,7 +52,7 @@ pub(super) const GROUP: Group = &[
         Ok(list(texts.iter().map(super::arguments::string)))
     }),
     ("default", |a| {
-        // `default "x"` without a second value (a nil pipe) is the default too.
+        // `default "x"` without a second value (a nil pipe) also returns the default.
         let given = a.all().get(1);
         Ok(given
             .filter(|value| value.is_truthy())
@@ -109,13 +109,13 @@ fn unique(items: &[Value]) -> Vec<Value> {
         .collect()
 }
 
-/// `ternary YES NO CONDITION`.
+/// Implements `ternary YES NO CONDITION`.
 fn ternary(a: &Arguments<'_>) -> Result<Value, TemplateError> {
     let index = usize::from(!a.value(2)?.is_truthy());
     Ok(a.value(index)?.clone())
 }
 
-/// Go's `reflect.Kind` names.
+/// Returns Go's `reflect.Kind` name.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Nil => "invalid",
@@ -130,7 +130,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// What `%T` prints in Go.
+/// Returns the type name that `%T` prints in Go.
 fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Nil => "<nil>",

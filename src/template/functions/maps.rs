@@ -5,7 +5,7 @@ use gotmpl::Value;
 use super::arguments::{Arguments, Members, list, string};
 use super::{Answer, Group};
 
-/// What this file gives.
+/// Functions in this file.
 pub(super) const GROUP: Group = &[
     ("dict", dict),
     ("get", |a| {
@@ -38,7 +38,7 @@ pub(super) const GROUP: Group = &[
     ("dig", dig),
 ];
 
-/// `dict K V K V…`; a key without a value gets the empty text.
+/// Implements `dict K V K V…`; a key without a value gets the empty text.
 fn dict(a: &Arguments<'_>) -> Answer {
     let mut members = Members::new();
     for index in (0..a.count()).step_by(2) {
@@ -66,7 +66,7 @@ fn choose(a: &Arguments<'_>, named: bool) -> Answer {
     Ok(Value::from(chosen))
 }
 
-/// Maps within maps are merged too. `merge`: the first wins; `mergeOverwrite`: the last.
+/// Merges maps recursively. In `merge`, the first value wins; in `mergeOverwrite`, the last.
 fn merge(a: &Arguments<'_>, last_wins: bool) -> Answer {
     let mut merged = a.map(0)?.clone();
     for index in 1..a.count() {
@@ -83,7 +83,7 @@ fn merge_into(target: &mut Members, source: &Members, last_wins: bool, depth: us
                 merge_into(&mut inner, theirs, last_wins, depth + 1);
                 target.insert(key.clone(), Value::from(inner));
             }
-            // mergo, which sprig uses, takes an empty value for a missing one.
+            // mergo, which sprig uses, treats an empty value as missing.
             (Some(mine), theirs) if mine.is_truthy() && !(last_wins && theirs.is_truthy()) => {}
             _ => {
                 target.insert(key.clone(), value.clone());
@@ -92,7 +92,7 @@ fn merge_into(target: &mut Members, source: &Members, last_wins: bool, depth: us
     }
 }
 
-/// `dig "a" "b" DEFAULT MAP`.
+/// Implements `dig "a" "b" DEFAULT MAP`.
 fn dig(a: &Arguments<'_>) -> Answer {
     let count = a.count();
     let (fallback, mut members) = match count.checked_sub(2) {

@@ -1,8 +1,9 @@
-//! The functions templates can call, as tables of name and body; each group in a file.
+//! Functions that templates can call, as tables of name and body; one file per group.
 //!
-//! Semantics are sprig's (v3) where its documentation speaks. Functions that would make the same
-//! template give different results (`now`, `randAlpha`, `genCA`) do not exist here (`env` only with
-//! an environment that is part of the data), nor do those that change a value in place (`set`, `unset`): values are immutable.
+//! The semantics are those documented for sprig (v3). Functions that would make a template's output
+//! nondeterministic (`now`, `randAlpha`, `genCA`) do not exist (`env` only with an environment that
+//! is part of the data). Functions that modify a value (`set`, `unset`) do not exist either: values
+//! are immutable.
 
 mod arguments;
 mod encoding;
@@ -25,14 +26,14 @@ use arguments::Arguments;
 
 pub(crate) use environment::of as environment;
 
-/// The result of a function; the error is told with the template's name by [`super::go`].
+/// Result of a function; [`super::go`] reports the error with the template's name.
 type Answer = Result<Value, TemplateError>;
 /// A function's body.
 type Body = fn(&Arguments<'_>) -> Answer;
-/// Part of a dialect: names and bodies.
+/// Part of a dialect: function names and bodies.
 type Group = &'static [(&'static str, Body)];
 
-/// The functions of a dialect.
+/// Returns the functions of a dialect.
 pub(crate) fn of(dialect: Dialect) -> FuncMap {
     let groups: &[Group] = match dialect {
         Dialect::ClusterImage => &[
@@ -56,7 +57,7 @@ pub(crate) fn of(dialect: Dialect) -> FuncMap {
     map
 }
 
-/// An error in a function's own words.
+/// Returns an error with the function's own message.
 fn refuse(message: impl Into<String>) -> TemplateError {
     TemplateError::Exec(message.into())
 }

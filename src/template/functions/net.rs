@@ -1,4 +1,4 @@
-//! Addresses: sealos's `ipNet` and `ipAt`, for IPv6 too.
+//! Addresses: sealos' `ipNet` and `ipAt`, also for IPv6.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,14 +7,14 @@ use gotmpl::TemplateError;
 use super::Group;
 use super::arguments::{Arguments, string};
 
-/// What this file gives.
+/// Functions in this file.
 pub(super) const GROUP: Group = &[
-    // The network of an address with prefix: `10.1.2.3/16` to `10.1.0.0/16`.
+    // Returns the network of an address with prefix: `10.1.0.0/16` for `10.1.2.3/16`.
     ("ipNet", |a| {
         let network = Network::of(a)?;
         Ok(string(format!("{}/{}", network.address(0), network.prefix)))
     }),
-    // The address number N of a network: `ipAt "10.96.0.0/12" 10` is 10.96.0.10.
+    // Returns address number N of a network: `ipAt "10.96.0.0/12" 10` is 10.96.0.10.
     ("ipAt", |a| {
         let network = Network::of(a)?;
         let index = u128::try_from(a.int(1)?).ok();

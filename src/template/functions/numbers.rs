@@ -1,14 +1,14 @@
-//! Numbers. Whole-number arithmetic wraps, as Go's does; dividing by zero is an error.
+//! Numbers. Integer arithmetic wraps, as in Go; division by zero is an error.
 
 use gotmpl::Value;
 
 use super::arguments::{Arguments, float_of, int_of, list};
 use super::{Answer, Group};
 
-/// The longest list `until` makes.
+/// Maximum length of a list that `until` creates.
 const LIMIT: usize = 1 << 20;
 
-/// What this file gives.
+/// Functions in this file.
 pub(super) const GROUP: Group = &[
     ("int", |a| Ok(Value::Int(a.int(0)?))),
     ("int64", |a| Ok(Value::Int(a.int(0)?))),
@@ -69,7 +69,8 @@ fn extreme(a: &Arguments<'_>, choose: fn(i64, i64) -> i64) -> Answer {
     Ok(Value::Int(best.unwrap_or(0)))
 }
 
-/// From `start` (in) to `stop` (out); a step that leads away from `stop` gives nothing.
+/// Returns the numbers from `start` (inclusive) to `stop` (exclusive); a step away from `stop`
+/// returns none.
 fn range(a: &Arguments<'_>, start: i64, stop: i64, step: i64) -> Answer {
     let mut numbers = Vec::new();
     let mut number = start;

@@ -1,14 +1,14 @@
-//! Text: trimming, cases, quoting, splitting, indenting.
+//! Text: trimming, case, quoting, splitting, indenting.
 
 use gotmpl::Value;
 
 use super::arguments::{Arguments, list, string, text_of};
 use super::{Answer, Group};
 
-/// The longest text a function makes, in bytes.
+/// Maximum length of a text that a function creates, in bytes.
 const LIMIT: usize = 16 << 20;
 
-/// What this file gives.
+/// Functions in this file.
 pub(super) const GROUP: Group = &[
     ("trim", |a| Ok(string(a.text(0)?.trim()))),
     ("trimAll", |a| {
@@ -119,7 +119,8 @@ fn repeat(a: &Arguments<'_>) -> Answer {
     Ok(string(text.repeat(count)))
 }
 
-/// `substr START END TEXT`, in bytes as in Go; a negative start or end means "from the edge".
+/// Implements `substr START END TEXT`, in bytes as in Go; a negative start or end means the start
+/// or end of the text.
 fn substr(a: &Arguments<'_>) -> Answer {
     let (start, end, text) = (a.int(0)?, a.int(1)?, a.text(2)?);
     let start = usize::try_from(start).unwrap_or(0);
@@ -129,7 +130,7 @@ fn substr(a: &Arguments<'_>) -> Answer {
         .ok_or_else(|| a.refuse(format!("there is no {start} to {end} in {text:?}")))
 }
 
-/// `trunc N TEXT`: the first N bytes, or the last -N.
+/// Implements `trunc N TEXT`: the first N bytes, or the last -N if N is negative.
 fn trunc(a: &Arguments<'_>) -> Answer {
     let (count, text) = (a.int(0)?, a.text(1)?);
     let length = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
@@ -144,7 +145,7 @@ fn trunc(a: &Arguments<'_>) -> Answer {
         .ok_or_else(|| a.refuse(format!("{count} lies inside a character of {text:?}")))
 }
 
-/// The first letter of each word through `change`.
+/// Applies `change` to the first letter of each word.
 fn initials(text: &str, change: impl Fn(char) -> String) -> String {
     let mut after_space = true;
     let mut changed = String::with_capacity(text.len());
@@ -158,7 +159,7 @@ fn initials(text: &str, change: impl Fn(char) -> String) -> String {
     changed
 }
 
-/// All arguments but nil through `show`, a space between.
+/// Applies `show` to all arguments except nil and joins the results with spaces.
 fn words(a: &Arguments<'_>, show: impl Fn(&str) -> String) -> Value {
     let shown: Vec<String> = a
         .all()
@@ -169,7 +170,7 @@ fn words(a: &Arguments<'_>, show: impl Fn(&str) -> String) -> Value {
     string(shown.join(" "))
 }
 
-/// As `%q` in Go, for the escapes that occur.
+/// Quotes text like Go's `%q`, for the escapes that occur.
 pub(super) fn go_quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -205,7 +206,7 @@ fn indented(a: &Arguments<'_>) -> Result<String, gotmpl::TemplateError> {
     Ok(format!("{pad}{}", text.replace('\n', &format!("\n{pad}"))))
 }
 
-/// As Go's `strings.Split`: an empty separator parts the characters.
+/// Splits text like Go's `strings.Split`: an empty separator splits into characters.
 pub(super) fn split(text: &str, separator: &str) -> Vec<String> {
     if separator.is_empty() {
         return text.chars().map(String::from).collect();
@@ -213,7 +214,7 @@ pub(super) fn split(text: &str, separator: &str) -> Vec<String> {
     text.split(separator).map(str::to_owned).collect()
 }
 
-/// sprig's `split` gives a map `_0`, `_1`…
+/// Returns the map with keys `_0`, `_1`… that sprig's `split` returns.
 fn numbered(parts: &[String]) -> Value {
     let members: super::arguments::Members = parts
         .iter()
@@ -223,7 +224,7 @@ fn numbered(parts: &[String]) -> Value {
     Value::from(members)
 }
 
-/// The items of a list as texts, nil left out; anything else is a list of one.
+/// Returns the items of a list as texts, without nil; any other value becomes a list of one item.
 pub(super) fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::List(items) => items
@@ -236,7 +237,7 @@ pub(super) fn texts(value: &Value) -> Vec<String> {
     }
 }
 
-/// `FirstName` and `first name` to `first_name`.
+/// Converts `FirstName` and `first name` to `first_name`.
 fn separated(text: &str, separator: char) -> String {
     let mut out = String::with_capacity(text.len() + 4);
     let mut before = None;
@@ -263,7 +264,7 @@ fn separated(text: &str, separator: char) -> String {
     out.trim_end_matches(separator).to_owned()
 }
 
-/// `http_server` to `HttpServer`.
+/// Converts `http_server` to `HttpServer`.
 fn camelcase(a: &Arguments<'_>) -> Answer {
     let text = a.text(0)?;
     let words = text.split(|c: char| c == '_' || c == '-' || c.is_whitespace());

@@ -1,4 +1,4 @@
-//! One line for each function, expected results as sprig's documentation and Go give them.
+//! One line per function; expected results follow sprig's documentation and Go.
 
 use serde_json::json;
 
@@ -170,7 +170,8 @@ fn wrong_calls_are_errors_that_name_the_function() {
     }
 }
 
-/// Templates come out of images: whatever they hold, rendering ends, with a text or an error.
+/// Templates come from images: rendering always terminates, with text or an error, whatever they
+/// contain.
 #[test]
 fn fuzz_any_template_ends() {
     bolero::check!()

@@ -1,4 +1,4 @@
-//! Copies from a source in memory, which counts what it is asked for and can be told to fail.
+//! Copies from an in-memory source that counts requests and can be told to fail.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,9 +17,9 @@ use crate::transfer::test_archives::{config, fixture, gzip, layer};
 struct Memory {
     blobs: HashMap<Digest, Vec<u8>>,
     root: Option<Descriptor>,
-    /// Documents and blobs that were asked for, with the offset.
+    /// Requested documents and blobs, with their offsets.
     asked: Mutex<Vec<(Digest, u64)>>,
-    /// Readers of this blob fail after so many bytes.
+    /// Readers of this blob fail after this many bytes.
     cut: Option<(Digest, usize)>,
 }
 
@@ -144,7 +144,7 @@ fn pull(memory: &Memory, store: &Store, unpack: bool, options: &CopyOptions) -> 
     copy(memory, &sink, options, &Silent)
 }
 
-/// amd64 and arm64 share their base.
+/// amd64 and arm64 images that share their base.
 fn two_platforms() -> (Memory, [Descriptor; 2], Descriptor) {
     let mut memory = Memory::default();
     let amd = memory.image("linux/amd64", &["base", "amd"]);
@@ -208,7 +208,7 @@ fn a_selection_takes_what_it_names_and_nothing_else() {
         error.to_string().contains("linux/amd64, linux/arm64"),
         "{error}"
     );
-    // One platform of three, and an image that has none.
+    // Two platforms of three, and an image without the requested platform.
     let mut memory = memory;
     let s390 = memory.image("linux/s390x", &["base", "s390"]);
     memory.index(vec![amd.clone(), arm, s390]);
@@ -257,7 +257,7 @@ fn unpacking_goes_along_and_does_only_what_is_missing() {
 fn a_cut_pull_goes_on_where_it_stopped() {
     for unpack in [false, true] {
         let mut memory = Memory::default();
-        // Does not compress, so that a cut is in its middle.
+        // Incompressible, so the cut falls in its middle.
         let noise: String = (0..1000_u32)
             .map(|n| blake3::hash(&n.to_le_bytes()).to_hex().to_string())
             .collect();
@@ -305,7 +305,7 @@ fn damaged_leftovers_cost_a_new_download() {
 #[test]
 fn lies_are_found_and_nothing_becomes_visible() {
     for unpack in [false, true] {
-        // A layer of other content, and one of another diff-id.
+        // A layer with other content, then one with another diff ID.
         let mut memory = Memory::default();
         memory.image("linux/amd64", &["good"]);
         let good = gzip(&layer("good"));

@@ -1,10 +1,10 @@
-//! Images with layers of every compression, changed and looked at.
+//! Converts images with layers of every compression and checks the results.
 
 use super::*;
 use crate::progress::Silent;
 use crate::transfer::test_archives::{self, Fixture, fixture, gzip, layer, load_bytes, tar};
 
-/// A store with an image for two platforms, of a zstd layer, a gzip layer and a plain tar.
+/// A store with a two-platform image that has a zstd layer, a gzip layer and a plain tar.
 fn filled() -> Fixture {
     let fixture = fixture();
     let mut layout = test_archives::Layout::default();
@@ -139,7 +139,8 @@ fn docker_has_no_zstd_and_no_annotations() {
     assert_eq!(changed(store, zstd).err().unwrap().kind(), Kind::Usage);
 }
 
-/// What buildx makes: beside the image an attestation of it that is no image, whatever its config is.
+/// The output of buildx: next to the image an attestation, which is not an image, whatever its
+/// config says.
 fn attested(store: &Store) -> Descriptor {
     let amd = store.resolve("reg.io/x:1").unwrap().descriptor;
     let image = store.image_at(&amd, None).unwrap();

@@ -1,8 +1,8 @@
 //! Images pushed into the store.
 //!
-//! A repository without a registry in its name is one of `localhost`, as everywhere. A manifest
-//! pushed by its digest alone gets the name `repository@digest`, which goes again when an index
-//! that has a name lists it.
+//! A repository without a registry in its name belongs to `localhost`, as everywhere. A manifest
+//! pushed only by digest gets the name `repository@digest`, which is removed once a named index
+//! lists the manifest.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher as _, RandomState};
@@ -19,43 +19,43 @@ use crate::store::{Named, Store};
 use crate::transfer::store_backend::view::Content;
 use crate::transfer::store_backend::{StoreBackend, lock};
 
-/// Blobs that no manifest has come for are given up after so long.
+/// How long pushed blobs wait for a manifest before their claims end.
 const KEPT: Duration = Duration::from_secs(3600);
-/// Repositories that have such blobs at once.
+/// Maximum number of repositories with such blobs.
 const MAX_KEPT: usize = 1024;
 
-/// What has been pushed, by repository, and is safe from `prune` until a name leads to it.
+/// Pushed blobs by repository, protected from `prune` until a name references them.
 #[derive(Clone, Default)]
 pub(super) struct Arrivals(Arc<Mutex<HashMap<String, Arrived>>>);
 
 struct Arrived {
-    /// With a lease of its own.
+    /// A store handle with its own lease.
     store: Store,
     blobs: HashSet<Digest>,
     used: Instant,
 }
 
 impl Arrivals {
-    /// Whether that blob has been pushed there.
+    /// Returns whether that blob was pushed to `repository`.
     pub(super) fn has(&self, repository: &str, digest: &Digest) -> bool {
         let all = lock(&self.0);
         let arrived = all.get(repository);
         arrived.is_some_and(|arrived| arrived.blobs.contains(digest))
     }
 
-    /// Ends the claims on what was pushed long ago.
+    /// Drops the claims of repositories whose last push is longer ago than `KEPT`.
     pub(super) fn forget(&self) {
         lock(&self.0).retain(|_, arrived| arrived.used.elapsed() < KEPT);
     }
 
-    /// Gives up what was pushed there of `digests`.
+    /// Releases the blobs in `digests` that were pushed to `repository`.
     pub(super) fn release(&self, repository: &str, digests: &HashSet<Digest>) -> Result<()> {
         let mut all = lock(&self.0);
         let Some(arrived) = all.get_mut(repository) else {
             return Ok(());
         };
         arrived.blobs.retain(|digest| !digests.contains(digest));
-        // A lease only grows: a new one takes over what stays.
+        // A lease can only grow: a new lease takes over the remaining blobs.
         let store = arrived.store.separate();
         for digest in &arrived.blobs {
             if let Some(size) = store.blob_size(digest)? {
@@ -66,18 +66,18 @@ impl Arrivals {
         Ok(())
     }
 
-    /// The store through which blobs of a repository come in.
+    /// Returns the store handle through which blobs of a repository are imported.
     fn store(&self, repository: &str, store: &Store) -> Store {
         self.update(repository, store, |arrived| arrived.store.clone())
     }
 
-    /// A blob is here, held by `store`.
+    /// Records a blob that is in the store, held by `store`.
     fn add(&self, repository: &str, store: &Store, digest: &Digest, size: u64) -> Result<()> {
         let current = self.update(repository, store, |arrived| {
             arrived.blobs.insert(digest.clone());
             arrived.store.clone()
         });
-        // Another one where something was released since `store` was handed out.
+        // `current` differs from `store` if blobs were released in between.
         current.claim_blob(digest, size).map(drop)
     }
 
@@ -103,7 +103,7 @@ impl Arrivals {
     }
 }
 
-/// A blob on its way into the store. Does not outlive the process.
+/// A blob being uploaded to the store. Does not outlive the process.
 struct Upload {
     arrivals: Arrivals,
     repository: String,
@@ -203,7 +203,8 @@ impl Intake for StoreBackend {
         let parts = Content::of(&self.store, &named.descriptor.digest)?.parts();
         let names = [named];
         self.store.untag(&names)?;
-        // Who knows the digest may be pulling it; what nobody has asked for goes now.
+        // Clients that know the digest may still be pulling it; parts that no client has requested
+        // are removed now.
         self.let_go(&HashSet::new(), &parts, &repositories(repository, &names))?;
         Ok(Deletion::Gone)
     }
@@ -227,7 +228,7 @@ impl Intake for StoreBackend {
         let (mut documents, mut parts) = (content.documents(), content.parts());
         documents.insert(digest.clone());
         parts.insert(digest.clone());
-        // With its lease.
+        // Also releases the lease.
         drop((content, view));
         if !names.is_empty() {
             self.store.untag(&names)?;
@@ -261,14 +262,14 @@ impl Intake for StoreBackend {
     }
 }
 
-/// The repository that was named and all others that these names are in.
+/// `named` and all other repositories that contain these names.
 fn repositories(named: &str, names: &[Named]) -> HashSet<String> {
     let names = names.iter().filter_map(|named| named.reference.as_ref());
     let all = names.flat_map(|name| [name.name(), name.repository().to_owned()]);
     all.chain([named.to_owned()]).collect()
 }
 
-/// Hard to guess, so that nobody goes on with another's upload by chance.
+/// Hard to guess, so that no client continues another's upload by chance.
 fn random_id() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}-{:016x}", random(), random())
@@ -310,7 +311,8 @@ impl Arriving for Upload {
         }
         self.store.commit(ingest, &found)?;
         if is_other_algorithm {
-            // Announced too late to be hashed on the way: once more, from the store.
+            // The digest's algorithm was not known during the upload: hash the blob again, from the
+            // store.
             let mut file = self.store.open_blob(&found)?;
             self.store.import_blob(&mut file, digest, size)?;
         }

@@ -1,8 +1,8 @@
-//! The store as what a registry server serves: `imgctl registry serve --store`.
+//! The store as the backend of a registry server: `imgctl registry serve --store`.
 //!
 //! An image is in the repository of its full name (`quay.io/a/b`) and in that of its name without
-//! the registry (`a/b`). What a client has begun to pull stays whole until it is done: each
-//! repository asked for holds a lease. Must not know HTTP or the command line.
+//! the registry (`a/b`). Each requested repository holds a lease, so an image stays complete until
+//! clients have finished pulling it. Must not depend on HTTP or the command line.
 
 mod intake;
 #[cfg(test)]
@@ -27,28 +27,28 @@ use crate::store::Store;
 use intake::Arrivals;
 use view::{Repository, View};
 
-/// What a name has meant can be pulled by digest for so long after the name has gone.
+/// How long an image can be pulled by digest after its name is gone.
 const KEPT: Duration = Duration::from_secs(600);
-/// Repositories kept so at once.
+/// Maximum number of repositories kept for such pulls.
 const MAX_KEPT: usize = 256;
 
-/// A store that is served.
+/// A served store.
 pub(crate) struct StoreBackend {
     store: Store,
     view: Mutex<Seen>,
     arrivals: Arrivals,
 }
 
-/// The names as they were last read.
+/// The names as last read.
 #[derive(Default)]
 struct Seen {
     stamp: Option<Stamp>,
     view: Arc<View>,
-    /// Repositories that were asked for and have changed since.
+    /// Requested repositories that have changed since.
     kept: HashMap<String, Vec<(Arc<Repository>, Instant)>>,
 }
 
-/// Tells one table of names from the next: it is replaced, never changed.
+/// Identifies one version of the table of names: the file is replaced, never modified.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp(u64, u64, i64, i64);
 
@@ -68,7 +68,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Seen {
-    /// Makes `fresh` what is served, and keeps for a while what clients may be pulling.
+    /// Serves `fresh` from now on, and keeps content that clients may be pulling for a while.
     fn replace(&mut self, stamp: Stamp, fresh: View) {
         let now = Instant::now();
         for (name, old) in self.view.repositories() {
@@ -85,7 +85,7 @@ impl Seen {
         self.forget();
     }
 
-    /// Ends what keeps manifests and blobs that have been deleted.
+    /// Drops the repositories that protect deleted manifests and blobs.
     fn let_go(&mut self, deleted: &HashSet<Digest>) {
         self.kept.retain(|_, kept| {
             kept.retain(|(repository, _)| !repository.offers(deleted));
@@ -120,11 +120,12 @@ impl StoreBackend {
         }
     }
 
-    /// The names as they are now.
+    /// Returns the current names.
     fn view(&self) -> Result<Arc<View>> {
         let path = self.store.path("index.json");
         let mut seen = lock(&self.view);
-        // Looked at before it is read: a table that comes in between is read again next time.
+        // The stamp is taken before the table is read: a table replaced in between is read again
+        // next time.
         let stamp = Stamp::of(&std::fs::metadata(&path).path("look at", &path)?);
         if seen.stamp != Some(stamp) {
             let fresh = View::new(&self.store.names()?, &seen.view);
@@ -133,7 +134,7 @@ impl StoreBackend {
         Ok(Arc::clone(&seen.view))
     }
 
-    /// The repository as it is, and as it was a moment ago.
+    /// The current repository and its recent versions.
     fn repositories(&self, name: &str) -> Result<Vec<Arc<Repository>>> {
         let mut all: Vec<Arc<Repository>> = Vec::new();
         all.extend(self.view()?.repository(name).cloned());
@@ -144,8 +145,7 @@ impl StoreBackend {
         Ok(all)
     }
 
-    /// Stops serving what has been deleted, and removes of the `parts` of it what nothing else
-    /// needs.
+    /// Stops serving deleted content, and removes those of its `parts` that nothing else needs.
     fn let_go(
         &self,
         deleted: &HashSet<Digest>,
@@ -161,7 +161,7 @@ impl StoreBackend {
         self.store.discard(&parts)
     }
 
-    /// The media type of a manifest of that repository.
+    /// The media type of a manifest in that repository.
     fn media_type(&self, name: &str, digest: &Digest) -> Result<Option<String>> {
         for repository in self.repositories(name)? {
             if let Some(found) = repository.content(&self.store)?.manifests.get(digest) {
@@ -186,7 +186,7 @@ impl StoreBackend {
 
 impl Backend for StoreBackend {
     fn may_wait(&self) -> bool {
-        // The first question about a repository reads all of its manifests.
+        // The first request for a repository reads all of its manifests.
         true
     }
 
@@ -211,7 +211,7 @@ impl Backend for StoreBackend {
                 media_type,
                 bytes: Bytes::from(bytes),
             })),
-            // A platform of an index need not be here.
+            // A platform of an index may be missing from the store.
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             Err(error) => Err(error),
         }

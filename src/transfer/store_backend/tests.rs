@@ -1,4 +1,4 @@
-//! Which repositories the names of a store make.
+//! Tests of the repositories that the names of a store produce.
 
 use super::view::View;
 use crate::image::{Descriptor, Digest, Reference, media_type};

@@ -1,4 +1,4 @@
-//! The store's names as repositories, and what each of them holds.
+//! The store's names as repositories, with the content of each.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -12,36 +12,36 @@ use crate::registry::layout::{Facts, MAX_MANIFEST, names};
 use crate::store::{Lease, Named, Store};
 use crate::transfer::store_backend::lock;
 
-/// All repositories at one moment.
+/// Snapshot of all repositories.
 #[derive(Default)]
 pub(super) struct View {
     repositories: BTreeMap<String, Arc<Repository>>,
-    /// Each image under one name: the short one, unless that means another image.
+    /// Each image under one name: the short one, unless that refers to another image.
     catalog: Vec<String>,
 }
 
-/// One repository at one moment.
+/// Snapshot of one repository.
 #[derive(Default)]
 pub(super) struct Repository {
     tags: BTreeMap<String, Named>,
-    /// Everything that is filed in it, by name and digest.
+    /// All images in the repository, by name and digest.
     names: Vec<Named>,
     content: Mutex<Option<Arc<Content>>>,
 }
 
-/// What can be pulled from a repository. `prune` takes nothing of it while this value lives.
+/// Content that can be pulled from a repository; protected from `prune` while this value lives.
 pub(super) struct Content {
-    /// Media types.
+    /// Media types by digest.
     pub(super) manifests: HashMap<Digest, String>,
     pub(super) blobs: HashSet<Digest>,
-    /// Descriptors of what refers to a manifest, by its digest.
+    /// Descriptors of the referrers of each manifest, by the manifest's digest.
     pub(super) referrers: HashMap<Digest, BTreeMap<Digest, Value>>,
-    /// None in a store that we may not write: nobody collects there on our behalf.
+    /// `None` if this process cannot write to the store and therefore cannot create a lease.
     lease: Option<Lease>,
 }
 
 impl View {
-    /// Sorts `all` into repositories. One that is as it was in `old` is taken from there.
+    /// Groups `all` into repositories. Reuses repositories that are unchanged from `old`.
     pub(super) fn new(all: &[Named], old: &Self) -> Self {
         let mut full: BTreeMap<String, Repository> = BTreeMap::new();
         let mut short: BTreeMap<String, Vec<(&Reference, &Named)>> = BTreeMap::new();
@@ -50,7 +50,7 @@ impl View {
                 continue;
             };
             let name = reference.name();
-            // A port cannot be part of a repository's name.
+            // A repository name cannot contain a port.
             if names::is_repository(&name) {
                 full.entry(name).or_default().add(reference.tag(), named);
             }
@@ -103,17 +103,17 @@ impl View {
         }
     }
 
-    /// All of them by name.
+    /// Returns all repositories with their names.
     pub(super) fn repositories(&self) -> impl Iterator<Item = (&String, &Arc<Repository>)> {
         self.repositories.iter()
     }
 
-    /// The repository called so.
+    /// Returns the repository called `name`.
     pub(super) fn repository(&self, name: &str) -> Option<&Arc<Repository>> {
         self.repositories.get(name)
     }
 
-    /// Up to `limit` names after `after`.
+    /// Returns up to `limit` names after `after`.
     pub(super) fn catalog(&self, after: Option<&str>, limit: usize) -> Vec<String> {
         let is_later = |name: &&String| after.is_none_or(|after| name.as_str() > after);
         let later = self.catalog.iter().filter(is_later);
@@ -121,8 +121,9 @@ impl View {
     }
 }
 
-/// Whether the name without its registry means this one of `images`: as on the command line what
-/// was built here comes first, then Docker Hub; of other registries only where there is one choice.
+/// Returns whether the name without its registry refers to `this` one of `images`. As on the
+/// command line, local builds come first, then Docker Hub; other registries count only if the
+/// choice is unambiguous.
 fn meant(images: &[(&Reference, &Named)], this: &Reference) -> bool {
     let rank = |name: &Reference| match name.registry() {
         Some(LOCAL_REGISTRY) => 0,
@@ -137,7 +138,7 @@ fn meant(images: &[(&Reference, &Named)], this: &Reference) -> bool {
 }
 
 impl Repository {
-    /// Files an image in it. A tag that is taken stays: full names come before short ones.
+    /// Adds an image. An existing tag is kept, because full names are added before short ones.
     fn add(&mut self, tag: Option<&str>, named: &Named) {
         if let Some(tag) = tag
             && !self.tags.contains_key(tag)
@@ -149,18 +150,18 @@ impl Repository {
         }
     }
 
-    /// The image of a tag.
+    /// Returns the image with a tag.
     pub(super) fn tag(&self, tag: &str) -> Option<&Named> {
         self.tags.get(tag)
     }
 
-    /// The names that a manifest has here.
+    /// Returns the names of a manifest in this repository.
     pub(super) fn names_of(&self, digest: &Digest) -> Vec<Named> {
         let is_it = |named: &&Named| named.descriptor.digest == *digest;
         self.names.iter().filter(is_it).cloned().collect()
     }
 
-    /// The name of another image here of whose content `wanted` is true.
+    /// Returns the name of another image in this repository whose content satisfies `wanted`.
     pub(super) fn needs(
         &self,
         store: &Store,
@@ -180,7 +181,8 @@ impl Repository {
         Ok(None)
     }
 
-    /// Whether one of these manifests or blobs could have been pulled from it.
+    /// Returns whether a client can have pulled one of these manifests or blobs from this
+    /// repository.
     pub(super) fn offers(&self, digests: &HashSet<Digest>) -> bool {
         let content = lock(&self.content);
         self.names
@@ -193,19 +195,19 @@ impl Repository {
             })
     }
 
-    /// Up to `limit` tags after `after`.
+    /// Returns up to `limit` tags after `after`.
     pub(super) fn tags(&self, after: Option<&str>, limit: usize) -> Vec<String> {
         let is_later = |tag: &&String| after.is_none_or(|after| tag.as_str() > after);
         let later = self.tags.keys().filter(is_later);
         later.take(limit).cloned().collect()
     }
 
-    /// Whether a client may be pulling from it.
+    /// Returns whether a client may be pulling from this repository.
     pub(super) fn was_asked_for(&self) -> bool {
         lock(&self.content).is_some()
     }
 
-    /// What is in it, read when it is first asked for.
+    /// Returns the content, which is read on the first request.
     pub(super) fn content(&self, store: &Store) -> Result<Arc<Content>> {
         let mut content = lock(&self.content);
         if let Some(content) = &*content {
@@ -219,17 +221,17 @@ impl Repository {
 }
 
 impl Content {
-    /// What belongs to one manifest or index.
+    /// Returns the content of one manifest or index.
     pub(super) fn of(store: &Store, root: &Digest) -> Result<Self> {
         Self::read(store, std::iter::once(root))
     }
 
-    /// Its manifests alone.
+    /// Digests of the manifests only.
     pub(super) fn documents(&self) -> HashSet<Digest> {
         self.manifests.keys().cloned().collect()
     }
 
-    /// Manifests and blobs.
+    /// Digests of manifests and blobs.
     pub(super) fn parts(&self) -> HashSet<Digest> {
         let manifests = self.manifests.keys();
         manifests.chain(&self.blobs).cloned().collect()
@@ -251,7 +253,7 @@ impl Content {
             if content.manifests.contains_key(&digest) {
                 continue;
             }
-            // Claimed first, looked at second: what is here now stays.
+            // Claimed before it is read: a document found by the read cannot be removed any more.
             if let Some(lease) = &content.lease {
                 lease.hold(&digest)?;
             }
@@ -283,7 +285,7 @@ fn is_document(media_type: &str) -> bool {
     media_type::is_index(media_type) || media_type::is_manifest(media_type)
 }
 
-/// A document and its size; what is missing or damaged leads nowhere.
+/// Reads a document and its size; returns `None` for a missing or damaged document.
 fn read(store: &Store, digest: &Digest) -> Result<Option<(Facts, usize)>> {
     let parsed = store.read_blob(digest, MAX_MANIFEST).and_then(|bytes| {
         let facts = Facts::parse(&bytes)?;
@@ -297,7 +299,7 @@ fn read(store: &Store, digest: &Digest) -> Result<Option<(Facts, usize)>> {
     }
 }
 
-/// A member of the list of referrers (distribution-spec 1.1, "Listing Referrers").
+/// An entry in the list of referrers (distribution-spec 1.1, "Listing Referrers").
 fn referrer(digest: &Digest, size: usize, facts: &Facts) -> Value {
     let mut descriptor = Map::new();
     descriptor.insert("mediaType".into(), facts.media_type.clone().into());

@@ -1,4 +1,4 @@
-//! Requirements against signatures: the verdict, and why.
+//! Checks signatures against requirements and reports the reasons.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -10,39 +10,39 @@ use crate::trust::keys::{MAX_KEY, PublicKey};
 use crate::trust::payload::{Claim, Form, expanded};
 use crate::trust::policy::{KeySource, Requirement, Requirements, Scheme, SignedIdentity};
 
-/// The image that is judged.
+/// The image to check.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
-    /// For messages: `docker://quay.io/a/b:v1`.
+    /// Name for messages: `docker://quay.io/a/b:v1`.
     pub(crate) description: String,
-    /// By what name it was asked for, if it has one that signatures can speak of.
+    /// The name under which the image was requested, if it is one that signatures can refer to.
     pub(crate) reference: Option<Reference>,
-    /// Digest of the document that the name means, and below it of the manifest that was chosen
-    /// out of it: a signature of an index vouches for what it lists.
+    /// Digests of the document that the name refers to and of the manifest selected from it: a
+    /// signature of an index covers what it lists.
     pub(crate) digests: Vec<Digest>,
 }
 
-/// A signature of sigstore's.
+/// A sigstore signature.
 #[derive(Clone, Debug)]
 pub(crate) struct Signature {
-    /// What was signed.
+    /// The signed payload.
     pub(crate) payload: Vec<u8>,
     pub(crate) signature: Vec<u8>,
 }
 
-/// What was found. An `Err` stands for a signature that was announced and cannot be used.
+/// The signatures found. An `Err` is a listed signature that cannot be used.
 #[derive(Default)]
 pub(crate) struct Signatures {
     pub(crate) sigstore: Vec<Result<Signature>>,
     /// OpenPGP messages.
     pub(crate) gpg: Vec<Vec<u8>>,
-    /// Where was looked, for messages; empty if nowhere.
+    /// Locations searched, for messages; empty if none.
     pub(crate) looked: Vec<String>,
 }
 
 impl Requirements<'_> {
-    /// Fails (kind Denied) unless every requirement is met; the error says why each signature was
-    /// not good enough.
+    /// Fails (kind Denied) unless every requirement is met. The error explains why each signature
+    /// was rejected.
     pub(crate) fn check(&self, subject: &Subject, signatures: &Signatures) -> Result<()> {
         for requirement in self.list {
             if let Err(reason) = meets(requirement, subject, signatures) {
@@ -139,7 +139,7 @@ fn verdict(scheme: Scheme, outcomes: Vec<Result<()>>, looked: &[String]) -> Resu
     Err(Error::new(Kind::Denied, why))
 }
 
-/// The claim of a signature that one of `keys` made.
+/// Returns the claim of a signature made by one of `keys`.
 pub(crate) fn open_sigstore(signature: &Signature, keys: &[PublicKey]) -> Result<Claim> {
     let by_one = |key: &PublicKey| key.verifies(&signature.payload, &signature.signature);
     if !keys.iter().any(by_one) {
@@ -175,7 +175,7 @@ fn read_keys(source: &KeySource) -> Result<Vec<Vec<u8>>> {
     files.iter().map(|file| read_key(file)).collect()
 }
 
-/// Reads a key file; longer ones than keys are, are refused.
+/// Reads a key file; refuses files above the size limit.
 pub(crate) fn read_key(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)

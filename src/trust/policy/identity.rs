@@ -1,4 +1,4 @@
-//! Whether the name that a signature gives an image fits the name by which it was asked for
+//! Decides whether the image name in a signature matches the requested name
 //! (containers-policy.json(5), `signedIdentity`).
 
 use serde::Deserialize;
@@ -7,26 +7,26 @@ use crate::error::{Error, Result};
 use crate::image::Reference;
 use crate::trust::payload::expanded;
 
-/// The rule. Names in it are checked when the policy is read.
+/// The rule. Its names are checked when the policy is read.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields, rename_all_fields = "camelCase")]
 pub(crate) enum SignedIdentity {
-    /// The same name with the same tag or digest.
+    /// Same name with the same tag or digest.
     #[serde(rename = "matchExact")]
     Exact {},
-    /// Asked for by tag: the same name and tag; by digest: the same repository.
+    /// Requested by tag: same name and tag; by digest: same repository.
     #[serde(rename = "matchRepoDigestOrExact")]
     RepoDigestOrExact {},
-    /// The same repository.
+    /// Same repository.
     #[serde(rename = "matchRepository")]
     Repository {},
-    /// This name and tag, whatever was asked for.
+    /// This name and tag, regardless of the requested name.
     #[serde(rename = "exactReference")]
     ExactReference { docker_reference: String },
-    /// This repository, whatever was asked for.
+    /// This repository, regardless of the requested name.
     #[serde(rename = "exactRepository")]
     ExactRepository { docker_repository: String },
-    /// As the default, with the beginning of the name replaced.
+    /// Like the default, with a prefix of the name replaced.
     #[serde(rename = "remapIdentity")]
     Remap {
         prefix: String,
@@ -41,7 +41,7 @@ impl Default for SignedIdentity {
 }
 
 impl SignedIdentity {
-    /// Checks the names that the rule holds.
+    /// Checks the names in the rule.
     pub(super) fn check(&self) -> Result<()> {
         match self {
             Self::ExactReference { docker_reference } => {
@@ -66,8 +66,8 @@ impl SignedIdentity {
         }
     }
 
-    /// Whether a signature for `signed` counts for `asked`, which is `None` for images that have no
-    /// such name. Both are names in full.
+    /// Returns whether a signature for `signed` is valid for `asked`, which is `None` for images
+    /// without such a name. Both are full names.
     pub(super) fn admits(&self, asked: Option<&Reference>, signed: &Reference) -> bool {
         match (self, asked) {
             (Self::ExactReference { docker_reference }, _) => named(docker_reference)
@@ -99,7 +99,7 @@ fn repo_digest_or_exact(asked: &Reference, signed: &Reference) -> bool {
     }
 }
 
-/// `asked` with `prefix` replaced; unchanged where the prefix is not its own.
+/// Replaces `prefix` in `asked`; returns the name unchanged if it does not have the prefix.
 fn remapped(asked: &Reference, prefix: &str, signed_prefix: &str) -> Option<Reference> {
     let full = asked.to_string();
     let name = asked.name();

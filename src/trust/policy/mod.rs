@@ -1,8 +1,8 @@
-//! The policy of containers-policy.json(5): which images may be used, and who has to have signed
+//! The policy of containers-policy.json(5): which images may be used, and who must have signed
 //! them.
 //!
-//! [`Policy`] is the file, [`Requirements`] what it asks of one image; [`Requirements::check`]
-//! judges signatures that others have fetched. Must not know registries.
+//! [`Policy`] is the file, [`Requirements`] its demands on one image; [`Requirements::check`]
+//! checks signatures that the caller has fetched. Must not depend on registries.
 
 mod check;
 mod identity;
@@ -22,34 +22,34 @@ pub(crate) use check::{Signature, Signatures, Subject, open_sigstore, read_key};
 pub(crate) use identity::SignedIdentity;
 pub(crate) use scope::of as scopes;
 
-/// A policy file is never longer than this, in bytes.
+/// Maximum size of a policy file, in bytes.
 const MAX_POLICY: u64 = 4 << 20;
 
 /// Which images may be used.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
-    /// Where it was read, for messages.
+    /// File it was read from, for messages.
     source: String,
     default: Vec<Requirement>,
     /// By transport (`docker`), then by scope; the scope `""` is the transport's default.
     transports: BTreeMap<String, BTreeMap<String, Vec<Requirement>>>,
 }
 
-/// What is asked of one image: all of it.
+/// Requirements on one image; all of them must be met.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requirements<'a> {
     source: &'a str,
-    /// The scope that decided, for messages.
+    /// The scope that applies, for messages.
     scope: &'a str,
     list: &'a [Requirement],
 }
 
-/// One thing that is asked.
+/// One requirement.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Requirement {
-    /// Nothing.
+    /// No requirement.
     AcceptAnything,
-    /// The impossible.
+    /// Never met.
     Reject,
     /// A signature by one of these keys, for this identity.
     Signed {
@@ -57,20 +57,20 @@ pub(crate) enum Requirement {
         keys: KeySource,
         identity: SignedIdentity,
     },
-    /// Something that the format knows and we do not: never met. The text says what.
+    /// A feature of the format that imgctl does not support; never met. The text names it.
     Unsupported(String),
 }
 
-/// Which signatures count.
+/// Accepted type of signatures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
-    /// sigstore's, attached to the image in its registry.
+    /// sigstore signatures, attached to the image in its registry.
     Sigstore,
     /// Simple signing: OpenPGP messages in a lookaside.
     Gpg,
 }
 
-/// Where keys are kept.
+/// Location of keys.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum KeySource {
     Files(Vec<PathBuf>),
@@ -78,8 +78,8 @@ pub(crate) enum KeySource {
 }
 
 impl Policy {
-    /// Reads the first of `files` that exists. `None` if there is none: everything is accepted, as
-    /// before there were policies. A file that is not understood entirely is an error.
+    /// Reads the first of `files` that exists. Returns `None` if none does; every image is then
+    /// accepted. A file with unknown parts is an error.
     pub(crate) fn read_first(files: &[PathBuf]) -> Result<Option<Self>> {
         for file in files {
             match Self::read(file) {
@@ -106,7 +106,7 @@ impl Policy {
         Self::parse(&bytes, source)
     }
 
-    /// Reads a policy's text; `source` names it in messages.
+    /// Parses a policy; `source` names it in messages.
     pub(crate) fn parse(text: &[u8], source: String) -> Result<Self> {
         let parsed = parse::policy(text)
             .context(|| format!("{source} is not a signature policy that is understood"))?;
@@ -117,7 +117,7 @@ impl Policy {
         })
     }
 
-    /// What is asked of the image `reference` of a registry.
+    /// Returns the requirements on the image `reference` of a registry.
     pub(crate) fn for_registry(&self, reference: &Reference) -> Requirements<'_> {
         self.most_specific("docker", &scope::of(reference))
     }
@@ -146,7 +146,7 @@ impl Policy {
 }
 
 impl Requirements<'_> {
-    /// Whether signatures of this scheme have to be fetched.
+    /// Returns whether signatures of this scheme must be fetched.
     pub(crate) fn needs(&self, scheme: Scheme) -> bool {
         self.list.iter().any(
             |requirement| matches!(requirement, Requirement::Signed { by, .. } if *by == scheme),

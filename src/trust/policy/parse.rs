@@ -1,5 +1,5 @@
-//! The text of a policy to requirements. Strict: a member or type that is not known makes the whole
-//! file an error, so that nothing is ever asked less strictly than was written.
+//! Parses the text of a policy into requirements. Strict: an unknown member or type makes the whole
+//! file an error, so that no requirement is silently weakened.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -69,7 +69,7 @@ enum Entry {
     },
 }
 
-/// A map in which no name may stand twice.
+/// A map that refuses duplicate names.
 struct Unique<T>(BTreeMap<String, T>);
 
 impl<T> Default for Unique<T> {
@@ -103,7 +103,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Unique<T> {
     }
 }
 
-/// The default, and what transports and scopes say.
+/// Parses the default and the requirements of transports and scopes.
 pub(super) fn policy(text: &[u8]) -> Result<Parsed> {
     let file: File = serde_json::from_slice(text)
         .map_err(|error| Error::bad_content("it does not parse").caused_by(error))?;
@@ -189,7 +189,7 @@ fn requirement(entry: Entry) -> Result<Requirement> {
 
 const REKOR: &str = "`rekorPublicKey…` (entries of a transparency log)";
 
-/// Exactly one of the four.
+/// Requires exactly one of the four key members.
 fn keys(
     path: Option<PathBuf>,
     paths: Option<Vec<PathBuf>>,

@@ -1,5 +1,6 @@
-//! The names under which policies and lookasides speak of an image, most specific first: the image,
-//! its repository, the namespaces around it, the registry, wildcards for the registry's domain.
+//! The scopes under which policies and lookasides can refer to an image, most specific first: the
+//! image, its repository, the enclosing namespaces, the registry, wildcards for the registry's
+//! domain.
 
 use crate::image::Reference;
 use crate::trust::payload::expanded;
@@ -18,7 +19,7 @@ pub(crate) fn of(reference: &Reference) -> Vec<String> {
         scopes.push(parent.to_owned());
         rest = parent;
     }
-    // What is left is the registry. Its port does not count for wildcards.
+    // The rest is the registry. Wildcards ignore its port.
     let mut host = rest.split(':').next().unwrap_or(rest);
     while let Some((_, domain)) = host.split_once('.') {
         scopes.push(format!("*.{domain}"));

@@ -1,4 +1,4 @@
-//! Policies as people write them, judged on made-up signatures.
+//! Realistic policies, checked against made-up signatures.
 
 use std::collections::BTreeMap;
 

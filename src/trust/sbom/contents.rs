@@ -1,5 +1,5 @@
-//! The files of an image in the store, for a list of what it is made of: looked up in the merged
-//! tree of its layers, read and hashed straight out of them.
+//! The files of an image in the store, for its SBOM: looked up in the merged tree of its layers,
+//! then read and hashed directly from the layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _, Write};
@@ -14,7 +14,7 @@ use crate::progress::{Reporter, Unit};
 use crate::store::{Image, Store};
 use crate::transfer::workers;
 
-/// Layers that are hashed side by side.
+/// Number of layers hashed in parallel.
 const JOBS: usize = 4;
 
 /// An image's files.
@@ -25,7 +25,7 @@ pub(super) struct Contents<'a> {
     tree: Tree,
 }
 
-/// A regular file. SPDX asks for SHA-1, too.
+/// A regular file. SPDX also requires SHA-1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct File {
     pub(super) path: LayerPath,
@@ -33,7 +33,7 @@ pub(super) struct File {
     pub(super) sha256: String,
 }
 
-/// A file that is to be read: its layer, its entry there.
+/// A file to read: its layer and its entry there.
 type Wanted<'t> = (usize, &'t TocEntry);
 
 impl<'a> Contents<'a> {
@@ -50,7 +50,7 @@ impl<'a> Contents<'a> {
         })
     }
 
-    /// The paths of all regular files at and below `start`, sorted.
+    /// Returns the paths of all regular files at and below `start`, sorted.
     pub(super) fn files_below(&self, start: &LayerPath) -> impl Iterator<Item = LayerPath> {
         self.tree
             .walk(start)
@@ -58,8 +58,8 @@ impl<'a> Contents<'a> {
             .map(|(path, _)| path)
     }
 
-    /// The content of each of `paths` (symlinks followed): `None` for what is no regular file or is
-    /// longer than `limit` bytes.
+    /// Reads each of `paths`, following symlinks. The content is `None` if the path is not a
+    /// regular file or is longer than `limit` bytes.
     pub(super) fn read(&self, paths: &[LayerPath], limit: u64) -> Result<Vec<Option<Vec<u8>>>> {
         let mut contents: Vec<Option<Vec<u8>>> = vec![None; paths.len()];
         let mut wanted = Vec::new();
@@ -87,10 +87,11 @@ impl<'a> Contents<'a> {
         Ok(contents)
     }
 
-    /// Every regular file with its digests, sorted by path.
+    /// Hashes every regular file; sorted by path.
     pub(super) fn hashed(&self, reporter: &dyn Reporter) -> Result<Vec<File>> {
         let mut names = Vec::new();
-        // By layer and place in it: one pass over each; hard links are read once.
+        // Keyed by inode, so that hard links are read once. Each layer is read in one pass, in
+        // offset order.
         let mut inodes: BTreeMap<u64, Wanted<'_>> = BTreeMap::new();
         for (path, found) in self.tree.walk(&LayerPath::root()) {
             if let (Some(layer), EntryKind::File { .. }) = (found.layer, &found.entry().kind) {
@@ -179,12 +180,12 @@ fn hex(sum: Sum) -> String {
     hex_of(sum.finish().as_ref())
 }
 
-/// Bytes as lower-case hex digits.
+/// Encodes bytes as lower-case hex digits.
 pub(super) fn hex_of(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// SHA-1 of `bytes` in hex: only where SPDX prescribes it.
+/// SHA-1 of `bytes` in hex; used only where SPDX requires it.
 pub(super) fn sha1_of(bytes: &[u8]) -> String {
     hex_of(digest::digest(&SHA1_FOR_LEGACY_USE_ONLY, bytes).as_ref())
 }

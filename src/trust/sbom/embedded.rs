@@ -1,5 +1,5 @@
-//! The container images that lie in a cluster image's embedded registry: repositories, tags and
-//! digests out of the tree that docker-distribution keeps.
+//! The container images in a cluster image's embedded registry: repositories, tags and digests from
+//! its docker-distribution storage tree.
 
 use std::collections::BTreeSet;
 
@@ -10,29 +10,29 @@ use crate::layer::LayerPath;
 use crate::registry::layout::paths;
 use crate::trust::sbom::contents::Contents;
 
-/// Where images have their registry.
+/// Directory of the registry in an image.
 const ROOT: &str = "registry";
-/// A link holds one digest.
+/// Maximum size of a link file, which holds one digest.
 const MAX_LINK: u64 = 256;
 
 /// One image of the embedded registry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Embedded {
     pub(super) repository: String,
-    /// `None` for one that is only there by digest.
+    /// `None` for an image available only by digest.
     pub(super) tag: Option<String>,
-    /// Of the manifest or index.
+    /// Digest of the manifest or index.
     pub(super) digest: Digest,
 }
 
-/// What a link file says.
+/// The meaning of a link file's path.
 #[derive(Debug, PartialEq, Eq)]
 enum Link {
     Tag { repository: String, tag: String },
     Revision { repository: String, digest: Digest },
 }
 
-/// All of them, sorted. Manifests that only an index lists are not images of their own.
+/// Returns all images, sorted. Manifests that an index lists are not separate images.
 pub(super) fn all(contents: &Contents<'_>) -> Result<Vec<Embedded>> {
     let start = LayerPath::parse(format!("{ROOT}/{}", paths::repository("")).as_bytes())?;
     let (mut places, mut tags, mut revisions) = (Vec::new(), Vec::new(), BTreeSet::new());
@@ -77,7 +77,7 @@ pub(super) fn all(contents: &Contents<'_>) -> Result<Vec<Embedded>> {
     Ok(images.into_iter().collect())
 }
 
-/// The digests that the indexes among `revisions` list.
+/// Returns the digests listed by the indexes among `revisions`.
 fn children(
     contents: &Contents<'_>,
     revisions: &BTreeSet<(String, Digest)>,
@@ -96,7 +96,7 @@ fn children(
     Ok(listed)
 }
 
-/// Which link `path` is, below the directory of repositories.
+/// Parses the link that `path` represents, below the directory of repositories.
 fn link(path: &LayerPath, start: &LayerPath) -> Option<Link> {
     let components: Vec<&str> = path
         .components()

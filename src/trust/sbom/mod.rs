@@ -1,7 +1,7 @@
-//! What an image is made of, as SPDX 2.3: its layers, the container images in its embedded
-//! registry, packages where a package manager recorded them, files with their digests.
+//! The contents of an image as SPDX 2.3: its layers, the container images in its embedded registry,
+//! packages recorded by a package manager, and files with their digests.
 //!
-//! The same image gives the same text. Must not know registries.
+//! The same image always gives the same text. Must not depend on registries.
 
 mod contents;
 mod embedded;
@@ -21,25 +21,25 @@ use packages::Package;
 
 /// Media type of the document, and its artifact type as a referrer.
 pub(crate) const MEDIA_TYPE: &str = "application/spdx+json";
-/// Databases of packages are never longer than this, in bytes.
+/// Maximum size of a package database, in bytes.
 const MAX_DATABASE: u64 = 256 << 20;
 const MAX_OS_RELEASE: u64 = 64 << 10;
 
-/// What to list.
+/// Options of an SBOM.
 #[derive(Clone, Debug)]
 pub(crate) struct SbomOptions {
-    /// Every file with its digests.
+    /// List every file with its digests.
     pub(crate) files: bool,
-    /// `SOURCE_DATE_EPOCH`, in seconds since 1970; without it the time of the image counts.
+    /// `SOURCE_DATE_EPOCH`, in seconds since 1970; the default is the time of the image.
     pub(crate) timestamp: Option<i64>,
 }
 
-/// What an image is made of.
+/// The contents of an image.
 struct Inventory {
     name: Option<Reference>,
     digest: Digest,
     architecture: String,
-    /// RFC 3339, whole seconds.
+    /// RFC 3339, in whole seconds.
     created: String,
     layers: Vec<Layer>,
     embedded: Vec<Embedded>,
@@ -54,7 +54,7 @@ struct Layer {
     kind: Option<LayerKind>,
 }
 
-/// The SPDX document of `image`, as text.
+/// Writes the SPDX document of `image`.
 pub(crate) fn document(
     store: &Store,
     image: &Image,
@@ -66,7 +66,8 @@ pub(crate) fn document(
     spdx::write(&inventory)
 }
 
-/// The container images in an image's embedded registry: names without a domain, and digests.
+/// Returns the container images in an image's embedded registry: names without a registry host, and
+/// digests.
 pub(crate) fn embedded_images(store: &Store, image: &Image) -> Result<Vec<(String, Digest)>> {
     let images = embedded::all(&Contents::new(store, image)?)?;
     let name = |image: &Embedded| match &image.tag {
@@ -114,7 +115,7 @@ fn take_inventory(
     })
 }
 
-/// The distribution and its packages, sorted.
+/// Returns the distribution and its packages, sorted.
 fn installed(contents: &Contents<'_>) -> Result<(Option<String>, Vec<Package>)> {
     let text =
         |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -131,7 +132,7 @@ fn installed(contents: &Contents<'_>) -> Result<(Option<String>, Vec<Package>)> 
         (packages::APK, packages::apk),
     ] {
         for place in places {
-            // distroless puts a list of digests beside each record.
+            // distroless has a list of digests next to each record.
             let files: Vec<LayerPath> = contents
                 .files_below(&path(place)?)
                 .filter(|file| !file.as_bytes().ends_with(b".md5sums"))

@@ -1,5 +1,5 @@
-//! Packages that a distribution's package manager recorded: dpkg's and apk's databases. Text to
-//! values; a record that makes no sense is passed over.
+//! Packages recorded by a distribution's package manager: the databases of dpkg and apk. Parses
+//! text into values; skips malformed records.
 
 /// One installed package.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,13 +11,12 @@ pub(super) struct Package {
     pub(super) architecture: String,
 }
 
-/// Files that may hold records of dpkg: the whole database, or one file for each package
-/// (distroless images).
+/// Files with dpkg records: the whole database, or one file per package (distroless images).
 pub(super) const DPKG: [&str; 2] = ["var/lib/dpkg/status", "var/lib/dpkg/status.d"];
-/// apk's database, in its old and its new place.
+/// apk's database, in its old and new locations.
 pub(super) const APK: [&str; 2] = ["lib/apk/db/installed", "usr/lib/apk/db/installed"];
 
-/// The packages of a dpkg status file that are installed (deb822; deb-control(5)).
+/// Returns the installed packages in a dpkg status file (deb822; deb-control(5)).
 pub(super) fn dpkg(text: &str) -> Vec<Package> {
     records(text)
         .filter_map(|record| {
@@ -27,7 +26,7 @@ pub(super) fn dpkg(text: &str) -> Vec<Package> {
                     Some(value.trim().to_owned())
                 })
             };
-            // Files in status.d have none.
+            // Files in status.d have no such field.
             let status = field("Status").unwrap_or_else(|| "install ok installed".to_owned());
             let package = Package {
                 kind: "deb",
@@ -40,7 +39,7 @@ pub(super) fn dpkg(text: &str) -> Vec<Package> {
         .collect()
 }
 
-/// The packages of apk's database.
+/// Returns the packages in an apk database.
 pub(super) fn apk(text: &str) -> Vec<Package> {
     records(text)
         .filter_map(|record| {
@@ -68,7 +67,7 @@ pub(super) fn distribution(os_release: &str) -> Option<String> {
     (!id.is_empty() && id.bytes().all(is_plain)).then(|| id.to_ascii_lowercase())
 }
 
-/// Stretches between empty lines.
+/// Splits at empty lines.
 fn records(text: &str) -> impl Iterator<Item = &str> {
     text.split("\n\n")
         .filter(|record| !record.trim().is_empty())

@@ -1,5 +1,5 @@
-//! An inventory as SPDX 2.3 in JSON (spdx.github.io/spdx-spec/v2.3). Must not know where the
-//! inventory comes from.
+//! Writes an inventory as SPDX 2.3 JSON (spdx.github.io/spdx-spec/v2.3). Must not depend on the
+//! source of the inventory.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const IMAGE: &str = "SPDXRef-Image";
 const DOCUMENT: &str = "SPDXRef-DOCUMENT";
 const UNKNOWN: &str = "NOASSERTION";
 
-/// The document.
+/// Writes the document.
 pub(super) fn write(inventory: &Inventory) -> Result<Vec<u8>> {
     let mut packages = vec![image(inventory)];
     let mut related = Vec::new();
@@ -57,7 +57,8 @@ fn name(inventory: &Inventory) -> String {
     }
 }
 
-/// A document is known by its namespace, so what is listed in another way has another one.
+/// The namespace identifies a document, so documents with and without files have different
+/// namespaces.
 fn namespace(inventory: &Inventory) -> String {
     let variant = match inventory.files {
         Some(_) => "",
@@ -154,8 +155,8 @@ fn package(package: &Package, inventory: &Inventory) -> Value {
 fn file(file: &File) -> Value {
     let path = file.path.as_bytes();
     let mut name = "./".to_owned();
-    // Names are text here. What is none is written as percent signs, and so is the sign itself
-    // then.
+    // SPDX file names are text. A name that is not UTF-8 is percent-encoded, including the percent
+    // sign itself.
     match str::from_utf8(path) {
         Ok(text) => name += text,
         Err(_) => {
@@ -180,7 +181,7 @@ fn file(file: &File) -> Value {
     })
 }
 
-/// A package with the members that all of them have.
+/// A package with the members common to all packages.
 fn thing(id: &str, name: &str, purpose: &str) -> Value {
     json!({
         "SPDXID": id,
@@ -215,7 +216,7 @@ fn purl(url: &str) -> Value {
     }])
 }
 
-/// purl-spec, type `oci`: the last component is the name, the digest the version.
+/// purl-spec, type `oci`: the name is the last path component, the version the digest.
 fn purl_oci(repository: &str, url: &str, tag: Option<&str>, digest: &Digest) -> String {
     let name = repository.rsplit('/').next().unwrap_or(repository);
     let mut text = format!(
@@ -230,7 +231,7 @@ fn purl_oci(repository: &str, url: &str, tag: Option<&str>, digest: &Digest) -> 
     text
 }
 
-/// Percent-encoding as package URLs want it.
+/// Percent-encodes text for package URLs.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
@@ -244,7 +245,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Letters, digits, `.` and `-`: what SPDX identifiers are made of.
+/// Restricts text to the characters of SPDX identifiers: letters, digits, `.` and `-`.
 fn identifier(text: &str) -> String {
     text.chars()
         .map(|c| {

@@ -1,5 +1,5 @@
-//! Which hooks an image brings, and which scripts of sealer, by the tables of contents of its layers:
-//! nothing is unpacked.
+//! Finds an image's hooks and sealer scripts from the tables of contents of its layers; nothing is
+//! unpacked.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -13,7 +13,7 @@ use crate::layer::{ContentReader, EntryKind, LayerPath, Toc, Tree};
 use crate::store::Store;
 use crate::upgrade::hooks::legacy::{self, Script};
 
-/// The folders that are looked into, without `.d`.
+/// The directories searched, without `.d`.
 const MOMENTS: [&str; 6] = [
     "pre-cluster",
     "pre-control-plane",
@@ -23,30 +23,30 @@ const MOMENTS: [&str; 6] = [
     "post-cluster",
 ];
 
-/// A longer file is no list of plugins.
+/// Maximum size of a plugin file, in bytes.
 const LONGEST_PLUGIN: u64 = 4 << 20;
 
-/// The hooks of a rootfs with its patches.
+/// The hooks of a rootfs image and its patch images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hooks {
-    /// Names of files by moment, sorted bytewise.
+    /// File names by moment, sorted bytewise.
     moments: BTreeMap<&'static str, Vec<String>>,
     can_upgrade: bool,
     /// In the order of their files.
     plugins: Vec<Script>,
 }
 
-/// A layer of the tree.
+/// A layer of the merged tree.
 struct Layer {
     blob: Digest,
     toc: Arc<Toc>,
 }
 
 impl Hooks {
-    /// Those of a cluster's images.
+    /// Finds the hooks in a cluster's images.
     ///
     /// # Errors
-    /// When a layer is not in the store, and for names that no line of a log could show.
+    /// If a layer is not in the store, or a name cannot be printed in a log line.
     pub(crate) fn of(scene: &Scene, store: &Store) -> Result<Self> {
         let (mut tree, mut layers) = (Tree::new(), Vec::new());
         let images = scene.images.iter();
@@ -84,17 +84,17 @@ impl Hooks {
         Ok(hooks)
     }
 
-    /// The scripts of sealer for an upgrade.
+    /// sealer scripts for an upgrade.
     pub(super) fn plugins(&self) -> &[Script] {
         &self.plugins
     }
 
-    /// Whether the image brings an upgrade as sealer's images do.
+    /// Returns whether the image has sealer upgrade scripts.
     pub(crate) fn is_legacy(&self) -> bool {
         !self.plugins.is_empty()
     }
 
-    /// What a plan has to say of them.
+    /// The warning to show in a plan.
     pub(crate) fn warning(&self) -> Option<String> {
         let of = |action| {
             let all = self.plugins.iter().filter(|one| one.action == action);
@@ -122,7 +122,7 @@ impl Hooks {
             };
             let mut names = Vec::new();
             for (name, _) in tree.children(&directory) {
-                // As a shell's `*` has it.
+                // Skips hidden files, like `*` in a shell.
                 if name.starts_with(b".") || !is_hook(tree, &directory, name)? {
                     continue;
                 }
@@ -137,7 +137,7 @@ impl Hooks {
         Ok(hooks)
     }
 
-    /// Names of the hooks of a moment, in their order.
+    /// Names of the hooks of a moment, in order.
     pub(super) fn of_moment(&self, moment: &str) -> &[String] {
         self.moments.get(moment).map_or(&[], Vec::as_slice)
     }
@@ -147,8 +147,8 @@ impl Hooks {
     }
 }
 
-/// A file, or a link: what that leads to is looked at on the host, where it is refused if it leads
-/// out of the image.
+/// Returns whether the path is a file or a link. The host resolves links, and refuses those that
+/// lead out of the image.
 fn is_hook(tree: &Tree, directory: &LayerPath, name: &[u8]) -> Result<bool> {
     let mut path = directory.as_bytes().to_vec();
     path.push(b'/');

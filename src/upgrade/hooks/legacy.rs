@@ -1,8 +1,8 @@
-//! Scripts that images of sealer bring for an upgrade: `Plugin` documents in `plugins/`, actions
-//! `upgrade-host` (every host) and `upgrade` (the first control plane, when all hosts are done).
+//! Upgrade scripts in sealer images: `Plugin` documents in `plugins/` with the actions
+//! `upgrade-host` (every host) and `upgrade` (the first control plane, after all hosts).
 //!
-//! They are run as they are and promise nothing: plans call them `unsafe-legacy`, and none is run a
-//! second time when nobody saw its end.
+//! The scripts run unchanged and give no guarantees: plans label them `unsafe-legacy`, and a script
+//! whose result is unknown is not run again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::runtime::upgrade::{Move, Place};
 use crate::template;
 use crate::upgrade::document::Document;
 
-/// For one script; sealer had no limit.
+/// Timeout of one script; sealer had none.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 pub(super) const UPGRADE_HOST: &str = "upgrade-host";
@@ -29,13 +29,14 @@ pub(super) struct Script {
     pub(super) name: String,
     /// [`UPGRADE_HOST`], [`UPGRADE`].
     pub(super) action: &'static str,
-    /// Whether it is for control planes, for workers.
+    /// Whether the script applies to control planes and to workers.
     control_planes: bool,
     workers: bool,
     shell: String,
 }
 
-/// The scripts in one file of `plugins/`, whose name stands for that of a document without one.
+/// Parses the scripts in one file of `plugins/`. A document without a name gets the name of the
+/// file.
 pub(super) fn read(file: &str, text: &str) -> Result<Vec<Script>> {
     let mut all = Vec::new();
     for part in parts(text) {
@@ -74,7 +75,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Vec<Script>> {
     Ok(all)
 }
 
-/// The documents of a file.
+/// Splits a file into YAML documents.
 fn parts(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     for line in text.lines() {
@@ -92,7 +93,7 @@ fn parts(text: &str) -> Vec<String> {
     parts
 }
 
-/// What is run on the host of `step`, sorted by name as sealer does.
+/// Scripts to run on the host of `step`, sorted by name as in sealer.
 pub(super) fn run(
     action: &'static str,
     scripts: &[Script],
@@ -120,7 +121,7 @@ pub(super) fn run(
                 script.name
             );
             let line = Line {
-                // Written for a shell that goes on.
+                // These scripts expect a shell that continues after errors.
                 line: format!("set +e\n{}", script.shell),
                 workdir: Some(step.to.paths.rootfs()),
                 environment,

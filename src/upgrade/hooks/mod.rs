@@ -1,7 +1,7 @@
-//! What images have to say and to do around an upgrade: `hooks/<moment>.d/*`, `can-upgrade`.
+//! Hooks of images for an upgrade: `hooks/<moment>.d/*`, `can-upgrade`.
 //!
-//! Each hook is a step of its own. Exit codes: 0 done, 10 was done already, 20 not now, all others
-//! are failures. Names of hooks and values of variables reach the shell as variables only.
+//! Each hook is a separate step. Exit codes: 0 done, 10 already done, 20 not now; all others are
+//! failures. Hook names and variable values reach the shell only as variables.
 
 mod found;
 mod legacy;
@@ -17,16 +17,16 @@ use crate::runtime::action::{Line, Site};
 use crate::runtime::upgrade::{Move, Place};
 use crate::upgrade::document::Document;
 
-/// For hooks where `--timeout` says nothing.
+/// Timeout of hooks if `--timeout` is not set.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
-/// How often a hook is asked that says "not now", and how long it is left alone between.
+/// Number of attempts for a hook that answers "not now", and the pause between them.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(5);
 
 const WAS_DONE: i32 = 10;
 const NOT_NOW: i32 = 20;
 
-/// Runs one hook in its folder. What leads out of the tree is none of the image's.
+/// Runs one hook in its directory. Refuses a hook that resolves to a path outside the tree.
 const LINE: &str = r#"cd -- "$IMGCTL_ROOTFS/hooks/$IMGCTL_PHASE.d" 2>/dev/null || exit 10
 hook=./$IMGCTL_HOOK
 if [ ! -e "$hook" ] && [ ! -L "$hook" ]; then echo "the image for this host has no such hook"; exit 10; fi
@@ -41,8 +41,7 @@ if [ -x "$hook" ]; then exec "$hook"; fi
 exec bash "$hook"
 "#;
 
-/// The hooks of one moment (`pre-node`), out of the tree that the host gets, in the order of their
-/// names.
+/// Returns the hooks of one moment (`pre-node`) from the host's target tree, in name order.
 pub(super) fn run(
     moment: &'static str,
     hooks: &Hooks,
@@ -66,17 +65,17 @@ pub(super) fn run(
     hooks.of_moment(moment).iter().map(one).collect()
 }
 
-/// What sealer's images run on each host.
+/// sealer scripts to run on each host.
 pub(super) fn legacy_host(hooks: &Hooks, step: &Move<'_>, document: &Document) -> Vec<Action> {
     legacy::run(legacy::UPGRADE_HOST, hooks.plugins(), step, document)
 }
 
-/// What sealer's images run on the first control plane, when all hosts are done.
+/// sealer scripts to run on the first control plane after all hosts are done.
 pub(super) fn legacy_cluster(hooks: &Hooks, step: &Move<'_>, document: &Document) -> Vec<Action> {
     legacy::run(legacy::UPGRADE, hooks.plugins(), step, document)
 }
 
-/// Runs a hook, and again while it says "not now": a few times, with a pause between.
+/// Runs a hook, and retries it a few times with a pause while it answers "not now".
 fn ask(site: &Site<'_>, line: &Line, called: &str) -> Result<()> {
     let site = &Site {
         timeout: site.timeout.or(Some(LIMIT)),
@@ -128,9 +127,9 @@ fn ask(site: &Site<'_>, line: &Line, called: &str) -> Result<()> {
     Ok(())
 }
 
-/// The new image is asked whether it can follow on what is there: label `can-upgrade`, or a file
-/// `hooks/can-upgrade`. It gets the plan on its standard input; its answer is its exit code, and
-/// what it prints is the reason. `None` where the image has neither.
+/// Asks the new image whether it can follow the current release: by the label `can-upgrade` or a
+/// file `hooks/can-upgrade`. The check receives the plan on standard input; its exit code is the
+/// answer and its output the reason. Returns `None` if the image has neither.
 pub(super) fn can_upgrade(
     hooks: &Hooks,
     step: &Move<'_>,
@@ -195,7 +194,7 @@ fn environment(moment: &str, step: &Move<'_>, document: &Document) -> BTreeMap<S
     environment
 }
 
-/// A hook's name as part of a step's.
+/// Converts a hook's name to a part of a step name.
 fn slug(name: &str) -> String {
     let fits = |letter: char| match letter {
         'a'..='z' | '0'..='9' => letter,

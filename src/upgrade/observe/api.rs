@@ -1,4 +1,4 @@
-//! What the Kubernetes API tells: a dozen lists, whatever the size of the cluster.
+//! Queries the Kubernetes API: about a dozen lists, regardless of the size of the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::upgrade::observation::{
     ApiSeen, DeprecatedSeen, NodeAddress, NodeSeen, PodSeen, WebhookSeen, WorkloadSeen,
 };
 
-/// Pods of one page, and the most pages that are asked for.
+/// Pods per page, and the maximum number of pages.
 const PAGE: usize = 2000;
 const MOST_PAGES: usize = 400;
-/// Seconds that a Pod may be late.
+/// Seconds after the deadline before a Pod counts as stuck.
 const PATIENCE: i64 = 30;
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/imgctl-upgrade";
 
-/// Asks; fails when the API does not tell its Nodes.
+/// Queries the API; fails if it does not return the Nodes.
 pub(super) fn ask(api: &dyn Api, raw: bool) -> Answer<ApiSeen> {
     let nodes = api.list("/api/v1/nodes")?;
     let mut unknown = BTreeMap::new();
@@ -87,7 +87,7 @@ pub(super) fn ask(api: &dyn Api, raw: bool) -> Answer<ApiSeen> {
     Ok(seen)
 }
 
-/// The first of these lists that the server has.
+/// Returns the first of these lists that the server supports.
 fn first(
     api: &dyn Api,
     what: &str,
@@ -107,7 +107,7 @@ fn first(
     Vec::new()
 }
 
-/// The Pods as the server wrote them: their hashes are computed over bytes.
+/// Returns the Pods as the server encoded them: their hashes are computed over bytes.
 fn raw_pods(api: &dyn Api) -> Answer<Vec<String>> {
     #[derive(Deserialize)]
     struct Page {
@@ -133,7 +133,7 @@ fn raw_pods(api: &dyn Api) -> Answer<Vec<String>> {
     }
 }
 
-/// For a query.
+/// Percent-encodes text for a query.
 fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let mut written = String::new();
@@ -146,7 +146,7 @@ fn escaped(text: &str) -> String {
     written
 }
 
-/// Single objects.
+/// Queries single objects.
 fn objects(api: &dyn Api, seen: &mut ApiSeen, unknown: &mut BTreeMap<String, String>) {
     let mut get = |what: &str, path: &str| match api.get(path) {
         Ok(object) => Some(object),
@@ -299,7 +299,8 @@ fn pod(object: &Value) -> PodSeen {
     }
 }
 
-/// Why a Pod is still there although its time is over: `deletionTimestamp` has its grace in it.
+/// Why a Pod still exists after its deadline: `deletionTimestamp` already includes the grace
+/// period.
 pub(super) fn stuck(pod: &Value, now: Timestamp) -> Option<String> {
     let due: Timestamp = text(pod, "/metadata/deletionTimestamp").parse().ok()?;
     let due = due.checked_add(SignedDuration::from_secs(PATIENCE)).ok()?;
@@ -326,12 +327,12 @@ fn workload(kind: &str, object: &Value) -> WorkloadSeen {
     }
 }
 
-/// Those that must answer and whose Service has nobody behind it.
+/// Returns the required webhooks whose Service has no ready endpoint.
 fn webhooks(configurations: &[Value], slices: &[Value]) -> Vec<WebhookSeen> {
     let served: BTreeSet<String> = slices
         .iter()
         .filter(|slice| {
-            // `ready` that is not told means that it is.
+            // A missing `ready` means ready.
             items(slice, "/endpoints")
                 .any(|one| one.pointer("/conditions/ready") != Some(&Value::Bool(false)))
         })
@@ -347,7 +348,7 @@ fn webhooks(configurations: &[Value], slices: &[Value]) -> Vec<WebhookSeen> {
                 continue;
             };
             let service = format!("{}/{}", text(service, "/namespace"), text(service, "/name"));
-            // It fails where nothing is said.
+            // The default failure policy is `Fail`.
             if text(hook, "/failurePolicy") != "Ignore" && !served.contains(&service) {
                 dead.push(WebhookSeen {
                     configuration: format!(
@@ -377,7 +378,7 @@ fn unavailable(service: &Value) -> Option<(String, String)> {
     })
 }
 
-/// Lines `apiserver_requested_deprecated_apis{group="x",…} 1` of the metrics.
+/// Parses the lines `apiserver_requested_deprecated_apis{group="x",…} 1` of the metrics.
 pub(super) fn deprecated(metrics: &str) -> Vec<DeprecatedSeen> {
     let lines = metrics
         .lines()
@@ -406,7 +407,7 @@ pub(super) fn deprecated(metrics: &str) -> Vec<DeprecatedSeen> {
         .collect()
 }
 
-/// Who holds the Lease, unless it has run out.
+/// Returns the holder of the Lease, unless it has expired.
 fn holder(lease: &Value, now: Timestamp) -> Option<String> {
     let holder = text(lease, "/spec/holderIdentity");
     let renewed: Timestamp = text(lease, "/spec/renewTime").parse().ok()?;

@@ -1,4 +1,4 @@
-//! The members of the control planes' etcd, asked of one that answers.
+//! Queries the members of the control planes' etcd through one that responds.
 
 use serde_json::Value;
 
@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::upgrade::observation::{EtcdSeen, MemberSeen, Observation};
 use crate::upgrade::observe::{Question, host};
 
-/// Prints three JSON documents and the alarms, each after a line that names it. A member that is
-/// away makes `endpoint status` fail although it tells of the others.
+/// Prints three JSON documents and the alarms, each after a line that names it. With an unreachable
+/// member, `endpoint status` fails although it reports the others.
 const LINE: &str = r#"
 flags="--endpoints https://127.0.0.1:2379 --cacert /etc/kubernetes/pki/etcd/ca.crt --cert /etc/kubernetes/pki/etcd/server.crt --key /etc/kubernetes/pki/etcd/server.key"
 container=$(crictl ps --name '^etcd$' --state Running --quiet 2>/dev/null | head -n 1 || true)

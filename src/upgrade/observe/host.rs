@@ -1,4 +1,4 @@
-//! What one host is, has and runs.
+//! Queries one host: its facts, settings and running containers.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::runtime::kubectl::quoted;
 use crate::upgrade::observation::{CertificateSeen, HostSeen};
 use crate::upgrade::observe::{Question, settings};
 
-/// What commands may write before we stop to listen.
+/// Maximum output of a command, in bytes; the rest is ignored.
 const MOST: usize = 64 << 20;
 
-/// Prints `key<TAB>value…` lines, and certificates between their own marks.
+/// Prints `key<TAB>value…` lines, and files between their own markers.
 pub(super) const PROBE: &str = r#"
 for directory in /var/lib/etcd /var/lib/containerd /var/lib/kubelet; do
   [ -d "$directory" ] || continue
@@ -70,7 +70,8 @@ done
 exit 0
 "#;
 
-/// Only what is running. One that ends between the two questions is none of them the next time.
+/// Running containers only. If one ends between the two commands, the next attempt no longer lists
+/// it.
 const CONTAINERS: &str = r#"command -v crictl >/dev/null 2>&1 || { echo "there is no crictl" >&2; exit 1; }
 for try in 1 2 3; do
   ids=$(crictl ps --quiet --state Running)
@@ -80,7 +81,7 @@ done
 exit 1
 "#;
 
-/// Asks a host everything.
+/// Collects all data about a host.
 pub(super) fn ask(question: &Question<'_>, host: &Host) -> HostSeen {
     let mut seen = HostSeen {
         id: host.id(),
@@ -110,7 +111,7 @@ fn fill(question: &Question<'_>, host: &Host, seen: &mut HostSeen) -> Result<()>
     let probe = format!("{}{PROBE}", patches(question));
     understand(&output(question, &*agent, "probe", &probe)?, seen);
     if question.containers {
-        // A host whose containers cannot be told is no host that is away.
+        // A failure to list containers does not make the host unreachable.
         let told = output(question, &*agent, "containers", CONTAINERS);
         match told.and_then(|text| containers(&text)) {
             Ok(found) => seen.containers = found,
@@ -120,7 +121,8 @@ fn fill(question: &Question<'_>, host: &Host, seen: &mut HostSeen) -> Result<()>
     Ok(())
 }
 
-/// Sets `patches` to the folder that `kubeadm upgrade` will take them from, as things are now.
+/// Sets `patches` to the directory from which `kubeadm upgrade` will take them, as currently
+/// configured.
 fn patches(question: &Question<'_>) -> String {
     let own = format!("{}/patches", question.scene.paths.rootfs());
     let documents = question.scene.documents.iter();
@@ -130,7 +132,7 @@ fn patches(question: &Question<'_>) -> String {
     format!("patches={}\n", quoted(folder.unwrap_or(&own)))
 }
 
-/// Runs a line that only reads, and takes away what running it left.
+/// Runs a read-only command and removes the files that the run left.
 pub(super) fn output(
     question: &Question<'_>,
     agent: &dyn Agent,
@@ -176,7 +178,7 @@ pub(super) fn output(
     }
 }
 
-/// What the probe printed.
+/// Parses the output of the probe.
 pub(super) fn understand(text: &str, seen: &mut HostSeen) {
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -225,13 +227,13 @@ pub(super) fn understand(text: &str, seen: &mut HostSeen) {
     }
 }
 
-/// A file between its marks.
+/// Reads a file up to its end marker.
 fn until_end(lines: &mut std::str::Lines<'_>) -> String {
     let text: Vec<&str> = lines.by_ref().take_while(|line| *line != "end").collect();
     text.join("\n")
 }
 
-/// What `crictl inspect` tells of them; environments, which hold secrets, are not kept.
+/// Parses the output of `crictl inspect`; environments, which hold secrets, are dropped.
 fn containers(text: &str) -> Result<Vec<RunningContainer>> {
     let mut all = Vec::new();
     for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
@@ -269,7 +271,7 @@ mod tests {
         assert_eq!(ids(&stream), ["a", "b"]);
         assert_eq!(ids(&list), ["a", "b"]);
         assert!(ids("").is_empty());
-        // What was cut is not taken for all.
+        // Truncated output is not taken for complete.
         for cut in [
             &stream[..stream.len() - 3],
             "[{]",
@@ -280,7 +282,7 @@ mod tests {
         }
     }
 
-    /// crictl is a stand-in: there is no container runtime where tests run.
+    /// Uses a fake crictl: test machines have no container runtime.
     #[test]
     fn hosts_that_cannot_say_what_runs_fail_with_the_reason() {
         use std::os::unix::fs::PermissionsExt;

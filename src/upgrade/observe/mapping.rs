@@ -1,11 +1,11 @@
-//! Which Node is on which host.
+//! Maps Nodes to hosts.
 
 use std::net::IpAddr;
 
 use crate::upgrade::observation::{HostSeen, NodeSeen, Observation};
 
-/// Fills the hosts' Nodes: by the address of the Clusterfile, by any other address of the host, by
-/// machine-id, by name. The first that fits one Node alone decides.
+/// Sets the hosts' Nodes: by the Clusterfile's address, by any other address of the host, by
+/// machine ID, by name. The first method that matches exactly one Node decides.
 pub(super) fn map(observation: &mut Observation) {
     let Some(api) = &observation.api else { return };
     for host in &mut observation.hosts {
@@ -28,7 +28,7 @@ fn find(host: &HostSeen, nodes: &[NodeSeen]) -> (Option<String>, Vec<String>) {
     (None, rivals)
 }
 
-/// Whether two texts are one address: IPv6 has several ways to write one.
+/// Returns whether two texts are the same address: IPv6 addresses have several notations.
 fn same(one: &str, other: &str) -> bool {
     let parse = |text: &str| text.trim_matches(['[', ']']).parse::<IpAddr>().ok();
     match (parse(one), parse(other)) {
@@ -59,7 +59,7 @@ fn by_machine(host: &HostSeen, node: &NodeSeen) -> bool {
     facts.is_some_and(|facts| !facts.machine_id.is_empty() && facts.machine_id == node.machine_id)
 }
 
-/// Kubernetes writes names in lower case, also where the machine does not.
+/// Kubernetes uses lower-case names, even if the machine does not.
 fn by_name(host: &HostSeen, node: &NodeSeen) -> bool {
     let told = host.facts.as_ref().map(|facts| facts.hostname.as_str());
     let own = host.node_name.as_deref().or(told).unwrap_or_default();

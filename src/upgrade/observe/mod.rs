@@ -1,7 +1,7 @@
-//! Finds out how a cluster is. Reads only: what hosts run leaves nothing behind, and the API is
-//! asked the same few questions whatever the number of hosts.
+//! Observes a cluster. Read-only: commands on hosts leave nothing behind, and the API receives the
+//! same few requests regardless of the number of hosts.
 //!
-//! Must not judge what it sees.
+//! Must not judge the results.
 
 mod api;
 mod etcd;
@@ -23,29 +23,29 @@ use crate::kube::api::Api;
 use crate::runtime::action::Crew;
 use crate::upgrade::observation::{HostSeen, InstalledSeen, Observation};
 
-/// The label by which images say which Kubernetes they support.
+/// Image label with the supported Kubernetes versions.
 const SUPPORTS: &str = "app.alpha.sealer.io/supported-kube-version";
 
-/// What is to be found out.
+/// Parameters of an observation.
 pub(crate) struct Question<'a> {
-    /// The cluster as it is.
+    /// The current cluster context.
     pub(crate) scene: &'a Scene,
     /// `kubeadm`, `k3s`, `script`.
     pub(crate) runtime: &'a str,
     pub(crate) crew: &'a dyn Crew,
-    /// Hosts that are asked at once.
+    /// Number of hosts queried in parallel.
     pub(crate) parallel: usize,
-    /// An API server; or why there is none although the cluster has an API.
+    /// An API server, or the reason why the cluster's API is not available.
     pub(crate) api: Option<Result<&'a dyn Api, String>>,
-    /// Each host's running containers are asked for, too, so that restarts can be foretold.
+    /// Also query the running containers of each host, to predict restarts.
     pub(crate) containers: bool,
-    /// Goes to [`Observation::images`].
+    /// Copied to [`Observation::images`].
     pub(crate) images: BTreeMap<String, BTreeMap<String, Digest>>,
-    /// Names this look in what hosts run: file-name safe.
+    /// Identifies this observation in the file names of commands on hosts; safe as a file name.
     pub(crate) key: &'a str,
 }
 
-/// Asks. What cannot be found out is part of the answer.
+/// Observes the cluster. Failures are part of the result.
 pub(crate) fn observe(question: &Question<'_>) -> Observation {
     let (hosts, api) = std::thread::scope(|scope| {
         let api = scope.spawn(|| match &question.api {

@@ -1,12 +1,12 @@
-//! How the programs of a host are set: flags and configuration of its kubelet, manifests of its
-//! static Pods. Names are kept, of values only those that a plan has to tell.
+//! Settings of the programs on a host: flags and configuration of its kubelet, manifests of its
+//! static Pods. Keeps the names, and of the values only those that a plan reports.
 
 use serde_json::Value;
 
 use crate::template::yaml;
 use crate::upgrade::observation::{KubeletSeen, ManifestSeen};
 
-/// A word of the kubelet's command line.
+/// Parses one word of the kubelet's command line.
 pub(super) fn flag(word: &str, seen: &mut KubeletSeen) {
     let Some(word) = word.strip_prefix("--") else {
         return;
@@ -20,7 +20,7 @@ pub(super) fn flag(word: &str, seen: &mut KubeletSeen) {
     seen.flags.insert(flag.to_owned());
 }
 
-/// A word of `kubeadm-flags.env`.
+/// Parses one word of `kubeadm-flags.env`.
 pub(super) fn kubeadm_flag(word: &str, seen: &mut KubeletSeen) {
     let word = word.trim_start_matches("KUBELET_KUBEADM_ARGS=");
     if let Some(word) = word.trim_matches(['"', '\'']).strip_prefix("--") {
@@ -29,7 +29,7 @@ pub(super) fn kubeadm_flag(word: &str, seen: &mut KubeletSeen) {
     }
 }
 
-/// A `KubeletConfiguration`; one that cannot be read tells nothing.
+/// Parses a `KubeletConfiguration`; a malformed one is ignored.
 pub(super) fn configuration(text: &str, seen: &mut KubeletSeen) {
     let Ok(Value::Object(fields)) = yaml::parse(text) else {
         return;
@@ -48,7 +48,7 @@ pub(super) fn configuration(text: &str, seen: &mut KubeletSeen) {
     }
 }
 
-/// A static Pod's manifest.
+/// Parses a static Pod's manifest.
 pub(super) fn manifest(text: &str) -> Option<ManifestSeen> {
     let pod = yaml::parse(text).ok()?;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();

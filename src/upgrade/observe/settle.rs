@@ -1,6 +1,6 @@
-//! Nodes that only just came: whoever has made or moved a cluster seconds ago waits for them a little.
+//! Waits briefly for new Nodes, in a cluster that was created or upgraded seconds ago.
 //!
-//! A Node that has not been Ready for longer is how the cluster is, and for the checks to judge.
+//! A Node that has been unready for longer is part of the cluster's state, which the checks judge.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use crate::kube::api::Api;
 use crate::runtime::node_state::is_true;
 use crate::upgrade::observation::Observation;
 
-/// How long they are waited for.
+/// Maximum time to wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(2);
-/// Who became unready longer ago, in seconds, is not on the way.
+/// Nodes that became unready more than this many seconds ago are not waited for.
 const RECENT: i64 = 180;
 
-/// Waits until workers whose Nodes have become unready, or have come, a moment ago are Ready, for a
-/// minute at most. `true` when somebody was waited for: then the cluster is to be looked at again.
+/// Waits up to a minute for workers whose Nodes recently became unready, or were recently created,
+/// to become Ready. Returns `true` if it waited: the cluster must then be observed again.
 pub(crate) fn settle(observation: &Observation, api: &dyn Api, tell: &dyn Fn(&str)) -> bool {
     let workers: BTreeSet<&str> = observation
         .hosts
@@ -42,7 +42,7 @@ pub(crate) fn settle(observation: &Observation, api: &dyn Api, tell: &dyn Fn(&st
             .iter()
             .filter_map(|node| Some((node["metadata"]["name"].as_str()?, node)))
             .filter(|(name, node)| workers.contains(name) && !is_true(node, "Ready"))
-            // Once waited for, it is waited for to the end.
+            // After the first wait, all of them are waited for until the end.
             .filter(|(_, node)| waits || since(node).is_some_and(|since| now - since <= RECENT))
             .map(|(name, node)| match message(node) {
                 Some(message) => format!("{name} ({message})"),
@@ -73,7 +73,7 @@ fn message(node: &Value) -> Option<&str> {
     ready(node)?["message"].as_str()
 }
 
-/// When it became unready, or came.
+/// When the Node became unready, or was created.
 fn since(node: &Value) -> Option<i64> {
     let changed = ready(node).and_then(|ready| ready["lastTransitionTime"].as_str());
     let time = changed.or_else(|| node["metadata"]["creationTimestamp"].as_str())?;
@@ -101,7 +101,7 @@ mod tests {
         })
     }
 
-    /// What was told, and whether anybody was waited for; who is waited for comes up then.
+    /// Returns the message, and whether there was a wait; the Node becomes Ready during the wait.
     fn settled(ready: &str, seconds_ago: i64) -> (bool, String) {
         let mut cluster = kubernetes(1, 2, "v1.33.4");
         let name = cluster.hosts[1].node.clone().unwrap();
@@ -123,7 +123,7 @@ mod tests {
         let (waited, told) = settled("False", 5);
         assert!(waited);
         assert!(told.contains("(cni plugin not initialized)"), "{told}");
-        // It is Ready by the time that it is looked at.
+        // The Node is already Ready when it is checked.
         assert_eq!(settled("True", 5), (false, String::new()));
         assert_eq!(settled("False", 600), (false, String::new()));
     }

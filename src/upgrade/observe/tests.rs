@@ -1,4 +1,4 @@
-//! What is understood of what hosts and the API tell.
+//! Tests of parsing the data from hosts and the API.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -133,7 +133,7 @@ fn an_api_that_does_not_answer_is_part_of_the_answer() {
     assert!(seen.api.is_none() && seen.api_problem.is_none());
 }
 
-/// One host among three Nodes, the second of which is its own.
+/// Maps one host to three Nodes, of which the second is its own.
 fn mapped(change: impl FnOnce(&mut HostSeen, &mut Vec<NodeSeen>)) -> (Option<String>, Vec<String>) {
     let mut nodes: Vec<NodeSeen> = (1..=3)
         .map(|at| NodeSeen {

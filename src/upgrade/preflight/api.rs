@@ -1,4 +1,4 @@
-//! Whether the API does what an upgrade asks of it.
+//! Checks that the API can do what an upgrade requires.
 
 use super::look::{Look, error, warning};
 use crate::runtime::version::minor;
@@ -47,7 +47,7 @@ pub(super) fn webhooks(look: &Look<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// APIs that somebody has used since the API server began, and that the way removes.
+/// APIs that clients have used since the API server started, and that the upgrade removes.
 pub(super) fn removed(look: &Look<'_>) -> Vec<Finding> {
     let Some(api) = look.api().filter(|_| look.is_forward()) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Whether what is installed on the cluster supports the version that it gets.
+//! Checks that installed images support the target version.
 
 use super::look::{Look, error, warning};
 use crate::template::semver::{Version, satisfies};
@@ -9,7 +9,7 @@ pub(super) fn supported(look: &Look<'_>) -> Vec<Finding> {
     let Some(mut version) = Version::parse(target) else {
         return Vec::new();
     };
-    // A range speaks of releases.
+    // The range refers to releases.
     version.prerelease.clear();
     let mut found = Vec::new();
     for image in &look.observation.installed {

@@ -1,4 +1,4 @@
-//! Whether certificates last, and who can renew them.
+//! Checks how long certificates remain valid, and where they can be renewed.
 
 use super::look::{Look, error, note, warning};
 use crate::runtime::upgrade::Renewal;

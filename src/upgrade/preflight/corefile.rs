@@ -1,4 +1,4 @@
-//! Whether kubeadm can take the Corefile of CoreDNS along: it migrates plugins that it knows, and
+//! Checks that kubeadm can migrate the Corefile of CoreDNS: it migrates plugins that it knows, and
 //! refuses to upgrade with others.
 
 use super::look::{Look, error, note};
@@ -9,7 +9,7 @@ const CHECK: &str = "corefile";
 const HINT: &str = "take them out of the ConfigMap kube-system/coredns; --skip-check corefile has kubeadm leave \
                     them as they are: then see that the new CoreDNS has them";
 
-/// Plugins that kubeadm takes along.
+/// Plugins that kubeadm migrates.
 const KNOWN: [&str; 15] = [
     "autopath",
     "cache",
@@ -27,8 +27,7 @@ const KNOWN: [&str; 15] = [
     "reload",
     "rewrite",
 ];
-/// What CoreDNS lost, the first minor of Kubernetes that brings one without it, and what becomes of
-/// it in kubeadm's hands.
+/// Removals in CoreDNS, the first Kubernetes minor without them, and how kubeadm migrates them.
 const GONE: [(&str, u64, &str); 5] = [
     ("proxy", 16, "kubeadm makes it `forward`"),
     ("federation", 19, "kubeadm takes it out"),
@@ -81,8 +80,8 @@ pub(super) fn plugins(look: &Look<'_>) -> Vec<Finding> {
     found
 }
 
-/// Plugins and, as `plugin.option`, their options; `None` where braces do not match. Snippets
-/// (`(name) { … }`) count as servers, `import` is no plugin.
+/// Returns the plugins and, as `plugin.option`, their options; `None` if braces do not match.
+/// Snippets (`(name) { … }`) count as servers; `import` is not a plugin.
 fn words(corefile: &str) -> Option<Vec<String>> {
     let mut words: Vec<String> = Vec::new();
     let mut depth = 0_usize;
@@ -102,7 +101,8 @@ fn words(corefile: &str) -> Option<Vec<String>> {
             }
         }
         for letter in line.split_whitespace() {
-            // A brace that stands alone, or ends a word: `{$VARIABLE}` and `{{ .Name }}` do not.
+            // Only a brace that stands alone counts; those in `{$VARIABLE}` and `{{ .Name }}` do
+            // not.
             match letter {
                 "{" => depth += 1,
                 "}" => depth = depth.checked_sub(1)?,

@@ -1,13 +1,14 @@
-//! Whether etcd bears the loss of the member that is touched.
+//! Checks that etcd tolerates the loss of the member being upgraded.
 
 use super::look::{Look, error, note, warning};
 use crate::runtime::version::{minor, minors_between, order_of};
 use crate::upgrade::document::Finding;
 use crate::upgrade::request::Target;
 
-/// Where a size begins to be one to look at: etcd's default quota is 2 GiB.
+/// Database size above which a warning is given; etcd's default quota is 2 GiB.
 const LARGE: u64 = 1_600 << 20;
-/// Members below must not be followed by etcd 3.6 (learner promotion and zombie members).
+/// Minimum member version for an upgrade to etcd 3.6; older members have problems with learner
+/// promotion and zombie members.
 const BEFORE_3_6: &str = "3.5.20";
 const BEST_BEFORE_3_6: &str = "3.5.26";
 
@@ -93,13 +94,13 @@ pub(super) fn members(look: &Look<'_>) -> Vec<Finding> {
     found
 }
 
-/// etcd 3.6, which Kubernetes 1.34's kubeadm brings, may not follow just any 3.5.
+/// etcd 3.6, which Kubernetes 1.34's kubeadm installs, requires a recent 3.5.
 pub(super) fn versions(look: &Look<'_>) -> Vec<Finding> {
     let Some(etcd) = look.observation.etcd.as_ref().filter(|_| look.is_forward()) else {
         return Vec::new();
     };
     let brings = look.target().and_then(Target::etcd);
-    // An image that does not tell: kubeadm of 1.34 and later names some 3.6.
+    // If the image does not declare its etcd: kubeadm 1.34 and later install a 3.6.
     let (to, called) = match &brings {
         Some(version) => (version.as_str(), version.as_str()),
         None if look.is_kubeadm() && look.new_minors().contains(&34) => ("3.6.0", "etcd 3.6"),
@@ -147,8 +148,8 @@ pub(super) fn versions(look: &Look<'_>) -> Vec<Finding> {
     found
 }
 
-/// The etcd of the former version does not read what a newer one has written: where all members are
-/// newer, control planes go back with the data of then, or keep an etcd that is not theirs.
+/// An older etcd cannot read data written by a newer one. If all members are newer, the control
+/// planes are rolled back together with their old data, or keep the newer etcd.
 pub(super) fn downgrade(look: &Look<'_>) -> Vec<Finding> {
     let to_snapshot = look.request.to_snapshot;
     if look.is_forward() || to_snapshot || look.document.control_planes.is_empty() {
@@ -169,15 +170,16 @@ pub(super) fn downgrade(look: &Look<'_>) -> Vec<Finding> {
     )]
 }
 
-/// The version of the etcd that runs, when a rollback crosses a release that raised its minor and
-/// no member is of the former one.
+/// Returns the running etcd's version if a rollback crosses a release that raised etcd's minor and
+/// no member has the former one.
 pub(super) fn newer_etcd<'a>(look: &Look<'a>) -> Option<&'a str> {
     let etcd = look
         .observation
         .etcd
         .as_ref()
         .filter(|_| look.is_kubeadm())?;
-    // The image that is gone back to says which etcd is its own; else Kubernetes' releases do.
+    // The target image of the rollback declares its etcd; otherwise it follows from the Kubernetes
+    // release.
     let brings = look.target()?.etcd();
     let crosses = minor(&look.document.from.version) >= Some(34)
         && minor(&look.document.target().version) < Some(34);
@@ -203,7 +205,7 @@ mod tests {
     use crate::upgrade::request::Request;
     use crate::upgrade::test_clusters::{document, kubernetes, request};
 
-    /// Kubernetes 1.34.1 brings etcd 3.6.4-0, 1.34.2 brings 3.6.5-0: the image tells which.
+    /// Kubernetes 1.34.1 has etcd 3.6.4-0, 1.34.2 has 3.6.5-0: the image declares which.
     #[test]
     fn findings_name_the_etcd_that_the_image_brings() {
         let mut cluster = kubernetes(1, 0, "v1.33.1");

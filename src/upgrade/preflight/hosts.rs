@@ -1,4 +1,5 @@
-//! Whether hosts can be worked on: reached, told apart, in time, with room.
+//! Checks that hosts are ready for an upgrade: reachable, distinct, synchronised clocks, enough
+//! free space.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +7,14 @@ use super::look::{Look, error, note, warning};
 use crate::upgrade::document::Finding;
 use crate::upgrade::plan::few;
 
-/// Clocks of etcd's members.
+/// Maximum clock skew between control planes (etcd members), in milliseconds.
 const PEER_SKEW_MS: i64 = 2_000;
-/// Clocks of hosts and ours.
+/// Maximum clock skew between a host and the controller, in milliseconds.
 const SKEW_MS: i64 = 30_000;
-/// A tree needs room beside the layers it is made from.
+/// Required free bytes per byte of layers: a tree needs space in addition to its layers.
 const ROOM_PER_BYTE: u64 = 2;
 const GIB: u64 = 1 << 30;
-/// What must be free where others write while we work.
+/// Required free space in directories that other programs write to during the upgrade.
 const DIRECTORIES: [(&str, u64); 3] = [
     ("/var/lib/etcd", 2 * GIB),
     ("/var/lib/containerd", 4 * GIB),
@@ -199,7 +200,7 @@ pub(super) fn cgroups(look: &Look<'_>) -> Vec<Finding> {
         .target()
         .and_then(|target| target.label("imgctl.io/cgroup"));
     let words: Option<Vec<&str>> = label.map(|label| label.split([',', ' ']).collect());
-    // kubelet 1.35 does not start on cgroup v1 unless told to.
+    // kubelet 1.35 refuses to start on cgroup v1 unless configured otherwise.
     let refuses = look.is_kubernetes() && look.new_minors().contains(&35);
     let mut found = Vec::new();
     for host in look.hosts() {

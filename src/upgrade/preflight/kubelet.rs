@@ -1,4 +1,4 @@
-//! Whether the kubelets of the target start with the flags and the configuration that hosts have.
+//! Checks that the target's kubelets start with the flags and configuration on the hosts.
 
 use std::collections::BTreeSet;
 

@@ -1,11 +1,11 @@
-//! What a check sees, and how it says what it found.
+//! The input of a check, and functions to report findings.
 
 use crate::runtime::version::minor;
 use crate::upgrade::document::{Direction, Document, Finding, Severity};
 use crate::upgrade::observation::{ApiSeen, HostSeen, NodeSeen, Observation};
 use crate::upgrade::request::{Request, SCRIPT, Target};
 
-/// The material of a check.
+/// The input of a check.
 #[derive(Clone, Copy)]
 pub(super) struct Look<'a> {
     pub(super) document: &'a Document,
@@ -30,19 +30,19 @@ impl<'a> Look<'a> {
         self.observation.api.as_ref()
     }
 
-    /// The image that the cluster is to have in the end.
+    /// Returns the final target image of the cluster.
     pub(super) fn target(&self) -> Option<&'a Target> {
         self.request.targets.last()
     }
 
-    /// The minors of Kubernetes that the cluster comes to for the first time.
+    /// Kubernetes minors that are new to the cluster.
     pub(super) fn new_minors(&self) -> std::ops::RangeInclusive<u64> {
         let from = minor(&self.document.from.version).unwrap_or(u64::MAX - 1);
         let to = minor(&self.document.target().version).unwrap_or(0);
         from.saturating_add(1)..=to
     }
 
-    /// Hosts that take part.
+    /// Returns the hosts that take part.
     pub(super) fn hosts(&self) -> impl Iterator<Item = &'a HostSeen> + use<'a> {
         let document = self.document;
         self.observation.hosts.iter().filter(move |host| {
@@ -53,14 +53,14 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// Hosts that somebody wants to take part, also those that cannot be reached.
+    /// Returns the hosts in the requested scope, including unreachable ones.
     pub(super) fn in_scope(&self) -> impl Iterator<Item = &'a HostSeen> + use<'a> {
         let only = &self.request.only;
         let hosts = self.observation.hosts.iter();
         hosts.filter(move |host| only.is_empty() || only.contains(&host.id))
     }
 
-    /// The Nodes of hosts that take part.
+    /// Returns the Nodes of hosts that take part.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a HostSeen, &'a NodeSeen)> + use<'a> {
         let observation = self.observation;
         self.hosts()
@@ -68,7 +68,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// One finding.
+/// Creates a finding.
 pub(super) fn found(check: &str, severity: Severity, what: impl Into<String>) -> Finding {
     Finding {
         check: check.to_owned(),

@@ -1,5 +1,5 @@
-//! Whether kubeadm would lose something: static Pods are held against what kubeadm-config makes of
-//! them. `kubeadm upgrade` writes them anew, without what was edited by hand.
+//! Checks for settings that kubeadm would lose: compares static Pods with their kubeadm-config,
+//! because `kubeadm upgrade` rewrites them without manual changes.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ const HINT: &str = "put them into the ConfigMap kube-system/kubeadm-config (extr
                     into patches, which `kubeadm upgrade` applies; --skip-check static-manifests gives them up, \
                     or trusts patches/ of the new image, which is not on the hosts yet";
 
-/// A static Pod of kubeadm.
+/// A static Pod managed by kubeadm.
 struct Component {
     name: &'static str,
-    /// Its part of the ClusterConfiguration, as a JSON pointer.
+    /// JSON pointer to its part of the ClusterConfiguration.
     part: &'static str,
-    /// Flags that kubeadm writes by itself, in one release or another.
+    /// Flags that kubeadm itself writes in some release.
     own: &'static [&'static str],
-    /// Of these, what they are in every release.
+    /// Flags among these that have the same value in every release.
     constant: &'static [(&'static str, &'static str)],
-    /// Of these, what they are by the ClusterConfiguration.
+    /// Flags among these whose value comes from the ClusterConfiguration.
     configured: &'static [(&'static str, &'static str)],
 }
 
@@ -144,7 +144,7 @@ const COMPONENTS: [Component; 4] = [
     },
 ];
 
-/// Volumes that kubeadm mounts by itself.
+/// Volumes that kubeadm itself mounts.
 const VOLUMES: [&str; 11] = [
     "ca-certs",
     "etc-ca-certificates",
@@ -160,12 +160,12 @@ const VOLUMES: [&str; 11] = [
 ];
 const PROXIES: [&str; 4] = ["http_proxy", "https_proxy", "no_proxy", "all_proxy"];
 
-/// One thing that differs.
+/// One difference.
 struct Edit {
-    /// What a patch that keeps it has to name.
+    /// The name that a patch must contain to preserve it.
     key: String,
     text: String,
-    /// It is in the manifest, and would be gone.
+    /// Whether it is in the manifest and would be lost.
     is_lost: bool,
 }
 
@@ -188,7 +188,8 @@ pub(super) fn edited(look: &Look<'_>) -> Vec<Finding> {
     found
 }
 
-/// What kubeadm would write otherwise into a static Pod's manifest, where patches do not keep it.
+/// Describes the changes that kubeadm would make to a static Pod's manifest and that no patch
+/// prevents.
 pub(crate) fn rewritten(host: &HostSeen, name: &str, configuration: &Value) -> Option<String> {
     let component = COMPONENTS.iter().find(|component| component.name == name)?;
     let manifest = host.manifests.get(name)?;
@@ -310,7 +311,7 @@ fn flags(
     let mut edits = Vec::new();
     for (flag, values) in &has {
         let text = match wanted.get(flag) {
-            // kubeadm adds what it needs to these modes itself.
+            // kubeadm itself adds the modes that it needs.
             Some(_) if flag == "authorization-mode" && part_names(part, flag) => continue,
             Some(wanted) if wanted == values => continue,
             Some(wanted) => {
@@ -327,7 +328,7 @@ fn flags(
         });
     }
     for (flag, values) in wanted {
-        // A range of addresses is written only where the release has the flag.
+        // Address ranges are only written if the release has the flag.
         if !has.contains_key(&flag) && !configured(&flag) {
             edits.push(Edit {
                 text: format!("--{flag}={} is not there", values.join(" and ")),
@@ -343,7 +344,7 @@ fn part_names(part: Option<&Value>, flag: &str) -> bool {
     extra_arguments(part).contains_key(flag)
 }
 
-/// `extraArgs`: a map up to v1beta3, a list of names and values since.
+/// `extraArgs`: a map up to v1beta3, then a list of names and values.
 fn extra_arguments(part: Option<&Value>) -> BTreeMap<String, Vec<String>> {
     let value = |value: &Value| match value {
         Value::String(text) => text.clone(),

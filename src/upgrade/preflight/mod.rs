@@ -1,7 +1,7 @@
-//! What must be so before an upgrade begins: checks with stable ids, each a pure function of what
-//! was observed and planned.
+//! Preconditions of an upgrade: checks with stable IDs, each a pure function of the observation and
+//! the plan.
 //!
-//! Must not ask hosts nor the API.
+//! Must not query hosts or the API.
 
 mod api;
 mod applications;

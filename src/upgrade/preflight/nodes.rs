@@ -1,4 +1,4 @@
-//! Whether Nodes and hosts belong together, and how the Nodes are.
+//! Checks that Nodes match hosts, and the state of the Nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,7 +102,7 @@ pub(super) fn cordons(look: &Look<'_>) -> Vec<Finding> {
     found
 }
 
-/// Workers that do not do their part, with why as far as it is known.
+/// Workers that are out of service, with the reason if known.
 fn out_of_service(look: &Look<'_>) -> Vec<String> {
     let observation = look.observation;
     let workers = observation

@@ -1,4 +1,5 @@
-//! What is worth knowing before: hazards of the versions on the way, and what cannot be taken back.
+//! Information for the operator: hazards of the versions on the path, and what cannot be rolled
+//! back.
 
 use super::etcd::newer_etcd;
 use super::look::Look;
@@ -26,7 +27,7 @@ pub(super) fn of(look: &Look<'_>) -> Vec<String> {
     notes
 }
 
-/// What `imgctl rollback` will be able to do, and what not.
+/// Describes what `imgctl rollback` will be able to do, and what not.
 fn way_back(look: &Look<'_>) -> Vec<String> {
     let document = look.document;
     let mut notes = Vec::new();
@@ -38,7 +39,7 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
         say(
             "objects that were written in a form that the older version does not know stay in etcd and cannot be read by it",
         );
-        // Control planes that are not in the scope keep all that is theirs.
+        // Control planes out of scope remain unchanged.
         if look.is_kubeadm() && !document.control_planes.is_empty() {
             say("certificates that were renewed and RBAC stay as they are");
             if look.request.to_snapshot {

@@ -1,4 +1,5 @@
-//! Whether versions fit: kubelets, API servers, container runtimes, what the image comes from.
+//! Checks that versions are compatible: kubelets, API servers, container runtimes, predecessors of
+//! the image.
 
 use super::look::{Look, error, note, warning};
 use crate::runtime::version::{UPGRADE_FROM, order_of};
@@ -6,7 +7,7 @@ use crate::template::semver::{Version, satisfies};
 use crate::upgrade::document::Finding;
 use crate::upgrade::skew;
 
-/// The findings of [`skew::findings`] with one id.
+/// The findings of [`skew::findings`] with one ID.
 pub(super) fn skew_of(look: &Look<'_>, check: &str) -> Vec<Finding> {
     if !look.is_kubernetes() {
         return Vec::new();
@@ -16,7 +17,7 @@ pub(super) fn skew_of(look: &Look<'_>, check: &str) -> Vec<Finding> {
     found
 }
 
-/// Hosts whose version is not that of the cluster's image.
+/// Finds hosts whose version differs from that of the cluster's image.
 pub(super) fn mixed(look: &Look<'_>) -> Vec<Finding> {
     let from = &look.document.from.version;
     let odd = look.hosts().filter_map(|host| {
@@ -28,7 +29,7 @@ pub(super) fn mixed(look: &Look<'_>) -> Vec<Finding> {
     odd.collect()
 }
 
-/// Label `imgctl.io/upgrade-from` of the images on the way.
+/// Checks the label `imgctl.io/upgrade-from` of the images on the path.
 pub(super) fn upgrade_from(look: &Look<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     if !look.is_forward() {
@@ -59,7 +60,7 @@ pub(super) fn upgrade_from(look: &Look<'_>) -> Vec<Finding> {
     found
 }
 
-/// The container runtime of each Node.
+/// Checks the container runtime of each Node.
 pub(super) fn container_runtimes(look: &Look<'_>) -> Vec<Finding> {
     let new = look.new_minors();
     let mut found = Vec::new();
@@ -112,7 +113,7 @@ pub(super) fn container_runtimes(look: &Look<'_>) -> Vec<Finding> {
     found
 }
 
-/// The pause image of the image and of the runtime's configuration.
+/// Compares the pause image of the target image with that in the runtime's configuration.
 pub(super) fn sandbox(look: &Look<'_>) -> Vec<Finding> {
     let Some(wanted) = look
         .target()
@@ -135,7 +136,7 @@ pub(super) fn sandbox(look: &Look<'_>) -> Vec<Finding> {
     other.collect()
 }
 
-/// What kubeadm needs to find.
+/// Checks the requirements of kubeadm.
 pub(super) fn kubeadm(look: &Look<'_>) -> Vec<Finding> {
     let Some(api) = look.api().filter(|_| look.is_kubeadm()) else {
         return Vec::new();

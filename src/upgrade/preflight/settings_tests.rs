@@ -1,5 +1,5 @@
-//! What `kubeadm upgrade` would lose, what new kubelets and CoreDNS do not take, which etcd stays,
-//! which Pods drains would meet that nobody cares for.
+//! Tests of settings that `kubeadm upgrade` would lose, settings that new kubelets and CoreDNS
+//! reject, etcd versions that stay, and unmanaged Pods that drains would meet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// One control plane with the API server that kubeadm of v1.33 wrote.
+/// One control plane with the API server manifest written by kubeadm v1.33.
 fn cluster() -> Observation {
     let mut it = kubernetes(1, 1, "v1.33.13");
     let apiserver = ManifestSeen {
@@ -122,7 +122,7 @@ fn what_kubeadm_config_says_and_manifests_lack_is_told() {
         one.what
     );
 
-    // The form of kubeadm.k8s.io/v1beta3, and a value that is another.
+    // The kubeadm.k8s.io/v1beta3 form, with a different value.
     let mut it = cluster();
     it.api
         .as_mut()
@@ -170,7 +170,7 @@ fn settings_that_new_kubelets_lack_are_told() {
     it.hosts[1].kubelet.flags = names(&["container-runtime"]);
     it.hosts[1].kubelet.gates = names(&["EphemeralContainers"]);
     assert_eq!(of("v1.26.3", "v1.27.1", &it).len(), 2);
-    // kubeadm takes out what it has written.
+    // kubeadm removes flags that it has written.
     it.hosts[1].kubelet.kubeadm_flags = names(&["container-runtime"]);
     let [gate] = &of("v1.26.3", "v1.27.1", &it)[..] else {
         panic!("the gate alone")
@@ -242,10 +242,10 @@ fn a_newer_etcd_goes_back_with_its_data_only() {
         "{notes}"
     );
     request.to_snapshot = false;
-    // The cluster's version is the older one as long as one member is.
+    // The cluster version is that of its oldest member.
     it.etcd = Some(etcd(["3.6.4", "3.5.21"]));
     assert_eq!(of(&it, &request), []);
-    // Workers go back alone.
+    // Only workers are rolled back.
     it.etcd = Some(etcd(["3.6.4", "3.6.4"]));
     request.only = vec!["10.1.0.1".into()];
     assert_eq!(of(&it, &request), []);

@@ -1,4 +1,4 @@
-//! All checks, for those who run them, skip them or read about them.
+//! All checks, for running, skipping and documenting them.
 
 use super::look::Look;
 use super::{
@@ -13,9 +13,9 @@ use crate::upgrade::skew::{KUBELET_NEWER, KUBELET_SKEW, SERVER_SKEW};
 
 /// One check.
 pub(crate) struct Check {
-    /// For `--skip-check`; does not change from release to release.
+    /// The ID for `--skip-check`; stable across releases.
     pub(crate) id: &'static str,
-    /// What must be so, in one sentence.
+    /// The condition to check, in one sentence.
     pub(crate) about: &'static str,
     /// Whether `--skip-check` may name it.
     pub(crate) may_be_skipped: bool,
@@ -28,7 +28,7 @@ macro_rules! checks {
     };
 }
 
-/// In the order in which their findings are told.
+/// In the order in which their findings are reported.
 pub(crate) const CHECKS: &[Check] = checks! {
     "control-plane-unreachable", false, "every control plane can be reached", hosts::control_planes;
     "worker-unreachable", true, "workers that cannot be reached are left out", hosts::workers;
@@ -81,10 +81,10 @@ pub(crate) const CHECKS: &[Check] = checks! {
     "unhealthy-workloads", true, "Deployments, StatefulSets and DaemonSets are complete", workloads::unhealthy;
 };
 
-/// Whether all of these may be skipped.
+/// Checks that all of these may be skipped.
 ///
 /// # Errors
-/// A usage error for an id that is none, or whose check must hold.
+/// A usage error for an unknown ID, or for a check that cannot be skipped.
 pub(crate) fn check_skips(ids: &[String]) -> Result<()> {
     for id in ids {
         match CHECKS.iter().find(|check| check.id == id) {
@@ -109,7 +109,7 @@ pub(crate) fn check_skips(ids: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Makes all checks and fills findings and notes, the gravest first.
+/// Runs all checks and adds findings and notes, the most severe first.
 pub(crate) fn run(document: &mut Document, observation: &Observation, request: &Request<'_>) {
     let look = Look {
         document,

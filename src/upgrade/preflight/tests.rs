@@ -1,4 +1,4 @@
-//! What checks find, and what they let pass.
+//! Tests of what checks report and what they accept.
 
 use std::collections::BTreeSet;
 
@@ -81,7 +81,7 @@ fn a_cluster_that_is_well_has_nothing_in_the_way() {
     assert_eq!(findings(&script(3, 0), &request), []);
 }
 
-/// Each makes a cluster of one control plane and two workers ill in one way.
+/// Each case breaks a cluster of one control plane and two workers in one way.
 #[test]
 fn each_illness_is_found() {
     type Change = fn(&mut Observation, &mut Request<'static>);
@@ -403,7 +403,7 @@ fn etcd_is_looked_at() {
             "{word}: {found:?}"
         );
     }
-    // Only those who come to etcd 3.6 must have a late 3.5.
+    // Only an upgrade to etcd 3.6 requires a recent 3.5.
     let old: fn(&mut EtcdSeen) = |etcd| etcd.members[0].version = Some("3.5.9".into());
     assert_eq!(with("v1.32.1", "v1.33.2", old), []);
     let better: fn(&mut EtcdSeen) = |etcd| etcd.members[0].version = Some("3.5.21".into());
@@ -491,7 +491,7 @@ fn pods_matter_where_nodes_are_drained() {
             pod: named("twice"),
             budgets: vec!["a".into(), "b".into()],
         },
-        // Nobody drains its Pods.
+        // Its Pods are not drained.
         PdbProblem::Several {
             pod: named("net"),
             budgets: vec!["a".into(), "b".into()],

@@ -1,4 +1,4 @@
-//! What drains will meet: PodDisruptionBudgets, Pods that nobody makes anew, data that is lost.
+//! Checks for obstacles to drains: PodDisruptionBudgets, unmanaged Pods, data that is lost.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::upgrade::observation::{HostSeen, PodSeen};
 use crate::upgrade::plan::few;
 use crate::upgrade::restarts::forward;
 
-/// Findings of one kind that are told.
+/// Maximum number of findings of one kind.
 const MOST: usize = 20;
 
 /// Nodes that will be drained.
@@ -90,7 +90,8 @@ pub(super) fn unmanaged(look: &Look<'_>) -> Vec<Finding> {
     found
 }
 
-/// Pods of DaemonSets that are gone: a drain would leave them, and nobody makes them anew.
+/// Pods whose DaemonSet no longer exists: a drain would leave them running, and no controller
+/// recreates them.
 fn orphans(look: &Look<'_>) -> Vec<Finding> {
     let Some(api) = look
         .api()
@@ -124,7 +125,7 @@ fn orphans(look: &Look<'_>) -> Vec<Finding> {
     }]
 }
 
-/// Pods on their way out that do not get there: a drain waits for them in vain.
+/// Terminating Pods past their deadline: a drain would wait for them until its timeout.
 pub(super) fn stuck(look: &Look<'_>) -> Vec<Finding> {
     let stuck = moved(look);
     let stuck = stuck.iter().filter_map(|pod| {
@@ -199,7 +200,7 @@ pub(super) fn unhealthy(look: &Look<'_>) -> Vec<Finding> {
     ]
 }
 
-/// Limits that `--max-restarts` and `--no-restart` set; and hosts of which nothing can be foretold.
+/// Checks the limits of `--max-restarts` and `--no-restart`, and finds hosts without a prediction.
 pub(super) fn restarts(look: &Look<'_>) -> Vec<Finding> {
     let Some(most) = look
         .document
@@ -237,7 +238,7 @@ pub(super) fn restarts(look: &Look<'_>) -> Vec<Finding> {
 
 const UNTOLD: &str = "it cannot be told which of its containers restart";
 
-/// A host that did not say what runs on it.
+/// Reports a host that did not list its containers.
 fn untold(host: &HostSeen) -> Option<Finding> {
     let why = host.containers_problem.as_ref()?;
     let what = format!("{UNTOLD}: {why}");

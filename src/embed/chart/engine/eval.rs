@@ -1,4 +1,4 @@
-//! Walks a parsed template.
+//! Evaluates a parsed template.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use super::{
     Engine, Fault, LONGEST_TEXT, MOST_NESTED, MOST_TURNS, Source, Template, functions, print,
 };
 
-/// What ends a walk early.
+/// Reason why evaluation ends early.
 enum Stop {
     Fault(Box<Fault>),
     Break,
@@ -24,7 +24,7 @@ impl From<Fault> for Stop {
     }
 }
 
-/// One template under way: its source, its variables and what it has written.
+/// A template being evaluated: its source, its variables and its output so far.
 struct State {
     source: Rc<Source>,
     variables: Vec<(SmolStr, Value)>,
@@ -32,7 +32,7 @@ struct State {
 }
 
 impl State {
-    /// A fault at a place of this template.
+    /// Returns an error at a position in this template.
     fn fault(&self, pos: Pos, message: impl Into<String>) -> Fault {
         Fault {
             at: vec![self.source.place(pos)],
@@ -327,8 +327,8 @@ impl Engine {
             .ok_or_else(|| state.fault(pos, format!("undefined variable {name:?}")))
     }
 
-    /// Follows `.a.b.c`; `arguments` are for the last, if it is a method. Nothing at the start
-    /// stays nothing, a gap on the way is an error: so does Go.
+    /// Follows `.a.b.c`; `arguments` apply to the last element, if it is a method. As in Go, a nil
+    /// start value stays nil, but a nil value along the path is an error.
     fn fields(
         &self,
         state: &State,
@@ -428,7 +428,7 @@ impl Engine {
         Ok(value)
     }
 
-    /// `and` and `or` evaluate only as far as they must.
+    /// `and` and `or` evaluate only as many arguments as they need.
     fn and_or(
         &mut self,
         state: &mut State,
@@ -452,7 +452,7 @@ impl Engine {
     }
 }
 
-/// Keys and items of what `range` walks.
+/// Keys and items that `range` iterates over.
 fn turns(value: &Value) -> Result<Vec<(Value, Value)>, String> {
     let numbered = |items: &[Value]| {
         let keys = (0..).map(Value::Int);

@@ -1,4 +1,4 @@
-//! `.Files`: the chart's other files, and the glob patterns that choose among them.
+//! `.Files`: the other files of the chart, and the glob patterns that select them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use super::yaml;
 
 type All = BTreeMap<String, Rc<[u8]>>;
 
-/// Calls a method of `.Files`. A member that is none is a path, as in Go's map.
+/// Calls a method of `.Files`. A name that is not a method is a path, as in Go's map.
 pub(super) fn method(
     files: &Rc<All>,
     name: &str,
@@ -57,7 +57,7 @@ fn glob(files: &All, pattern: &str) -> Value {
     Value::Object(Rc::new(Object::Files(Rc::new(chosen))))
 }
 
-/// The members of a ConfigMap or Secret: base names and contents. No files give no text.
+/// Entries of a ConfigMap or Secret: base names and contents. No files produce an empty string.
 fn as_map(files: &All, show: impl Fn(&[u8]) -> String) -> Result<Value, String> {
     if files.is_empty() {
         return Ok(Value::text(""));
@@ -69,10 +69,11 @@ fn as_map(files: &All, show: impl Fn(&[u8]) -> String) -> Result<Value, String> 
     yaml::to_yaml(&Value::map(members)).map(Value::text)
 }
 
-/// Whether the glob `pattern` covers the whole of `path`: `*` and `?` stop at a slash, `**` does
-/// not; `[a-z]`, `[!a]`, `{a,b}`, `\x`.
+/// Returns whether the glob `pattern` matches the whole of `path`. `*` and `?` stop at a slash,
+/// `**` does not; `[a-z]`, `[!a]`, `{a,b}` and `\x` are supported.
 pub(in super::super) fn matches(pattern: &str, path: &str) -> bool {
-    // Each alternative of `{a,b}` multiplies; a pattern of a hostile chart is cut off.
+    // Each `{a,b}` multiplies the number of alternatives; the budget stops a pattern from a hostile
+    // chart.
     let mut budget = 100_000;
     let pattern: Vec<char> = pattern.chars().collect();
     let path: Vec<char> = path.chars().collect();
@@ -81,7 +82,7 @@ pub(in super::super) fn matches(pattern: &str, path: &str) -> bool {
         .any(|pattern| covers(pattern, &path, &mut budget))
 }
 
-/// The pattern with its `{a,b}` written out.
+/// Expands each `{a,b}` in the pattern.
 fn alternatives(pattern: &[char]) -> Vec<Vec<char>> {
     let mut done = Vec::new();
     let mut pending = vec![pattern.to_vec()];
@@ -106,7 +107,7 @@ fn alternatives(pattern: &[char]) -> Vec<Vec<char>> {
     done
 }
 
-/// Recursion: one level for each star, of which a pattern may have 64.
+/// Recursion: one level for each star; a pattern may have at most 64.
 fn covers(pattern: &[char], path: &[char], budget: &mut u32) -> bool {
     if pattern.iter().filter(|c| **c == '*').count() > 64 {
         return false;
@@ -144,7 +145,7 @@ fn try_rest(pattern: &[char], path: &[char], budget: &mut u32) -> bool {
     covers(pattern, path, budget)
 }
 
-/// Whether `c` is in the class that begins after `[`, and what follows the class.
+/// Returns whether `c` is in the class that begins after `[`, and the pattern after the class.
 fn class(pattern: &[char], c: char) -> Option<(bool, &[char])> {
     let close = pattern.iter().position(|c| *c == ']')?;
     let (members, rest) = (&pattern[..close], &pattern[close + 1..]);

@@ -1,9 +1,9 @@
 //! Runs Go templates as Helm does: one namespace of named templates, `include` and `tpl`, values
-//! that change in place, and Go's strictness about types, so that a chart says here what it says
-//! to Helm.
+//! that are modified in place, and Go's strict typing, so that a chart renders here as it does in
+//! Helm.
 //!
-//! The language is parsed by `gotmpl`; its evaluator is not used, because its values cannot change
-//! and its errors have no line. Must not know charts or files.
+//! `gotmpl` parses the language; its evaluator is not used, because its values are immutable and
+//! its errors have no line numbers. Must not depend on charts or files.
 
 mod dates;
 mod eval;
@@ -26,23 +26,24 @@ use gotmpl::parse::{ListNode, Parser, Pos};
 pub(super) use files::matches as glob_matches;
 pub(super) use value::Value;
 
-/// The longest text a template or a function may make, in bytes.
+/// Maximum size of the text that a template or function produces, in bytes.
 const LONGEST_TEXT: usize = 64 << 20;
-/// All the texts and lists that one chart may make, in bytes.
+/// Maximum size of all strings and lists that one chart produces, in bytes.
 const MOST_MADE: usize = 2 << 30;
-/// The turns of all loops of one chart.
+/// Maximum number of loop iterations in one chart.
 const MOST_TURNS: u64 = 2_000_000;
-/// How deep a named template may include itself, as Helm has it.
+/// Maximum depth at which a named template includes itself, as in Helm.
 const MOST_INCLUDES: usize = 1000;
-/// How deep evaluation may nest in all; [`STACK`] holds that many levels.
+/// Maximum total nesting depth of evaluation; [`STACK`] holds that many levels.
 const MOST_NESTED: usize = 20_000;
-/// The native stack that evaluation needs, in bytes; untouched pages cost nothing.
+/// Size of the native stack that evaluation needs, in bytes; untouched pages use no memory.
 pub(super) const STACK: usize = 512 << 20;
 
-/// Why a template did not render.
+/// Reason why a template did not render.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// `chart/templates/x.yaml:12:5`: where it went wrong, then who included that, outwards.
+    /// `chart/templates/x.yaml:12:5`: where the error occurred, followed by the including
+    /// templates, innermost first.
     pub(super) at: Vec<String>,
     pub(super) message: String,
 }
@@ -57,7 +58,7 @@ impl From<String> for Fault {
 }
 
 impl Fault {
-    /// Adds the place of a caller; only the nearest and the outermost few are worth telling.
+    /// Adds the position of a caller; only the innermost and outermost few are kept.
     fn within(mut self, place: String) -> Self {
         if self.at.len() >= 12 {
             self.at.remove(6);
@@ -67,14 +68,14 @@ impl Fault {
     }
 }
 
-/// The text a template comes from.
+/// Source text of a template.
 struct Source {
     name: String,
     text: String,
 }
 
 impl Source {
-    /// `name:line:column`, both from 1.
+    /// Returns `name:line:column`, both counted from 1.
     fn place(&self, pos: Pos) -> String {
         let before = self.text.get(..pos.offset).unwrap_or(&self.text);
         let line = before.bytes().filter(|b| *b == b'\n').count() + 1;
@@ -90,7 +91,7 @@ struct Template {
     body: ListNode,
 }
 
-/// A text given to `tpl`, parsed, and what it defines.
+/// A parsed `tpl` argument and the templates that it defines.
 type TplText = (Rc<Template>, Rc<Templates>);
 /// Templates by name.
 type Templates = HashMap<String, Rc<Template>>;
@@ -98,9 +99,9 @@ type Templates = HashMap<String, Rc<Template>>;
 /// All templates of a chart and its dependencies.
 pub(super) struct Engine {
     templates: Templates,
-    /// What the texts given to `tpl` define, innermost last.
+    /// Templates that `tpl` arguments define, innermost last.
     local: Vec<Rc<Templates>>,
-    /// Texts that `tpl` has parsed, by text.
+    /// Parsed `tpl` arguments, by text.
     parsed: HashMap<Rc<str>, Rc<TplText>>,
     included: HashMap<String, usize>,
     nested: usize,
@@ -109,7 +110,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Without templates.
+    /// Returns an engine without templates.
     pub(super) fn new() -> Self {
         Self {
             templates: HashMap::new(),
@@ -122,7 +123,7 @@ impl Engine {
         }
     }
 
-    /// Parses a file. What it defines replaces what was defined before, unless it is empty.
+    /// Parses a file. Its definitions replace earlier ones of the same name, unless they are empty.
     pub(super) fn add(&mut self, name: &str, text: &str) -> Result<(), Fault> {
         let (main, defined) = parse(name, text)?;
         for (name, template) in defined {
@@ -136,7 +137,8 @@ impl Engine {
     pub(super) fn render(&mut self, name: &str, data: &Value) -> Result<String, Fault> {
         let template = self.find(name)?;
         let text = self.execute(&template, data)?;
-        // Go prints gaps so, even where missing keys are allowed; Helm takes it out again.
+        // Go prints missing values as `<no value>` even where missing keys are allowed; Helm
+        // removes it.
         Ok(text.replace("<no value>", ""))
     }
 
@@ -166,7 +168,7 @@ impl Engine {
         text
     }
 
-    /// `tpl TEXT DATA`: `name` is the template that calls.
+    /// `tpl TEXT DATA`: `name` is the calling template.
     fn tpl(&mut self, name: &str, text: &Rc<str>, data: &Value) -> Result<String, Fault> {
         if !text.contains("{{") {
             return Ok(text.as_ref().to_owned());
@@ -191,7 +193,7 @@ impl Engine {
         Ok(rendered?.replace("<no value>", ""))
     }
 
-    /// Counts what was made against the limit.
+    /// Counts produced bytes toward the limit.
     fn made(&mut self, bytes: usize) -> Result<(), Fault> {
         self.made = self.made.saturating_add(bytes);
         if self.made > MOST_MADE {
@@ -201,14 +203,14 @@ impl Engine {
     }
 }
 
-/// Go keeps a definition when it is followed by an empty one of the same name.
+/// Go keeps a definition if an empty one of the same name follows.
 fn define(templates: &mut Templates, name: String, template: Rc<Template>) {
     if !template.body.is_empty_tree() || !templates.contains_key(&name) {
         templates.insert(name, template);
     }
 }
 
-/// How errors call a text given to `tpl` by the template `name`.
+/// Returns the name that error messages use for a `tpl` argument of the template `name`.
 fn tpl_name(name: &str) -> String {
     let caller = name.strip_suffix(" (tpl)").unwrap_or(name);
     format!("{caller} (tpl)")

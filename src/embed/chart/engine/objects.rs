@@ -1,5 +1,5 @@
-//! The values of templates that have fields and methods of their own: `.Chart`, `.Capabilities`,
-//! `.Files`, versions and points in time.
+//! Template values that have fields and methods of their own: `.Chart`, `.Capabilities`, `.Files`,
+//! versions and points in time.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -9,20 +9,20 @@ use super::files;
 use super::value::Value;
 use crate::template::semver::Version;
 
-/// Something with fields or methods.
+/// A value with fields or methods.
 pub(in super::super) enum Object {
-    /// A Go struct: a field it does not have is an error, not a gap.
+    /// A Go struct: accessing a field that does not exist is an error.
     Struct {
         type_name: &'static str,
         fields: Vec<(&'static str, Value)>,
-        /// What `%v` prints.
+        /// Output of `%v`.
         shown: String,
     },
-    /// `.Files`: by path within the chart.
+    /// `.Files`: contents by path within the chart.
     Files(Rc<BTreeMap<String, Rc<[u8]>>>),
     /// `.Capabilities.APIVersions`.
     ApiVersions(Rc<Vec<String>>),
-    /// What `semver` returns.
+    /// Result of `semver`.
     Version(Version, String),
     /// Seconds since 1970.
     Time(i64),
@@ -48,7 +48,7 @@ impl Object {
         }
     }
 
-    /// The number of items, of what has any.
+    /// Returns the number of items, if the value has items.
     pub(super) fn len(&self) -> Option<usize> {
         match self {
             Self::Files(files) => Some(files.len()),
@@ -57,7 +57,7 @@ impl Object {
         }
     }
 
-    /// What `%v` prints.
+    /// Returns the output of `%v`.
     pub(super) fn show(&self) -> String {
         match self {
             Self::Struct { shown, .. } => shown.clone(),
@@ -68,7 +68,7 @@ impl Object {
         }
     }
 
-    /// As plain data, for `toYaml` and for walking.
+    /// Returns the value as plain data, for `toYaml` and iteration.
     pub(super) fn data(&self) -> Value {
         match self {
             Self::Struct { fields, .. } => {
@@ -85,7 +85,8 @@ impl Object {
         }
     }
 
-    /// A field, or a method called with `arguments`. `None`: there is no such thing.
+    /// Returns a field, or the result of a method called with `arguments`. `None`: no such field or
+    /// method exists.
     pub(super) fn member(&self, name: &str, arguments: &[Value]) -> Option<Result<Value, String>> {
         match self {
             Self::Struct { fields, .. } => fields
@@ -105,7 +106,7 @@ impl Object {
     }
 }
 
-/// The only argument of a method, a text.
+/// Returns the only argument of a method, which must be a string.
 pub(super) fn text_argument(name: &str, arguments: &[Value]) -> Result<Rc<str>, String> {
     match arguments {
         [Value::Text(text)] => Ok(text.clone()),

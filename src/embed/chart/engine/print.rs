@@ -1,10 +1,11 @@
-//! How Go prints values: `%v` and the other verbs of `printf`, numbers, quoted texts.
+//! Prints values as Go does: `%v` and the other verbs of `printf`, numbers, quoted strings.
 
 use std::fmt::Write as _;
 
 use super::value::Value;
 
-/// Maps and lists nested deeper are cut: a template can make a map hold itself.
+/// Maximum nesting depth of printed maps and lists, because a template can make a map contain
+/// itself.
 pub(super) const MAX_NESTING: usize = 256;
 
 /// `%v`.
@@ -57,7 +58,7 @@ fn append(text: &mut String, value: &Value, depth: usize) {
     }
 }
 
-/// sprig's `strval`: what its text functions make of a value.
+/// sprig's `strval`: the string that its text functions use for a value.
 pub(super) fn to_text(value: &Value) -> String {
     match value {
         Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
@@ -65,7 +66,7 @@ pub(super) fn to_text(value: &Value) -> String {
     }
 }
 
-/// A float as `%v`: the shortest digits, with an exponent below 1e-4 and from 1e6 on.
+/// Formats a float as `%v`: the shortest digits, with an exponent below 1e-4 and from 1e6.
 pub(super) fn float(value: f64) -> String {
     if !value.is_finite() {
         return not_finite(value);
@@ -78,14 +79,14 @@ pub(super) fn float(value: f64) -> String {
     }
 }
 
-/// As Go's JSON encoder writes a float.
+/// Formats a float as Go's JSON encoder does.
 pub(super) fn json_float(value: f64) -> String {
     if value == 0.0 {
         return if value.is_sign_negative() { "-0" } else { "0" }.to_owned();
     }
     let (negative, digits, point) = decimal(value);
     if value.abs() < 1e-6 || value.abs() >= 1e21 {
-        // One digit is enough for a small negative exponent.
+        // A small negative exponent has one digit.
         scientific(negative, &digits, point - 1).replace("e-0", "e-")
     } else {
         positional(negative, &digits, point)
@@ -101,7 +102,7 @@ fn not_finite(value: f64) -> String {
     .to_owned()
 }
 
-/// Sign, shortest digits, and where the decimal point stands among them.
+/// Returns the sign, the shortest digits and the position of the decimal point among them.
 fn decimal(value: f64) -> (bool, String, i32) {
     let written = format!("{:e}", value.abs());
     let (mantissa, exponent) = written.split_once('e').unwrap_or((&written, "0"));

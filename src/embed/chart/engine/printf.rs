@@ -1,9 +1,10 @@
-//! `printf`: Go's verbs, flags, width and precision, and what Go prints where they do not fit.
+//! `printf`: Go's verbs, flags, width and precision, and what Go prints when they do not match the
+//! argument.
 
 use super::print::{MAX_NESTING, float, show};
 use super::value::Value;
 
-/// The widest field; Go takes any, and memory is not ours to give away.
+/// Maximum field width. Go has no limit; this one bounds memory use.
 const MAX_WIDTH: usize = 10_000;
 
 #[derive(Default)]
@@ -98,7 +99,7 @@ fn one(verb: &Verb, letter: char, value: &Value, depth: usize) -> String {
         ('v', Value::Int(int)) => number(verb, int.to_string()),
         ('v', _) => pad(verb, show(value)),
         ('T', _) => pad(verb, value.type_name().to_owned()),
-        // Go walks lists and maps and applies the verb to each item.
+        // Go applies the verb to each item of a list or map.
         (_, Value::List(list)) => {
             let items = list.items().iter();
             let shown: Vec<String> = items.map(|v| one(verb, letter, v, depth - 1)).collect();
@@ -185,7 +186,7 @@ fn float_of(letter: char, verb: &Verb, value: &Value) -> String {
             let mark = if exponent < 0 { '-' } else { '+' };
             format!("{mantissa}{}{mark}{:02}", letter, exponent.abs())
         }
-        // `%.3g`: significant digits; rounding first, then the shortest form.
+        // `%.3g`: rounds to significant digits first, then prints the shortest form.
         (_, Some(precision)) => {
             let rounded = format!("{value:.*e}", precision.max(1) - 1);
             float(rounded.parse().unwrap_or(*value))
@@ -194,7 +195,7 @@ fn float_of(letter: char, verb: &Verb, value: &Value) -> String {
     }
 }
 
-/// A number with its sign, padded with zeros where asked.
+/// Formats a number with its sign and, if requested, zero padding.
 fn number(verb: &Verb, text: String) -> String {
     let text = match (verb.plus, verb.space, text.starts_with('-')) {
         (true, _, false) => format!("+{text}"),
@@ -219,7 +220,7 @@ fn pad(verb: &Verb, text: String) -> String {
     }
 }
 
-/// `%q` of a text.
+/// `%q` of a string.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -247,7 +248,7 @@ pub(super) fn quoted(text: &str) -> String {
     out
 }
 
-/// `fmt.Sprint`: a space between two arguments neither of which is a text.
+/// `fmt.Sprint`: adds a space between two arguments if neither is a string.
 pub(super) fn sprint(arguments: &[Value]) -> String {
     let mut out = String::new();
     let mut before_is_text = true;

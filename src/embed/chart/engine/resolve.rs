@@ -1,9 +1,10 @@
-//! What YAML 1.1 reads a plain scalar as, which decides whether a text must be quoted.
+//! Determines the type that YAML 1.1 assigns to a plain scalar, which decides whether a string must
+//! be quoted.
 
-/// Whether `text`, written plainly, is read as a text again.
+/// Returns whether a YAML reader resolves `text`, written as a plain scalar, to a string.
 pub(super) fn is_text(text: &str) -> bool {
     let Some(first) = text.chars().next() else {
-        // The empty text would be a null.
+        // The empty string would be a null.
         return false;
     };
     if is_word(text) || is_sexagesimal(text) {
@@ -65,7 +66,7 @@ fn is_float(text: &str) -> bool {
     exponent_fits && mantissa_fits
 }
 
-/// `1:30`, which YAML 1.1 readers take for a number to the base 60.
+/// `1:30`, which YAML 1.1 readers resolve to a base-60 number.
 fn is_sexagesimal(text: &str) -> bool {
     let plain = text.strip_prefix(['+', '-']).unwrap_or(text);
     let whole = plain.split_once('.').map_or(plain, |(whole, rest)| {

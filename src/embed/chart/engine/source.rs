@@ -1,8 +1,8 @@
-//! Two corners in which the parser differs from Go's, put right in the text before it is parsed. No
-//! byte moves, so places in errors stay true.
+//! Corrects two differences between the parser and Go's in the text before it is parsed. No byte
+//! moves, so positions in error messages stay correct.
 
-/// A comment whose opening trims (`{{- /* … */}}`) must not trim what follows it, and a pipe that
-/// ends in nothing (`{{ x | }}`) is allowed.
+/// A comment whose opening trims (`{{- /* … */}}`) must not trim the text after it, and a trailing
+/// pipe (`{{ x | }}`) is allowed.
 pub(super) fn adapted(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     let mut position = 0;
@@ -25,18 +25,18 @@ pub(super) fn adapted(text: &str) -> String {
             action(&mut bytes, start)
         };
     }
-    // Only ASCII was written, and whole characters were overwritten.
+    // Only ASCII bytes were written, and only whole characters were overwritten.
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// Whether ` -}}` follows.
+/// Returns whether ` -}}` follows.
 fn closing_trims(bytes: &[u8], at: usize) -> bool {
     let rest = bytes.get(at..).unwrap_or_default();
     let spaces = rest.iter().take_while(|b| b.is_ascii_whitespace()).count();
     spaces > 0 && rest.get(spaces) == Some(&b'-')
 }
 
-/// Makes a comment an empty text, which prints nothing.
+/// Replaces a comment with an empty string literal, which prints nothing.
 fn blank(bytes: &mut [u8], start: usize, end: usize) {
     for byte in bytes.get_mut(start..end).unwrap_or_default() {
         if *byte != b'\n' {
@@ -48,7 +48,7 @@ fn blank(bytes: &mut [u8], start: usize, end: usize) {
     }
 }
 
-/// Goes over an action up to its end and takes a pipe before that end away.
+/// Scans an action to its end and removes a pipe before that end.
 fn action(bytes: &mut [u8], start: usize) -> usize {
     let mut position = start;
     let mut pipe = None;
@@ -74,7 +74,7 @@ fn action(bytes: &mut [u8], start: usize) -> usize {
     position
 }
 
-/// Where the quoted text that begins at `start` ends: at its closing quote.
+/// Returns the position of the closing quote of the string that begins at `start`.
 fn quoted_end(bytes: &[u8], start: usize) -> usize {
     let quote = bytes.get(start).copied().unwrap_or(b'"');
     let mut position = start + 1;

@@ -1,5 +1,5 @@
-//! The values templates work on. Other than [`crate::template::Value`], maps are shared and change
-//! in place, as Go's do: charts build their settings with `set` and `mergeOverwrite`.
+//! The values that templates work on. Unlike [`crate::template::Value`], maps are shared and
+//! modified in place, as in Go: charts build their settings with `set` and `mergeOverwrite`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use super::objects::Object;
 
-/// The members of a map, sorted, as Go's templates walk them.
+/// Members of a map, in the sorted order in which Go templates iterate over them.
 pub(super) type Members = BTreeMap<Rc<str>, Value>;
 
-/// A value of a template.
+/// A template value.
 #[derive(Clone)]
 pub(in super::super) enum Value {
     Nil,
@@ -25,33 +25,33 @@ pub(in super::super) enum Value {
     Object(Rc<Object>),
 }
 
-/// An immutable list, shared.
+/// An immutable, shared list.
 #[derive(Clone)]
 pub(in super::super) struct List(Rc<Vec<Value>>);
 
-/// A map, shared and changeable.
+/// A mutable, shared map.
 #[derive(Clone)]
 pub(in super::super) struct Map(Rc<RefCell<Members>>);
 
 impl List {
-    /// The items.
+    /// Returns the items.
     pub(super) fn items(&self) -> &[Value] {
         &self.0
     }
 }
 
 impl Map {
-    /// A new map.
+    /// Returns a new map.
     pub(super) fn new(members: Members) -> Self {
         Self(Rc::new(RefCell::new(members)))
     }
 
-    /// The member `key`.
+    /// Returns the member `key`.
     pub(in super::super) fn member(&self, key: &str) -> Option<Value> {
         self.get(key)
     }
 
-    /// The member `key`.
+    /// Returns the member `key`.
     pub(super) fn get(&self, key: &str) -> Option<Value> {
         self.0.borrow().get(key).cloned()
     }
@@ -68,7 +68,7 @@ impl Map {
         drop(old);
     }
 
-    /// The members as they are now.
+    /// Returns a snapshot of the members.
     pub(super) fn members(&self) -> Vec<(Rc<str>, Value)> {
         let members = self.0.borrow();
         members
@@ -77,19 +77,19 @@ impl Map {
             .collect()
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub(super) fn len(&self) -> usize {
         self.0.borrow().len()
     }
 
-    /// Whether both are the same map, not merely alike.
+    /// Returns whether both are the same map, not only equal.
     pub(super) fn is(&self, other: &Map) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
 }
 
-/// Frees what only this value still holds without recursing: a template can nest its maps a million
-/// deep, which the native stack would not survive.
+/// Frees what only this value still holds, without recursion: a template can nest maps a million
+/// levels deep, which would overflow the native stack.
 fn free(mut pending: Vec<Value>) {
     while let Some(value) = pending.pop() {
         match value {
@@ -129,17 +129,17 @@ impl Drop for Map {
 }
 
 impl Value {
-    /// A text.
+    /// Returns a string value.
     pub(in super::super) fn text(text: impl AsRef<str>) -> Self {
         Self::Text(text.as_ref().into())
     }
 
-    /// A list.
+    /// Returns a list value.
     pub(in super::super) fn list(items: impl IntoIterator<Item = Value>) -> Self {
         Self::List(List(Rc::new(items.into_iter().collect())))
     }
 
-    /// A map.
+    /// Returns a map value.
     pub(in super::super) fn map<K: Into<Rc<str>>>(
         members: impl IntoIterator<Item = (K, Value)>,
     ) -> Self {
@@ -148,8 +148,9 @@ impl Value {
         ))
     }
 
-    /// Data of a YAML file. All numbers are floats, which is what Go's JSON decoder gives Helm, and
-    /// why a large one prints as `1e+06`. Recursion: the YAML parser bounds the depth.
+    /// Converts the data of a YAML file. All numbers are floats, which is what Go's JSON decoder
+    /// gives Helm, and why a large number prints as `1e+06`. Recursion: the YAML parser bounds the
+    /// depth.
     pub(in super::super) fn from_json(json: &serde_json::Value) -> Self {
         match json {
             serde_json::Value::Null => Self::Nil,
@@ -165,7 +166,7 @@ impl Value {
         }
     }
 
-    /// Go's truth: neither zero nor empty.
+    /// Returns whether Go considers the value true: neither zero nor empty.
     pub(super) fn is_true(&self) -> bool {
         match self {
             Self::Nil => false,
@@ -180,7 +181,7 @@ impl Value {
         }
     }
 
-    /// Go's `reflect.Kind`.
+    /// Returns Go's `reflect.Kind`.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Nil => "invalid",
@@ -194,7 +195,7 @@ impl Value {
         }
     }
 
-    /// What `%T` prints.
+    /// Returns the output of `%T`.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Nil => "<nil>",
@@ -207,7 +208,7 @@ impl Value {
     }
 }
 
-/// `reflect.DeepEqual`; what is nested deeper than `depth` counts as different.
+/// `reflect.DeepEqual`; values nested deeper than `depth` count as different.
 pub(super) fn equal(a: &Value, b: &Value, depth: usize) -> bool {
     if depth == 0 {
         return false;

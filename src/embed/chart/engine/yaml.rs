@@ -1,12 +1,12 @@
-//! YAML and JSON out, as Helm's `toYaml` and `toJson` write them: sorted keys, lists not indented
-//! below their key, and a text quoted exactly where YAML 1.1 would read it as something else.
+//! Writes YAML and JSON as Helm's `toYaml` and `toJson` do: sorted keys, lists not indented below
+//! their key, and strings quoted only where YAML 1.1 would read another type.
 
 use base64::Engine as _;
 
 use super::print::{MAX_NESTING, float, json_float};
 use super::value::Value;
 
-/// Writes a value as YAML, without the final newline. An error in words.
+/// Writes a value as YAML, without the final newline. The error is a message.
 pub(super) fn to_yaml(value: &Value) -> Result<String, String> {
     let mut text = String::new();
     node(&mut text, value, 0, Place::Top, MAX_NESTING)?;
@@ -14,7 +14,7 @@ pub(super) fn to_yaml(value: &Value) -> Result<String, String> {
     Ok(text)
 }
 
-/// Where a node stands.
+/// Position of a node.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Top,
@@ -45,7 +45,7 @@ fn node(
             }
         }
         Value::List(list) if !list.items().is_empty() => {
-            // A list lies at its key's own indentation.
+            // A list has the same indentation as its key.
             let indent = if place == Place::Member {
                 indent - 2
             } else {
@@ -61,7 +61,7 @@ fn node(
             if place != Place::Top {
                 out.push(' ');
             }
-            // A block text's lines stand one step below the collection that holds it.
+            // The lines of a block scalar are indented one level below the enclosing collection.
             let column = column(out);
             out.push_str(&leaf(other, indent, column, depth)?);
             out.push('\n');
@@ -70,7 +70,7 @@ fn node(
     Ok(())
 }
 
-/// What stands before entry `index` of a collection.
+/// Writes what precedes entry `index` of a collection.
 fn begin(out: &mut String, indent: usize, place: Place, index: usize) {
     match (place, index) {
         (Place::Item, 0) => out.push(' '),
@@ -100,7 +100,7 @@ fn leaf(value: &Value, indent: usize, column: usize, depth: usize) -> Result<Str
     })
 }
 
-/// A number goes through JSON on its way, so a whole float loses its exponent, up to 64 bits.
+/// A number passes through JSON, so a whole float that fits in 64 bits loses its exponent.
 fn number_text(number: f64) -> String {
     let json = json_float(number);
     let whole = json.bytes().all(|b| b.is_ascii_digit() || b == b'-');
@@ -111,14 +111,14 @@ fn number_text(number: f64) -> String {
     }
 }
 
-/// The column, in characters, at which the next one is written.
+/// Returns the column, in characters, at which the next character is written.
 fn column(out: &str) -> usize {
     let line = out.rsplit('\n').next().unwrap_or(out);
     line.chars().count()
 }
 
-/// A text as a plain, quoted or block scalar. `column` is where it begins, `None` for a key, which is
-/// never folded; its further lines are indented by `indent`.
+/// Writes a string as a plain, quoted or block scalar. `column` is where it begins, or `None` for a
+/// key, which is never folded; continuation lines are indented by `indent`.
 fn scalar(text: &str, column: Option<usize>, indent: usize) -> String {
     let analysis = Analysis::of(text);
     let is_text = super::resolve::is_text(text);
@@ -186,7 +186,7 @@ fn fold(inner: &str, style: Style, column: usize, indent: usize) -> String {
     out
 }
 
-/// Which styles a text allows (libyaml's analysis of a scalar).
+/// The styles that a string allows (libyaml's analysis of a scalar).
 struct Analysis {
     plain: bool,
     single: bool,
@@ -222,7 +222,8 @@ impl Analysis {
         Self {
             plain: !indicator && !special && !breaks && !edge && !text.contains('\t'),
             single: !special && !breaks,
-            // A block cannot end in a space, nor hold one before a break, nor begin with a break.
+            // A block scalar must not end in a space, contain a space before a line break, or
+            // contain a carriage return.
             block: !special && !before_space_at_end && !broken_space && !text.contains('\r'),
         }
     }
@@ -261,7 +262,7 @@ fn literal(text: &str, indent: usize) -> String {
     out
 }
 
-/// The inside of a double-quoted scalar.
+/// Returns the content of a double-quoted scalar, escaped.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     for c in text.chars() {
@@ -288,8 +289,8 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Writes a value as JSON; `html` as Go does, which escapes what a browser could read. An error in
-/// words.
+/// Writes a value as JSON. With `html`, escapes characters that are special in HTML, as Go does.
+/// The error is a message.
 pub(super) fn to_json(value: &Value, html: bool, pretty: bool) -> Result<String, String> {
     let json = json_of(value, MAX_NESTING)?;
     let mut text = if pretty {
@@ -313,7 +314,7 @@ pub(super) fn to_json(value: &Value, html: bool, pretty: bool) -> Result<String,
     Ok(text)
 }
 
-/// A value as JSON data.
+/// Converts a value to JSON data.
 pub(super) fn json_of(value: &Value, depth: usize) -> Result<serde_json::Value, String> {
     if depth == 0 {
         return Err("the value is nested too deeply".to_owned());

@@ -1,4 +1,4 @@
-//! Manifests as people write them, and what is found in them.
+//! Realistic manifests and the images found in them.
 
 use super::*;
 use crate::embed::found::Found;
@@ -9,7 +9,7 @@ fn scanned(text: &str) -> Found {
     found.finish()
 }
 
-/// `reference line how` of all images, sorted by reference.
+/// Returns `reference line how` for each image, sorted by reference.
 fn images(text: &str) -> Vec<String> {
     let found = scanned(text);
     let places = found.images.iter().flat_map(|image| {

@@ -1,10 +1,10 @@
-//! Every way in which a Kubefile is wrong, and files made to hurt a parser.
+//! Invalid Kubefiles of every kind, and files designed to overload a parser.
 
 use std::time::Duration;
 
 use super::*;
 
-/// `line:column message` of each error.
+/// Returns each error as `line:column message`.
 fn errors(text: &str) -> Vec<String> {
     match parse("Kubefile", text.as_bytes()) {
         Ok(kubefile) => panic!("{text} parsed to {kubefile:?}"),
@@ -189,7 +189,7 @@ fn the_number_of_errors_is_bounded() {
     assert_eq!(found.unwrap_err().len(), MAX_DIAGNOSTICS);
 }
 
-/// Text that looks like a Kubefile more often than random bytes do.
+/// Returns text that resembles a Kubefile more often than random bytes do.
 fn kubefile_like(seed: &[u8]) -> Vec<u8> {
     const PIECES: &[&str] = &[
         "FROM ",

@@ -1,4 +1,4 @@
-//! Archives as attackers write them, and as bad disks leave them.
+//! Malicious archives, and archives damaged by faulty disks.
 
 use super::*;
 
@@ -393,7 +393,7 @@ fn sparse_files_that_lie_are_refused() {
     }
 }
 
-/// Half of the time the noise is given right checksums, or it would never get past the first.
+/// Half of the inputs get correct checksums; otherwise none would pass the first header.
 #[test]
 fn noise_never_panics() {
     bolero::check!()

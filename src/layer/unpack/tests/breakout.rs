@@ -1,9 +1,10 @@
-//! Layers that try to write outside: whatever they do, what lies beside the root stays as it is.
+//! Layers that try to write outside the root: whatever they do, the files next to it must not
+//! change.
 
 use super::*;
 
-/// Paths and link targets; `OUT` stands for the absolute path of the directory to be attacked,
-/// which can also be reached as `../out` from the root.
+/// Paths and link targets. `OUT` stands for the absolute path of the target directory of the
+/// attack, which is also reachable as `../out` from the root.
 const ATTACKS: &[(&str, &[&str])] = &[
     (
         "file through an absolute link",
@@ -123,7 +124,7 @@ const ATTACKS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Everything about a tree that an attack could change, times of change included.
+/// Returns everything about a tree that an attack could change, including change times.
 fn state(directory: &Path) -> Vec<String> {
     let root = Root::open(directory).unwrap();
     let metadata = std::fs::metadata(directory).unwrap();
@@ -140,7 +141,7 @@ fn state(directory: &Path) -> Vec<String> {
     lines
 }
 
-/// Applies line by line, going on after errors as a careless caller would.
+/// Applies line by line and continues after errors, as a careless caller would.
 fn attack(root: &Path, form: Form, layers: &[&[String]]) {
     let mut unpacker = Unpacker::new(open(root), form, privilege()).unwrap();
     for (number, layer) in layers.iter().enumerate() {

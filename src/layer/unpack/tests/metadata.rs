@@ -1,4 +1,4 @@
-//! Owners, modes, times and extended attributes, for root and for others.
+//! Owners, modes, times and extended attributes, as root and as an ordinary user.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -41,7 +41,7 @@ fn metadata_is_set_whatever_comes_later() {
             "{path:?}"
         );
     }
-    // A directory nobody described.
+    // A directory without an entry.
     assert_eq!(at("later").mtime(), 0);
     assert_eq!(at("later").permissions().mode() & 0o7777, 0o755);
     assert_eq!(at("a/f").ino(), at("a/hard").ino());

@@ -1,4 +1,4 @@
-//! Any layers, unpacked one by one and stacked, give the same tree as unpacked flat.
+//! Arbitrary layers give the same tree whether they are unpacked one by one and stacked, or flat.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What overlayfs shows of layers, lowest first, in the lines of [`list`]: the model, for those
-/// who may not mount.
+/// Models what overlayfs shows of layers, lowest first, in the lines of [`list`], for users who
+/// cannot mount.
 fn model(layers: &[tempfile::TempDir]) -> Vec<String> {
     let mut tree: BTreeMap<String, String> = BTreeMap::new();
     for layer in layers {
@@ -29,10 +29,10 @@ fn model(layers: &[tempfile::TempDir]) -> Vec<String> {
     tree.into_values().collect()
 }
 
-/// What the kernel shows, if it lets us mount.
+/// Returns what the kernel shows, if it permits mounting.
 fn kernel(layers: &[tempfile::TempDir]) -> Option<Vec<String>> {
     use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-    // Overlayfs wants two layers at least.
+    // Overlayfs requires at least two layers.
     let (bottom, point) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut paths: Vec<&str> = layers
         .iter()
@@ -60,7 +60,8 @@ fn kernel(layers: &[tempfile::TempDir]) -> Option<Vec<String>> {
     Some(listing.unwrap())
 }
 
-/// Few names, so that entries meet; real layers describe every directory they whiten out in.
+/// Generates layers with few names, so entries collide; real layers list every directory that
+/// contains their whiteouts.
 fn layer() -> impl Strategy<Value = Vec<String>> {
     let name = prop::sample::select(vec!["a", "b", "c"]);
     let path = prop::collection::vec(name.clone(), 1..4).prop_map(|names| names.join("/"));

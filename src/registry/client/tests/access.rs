@@ -1,4 +1,4 @@
-//! Who gets our credentials, and who does not: tokens and their servers, as scripted by a fake.
+//! Which servers receive our credentials: tokens and token servers, scripted by a fake.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ fn challenge(realm: &str, rest: &str) -> Answer {
     Answer::new("401 Unauthorized", &[("WWW-Authenticate", &value)], b"")
 }
 
-/// A registry with its own token server. `admits` looks at a token and a target.
+/// Starts a registry with its own token server. `admits` decides by token and target.
 fn guarded(admits: impl Fn(&str, &str) -> bool + Send + Sync + 'static) -> Fake {
     let tokens = AtomicUsize::new(0);
     Fake::start(move |request| {
@@ -272,7 +272,8 @@ fn proxies_are_used_but_not_on_this_machine() {
         assert!(!format!("{options:?}").contains("pw"));
         Client::with_pace(options, quick())
     };
-    // The registry is not there: only the proxy knows it. TLS is tried before plain HTTP.
+    // Nothing listens at this address: only the proxy knows the registry. TLS is tried before plain
+    // HTTP.
     let repository = on(&through(""), "192.0.2.1:5000", "app");
     assert_eq!(read(&repository, &blob(b"content"), 0).unwrap(), b"content");
     let asked = proxy.asked("GET", "http://192.0.2.1:5000/v2/app/blobs/");

@@ -1,4 +1,4 @@
-//! What a registry cannot make us do for ever, or count with: as scripted by a fake.
+//! Limits against hostile registries, scripted by a fake.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +16,7 @@ fn an_upload_that_goes_to_and_fro_ends() {
             b"",
         ),
         "GET" => {
-            // It has ever more and ever less.
+            // The reported offset alternately grows and shrinks.
             let number = asked.fetch_add(1, Ordering::Relaxed);
             let range = format!("0-{}", if number.is_multiple_of(2) { 99 } else { 49 });
             Answer::new("204 No Content", &[("Range", &range)], b"")

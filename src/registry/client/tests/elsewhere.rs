@@ -1,4 +1,5 @@
-//! Credentials and hosts that they are not for: mirrors, and names that lead into our own network.
+//! Credentials and hosts that must not receive them: mirrors, and names that lead into our own
+//! network.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -11,7 +12,7 @@ use crate::registry::client::resolver::Names;
 use crate::registry::client::tokens;
 use crate::registry::credentials::Credential;
 
-/// Leads every name that ends in `.inside` to this machine, and no other anywhere.
+/// Resolves names that end in `.inside` to this machine, and no others.
 struct Inside;
 
 impl Resolve for Inside {
@@ -43,7 +44,7 @@ fn secure(client: &Client, host: &str) -> Place {
     client.place(&endpoint, host, false).unwrap()
 }
 
-/// Asks `realm` for a token for `place`; it does not come to one.
+/// Requests a token for `place` from `realm` and returns the error.
 fn token_error(client: &Client, place: &Place, realm: &str, secret: bool) -> Error {
     let credential = secret.then(|| Credential {
         login: me().unwrap(),
@@ -72,7 +73,7 @@ fn a_name_that_leads_inside_gets_no_password_for_a_registry_outside() {
     assert!(error.to_string().contains("private address"), "{error}");
     assert!(listener.accept().is_err(), "it was connected to");
 
-    // Nobody listens there: that it is tried is enough.
+    // Nothing listens there: the attempt to connect is enough.
     let nobody = "https://auth.inside:1/token";
     let error = token_error(&client, &outside, nobody, false);
     assert_eq!(error.kind(), Kind::Network, "{error}");
@@ -132,7 +133,8 @@ fn what_the_command_line_gives_is_not_for_mirrors() {
     };
     assert!(!mirror.asked("GET", "/blobs/").is_empty());
     assert_eq!((shown(&mirror), shown(&origin)), (0, 2));
-    // Asked for by its own name it is a registry like any other; as a mirror it stays one.
+    // Requested by its own name, the mirror is an ordinary registry and receives credentials; as a
+    // mirror it still receives none.
     let itself = on(&client, &mirror.host, "app");
     assert_eq!(read(&itself, &blob(b"content"), 0).unwrap(), b"content");
     assert_eq!(shown(&mirror), 1);

@@ -1,4 +1,5 @@
-//! A fake: no real registry lies, cuts and stalls as this one does, for it does as a test says.
+//! A fake registry that sends wrong data, breaks connections and stalls as a test requires; no real
+//! registry does.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
     pub(super) method: String,
@@ -27,18 +28,18 @@ impl Request {
     }
 }
 
-/// What is written back: a head and a body as they are, then the connection is kept or not.
+/// A response: head and body are sent unchanged, then the connection is closed or kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) head: String,
     pub(super) body: Vec<u8>,
     pub(super) close: bool,
-    /// After each piece of so many bytes of the body, so long a pause.
+    /// Number of bytes after which to pause, and the length of the pause.
     pub(super) pauses: Option<(usize, Duration)>,
 }
 
 impl Answer {
-    /// `status` with headers and a right Content-Length.
+    /// Returns `status` with headers and a correct Content-Length.
     pub(super) fn new(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Self {
         let mut head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n", body.len());
         for (name, value) in headers {
@@ -63,7 +64,7 @@ impl Answer {
         )
     }
 
-    /// `status` with these headers and no Content-Length of our own.
+    /// Returns `status` with these headers and no generated Content-Length.
     pub(super) fn raw(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Self {
         let mut answer = Self::new(status, headers, body);
         let lines = answer
@@ -80,7 +81,7 @@ impl Answer {
         answer
     }
 
-    /// Only the first `length` bytes of the body, then the end.
+    /// Truncates the body to its first `length` bytes, then closes the connection.
     pub(super) fn cut(mut self, length: usize) -> Self {
         self.body.truncate(length);
         self.close = true;
@@ -90,7 +91,7 @@ impl Answer {
 
 type Handler = dyn Fn(&Request) -> Answer + Send + Sync;
 
-/// A server that answers every request with what its handler says.
+/// A server that answers every request with the response of its handler.
 pub(super) struct Fake {
     pub(super) host: String,
     pub(super) log: Arc<Mutex<Vec<Request>>>,
@@ -127,7 +128,7 @@ impl Fake {
         Self { host, log, stop }
     }
 
-    /// The requests so far that are of `method` and have `part` in their target.
+    /// Returns the requests so far that use `method` and have `part` in their target.
     pub(super) fn asked(&self, method: &str, part: &str) -> Vec<Request> {
         let log = self.log.lock().unwrap();
         log.iter()
@@ -146,7 +147,7 @@ fn serve(stream: TcpStream, handler: &Handler, log: &Mutex<Vec<Request>>) -> std
         };
         log.lock().unwrap().push(request.clone());
         let answer = match request.target.as_str() {
-            // Whether this is http.
+            // The client's probe for plain HTTP.
             "/v2/" if request.header("authorization").is_none() => Answer::json("{}"),
             _ => handler(&request),
         };

@@ -1,4 +1,4 @@
-//! What a registry may do wrong when something is read, one by one.
+//! Faults of a registry while content is read, one by one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -7,7 +7,7 @@ use super::fake::{Answer, Fake, Request};
 use super::*;
 use crate::image::media_type;
 
-/// Answers a request for `content` as a good registry does, with ranges.
+/// Answers a request for `content` as a correct registry does, with ranges.
 fn ranged(content: &[u8], request: &Request) -> Answer {
     let total = content.len();
     let Some(range) = request.header("range") else {
@@ -352,7 +352,7 @@ fn foreign_layers_are_fetched_by_https_only() {
 
 #[test]
 fn a_slow_connection_is_joined_by_others() {
-    // A period that is no multiple of a piece's length.
+    // A period that is not a multiple of the piece length.
     let bytes = noise(999_983).repeat(88);
     let content = bytes.clone();
     let fake = Fake::start(move |request| Answer {
@@ -473,7 +473,7 @@ fn manifests_that_are_not_what_they_say_are_refused() {
         repository.document(&tag("v1")).unwrap().descriptor,
         expected
     );
-    // Without a digest in the answer to HEAD the document itself has to tell.
+    // Without a digest in the response to HEAD, the document itself provides it.
     assert_eq!(repository.head(&tag("v1")).unwrap(), Some(expected));
 }
 

@@ -1,4 +1,4 @@
-//! The client against Debian's docker-registry, and against a fake that lies as no real one does.
+//! Tests the client against Debian's docker-registry and against a faulty fake.
 
 mod access;
 mod bounds;
@@ -16,7 +16,7 @@ use super::*;
 use crate::registry::credentials::Login;
 use crate::registry::registries::Certificates;
 
-/// Nobody wants to wait in a test.
+/// Returns short timeouts for tests.
 fn quick() -> Pace {
     Pace {
         connect: Duration::from_secs(5),
@@ -45,12 +45,12 @@ fn endpoint(host: &str, repository: &str) -> Endpoint {
     }
 }
 
-/// A repository at one place without mirrors.
+/// Returns a repository at one place without mirrors.
 fn on(client: &Client, host: &str, repository: &str) -> Repository {
     behind(client, &[], host, repository)
 }
 
-/// A repository at `host`, read by way of `mirrors`.
+/// Returns a repository at `host`, read through `mirrors`.
 fn behind(client: &Client, mirrors: &[&str], host: &str, repository: &str) -> Repository {
     let mut read: Vec<Endpoint> = mirrors
         .iter()
@@ -64,7 +64,7 @@ fn behind(client: &Client, mirrors: &[&str], host: &str, repository: &str) -> Re
         .unwrap()
 }
 
-/// Bytes that do not repeat soon.
+/// Returns bytes that do not repeat for a long stretch.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length + 8);

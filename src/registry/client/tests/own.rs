@@ -1,4 +1,4 @@
-//! Against our own server, which can do what docker-registry cannot.
+//! Tests against our own server, which supports features that docker-registry lacks.
 
 use super::uploads::breaking_line;
 use super::*;
@@ -6,7 +6,7 @@ use crate::image::media_type;
 use crate::registry::layout::Layout;
 use crate::registry::server::{LayoutBackend, ServeOptions, Server};
 
-/// Our server over a directory of its own, as long as the test lasts.
+/// Starts our server on a temporary directory for the duration of the test.
 fn serve() -> (String, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let layout = Layout::create(directory.path(), false).unwrap();
@@ -61,7 +61,7 @@ fn referrers_tags_mounts_and_deletions_are_understood() {
             .unwrap(),
         []
     );
-    // The registry has the API: no tag stands for it.
+    // The registry has the API, so there is no fallback tag.
     assert!(repository.tags().unwrap_or_default().is_empty());
     for name in ["v2", "v1"] {
         repository.push_document(&tag(name), media, &bytes).unwrap();

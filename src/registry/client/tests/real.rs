@@ -10,7 +10,7 @@ use crate::registry::credentials::Secret;
 /// `secret`, hashed by bcrypt.
 const SECRET: &str = "$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW";
 
-/// A docker-registry with a directory of its own, ended with the value.
+/// A docker-registry with its own directory, stopped on drop.
 pub(super) struct Registry {
     child: Child,
     pub(super) host: String,
@@ -29,7 +29,8 @@ impl Registry {
         Self::configured("", |_| String::new())
     }
 
-    /// Starts one whose configuration is extended: `http` below `http:`, `rest` at the top.
+    /// Starts a registry with an extended configuration: `http` is inserted below `http:`, `rest`
+    /// at the top level.
     fn configured(http: &str, rest: impl FnOnce(&std::path::Path) -> String) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
@@ -58,7 +59,7 @@ impl Registry {
                 Some(host)
             })
             .expect("docker-registry does not start");
-        // It stops when nobody reads what it says.
+        // The registry blocks if its output is not read.
         std::thread::spawn(move || lines.for_each(drop));
         Self {
             child,
@@ -217,7 +218,7 @@ fn a_catalog_is_read_through_its_pages() {
                 .push_document(&tag, media_type::OCI_MANIFEST, &bytes)
                 .unwrap();
         }
-        // docker-registry gives them in no order.
+        // docker-registry returns tags in no particular order.
         let mut tags = repository.tags().unwrap();
         tags.sort();
         assert_eq!(tags, ["v0", "v1", "v2", "v3", "v4"]);
@@ -238,7 +239,7 @@ fn login(user: &str, password: &str) -> Login {
     }
 }
 
-/// The registry of a repository as a whole.
+/// Returns the place for requests about the registry as a whole.
 fn whole(repository: &Repository) -> Place {
     Place {
         repository: String::new(),
@@ -309,7 +310,7 @@ fn tls_is_spoken_and_its_certificate_checked() {
         private_pem.display()
     );
     let registry = Registry::configured(&tls, |_| String::new());
-    // Insecure: TLS is found by itself and nothing is checked.
+    // Insecure: TLS is detected automatically, and certificates are not verified.
     let repository = on(&client(None), &registry.host, "app");
     assert_eq!(push(&repository, b"x", &[]).unwrap(), Pushed::Uploaded);
 

@@ -1,5 +1,5 @@
-//! What may go wrong when a blob is pushed: registries that forget, limit and lie, as scripted by a
-//! fake, and a real one behind a line that breaks.
+//! Faults while a blob is pushed: registries that lose state, impose limits and report wrong
+//! values, scripted by a fake, and a real registry behind a connection that breaks.
 
 use std::io::{Cursor, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use super::fake::{Answer, Fake, Request};
 use super::real::Registry;
 use super::*;
 
-/// The state of a registry that takes one upload at a time.
+/// State of a registry that accepts one upload at a time.
 #[derive(Default)]
 struct Taking {
     session: Option<Vec<u8>>,
@@ -18,7 +18,7 @@ struct Taking {
     done: Vec<Vec<u8>>,
 }
 
-/// A fake that takes uploads as a registry has to, unless `disturb` answers first.
+/// Starts a fake that accepts uploads correctly, unless `disturb` answers first.
 fn taking(
     disturb: impl Fn(&Request, &mut Taking) -> Option<Answer> + Send + Sync + 'static,
 ) -> (Fake, Arc<Mutex<Taking>>) {
@@ -211,7 +211,7 @@ fn our_own_trouble_is_not_the_networks() {
     assert!(state.lock().unwrap().done.is_empty());
 }
 
-/// A line to `host` that breaks every time so many bytes have gone towards it.
+/// Starts a forwarder to `host` that breaks each connection after `after` bytes have been sent.
 pub(super) fn breaking_line(host: &str, after: u64) -> (String, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -227,7 +227,7 @@ pub(super) fn breaking_line(host: &str, after: u64) -> (String, Arc<AtomicU64>) 
                 let sent = std::io::copy(&mut (&client).take(after), &mut &server)?;
                 if sent == after {
                     counted.fetch_add(1, Ordering::Relaxed);
-                    // Time for the registry to write what it has.
+                    // Hands everything received to the registry before the connection breaks.
                     (&server).flush()?;
                     server.shutdown(Shutdown::Both)?;
                     client.shutdown(Shutdown::Both)?;

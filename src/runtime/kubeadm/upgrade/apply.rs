@@ -1,4 +1,4 @@
-//! The move: kubeadm by rename, `kubeadm upgrade`, then kubelet.
+//! Upgrade of one host: kubeadm by rename, `kubeadm upgrade`, then the kubelet.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::runtime::put;
 use crate::runtime::upgrade::{Move, Place, Renewal};
 use crate::runtime::wait::until_well;
 
-/// Each static Pod may take five minutes by kubeadm's own measure.
+/// kubeadm allows up to five minutes for each static Pod.
 const LONG: Duration = Duration::from_secs(40 * 60);
-/// How long an API server may be away before kubeadm is started.
+/// Time to wait for an unavailable API server before kubeadm starts.
 const PATIENCE: Duration = Duration::from_secs(300);
 const HINT: &str = "on the control plane: `crictl ps -a`, `crictl logs` of kube-apiserver and etcd, \
 `journalctl -u kubelet`; then `imgctl upgrade resume`, or `imgctl rollback`";
 const TEN_YEARS: i64 = 10 * 365 * 86_400;
-/// What is always of the control plane's own version.
+/// Components that always have the control plane's version.
 pub(super) const COMPONENTS: [&str; 3] = [
     "kube-apiserver",
     "kube-controller-manager",
@@ -41,7 +41,7 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
     Ok(actions)
 }
 
-/// All programs but kubelet, whose old one still runs.
+/// Replaces all programs except the kubelet, which still runs its old version.
 fn programs(target: &Target) -> Action {
     let says = format!(
         "replace kubeadm, kubectl and what else the former image brought by those of {}/bin",
@@ -116,7 +116,8 @@ fn upgrade(step: &Move<'_>, target: &Target) -> Action {
             tree = target.tree,
             applied = target.applied(),
         );
-        // Its outcome is kept on the host: whoever comes back finds it running, or how it ended.
+        // The host stores the outcome, so that a resumed run finds the command still running or its
+        // result.
         site.run_on(site.agent, &Line::new(line), "-upgrade")?;
         if is_done(site, &target)? {
             return Ok(());
@@ -131,17 +132,17 @@ fn upgrade(step: &Move<'_>, target: &Target) -> Action {
     .within(LONG)
 }
 
-/// A folder of patches that the cluster's configuration names.
+/// Returns the directory of patches that the cluster's configuration names.
 pub(super) fn patches(step: &Move<'_>) -> String {
     let documents = step.to.documents.iter();
     let folder = documents
         .filter(|document| document["kind"] == "InitConfiguration")
         .find_map(|document| document["patches"]["directory"].as_str());
-    // It goes into single quotes.
+    // The value goes into single quotes.
     folder.unwrap_or_default().replace('\'', "")
 }
 
-/// kubeadm has ended well for this version, and what it wrote is still there.
+/// Reports whether kubeadm has succeeded for this version and its manifests are still there.
 fn is_done(site: &Site<'_>, target: &Target) -> Result<bool> {
     if site.agent.read_file(&target.applied(), 1 << 10)?.is_none() {
         return Ok(false);
@@ -162,8 +163,8 @@ fn is_done(site: &Site<'_>, target: &Target) -> Result<bool> {
     Ok(true)
 }
 
-/// The flags of this attempt. Once decided they are kept on the host: whoever comes back to a kubeadm
-/// that runs asks nothing of an API server that it is just restarting.
+/// Returns the flags of this attempt and stores them on the host. A resumed run that finds kubeadm
+/// running reuses them and does not query an API server that kubeadm may be restarting.
 fn decided(site: &Site<'_>, target: &Target, renewal: Renewal) -> Result<String> {
     let path = target.decided();
     if let Some(text) = place::read(site.agent, &path)?
@@ -187,7 +188,7 @@ fn arguments(site: &Site<'_>, target: &Target, renewal: Renewal) -> Result<Strin
             Ok(None)
         })?;
         if answer.get() {
-            // kubeadm would start a Pod, wait 15 s for it, and give up.
+            // kubeadm would start a Pod, wait 15 s for it, and fail.
             site.say("no Node takes Pods at present: kubeadm's check CreateJob is left out");
             ignored.push_str(",CreateJob");
         }
@@ -217,8 +218,8 @@ fn arguments(site: &Site<'_>, target: &Target, renewal: Renewal) -> Result<Strin
     Ok(format!(" --ignore-preflight-errors={ignored}{flags}"))
 }
 
-/// Certificates that are good for more than ten years were made so on purpose; kubeadm would make
-/// them good for one.
+/// Reports whether kubeadm should renew certificates. A validity of more than ten years was chosen
+/// on purpose; kubeadm would reduce it to one year.
 fn renews(site: &Site<'_>) -> Result<bool> {
     let path = "/etc/kubernetes/pki/apiserver.crt";
     let Some(text) = place::read(site.agent, path)? else {
@@ -234,7 +235,7 @@ fn renews(site: &Site<'_>) -> Result<bool> {
 
 fn nobody_takes_pods(site: &Site<'_>) -> Result<bool> {
     let kubectl = Kubectl::here(site)?;
-    // Nodes as JSON would be more than is kept of an answer, in a large cluster.
+    // In a large cluster, the Nodes as JSON exceed the limit for stored output.
     let text = kubectl.run(&[
         "get",
         "nodes",
@@ -244,7 +245,7 @@ fn nobody_takes_pods(site: &Site<'_>) -> Result<bool> {
     Ok(!text.lines().any(takes_pods))
 }
 
-/// A line of the answer above.
+/// Parses one line of the output above.
 fn takes_pods(line: &str) -> bool {
     let mut fields = line.split('|');
     let (cordoned, taints, ready) = (fields.next(), fields.next(), fields.next());
@@ -261,7 +262,7 @@ fn takes_pods(line: &str) -> bool {
             .all(tolerated)
 }
 
-/// For the gate: what each component's manifest says it runs.
+/// Returns the image that each component's manifest names, for the gate.
 pub(super) fn images(site: &Site<'_>) -> Result<Vec<(String, String)>> {
     let mut images = Vec::new();
     for component in COMPONENTS.iter().chain(&["etcd"]) {
@@ -278,7 +279,7 @@ pub(super) fn images(site: &Site<'_>) -> Result<Vec<(String, String)>> {
     Ok(images)
 }
 
-/// The text of a field, for messages.
+/// Returns a field's text for messages.
 pub(super) fn text<'a>(value: &'a Value, otherwise: &'a str) -> &'a str {
     value.as_str().unwrap_or(otherwise)
 }

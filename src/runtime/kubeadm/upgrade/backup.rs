@@ -1,4 +1,4 @@
-//! What a host is, kept before it is touched: files, programs, and their checksums.
+//! Backup of a host before it is changed: files, programs, and their checksums.
 
 use std::time::Duration;
 
@@ -7,17 +7,18 @@ use crate::runtime::kubeadm::upgrade::Target;
 use crate::runtime::put;
 use crate::runtime::upgrade::Move;
 
-/// What the container runtime must at least be; it is replaced only where an image says so.
+/// Label with the minimum version of the container runtime. The runtime is replaced only if an
+/// image sets it.
 pub(super) const RUNTIME_LABEL: &str = "imgctl.io/cri-version";
 
-/// The runtime version that the image asks for.
+/// Returns the runtime version that the image requires.
 pub(super) fn wanted_runtime<'a>(step: &Move<'a>) -> Option<&'a str> {
     step.to.rootfs()?.label(&[RUNTIME_LABEL])
 }
 
 pub(super) fn files(step: &Move<'_>, target: &Target) -> Action {
     let programs = if wanted_runtime(step).is_some() {
-        // What would be replaced is kept.
+        // Back up every program that would be replaced.
         "\"$root\"/rootfs/bin/* \"$tree\"/bin/* \"$tree\"/cri/*"
     } else {
         "\"$root\"/rootfs/bin/* \"$tree\"/bin/*"

@@ -1,4 +1,4 @@
-//! Objects of the API that `kubeadm upgrade` changes: kept before, put back on the way back.
+//! API objects that `kubeadm upgrade` changes: saved before the upgrade, restored on rollback.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::runtime::wait::until_well;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Kind and name in kube-system.
+/// Kind and name, in kube-system.
 const OBJECTS: [(&str, &str); 6] = [
     ("configmap", "kubeadm-config"),
     ("configmap", "kubelet-config"),
@@ -46,7 +46,7 @@ pub(super) fn keep(target: &Target) -> Action {
         }
         let kubectl = Kubectl::anywhere(site)?;
         let mut kept = 0;
-        // The proof last: without it nothing is there.
+        // Write the proof last: without it, the backup does not exist.
         for (kind, name) in OBJECTS.iter().rev() {
             if let Some(object) = kubectl.find(&[kind, name, "-n", "kube-system"])? {
                 let text = bare(object).to_string();
@@ -65,7 +65,7 @@ pub(super) fn keep(target: &Target) -> Action {
     })
 }
 
-/// Makes them again what they were.
+/// Restores the objects to their previous state.
 pub(super) fn put_back(target: &Target) -> Action {
     let says = format!("kubectl replace: {}", names());
     let target = target.clone();
@@ -76,7 +76,7 @@ pub(super) fn put_back(target: &Target) -> Action {
                 then.push((kind, name, parse(&text, kind, name)?));
             }
         }
-        // etcd has just been started anew as well: the API may go away once more.
+        // etcd has just restarted as well, so the API can become unavailable once more.
         until_well(site, PATIENCE, "`imgctl upgrade resume` goes on", &|| {
             let kubectl = Kubectl::here(site)?;
             for (kind, name, then) in &then {
@@ -113,7 +113,7 @@ fn replace(
     }
 }
 
-/// Without what the server makes itself.
+/// Returns the object without the fields that the server sets.
 fn bare(mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
@@ -133,7 +133,7 @@ fn bare(mut object: Value) -> Value {
     object
 }
 
-/// What decides whether two are the same.
+/// Returns the parts that decide whether two objects are equal.
 fn content(object: &Value) -> (Value, Value) {
     (object["data"].clone(), object["spec"].clone())
 }

@@ -1,4 +1,4 @@
-//! Whether what a gate waits for ends again and again: then waiting on is of no use.
+//! Detects a crash loop of the components that a gate waits for, in which case waiting is useless.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,14 +8,15 @@ use serde_json::Value;
 use crate::error::{Error, Kind};
 use crate::runtime::action::{Line, Site};
 
-/// Starts since the gate began that make a loop: one or two may be the server's that it needs.
+/// Number of starts since the gate began that count as a crash loop: one or two can be caused by a
+/// server that the component depends on.
 const STARTS: u64 = 3;
 
 const LOOK: &str = "systemctl show -p NRestarts --value kubelet 2>/dev/null || true\n\
 echo\n\
 crictl ps -a -o json --name '^(etcd|kube-apiserver|kube-controller-manager|kube-scheduler)$' 2>/dev/null || true";
 
-/// What was started how often, when the gate began.
+/// Number of starts of each component when the gate began.
 #[derive(Default)]
 pub(super) struct CrashLoop(Mutex<Option<BTreeMap<String, u64>>>);
 
@@ -23,12 +24,13 @@ pub(super) struct CrashLoop(Mutex<Option<BTreeMap<String, u64>>>);
 struct Started {
     name: String,
     times: u64,
-    /// How to show the end of its log; `None` while it runs.
+    /// Command that shows the end of its log; `None` while it runs.
     log: Option<String>,
 }
 
 impl CrashLoop {
-    /// What ends again and again, with the end of its log. A host that cannot be asked is no loop.
+    /// Returns the crash-looping component, with the end of its log. A host that cannot be queried
+    /// does not count as a crash loop.
     pub(super) fn find(&self, site: &Site<'_>) -> Option<Error> {
         let line = Line::query(LOOK);
         let text = site.run_on(site.agent, &line, "-starts").ok()?;
@@ -69,7 +71,7 @@ fn read(text: &str) -> Vec<Started> {
         });
     }
     let containers: Value = serde_json::from_str(containers.trim()).unwrap_or_default();
-    // The newest of each name.
+    // Newest container of each name.
     let mut newest = BTreeMap::<&str, (u64, &Value)>::new();
     for container in containers["containers"].as_array().into_iter().flatten() {
         let name = container["metadata"]["name"].as_str().unwrap_or_default();

@@ -1,9 +1,10 @@
-//! A DaemonSet that rolls out while Nodes are away.
+//! Rollout of a DaemonSet while Nodes are unreachable.
 //!
-//! The controller of DaemonSets counts a Pod that is not available against `maxUnavailable`, wherever
-//! it is. The Pod of a Node that is away stays so until the Node is back, so one such Node keeps the
-//! usual `maxUnavailable: 1` from ever letting another Pod go (pkg/controller/daemon/update.go). Then
-//! Pods on Nodes that are Ready are replaced from here, within the same limit.
+//! The DaemonSet controller counts every unavailable Pod against `maxUnavailable`, whatever its
+//! Node. The Pod of an unreachable Node stays unavailable until the Node is back, so with the usual
+//! `maxUnavailable: 1` one such Node prevents the replacement of any other Pod
+//! (pkg/controller/daemon/update.go). In that case this module replaces Pods on Ready Nodes, within
+//! the same limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,8 @@ use crate::error::Result;
 use crate::runtime::action::Site;
 use crate::runtime::kubectl::Kubectl;
 
-/// The template's generation; Pods carry the one that they were made from.
+/// Annotation with the template's generation; each Pod carries the generation that it was created
+/// from.
 const GENERATION: &str = "deprecated.daemonset.template.generation";
 const READY_NODES: &str = r#"jsonpath={range .items[*]}{.metadata.name}|{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}"#;
 const PODS: &str = r#"jsonpath={range .items[*]}{.metadata.name}|{.spec.nodeName}|{.metadata.labels.pod-template-generation}|{.metadata.deletionTimestamp}|{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}"#;
@@ -28,18 +30,19 @@ struct Pod {
     is_ready: bool,
 }
 
-/// What is to be done about it.
+/// State of the rollout.
 #[derive(Debug, PartialEq, Eq)]
 enum Rolls {
-    /// All Nodes that are Ready have a new Pod, and it is Ready.
+    /// All Ready Nodes have a new Pod, and it is Ready.
     Out,
-    /// It goes on by itself, and this is what it waits for.
+    /// The rollout continues by itself; the text names what it waits for.
     Waits(String),
-    /// Nodes that are away keep it from going on: this Pod is next.
+    /// Unreachable Nodes block the rollout; this Pod is the next to replace.
     Stuck { pod: String, why: String },
 }
 
-/// Why `object` is not rolled out on the Nodes that are Ready; replaces a Pod where nobody else would.
+/// Returns why `object` is not rolled out on all Ready Nodes. Replaces a Pod if the controller
+/// cannot.
 pub(super) fn complaint(
     site: &Site<'_>,
     kubectl: &Kubectl<'_>,
@@ -104,7 +107,7 @@ fn rolls(object: &Value, nodes: &BTreeMap<&str, bool>, pods: &[Pod]) -> Rolls {
         let mut staying = pods.iter().filter(|pod| !pod.is_leaving);
         staying.any(|pod| is_new(pod) && pod.is_ready)
     };
-    // Old Pods that serve: the next ones to be replaced.
+    // Old Pods that are Ready: the next ones to replace.
     let mut old: Vec<&Pod> = Vec::new();
     let mut moving: BTreeSet<String> = BTreeSet::new();
     let mut new = 0;
@@ -137,7 +140,7 @@ fn rolls(object: &Value, nodes: &BTreeMap<&str, bool>, pods: &[Pod]) -> Rolls {
         return Rolls::Waits(why);
     }
     let Some(limit) = limit else {
-        // It makes new Pods beside the old ones: Nodes that are away are in nobody's way.
+        // The DaemonSet creates new Pods beside the old ones, so unreachable Nodes do not block it.
         return Rolls::Waits(with(why, &moving));
     };
     if away.len() < limit {
@@ -170,7 +173,8 @@ fn number(value: &Value) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// `maxUnavailable`, parts of a hundred rounded up as the controller does; `None` where it surges.
+/// Returns `maxUnavailable`, with percentages rounded up as in the controller; `None` if the
+/// DaemonSet surges.
 fn most_unavailable(strategy: &Value, desired: usize) -> Option<usize> {
     let rolling = &strategy["rollingUpdate"];
     let surge = &rolling["maxSurge"];
@@ -192,7 +196,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A DaemonSet of generation 2 that wants `desired` Pods.
+    /// Returns a DaemonSet of generation 2 with `desired` Pods.
     fn object(desired: usize, strategy: &Value) -> Value {
         json!({
             "metadata": {"name": "kube-proxy", "annotations": {GENERATION: "2"}},
@@ -201,7 +205,8 @@ mod tests {
         })
     }
 
-    /// `NAME|NODE|GENERATION|DELETED|READY`, as kubectl prints them.
+    /// Evaluates Pods given as `NAME|NODE|GENERATION|DELETED|READY`, the format that kubectl
+    /// prints.
     fn ask(object: &Value, nodes: &[&str], pods: &[&str]) -> Rolls {
         let nodes = nodes.iter().filter_map(|line| read_node(line)).collect();
         let pods: Vec<Pod> = pods.iter().filter_map(|line| read_pod(line)).collect();
@@ -220,14 +225,14 @@ mod tests {
             }
             other => format!("{other:?}"),
         };
-        // The Pod of the Node that is away is being deleted, and no other was taken yet.
+        // The Pod of the unreachable Node is being deleted, and no other has been replaced yet.
         let pods = [
             "p1|a|1||True",
             "p2|b|1||True",
             "p3|c|1|2026-01-01T00:00:00Z|False",
         ];
         assert_eq!(next(&pods), "p1");
-        // The controller has not got to it yet, or a new one waits for the Node: the same.
+        // The same result if the controller has not reacted yet, or a new Pod waits for the Node.
         assert_eq!(
             next(&["p1|a|2||True", "p2|b|1||True", "p3|c|1||False"]),
             "p2"
@@ -236,7 +241,7 @@ mod tests {
             next(&["p1|a|2||True", "p2|b|1||True", "p9|c|2||False"]),
             "p2"
         );
-        // One at a time.
+        // Pods are replaced one at a time.
         let waits = ask(&three, &nodes, &["p4|a|2||False", "p2|b|1||True", pods[2]]);
         let Rolls::Waits(why) = waits else {
             panic!("{waits:?}")

@@ -1,4 +1,4 @@
-//! What a static Pod's manifest says: its image, and for etcd who the member is.
+//! Reads a static Pod's manifest: its image and, for etcd, the member's identity.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::template::semver::Version;
 use crate::template::yaml;
 
-/// Where kubelet finds static Pods.
+/// Directory of the kubelet's static Pod manifests.
 pub(super) const MANIFESTS: &str = "/etc/kubernetes/manifests";
 
-/// A manifest, read.
+/// A parsed manifest.
 pub(super) struct Manifest {
     document: Value,
     name: String,
@@ -25,20 +25,20 @@ impl Manifest {
         })
     }
 
-    /// The image of its first container.
+    /// Returns the image of the first container.
     pub(super) fn image(&self) -> Result<&str> {
         let image = self.document["spec"]["containers"][0]["image"].as_str();
         image
             .ok_or_else(|| Error::bad_content(format!("the manifest {} names no image", self.name)))
     }
 
-    /// The command of its first container.
+    /// Returns the command of the first container.
     pub(super) fn command(&self) -> impl Iterator<Item = &str> {
         let words = self.document["spec"]["containers"][0]["command"].as_array();
         words.into_iter().flatten().filter_map(Value::as_str)
     }
 
-    /// Files of the host that its first container sees: where they are, and where it sees them.
+    /// Returns the host paths that the first container mounts, each with its path in the container.
     pub(super) fn mounts(&self) -> impl Iterator<Item = (&str, &str)> {
         let spec = &self.document["spec"];
         let mounts = spec["containers"][0]["volumeMounts"].as_array();
@@ -52,7 +52,7 @@ impl Manifest {
         })
     }
 
-    /// The value of `--flag=` of its first container.
+    /// Returns the value of `--flag=` in the first container's command.
     pub(super) fn flag(&self, flag: &str) -> Option<&str> {
         self.command().find_map(|word| {
             word.strip_prefix("--")?
@@ -62,15 +62,15 @@ impl Manifest {
     }
 }
 
-/// The tag of an image; digests are not looked at.
+/// Returns the tag of an image; ignores digests.
 pub(super) fn tag(image: &str) -> &str {
     let name = image.split('@').next().unwrap_or_default();
     let last = name.rsplit('/').next().unwrap_or_default();
     last.split_once(':').map_or("", |(_, tag)| tag)
 }
 
-/// Whether etcd of image `now` is of a newer minor than that of `before`: its data cannot be read by
-/// the older one any more.
+/// Reports whether etcd in image `now` has a newer minor version than in `before`: the older
+/// version can no longer read its data.
 pub(super) fn minor_was_raised(before: &str, now: &str) -> bool {
     let minor = |image: &str| {
         let version = Version::parse(tag(image))?;
@@ -78,7 +78,7 @@ pub(super) fn minor_was_raised(before: &str, now: &str) -> bool {
     };
     match (minor(before), minor(now)) {
         (Some(before), Some(now)) => now > before,
-        // What cannot be told apart is left alone unless it is the same.
+        // If a version is unknown, any difference counts as raised.
         _ => before != now,
     }
 }

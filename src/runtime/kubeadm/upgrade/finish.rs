@@ -1,4 +1,5 @@
-//! When all control planes have moved: add-ons are rolled out, and the cluster says its version.
+//! After all control planes are upgraded: checks that add-ons are rolled out and the cluster
+//! reports its version.
 
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ fn rolled_out(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     Ok(dns.and_then(|dns| deployment(&dns)))
 }
 
-/// What is wrong with kube-proxy before it is rolled out.
+/// Returns what is wrong with kube-proxy before its rollout.
 fn proxy_image(object: &Value, version: &str) -> Option<String> {
     let image = text(
         &object["spec"]["template"]["spec"]["containers"][0]["image"],
@@ -85,7 +86,7 @@ fn proxy_image(object: &Value, version: &str) -> Option<String> {
     is_unobserved(object).then(|| "kube-proxy was changed a moment ago".to_owned())
 }
 
-/// Every Node has the new Pod, and it is available.
+/// Reports whether every Node has the new Pod and it is available.
 fn is_everywhere(object: &Value) -> bool {
     let status = |name: &str| object["status"][name].as_u64().unwrap_or(0);
     let wanted = status("desiredNumberScheduled");
@@ -99,7 +100,7 @@ fn deployment(object: &Value) -> Option<String> {
     let status = |name: &str| object["status"][name].as_u64().unwrap_or(0);
     let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
     let (updated, available) = (status("updatedReplicas"), status("availableReplicas"));
-    // One may be down meanwhile: that is what its own strategy allows.
+    // One Pod can be unavailable meanwhile: the Deployment's own strategy allows it.
     (updated < wanted || (wanted > 0 && available == 0))
         .then(|| format!("CoreDNS: {updated} of {wanted} Pods are new, {available} available"))
 }

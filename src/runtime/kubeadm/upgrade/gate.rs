@@ -1,4 +1,4 @@
-//! What must hold before the next host is touched.
+//! Conditions that must hold before the next host is changed.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ fn gate(
     .within(LIMIT)
 }
 
-/// The API server of this host answers, and is of the version that it is to be.
+/// Checks that this host's API server responds and has the expected version.
 pub(super) fn api(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     let kubectl = Kubectl::here(site)?;
     for path in ["/readyz?verbose", "/livez"] {
@@ -141,7 +141,7 @@ fn whole_node(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     ) {
         return Ok(Some(complaint));
     }
-    // kube-proxy and the network: without them a Node that is Ready serves nobody.
+    // Without kube-proxy and the network, a Ready Node cannot serve traffic.
     let waiting = node::pods(&kubectl, &name)?.into_iter().find(|pod| {
         pod.owner == "DaemonSet" && pod.priority == "system-node-critical" && !pod.is_ready
     });

@@ -1,4 +1,4 @@
-//! kubelet and, where the image asks for it, the container runtime: stopped, replaced, started.
+//! Stops, replaces and starts the kubelet and, if the image requires it, the container runtime.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::template::semver::Version;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Waits until the kubelet that runs is the one that lies there.
+/// Starts the kubelet and waits until the running binary is the installed one.
 pub(super) const STARTED: &str = r#"systemctl daemon-reload
 date -u +%Y-%m-%dT%H:%M:%S >"$started.new"; mv -f "$started.new" "$started"
 systemctl start kubelet
@@ -28,7 +28,8 @@ echo 'kubelet does not start; see journalctl -u kubelet' >&2
 exit 1
 "#;
 
-/// kubeadm has written the new configuration already; nothing reads it before the new kubelet starts.
+/// Replaces the kubelet. kubeadm has already written the new configuration; nothing reads it before
+/// the new kubelet starts.
 pub(super) fn swap(target: &Target) -> Action {
     let line = format!(
         "{functions}tree={tree} root={root} started={restarted}\n\
@@ -66,7 +67,8 @@ pub(super) fn swap(target: &Target) -> Action {
     action
 }
 
-/// containerd and runc, only when the image's label says that they must be newer than what runs.
+/// Replaces containerd and runc, only if the image's label requires a newer version than the
+/// running one.
 pub(super) fn runtime(step: &Move<'_>, target: &Target) -> Option<Action> {
     let wanted = backup::wanted_runtime(step)?.to_owned();
     let says = format!(
@@ -83,7 +85,8 @@ pub(super) fn runtime(step: &Move<'_>, target: &Target) -> Option<Action> {
 fn replace_runtime(site: &Site<'_>, target: &Target, wanted: &str) -> Result<()> {
     let line = Line::query("containerd --version");
     let text = site.run_on(site.agent, &line, "-version")?;
-    // containerd github.com/containerd/containerd v1.7.27 <commit>; Debian's: 1.6.20~ds1 1.6.20~ds1-1
+    // Output: containerd github.com/containerd/containerd v1.7.27 <commit>; on Debian: 1.6.20~ds1
+    // 1.6.20~ds1-1
     let runs = text
         .split_whitespace()
         .filter_map(|word| word.split('~').next())
@@ -126,7 +129,8 @@ fn replace_runtime(site: &Site<'_>, target: &Target, wanted: &str) -> Result<()>
     site.run_on(site.agent, &line, "-replace").map(|_| ())
 }
 
-/// Containers go on: their shims are of the old runtime and live.
+/// Restarts the runtime. Containers keep running, because their shims are separate processes of the
+/// old runtime.
 pub(super) const RESTART_RUNTIME: &str = r#"systemctl daemon-reload
 systemctl restart containerd
 for second in $(seq 60); do

@@ -1,12 +1,12 @@
-//! Whether the new kubelet starts with the flags and the configuration of the one that runs: it is
-//! asked itself, before anything has changed.
+//! Tests whether the new kubelet accepts the flags and configuration of the running one, by
+//! starting it before anything has changed.
 
 use crate::error::Result;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::kubeadm::upgrade::Target;
 
-/// Runs it with a kubeconfig that is not there: it reads flags and configuration first, then finds
-/// nobody to work for, and ends. What kubeadm has written and will take out itself does not count.
+/// Runs the new kubelet with a missing kubeconfig: it reads flags and configuration, fails to load
+/// the kubeconfig, and exits. Flags that kubeadm has written and will remove itself are left out.
 const TRY: &str = r#"
 pid=$(systemctl show -p MainPID --value kubelet 2>/dev/null || true)
 if [ "${pid:-0}" = 0 ] || [ ! -r "/proc/$pid/cmdline" ]; then echo 'no kubelet runs: its settings are not tried'; exit 0; fi
@@ -37,7 +37,7 @@ fi
 echo 'the new kubelet did not say whether it takes the present flags and configuration'
 "#;
 
-/// Fails when it does not.
+/// Fails if the new kubelet rejects them.
 pub(super) fn check(site: &Site<'_>, target: &Target) -> Result<()> {
     let line = Line {
         again: true,

@@ -1,4 +1,4 @@
-//! The members of etcd: well before a control plane is touched, and the same after.
+//! etcd members: healthy before a control plane is changed, and the same members afterwards.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::runtime::kubeadm::upgrade::Target;
 use crate::runtime::wait::until_well;
 
 const PATIENCE: Duration = Duration::from_secs(90);
-/// A member that is further behind is not one that the cluster can count on.
+/// Maximum number of entries that a healthy member can be behind.
 const LAG: u64 = 1000;
 const HINT: &str = "on the control plane: `etcdctl endpoint status --cluster -w table`, \
 `etcdctl alarm list`, `crictl logs` of the etcd container; then `imgctl upgrade resume`";
 
-/// etcd as its members see it.
+/// State of etcd as reported by its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Members {
-    /// Members that vote, by number.
+    /// IDs of the voting members.
     voting: BTreeSet<u64>,
     learners: usize,
-    /// Endpoints that answered, with what they said of themselves.
+    /// Endpoints that responded, with their status.
     answers: Vec<Answer>,
     alarms: Vec<String>,
 }
@@ -51,7 +51,7 @@ pub(super) fn before(target: &Target) -> Vec<Action> {
                 let members = observe(site, &known)?;
                 let text = serde_json::to_string(&members.voting)
                     .map_err(|error| Error::failed("cannot write members").caused_by(error))?;
-                // A second attempt may find a member gone that the first one counted.
+                // A second attempt can find a member missing that the first one counted.
                 if place::read(site.agent, &known.known_members())?.is_none()
                     || site.agent.read_file(&known.touched(), 1 << 10)?.is_none()
                 {
@@ -101,7 +101,7 @@ fn move_leader(site: &Site<'_>, target: &Target) -> Result<()> {
     }
 }
 
-/// For gates: as before, and well.
+/// Checks for gates that the members are unchanged and healthy.
 pub(super) fn complaint(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     let members = observe(site, target)?;
     if let Some(complaint) = members.complaint() {
@@ -126,7 +126,7 @@ fn listed(members: &BTreeSet<u64>) -> String {
 fn observe(site: &Site<'_>, target: &Target) -> Result<Members> {
     let list = ask(site, target, "member list -w json", "members")?;
     let alarms = ask(site, target, "alarm list -w json", "alarms")?;
-    // A sick member makes this fail, and says which it is.
+    // An unhealthy member makes this command fail and report which one it is.
     ask(site, target, "endpoint health --cluster", "health")?;
     let answers = status(site, target, "endpoint status --cluster -w json", "status")?;
     read(&list, &alarms, answers)
@@ -203,7 +203,7 @@ fn read_status(text: &str) -> Result<Vec<Answer>> {
 }
 
 impl Members {
-    /// What keeps a member from being taken out of service.
+    /// Returns why no member can be taken out of service.
     fn complaint(&self) -> Option<String> {
         if self.voting.is_empty() {
             return Some("etcd names no member that votes".to_owned());

@@ -1,7 +1,8 @@
-//! How hosts of a kubeadm cluster get another version, and how they go back.
+//! Upgrade and rollback of hosts in a kubeadm cluster.
 //!
-//! Every action looks first, does what is left to do, and verifies. kubeadm does what kubeadm does;
-//! around it stand a backup, gates and the way back. Facts: the rules of upgrades of kubeadm.
+//! Every action inspects the host first, does the remaining work, and verifies the result. kubeadm
+//! performs the upgrade itself; this module adds a backup, gates and rollback. Facts: kubeadm's
+//! upgrade rules.
 
 mod apply;
 mod backup;
@@ -35,17 +36,17 @@ use crate::runtime::load_balancer;
 use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::runtime::version;
 
-/// What actions need of a [`Move`], to keep.
+/// Data of a [`Move`] that actions keep.
 #[derive(Clone)]
 struct Target {
     version: Version,
-    /// The directory of the backup on the host.
+    /// Directory of the backup on the host.
     backup: String,
-    /// Everything of the cluster on the host.
+    /// Directory of all cluster files on the host.
     root: String,
-    /// The rootfs as it is linked now.
+    /// Path of the currently linked rootfs.
     rootfs: String,
-    /// The tree of the image that the host gets.
+    /// Tree of the image that the host is upgraded to.
     tree: String,
     place: Place,
     external_etcd: bool,
@@ -72,14 +73,14 @@ impl Target {
         self.place != Place::Worker
     }
 
-    /// Whether this host runs a member of the cluster's etcd.
+    /// Reports whether this host runs a member of the cluster's etcd.
     fn has_etcd(&self) -> bool {
         self.is_control_plane() && !self.external_etcd
     }
 }
 
-/// Workers are sent to other API servers before `stopping`, the actions that stop this host's.
-/// LVScare has no such list: it finds out by `/readyz`.
+/// Redirects workers to other API servers before `stopping`, the actions that stop this host's API
+/// server. LVScare has no such list: it detects the state through `/readyz`.
 fn out_of_service(step: &Move<'_>, actions: Vec<Action>, stopping: &[&str]) -> Vec<Action> {
     if step.place == Place::Worker || lvscare_image(step.to).is_some() {
         return actions;
@@ -128,7 +129,7 @@ impl Upgrader for Kubeadm<'_> {
 
     fn apply(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let actions = apply::actions(step, &Target::of(step)?)?;
-        // The new kubelet makes static Pods anew, the API server's among them.
+        // The new kubelet recreates static Pods, including the API server's.
         Ok(out_of_service(
             step,
             actions,

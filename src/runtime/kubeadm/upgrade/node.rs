@@ -1,4 +1,4 @@
-//! The Node of the host that an action runs on, and its Pods.
+//! The Node of the host that an action runs on, and the Node's Pods.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::runtime::action::Site;
 use crate::runtime::kubeadm::init::hostname;
 use crate::runtime::kubectl::Kubectl;
 
-/// One Pod, as far as it matters here.
+/// Relevant fields of one Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pod {
     /// `namespace/name`.
@@ -26,7 +26,7 @@ pub(super) fn own_name(site: &Site<'_>, kubectl: &Kubectl<'_>) -> Result<String>
     }
 }
 
-/// The Node as it is in the API.
+/// Returns the host's Node from the API.
 pub(super) fn own(site: &Site<'_>, kubectl: &Kubectl<'_>) -> Result<(String, Value)> {
     let name = own_name(site, kubectl)?;
     let node = kubectl
@@ -35,7 +35,7 @@ pub(super) fn own(site: &Site<'_>, kubectl: &Kubectl<'_>) -> Result<(String, Val
     Ok((name, node))
 }
 
-/// All Pods of one Node; few words of each, for there may be hundreds.
+/// Returns all Pods of one Node; queries only a few fields, because there can be hundreds.
 pub(super) fn pods(kubectl: &Kubectl<'_>, node: &str) -> Result<Vec<Pod>> {
     let selector = format!("spec.nodeName={node}");
     let text = kubectl.run(&[
@@ -65,7 +65,7 @@ fn read(line: &str) -> Option<Pod> {
     })
 }
 
-/// Pods that a drain would have taken away.
+/// Returns the Pods that a drain would have evicted.
 pub(super) fn evictable(site: &Site<'_>) -> Result<Vec<String>> {
     let kubectl = Kubectl::anywhere(site)?;
     let node = own_name(site, &kubectl)?;

@@ -1,4 +1,4 @@
-//! Images of the new version, on the host before anything changes.
+//! Pulls images of the new version to the host before anything changes.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::runtime::upgrade::Move;
 use crate::template::yaml;
 
 const LONG: Duration = Duration::from_secs(30 * 60);
-/// The image of the sandbox, where it is not the one that kubeadm names.
+/// Label with the sandbox image, if it differs from the one that kubeadm uses.
 const SANDBOX: &str = "imgctl.io/sandbox-image";
 
 pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
     let sandbox = step.to.rootfs().and_then(|image| image.label(&[SANDBOX]));
     let sandbox = sandbox.map(str::to_owned);
     let runtime = backup::wanted_runtime(step).map(str::to_owned);
-    // The way back takes manifests from the backup.
+    // Rollback takes the manifests from the backup.
     let patches = (target.is_control_plane() && !step.back).then(|| patches(step));
     let says = format!(
         "try the new kubelet with the present settings; crictl pull what is not there of `{}/bin/kubeadm config images list` for {}{}{}",
@@ -53,7 +53,7 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
     Ok(vec![action.within(LONG)])
 }
 
-/// Whether the tree has what will be put in place of what runs.
+/// Checks that the tree contains the replacements for the running programs.
 fn check(site: &Site<'_>, target: &Target, runtime: Option<&str>) -> Result<()> {
     let mut line = String::from("status=0\n");
     let mut wanted: Vec<String> = ["kubeadm", "kubelet", "kubectl"]
@@ -73,7 +73,8 @@ fn check(site: &Site<'_>, target: &Target, runtime: Option<&str>) -> Result<()> 
         .map(|_| ())
 }
 
-/// What the cluster is configured to, with the new version: a mirror of somebody's own counts.
+/// Returns the cluster's configuration with the new version. A custom image repository stays in
+/// effect.
 fn configuration(site: &Site<'_>, target: &Target) -> Result<String> {
     let kubectl = Kubectl::anywhere(site)?;
     let map = kubectl.get(&["configmap", "kubeadm-config", "-n", "kube-system"])?;
@@ -93,7 +94,8 @@ fn configuration(site: &Site<'_>, target: &Target) -> Result<String> {
     Ok(text)
 }
 
-/// Gives the cluster's configuration with the new version, and the container runtime's socket.
+/// Pulls the images; returns the cluster's configuration with the new version, and the container
+/// runtime's socket.
 fn pull(site: &Site<'_>, target: &Target, sandbox: Option<&str>) -> Result<(String, String)> {
     let file = etc(site.scene, "kubeadm-upgrade-images.yaml");
     let configuration = configuration(site, target)?;
@@ -116,8 +118,9 @@ fn pull(site: &Site<'_>, target: &Target, sandbox: Option<&str>) -> Result<(Stri
     Ok((configuration, state.cri_socket))
 }
 
-/// Behind a helper that rewrites names (image-cri-shim) images have the registry's names; kubeadm,
-/// which asks the container runtime itself, gets them under their own as well.
+/// Returns the shell line that pulls the images. Behind a helper that rewrites names
+/// (image-cri-shim), images have the registry's names; kubeadm queries the container runtime
+/// directly, so the images also get their own names.
 fn line(
     target: &Target,
     file: &str,
@@ -125,7 +128,7 @@ fn line(
     registry: &str,
     sandbox: Option<&str>,
 ) -> String {
-    // Workers run none of the control plane.
+    // Workers run no control plane components.
     let filter = if target.is_control_plane() {
         "cat"
     } else {

@@ -1,4 +1,4 @@
-//! The way back: what the backup kept of a host, put in place again.
+//! Rollback: restores a host from its backup.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) fn actions(target: &Target) -> Vec<Action> {
     actions
 }
 
-/// The API server of this host answers.
+/// Waits until this host's API server responds with the expected version.
 pub(super) fn api_again(target: &Target) -> Action {
     Action::new(
         "api-again",
@@ -37,7 +37,7 @@ pub(super) fn api_again(target: &Target) -> Action {
         "",
         {
             let target = target.clone();
-            // The one of before goes on for a moment: ready is not enough.
+            // The previous API server runs for a moment longer, so readiness alone is not enough.
             move |site| {
                 until_well(
                     site,
@@ -51,8 +51,9 @@ pub(super) fn api_again(target: &Target) -> Action {
     .within(API_PATIENCE + Duration::from_secs(20))
 }
 
-/// Programs, kubelet's files, manifests. `older_etcd`: also that of an etcd whose data the newer one
-/// may have changed, because the data goes back as well.
+/// Restores programs, the kubelet's files and manifests. With `older_etcd`, also restores the
+/// manifest of an etcd whose data the newer version may have changed, because the data is restored
+/// as well.
 pub(super) fn files(target: &Target, older_etcd: bool) -> Action {
     let says = format!(
         "systemctl stop kubelet; put back from {}/files: programs, kubelet's configuration and unit, \
@@ -96,8 +97,8 @@ fn etcd_must_stay(site: &Site<'_>, target: &Target) -> Result<bool> {
     Ok(minor_was_raised(then.image()?, now.image()?))
 }
 
-/// Nothing is stopped when everything is in place. Certificates and kubeconfigs stay as they are:
-/// those that were renewed are good, and of the same authority.
+/// Returns the shell line of the restore. It stops nothing if everything is in place. Certificates
+/// and kubeconfigs stay: renewed ones are valid and from the same authority.
 fn line(target: &Target, keep_etcd: bool) -> String {
     format!(
         "{functions}backup={backup} started={started} keep_etcd={keep_etcd}\n\

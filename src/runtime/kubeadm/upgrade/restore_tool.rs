@@ -1,7 +1,9 @@
-//! What restores a snapshot of etcd: kept with the backup, looked for before anything is stopped.
+//! Tools that restore an etcd snapshot: stored with the backup and located before anything is
+//! stopped.
 //!
-//! `etcdutl snapshot restore` is there since etcd 3.5, `etcdctl snapshot restore` until 3.5. The images
-//! of registry.k8s.io hold etcdctl and no etcdutl, so those of 3.6 restore nothing.
+//! `etcdutl snapshot restore` exists since etcd 3.5, `etcdctl snapshot restore` until 3.5. The
+//! images of registry.k8s.io contain etcdctl but not etcdutl, so the 3.6 images cannot restore a
+//! snapshot.
 
 use std::time::Duration;
 
@@ -13,12 +15,12 @@ use crate::runtime::kubectl::quoted;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What to say where there is nothing.
+/// Message if no tool is found.
 const NOTHING: &str = "nothing on this host restores a snapshot of etcd: neither etcdutl nor an etcdctl up to 3.5, \
 and none in the image of etcd; put etcdutl of the version of etcd into /usr/local/bin here";
 
-/// Sets `tool` to the words that a `snapshot restore` begins with; it stays empty where there are none.
-/// Programs of the version that wrote the snapshot come first.
+/// Returns shell code that sets `tool` to the command for `snapshot restore`, or leaves it empty if
+/// there is none. Prefers programs of the version that wrote the snapshot.
 pub(super) fn find(target: &Target) -> String {
     format!(
         "can() {{ {{ \"$@\" snapshot restore --help 2>&1 || true; }} | grep -e --data-dir >/dev/null; }}\n\
@@ -39,7 +41,7 @@ pub(super) fn find(target: &Target) -> String {
     )
 }
 
-/// The same, also in the image of etcd. `$snapshot`, `$data` and `$image` are set.
+/// Like [`find`], but also searches the etcd image. Requires `$snapshot`, `$data` and `$image`.
 pub(super) fn find_anywhere(target: &Target) -> String {
     format!(
         "export ETCDCTL_API=3\n{}\
@@ -58,7 +60,7 @@ pub(super) fn find_anywhere(target: &Target) -> String {
     )
 }
 
-/// Copies what the running etcd brings to the backup: its image may be gone when it is needed.
+/// Copies the running etcd's tools to the backup: its image can be gone when they are needed.
 pub(super) fn keep(target: &Target) -> Action {
     let line = format!(
         "{find}export ETCDCTL_API=3\n\
@@ -97,7 +99,7 @@ pub(super) fn keep(target: &Target) -> Action {
     action
 }
 
-/// Everything that the restore needs on this host is there, and the snapshot is whole.
+/// Checks that this host has everything that the restore needs and that the snapshot is intact.
 pub(super) fn check(target: &Target, snapshot: &str) -> Action {
     let says = format!(
         "look for what restores {snapshot}: etcdutl or etcdctl, {}/files, room for the data",

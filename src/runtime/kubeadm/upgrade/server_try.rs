@@ -1,8 +1,8 @@
-//! Whether the new control plane takes the flags that kubeadm will give it: its programs are asked
-//! themselves, out of the images that were pulled, before anything is stopped.
+//! Tests whether the new control plane accepts the flags that kubeadm will set, by starting its
+//! programs from the pulled images before anything is stopped.
 //!
-//! They run with their own files read-only and without a network: what they cannot reach they cannot
-//! disturb, and what they say about that is no problem.
+//! The programs run without a network and with read-only files: they cannot affect anything, and
+//! their errors about missing access are ignored.
 
 use serde_json::json;
 
@@ -16,7 +16,7 @@ use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest};
 use crate::runtime::kubectl::quoted;
 use crate::template::yaml;
 
-/// Lets kubeadm render the manifests that it would install, in a separate directory.
+/// Makes kubeadm render the manifests that it would install into a separate directory.
 const RENDER: &str = r#"
 scratch=$(mktemp -d); trap 'rm -rf "$scratch"' EXIT
 if [ -z "$patches" ] && [ -d "$tree/patches" ]; then patches=$tree/patches; fi
@@ -26,8 +26,8 @@ fi
 cat "$scratch/$component.yaml"
 "#;
 
-/// Starts the program and waits until it says what is wrong, or has come so far that it looks for
-/// its server. `run` is ctr with all its words but the name.
+/// Starts the program and waits until it reports a problem or gets as far as connecting to its
+/// server. `run` is the ctr command without the name.
 const TRY: &str = r#"
 command -v ctr >/dev/null 2>&1 || { echo "there is no ctr: the new $component is not tried"; exit 0; }
 name=imgctl-try-$component-$$ scratch=$(mktemp -d)
@@ -63,7 +63,7 @@ fi
 echo "the new $component did not say whether it takes its flags: $(tail -n 1 "$scratch/said" | cut -c 1-300)"
 "#;
 
-/// Fails when one of them does not. Where it cannot be tried, that is said and no failure.
+/// Fails if a program rejects its flags. If a program cannot be tested, reports that and continues.
 pub(super) fn check(
     site: &Site<'_>,
     target: &Target,
@@ -113,7 +113,8 @@ pub(super) fn check(
     ))
 }
 
-/// What kubeadm is told: the cluster's configuration with the new version, and which server this is.
+/// Writes the configuration for kubeadm: the cluster's configuration with the new version, and this
+/// server's address.
 fn configuration(site: &Site<'_>, cluster: &str, socket: &str) -> Result<Option<String>> {
     let path = format!("{MANIFESTS}/kube-apiserver.yaml");
     let Some(text) = place::read(site.agent, &path)? else {
@@ -140,7 +141,8 @@ fn configuration(site: &Site<'_>, cluster: &str, socket: &str) -> Result<Option<
     Ok(Some(file))
 }
 
-/// The command that runs a manifest's container as its kubelet would, but for network and writing.
+/// Returns the command that runs a manifest's container as the kubelet would, but without a network
+/// and read-only.
 fn run(manifest: &Manifest) -> Result<String> {
     let mut line = "mounts=()".to_owned();
     for (there, inside) in manifest.mounts() {

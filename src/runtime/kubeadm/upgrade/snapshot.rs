@@ -1,4 +1,4 @@
-//! A snapshot of etcd, verified: what the cluster was before anything is changed.
+//! Takes and verifies an etcd snapshot of the cluster before anything is changed.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn save(site: &Site<'_>, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// What `snapshot status -w json` says; an error when nothing could be restored from it.
+/// Describes the output of `snapshot status -w json`; fails if the snapshot cannot be restored.
 fn describe(status: &str) -> Result<String> {
     let status: Value = serde_json::from_str(status).map_err(|error| {
         Error::bad_content("etcd gave no status of its snapshot").caused_by(error)
@@ -74,7 +74,8 @@ fn describe(status: &str) -> Result<String> {
     ))
 }
 
-/// Saves next to the former one and takes its place only when its status could be read.
+/// Returns the shell line that saves a snapshot to a temporary file and renames it after its status
+/// was read.
 fn line(target: &Target) -> String {
     let flags = if target.external_etcd {
         "--endpoints \"$(value etcd-servers | cut -d, -f1)\" --cacert \"$(value etcd-cafile)\" \

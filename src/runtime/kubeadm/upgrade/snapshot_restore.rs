@@ -1,4 +1,4 @@
-//! The whole cluster back to a snapshot of etcd: what was written since is lost.
+//! Restores the whole cluster from an etcd snapshot. Data written since the snapshot is lost.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ pub(super) fn phases(target: &Target, snapshot: &str) -> Result<[Vec<Action>; 3]
     ])
 }
 
-/// kubelet ends the static Pods whose manifests are gone; what it does not end, the runtime does.
+/// Stops the control plane. The kubelet stops static Pods whose manifests are gone; the runtime
+/// stops the remaining ones.
 fn stop(target: &Target) -> Action {
     let line = format!(
         "stopped={backup}/stopped; mkdir -p -m 0700 \"$stopped\"\n\
@@ -61,7 +62,7 @@ fn stop(target: &Target) -> Action {
     action
 }
 
-/// A member of the cluster that comes out of the snapshot.
+/// A member of the restored etcd cluster.
 pub(super) struct Member {
     name: String,
     peer: String,
@@ -87,7 +88,7 @@ fn restore(target: &Target, snapshot: &str) -> Action {
     .within(LONG)
 }
 
-/// All members, as their hosts had them before the upgrade.
+/// Returns all members as defined on their hosts before the upgrade.
 pub(super) fn members(site: &Site<'_>, target: &Target) -> Result<Vec<Member>> {
     let hosts = site.scene.control_planes();
     hosts
@@ -98,7 +99,7 @@ pub(super) fn members(site: &Site<'_>, target: &Target) -> Result<Vec<Member>> {
         .collect()
 }
 
-/// etcd as the host had it before the upgrade.
+/// Returns etcd's manifest as it was on the host before the upgrade.
 pub(super) fn manifest(agent: &dyn Agent, target: &Target) -> Result<Manifest> {
     for path in [
         format!("{}/files{MANIFESTS}/etcd.yaml", target.backup),
@@ -131,8 +132,9 @@ fn member(manifest: &Manifest, host: &str) -> Result<Member> {
     }
 }
 
-/// Restored beside the old data, which makes room only then. Revisions jump, where etcdutl can, so
-/// that nobody who watched takes old objects for new ones.
+/// Returns the shell line that restores the data beside the old data and replaces it at the end. If
+/// etcdutl supports it, revisions are bumped, so that watchers do not mistake old objects for new
+/// ones.
 fn line(target: &Target, snapshot: &str, own: &Manifest, members: &[Member]) -> Result<String> {
     let me = member(own, "this host")?;
     let all: Vec<String> = members
@@ -174,7 +176,7 @@ fn line(target: &Target, snapshot: &str, own: &Manifest, members: &[Member]) -> 
     ))
 }
 
-/// Another restore later is another one.
+/// Removes the restore's marks, so that a later restore starts from the beginning.
 fn done(target: &Target) -> Action {
     Action::command(
         "restore-done",
@@ -186,9 +188,10 @@ fn done(target: &Target) -> Action {
     )
 }
 
-/// Revisions of the data begin again where the snapshot ended, unless etcdutl can lift them. A watch
-/// from a later one, taken up after the restart of the API server, tells nothing until that revision
-/// comes: kubelets and the Pods of kube-system list everything anew.
+/// Restarts all watchers. Revisions continue from the snapshot unless etcdutl can bump them. A
+/// watch from a later revision that resumes after the API server's restart receives no events until
+/// that revision is reached, so the kubelets and the Pods in kube-system must list all objects
+/// again.
 pub(super) fn watch_anew() -> Action {
     let line = "systemctl restart kubelet\n\
          command -v crictl >/dev/null 2>&1 || exit 0\n\

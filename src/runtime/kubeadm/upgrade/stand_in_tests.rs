@@ -1,4 +1,4 @@
-//! Upgrade and way back, done on "hosts" with the stand-ins of tests/kubeadm.
+//! Runs upgrade and rollback on "hosts" with the stand-ins of tests/kubeadm.
 
 use crate::agent::Agent as _;
 use crate::agent::protocol::FileToWrite;
@@ -30,7 +30,7 @@ fn scene_of(version: &str, directory: &std::path::Path) -> Scene {
         "encryptionAlgorithm": "ECDSA-P256",
     })];
     let mut scene = scene(version, hosts, documents);
-    // Without LVScare, whose tool would have to be there.
+    // Without LVScare, because its tool would have to be installed.
     scene.images[0].labels.remove("image");
     scene.state_directory = directory.join("cluster");
     for name in ["SEALOS_SYS_CRI_ENDPOINT", "SEALOS_SYS_IMAGE_ENDPOINT"] {
@@ -63,7 +63,7 @@ fn step<'a>(from: &'a Scene, to: &'a Scene, host: &'a Host, version: &str) -> Mo
     }
 }
 
-/// The programs of two versions as trees of images, the older ones installed and running.
+/// Creates image trees with the programs of two versions, and installs and starts the older ones.
 fn install(host: &Namespace) {
     let line = format!(
         "for version in {OLD} {NEW}; do\n\
@@ -114,7 +114,7 @@ impl Bed {
         bed.hosts.run(&bed.old, first, "init", &init).unwrap();
         let join = kubeadm.join_control_plane(&bed.old, second).unwrap();
         bed.hosts.run(&bed.old, second, "join", &join).unwrap();
-        // As `kubeadm join` of a worker leaves it, without the balancer that it would be given.
+        // State that `kubeadm join` leaves on a worker, without the load balancer.
         let line = "mkdir -p /etc/kubernetes; echo conf >/etc/kubernetes/kubelet.conf; stand-in-api ask join worker-1 10.0.0.21 worker";
         assert!(bed.hosts.of(WORKER).shell(line, &[], b"").status.success());
         for host in &bed.old.hosts {
@@ -183,7 +183,7 @@ fn a_flag_that_the_new_api_server_does_not_know_is_told_before_anything_stops() 
         "ctr -n k8s.io run --rm registry.k8s.io/kube-scheduler:v1.35.2 imgctl-try-kube-scheduler-";
     assert_eq!(first.calls(tried), 2);
     assert_eq!(first.calls("tasks kill"), 6, "nothing that was tried stays");
-    // What is put back comes from the backup: nothing is made of the configuration.
+    // Rollback takes everything from the backup and renders nothing from the configuration.
     let back = step_back(&bed.new, &bed.old, &bed.old.hosts[0]);
     bed.run(&bed.old, back.host, "back", &kubeadm.pull(&back).unwrap());
     assert_eq!(first.calls("ctr -n k8s.io run"), 6);
@@ -227,7 +227,8 @@ fn hosts_move_and_go_back() {
         )
     };
     let before = manifest(FIRST);
-    // What the worker's balancer is told of, at the moment when kubeadm or kubelet stop the server.
+    // Server list of the worker's load balancer at the moment when kubeadm or the kubelet stops the
+    // server.
     let servers = |of: &Hosts| {
         text(
             of.of(WORKER),
@@ -262,7 +263,8 @@ fn hosts_move_and_go_back() {
         1
     );
 
-    // The first control plane leads etcd; its first `kubeadm upgrade` fails, the second does not.
+    // The first control plane is the etcd leader; its first `kubeadm upgrade` fails, the second
+    // succeeds.
     let step = there(FIRST);
     bed.run(new, step.host, "before", &kubeadm.before(&step).unwrap());
     assert_eq!(hosts.of(FIRST).calls(" move-leader "), 1);
@@ -274,10 +276,10 @@ fn hosts_move_and_go_back() {
         error.to_string().contains("as asked for: upgrade"),
         "{error}"
     );
-    // A balancer of an earlier imgctl reads no more than the lines without `#`.
+    // A load balancer of an earlier imgctl version reads only the lines without `#`.
     assert_eq!(servers(hosts), "#out 10.0.0.11:6443 900\n10.0.0.12:6443\n");
     the_api_is_away(&bed, &kubeadm, &step);
-    // What the host was is not forgotten by another backup.
+    // Another backup does not overwrite the original state.
     bed.run(new, step.host, "b2", &kubeadm.backup(&step).unwrap());
     assert!(text(hosts.of(FIRST), &format!("{BACKUP}/files/mnt/bin/kubectl")).contains(OLD));
     for ip in [FIRST, SECOND, WORKER] {
@@ -318,7 +320,7 @@ fn hosts_move_and_go_back() {
         "new-cp-1|cp-1|2||True\nnew-cp-2|cp-2|2||True\np-3|worker-1|1|2026-01-01T00:00:00Z|False\n"
     );
 
-    // Again, in another run: nothing is done.
+    // Another run changes nothing.
     let starts = hosts.of(WORKER).calls("systemctl start kubelet");
     for ip in [FIRST, SECOND, WORKER] {
         let step = there(ip);
@@ -329,7 +331,7 @@ fn hosts_move_and_go_back() {
     assert_eq!(hosts.of(SECOND).calls("kubeadm upgrade node"), 1);
     assert_eq!(hosts.of(WORKER).calls("systemctl start kubelet"), starts);
 
-    // A kubelet that does not start is an error; the way back goes from there.
+    // A kubelet that does not start is an error; rollback works from that state.
     std::fs::write(hosts.of(WORKER).log.join("fail-kubelet"), "").unwrap();
     for (round, ip) in [WORKER, WORKER, SECOND, FIRST, FIRST]
         .into_iter()
@@ -367,8 +369,8 @@ fn hosts_move_and_go_back() {
     to_the_snapshot(&bed, &kubeadm);
 }
 
-/// kubeadm restarts the API server. Who comes back to a kubeadm that has been started asks no API, and
-/// who starts one waits for it.
+/// kubeadm restarts the API server. A resumed run that finds kubeadm started does not query the
+/// API; a new run waits for the API.
 fn the_api_is_away(bed: &Bed, kubeadm: &Kubeadm<'_>, step: &Move<'_>) {
     let upgrade = |key: &str| {
         let mut actions = kubeadm.apply(step).unwrap();
@@ -383,7 +385,7 @@ fn the_api_is_away(bed: &Bed, kubeadm: &Kubeadm<'_>, step: &Move<'_>) {
     let before = asked();
     std::fs::write(&away, "100").unwrap();
     let error = upgrade("a1").unwrap_err();
-    // As it ended before.
+    // The same outcome as before.
     assert!(
         error.to_string().contains("as asked for: upgrade"),
         "{error}"
@@ -394,8 +396,8 @@ fn the_api_is_away(bed: &Bed, kubeadm: &Kubeadm<'_>, step: &Move<'_>) {
     assert!(!away.exists());
 }
 
-/// kube-proxy was changed while the Node of the worker was away: its controller waits for that Pod
-/// and lets no other go.
+/// kube-proxy was changed while the worker's Node was unreachable: its controller waits for that
+/// Pod and replaces no other.
 fn worker_is_away(log: &std::path::Path) {
     let image = format!("registry.k8s.io/kube-proxy:{NEW}");
     let proxy = serde_json::json!({
@@ -435,8 +437,8 @@ fn text_of_config(hosts: &Hosts) -> String {
     std::fs::read_to_string(hosts.of(FIRST).log.join("uploaded-config")).unwrap()
 }
 
-/// An image of etcd 3.6 as it is published restores nothing. That is told when the backup is made, and
-/// again before anything is stopped.
+/// A published etcd 3.6 image cannot restore a snapshot. Both the backup and the check before
+/// anything is stopped report that.
 #[test]
 fn what_restores_a_snapshot_is_looked_for_before_anything_is_stopped() {
     let directory = tempfile::tempdir().unwrap();
@@ -444,7 +446,7 @@ fn what_restores_a_snapshot_is_looked_for_before_anything_is_stopped() {
     let bed = Bed::up(directory.path(), &kubeadm);
     let on = bed.hosts.of(FIRST);
     std::fs::write(on.log.join("etcd-3.6"), "").unwrap();
-    // Those of the machine that tests run on do not count.
+    // Hides the tools of the machine that runs the tests.
     let hide = "for file in {/usr/local/bin,/usr/bin,/opt/bin}/etcd{utl,ctl}; do [ ! -e $file ] || mount --bind /dev/null $file; done";
     assert!(on.shell(hide, &[], b"").status.success());
     let host = &bed.new.hosts[0];
@@ -481,7 +483,7 @@ fn what_restores_a_snapshot_is_looked_for_before_anything_is_stopped() {
     );
     assert!(on.exists("/etc/kubernetes/manifests/etcd.yaml"));
 
-    // That of etcd's container is kept with the backup when it can restore.
+    // The etcdctl in etcd's container is stored with the backup if it can restore.
     let etcdctl = "#!/bin/bash\n\
         case \"$*\" in *'restore --help') echo --data-dir; exit ;; 'snapshot status'*) test -s \"$3\"; exit ;; esac\n\
         while (($#)); do case $1 in --data-dir) mkdir -p \"$2/member\"; echo new >\"$2/member/db\" ;; esac; shift; done\n";
@@ -491,7 +493,7 @@ fn what_restores_a_snapshot_is_looked_for_before_anything_is_stopped() {
         content: etcdctl.into(),
     })
     .unwrap();
-    // A process with a root of its own, as etcd in its container.
+    // A process with its own root, like etcd in its container.
     let line = "perl -e 'chroot(\"/mnt/image\") or die; sleep 300' </dev/null >/dev/null 2>&1 & \
         echo $! >\"$STAND_IN_LOG/etcd-pid\"; \
         until [ -e /proc/$!/root/usr/local/bin/etcdctl ]; do kill -0 $!; sleep 0.05; done";
@@ -514,7 +516,7 @@ fn what_restores_a_snapshot_is_looked_for_before_anything_is_stopped() {
     assert_eq!(text(on, "/var/lib/etcd/member/db"), "new\n");
 }
 
-/// The members of the snapshot's cluster are told of each other, and the old data is kept.
+/// The snapshot's cluster members know each other, and the old data is kept.
 fn to_the_snapshot(bed: &Bed, kubeadm: &Kubeadm<'_>) {
     let etcdutl = "#!/bin/bash\n\
         case \"$*\" in *--help) echo --data-dir --bump-revision; exit ;; esac\n\
@@ -538,7 +540,7 @@ fn to_the_snapshot(bed: &Bed, kubeadm: &Kubeadm<'_>) {
             let phases = kubeadm.restore_snapshot(&step, "/var/lib/snapshot.db");
             let actions = &phases.unwrap()[phase];
             bed.run(&bed.old, host, &format!("phase-{phase}"), actions);
-            // A second time, as a resumed run might.
+            // Runs a second time, as a resumed run might.
             bed.run(&bed.old, host, &format!("again-{phase}"), actions);
             let on = bed.hosts.of(host.ip());
             assert_eq!(on.exists("/etc/kubernetes/manifests/etcd.yaml"), phase == 2);
@@ -555,7 +557,7 @@ fn to_the_snapshot(bed: &Bed, kubeadm: &Kubeadm<'_>) {
         1
     );
     assert_eq!(text(second, "/var/lib/etcd/member/db"), "new\n");
-    // The restored members have other ids: the gate must not wait for those of before.
+    // The restored members have other IDs, so the gate must not wait for the previous ones.
     assert!(!second.exists(&format!("{BACKUP}/etcd-members.json")));
     assert_eq!(
         text(second, &format!("{BACKUP}/etcd-before/member/db")),

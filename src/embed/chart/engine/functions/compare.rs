@@ -1,4 +1,4 @@
-//! Comparing, as Go's templates do it: kinds must agree, `eq 1 1.0` is an error.
+//! Comparison as in Go templates: kinds must match, so `eq 1 1.0` is an error.
 
 use std::cmp::Ordering;
 

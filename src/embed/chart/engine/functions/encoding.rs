@@ -1,6 +1,6 @@
 //! YAML, JSON, TOML, base64, digests and semantic versions.
 //!
-//! `fromYaml` and `fromJson` put a failure into the member `Error`, as Helm's do.
+//! `fromYaml` and `fromJson` report an error in the member `Error`, as in Helm.
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ use crate::template::semver::{self, Version};
 use crate::template::toml;
 
 pub(super) const GROUP: Group = &[
-    // Helm swallows what cannot be written.
+    // Helm ignores values that cannot be encoded.
     ("toYaml", "*", |a| {
         Ok(Value::text(yaml::to_yaml(&a[0]).unwrap_or_default()))
     }),
@@ -36,7 +36,7 @@ pub(super) const GROUP: Group = &[
     }),
     ("toToml", "*", |a| {
         let json = yaml::json_of(&a[0], MAX_NESTING)?;
-        // As Helm, an error becomes the text.
+        // As in Helm, an error message becomes the result.
         Ok(Value::text(
             toml::write(&json).unwrap_or_else(|error| error),
         ))
@@ -59,7 +59,7 @@ pub(super) const GROUP: Group = &[
         Ok(Value::text(STANDARD.encode(text(a, 0).as_bytes())))
     }),
     ("b64dec", "s", |a| {
-        // What does not decode gives the error's words, as in sprig.
+        // Invalid input returns the error message, as in sprig.
         Ok(match STANDARD.decode(text(a, 0).as_bytes()) {
             Ok(bytes) => Value::text(String::from_utf8_lossy(&bytes)),
             Err(error) => Value::text(error.to_string()),

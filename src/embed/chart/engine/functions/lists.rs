@@ -1,4 +1,4 @@
-//! Lists; all functions return new ones, whose items are shared.
+//! List functions. Each returns a new list that shares its items.
 
 use super::{Group, int, list, text, value};
 use crate::embed::chart::engine::print::{MAX_NESTING, to_text};
@@ -131,7 +131,7 @@ fn bounds(a: &[Value], length: usize) -> Result<(usize, usize), String> {
     Ok((bound(1, 0)?, bound(2, length)?))
 }
 
-/// The items as texts, nil left out; anything else is a list of one.
+/// Returns the items as strings without nil; any other value is a list of one.
 fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::List(list) => list

@@ -1,4 +1,4 @@
-//! Maps, which change in place.
+//! Map functions, which modify maps in place.
 
 use std::collections::BTreeMap;
 
@@ -67,8 +67,8 @@ fn choose(a: &[Value], named: bool) -> Answer {
     Ok(Value::map(chosen))
 }
 
-/// Merges the others into the first, which changes. `merge`: what is there stays; `mergeOverwrite`:
-/// the last wins.
+/// Merges the other maps into the first, in place. `merge` keeps existing values; with
+/// `mergeOverwrite`, the last value wins.
 fn merge(a: &[Value], overwrite: bool) -> Answer {
     let target = map(a, 0)?;
     for index in 1..a.len() {
@@ -89,7 +89,8 @@ fn merge_into(target: &Map, source: &Map, overwrite: bool, depth: usize) -> Resu
     }
     for (key, theirs) in source.members() {
         match (target.get(&key), &theirs) {
-            // As mergo: nothing overwrites when asked to, but does not fill a gap.
+            // As in mergo, nil overwrites a value with `mergeOverwrite` but does not fill in a
+            // missing one with `merge`.
             (_, Value::Nil) if !overwrite => {}
             (Some(Value::Map(mine)), Value::Map(inner)) => {
                 merge_into(&mine, inner, overwrite, depth - 1)?;

@@ -1,9 +1,10 @@
-//! The functions of Helm's templates: Go's own, sprig's and Helm's, as tables of name, types and
-//! body; each group in a file. Those that change a map in place or return one of its members are
-//! written here; plain ones on texts and numbers are those of [`crate::template`].
+//! The functions of Helm templates: Go's own, sprig's and Helm's, as tables of name, types and
+//! body, with one file for each group. Functions that modify a map in place or return one of its
+//! members are implemented here; plain functions on strings and numbers come from
+//! [`crate::template`].
 //!
-//! Types are checked as Go does: `s` a text, `i` a whole number, `m` a map, `*` anything, and `+`
-//! repeats the last.
+//! Types are checked as in Go: `s` is a string, `i` an integer, `m` a map, `*` any value, and `+`
+//! repeats the last type.
 
 mod compare;
 mod encoding;
@@ -24,9 +25,9 @@ use super::objects::Object;
 use super::print::to_text;
 use super::value::{Map, Value};
 
-/// A function's result, or what is wrong, in words.
+/// Result of a function, or an error message.
 type Answer = Result<Value, String>;
-/// A function's body; its arguments have the types of its table entry.
+/// Body of a function; its arguments have the types of its table entry.
 type Body = fn(&[Value]) -> Answer;
 /// Name, types, body.
 type Group = &'static [(&'static str, &'static str, Body)];
@@ -49,9 +50,9 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, (&'static str, Body)>> = LazyLo
         .collect()
 });
 
-/// Calls a function by name. An error in words, without the function's name.
+/// Calls a function by name. The error message does not include the function name.
 pub(super) fn call(name: &str, arguments: &[Value]) -> Answer {
-    // `mustX` is `X` that fails; here all of them fail.
+    // `mustX` is the variant of `X` that fails; here every variant fails.
     let plain = name.strip_prefix("must").map(|rest| {
         let mut plain = rest.to_owned();
         if let Some(first) = plain.get_mut(..1) {
@@ -90,7 +91,7 @@ pub(super) fn typed(name: &str, types: &str, arguments: &[Value]) -> Result<(), 
             's' => (matches!(value, Value::Text(_)), "string"),
             'i' => (matches!(value, Value::Int(_)), "int"),
             'b' => (matches!(value, Value::Bool(_)), "bool"),
-            // A nil map is an empty one.
+            // A nil map counts as empty.
             'm' => (
                 matches!(value, Value::Map(_) | Value::Nil) || is_data(value),
                 "map[string]interface {}",
@@ -111,12 +112,13 @@ fn is_data(value: &Value) -> bool {
     matches!(value, Value::Object(object) if matches!(object.as_ref(), Object::Files(_)))
 }
 
-/// The argument `index`; [`typed`] has seen that it is there.
+/// Returns the argument at `index`; [`typed`] has checked that it exists.
 fn value(a: &[Value], index: usize) -> Value {
     a.get(index).cloned().unwrap_or(Value::Nil)
 }
 
-/// The argument as a text: as it is, or as sprig's `strval`.
+/// Returns the argument as a string: unchanged if it is one, otherwise converted as by sprig's
+/// `strval`.
 fn text(a: &[Value], index: usize) -> Rc<str> {
     match a.get(index) {
         Some(Value::Text(text)) => text.clone(),
@@ -125,7 +127,7 @@ fn text(a: &[Value], index: usize) -> Rc<str> {
     }
 }
 
-/// The argument as a whole number, as sprig's casts do it: what cannot be one is 0.
+/// Returns the argument as an integer, as sprig's casts do; a value that cannot be converted is 0.
 fn int(a: &[Value], index: usize) -> i64 {
     #[allow(
         clippy::cast_possible_truncation,
@@ -147,7 +149,7 @@ fn int(a: &[Value], index: usize) -> i64 {
     }
 }
 
-/// The argument as a map.
+/// Returns the argument as a map.
 fn map(a: &[Value], index: usize) -> Result<Map, String> {
     match a.get(index) {
         Some(Value::Map(map)) => Ok(map.clone()),
@@ -160,7 +162,7 @@ fn map(a: &[Value], index: usize) -> Result<Map, String> {
     }
 }
 
-/// The argument as a list.
+/// Returns the argument as a list.
 fn list(a: &[Value], index: usize) -> Result<Vec<Value>, String> {
     match a.get(index) {
         Some(Value::List(list)) => Ok(list.items().to_vec()),

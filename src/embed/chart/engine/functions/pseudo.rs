@@ -1,6 +1,6 @@
-//! What is random in Helm: here the same at every call, so that a chart gives the same texts
-//! whenever it is rendered. No key, certificate or password made here is one: they have the shape
-//! that templates look at and nothing more.
+//! Functions that are random in Helm. Here they return the same value at every call, so that a
+//! chart always renders to the same text. The keys, certificates and passwords are not real: they
+//! only have the form that templates check.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::embed::chart::engine::value::Value;
 
 const LETTERS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const DIGITS: &str = "0123456789";
-/// The longest pseudo-random text.
+/// Maximum length of a pseudo-random string.
 const LONGEST: usize = 1 << 20;
 
 pub(super) const GROUP: Group = &[
@@ -94,7 +94,7 @@ fn hex(text: &str) -> String {
     digest.as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// The shape of a bcrypt hash.
+/// Returns a string in the form of a bcrypt hash.
 fn hashed(password: &str) -> String {
     format!(
         "$2a$10${}",
@@ -117,7 +117,7 @@ fn pair(certificate: Value, key: Value) -> Value {
     }))
 }
 
-/// The shape of a PEM block; its content is the digest of a name.
+/// Returns a string in the form of a PEM block whose content is the digest of a name.
 fn pem(kind: &str, name: &str) -> String {
     let content = STANDARD.encode(hex(name));
     let lines: Vec<&str> = content

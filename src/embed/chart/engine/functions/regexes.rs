@@ -1,4 +1,4 @@
-//! Regular expressions. Rust's are Go's (RE2) in all but corners.
+//! Regular expressions. Rust's syntax matches Go's (RE2) except in corner cases.
 
 use regex::{Regex, RegexBuilder};
 
@@ -52,7 +52,8 @@ fn compiled(pattern: &str) -> Result<Regex, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Go takes a dash after a class within brackets as itself: `[\w-.]`.
+/// Escapes a dash that follows a class within brackets (`[\w-.]`), because Go treats it as a
+/// literal.
 fn adapted(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len());
     let mut inside = false;

@@ -1,4 +1,4 @@
-//! The plain functions on texts and numbers, which are those of every Go template.
+//! Plain functions on strings and numbers that every Go template dialect shares.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,7 +11,7 @@ use crate::template::{self, Dialect};
 
 static FUNCTIONS: LazyLock<FuncMap> = LazyLock::new(|| template::functions(Dialect::ClusterImage));
 
-/// Names and types of what is taken over.
+/// Names and types of the shared functions.
 const TYPES: [(&str, &str); 47] = [
     ("trim", "s"),
     ("trimAll", "ss"),
@@ -62,7 +62,7 @@ const TYPES: [(&str, &str); 47] = [
     ("until", "*"),
 ];
 
-/// Calls the function, if it is one of these.
+/// Calls the function if it is one of the shared functions.
 pub(super) fn call(name: &str, arguments: &[Value]) -> Option<Answer> {
     let untyped = match name {
         "untilStep" => Some("***"),
@@ -96,7 +96,7 @@ fn there(value: &Value) -> gotmpl::Value {
     }
 }
 
-/// None of these functions gives a value that is nested deeper than a list or map of texts.
+/// None of these functions returns a value nested deeper than a list or map of strings.
 fn back(value: &gotmpl::Value) -> Value {
     match value {
         gotmpl::Value::Nil | gotmpl::Value::Function(_) => Value::Nil,

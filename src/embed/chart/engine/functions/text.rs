@@ -1,4 +1,4 @@
-//! Texts: what takes values of any type, or long texts.
+//! String functions that accept values of any type or produce long strings.
 
 use super::{Answer, Group, int, text, value};
 use crate::embed::chart::engine::LONGEST_TEXT;
@@ -80,7 +80,7 @@ pub(super) const GROUP: Group = &[
     }),
 ];
 
-/// All arguments but nil through `show`, a space between.
+/// Applies `show` to all arguments except nil and joins the results with spaces.
 fn words(a: &[Value], show: impl Fn(&str) -> String) -> Value {
     let given = a.iter().filter(|value| !matches!(value, Value::Nil));
     let shown: Vec<String> = given.map(|value| show(&to_text(value))).collect();
@@ -108,7 +108,7 @@ fn abbreviated(a: &[Value], width: usize, of: usize) -> Result<String, String> {
     Ok(text.chars().take(width - 3).collect::<String>() + "...")
 }
 
-/// Breaks lines at spaces; a word that is longer stays whole.
+/// Breaks lines at spaces; a word longer than the width is not split.
 fn wrapped(width: i64, text: &str, newline: &str) -> String {
     let width = usize::try_from(width).unwrap_or(1).max(1);
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! Dates and durations, under a clock that stands still.
+//! Dates and durations, with a fixed clock.
 
 use super::{Group, int, text};
 use crate::embed::chart::engine::dates::{

@@ -1,4 +1,4 @@
-//! Choosing among values, asking for their type, failing, printing.
+//! Functions that choose among values, inspect their types, fail or print.
 
 use super::{Answer, Group, int, list, text, value};
 use crate::embed::chart::engine::print::{MAX_NESTING, to_text};
