@@ -1,4 +1,4 @@
-//! What a verb works with: settings, environment, the user interface, the store.
+//! Context of a verb: settings, environment, user interface and store.
 
 use std::cell::OnceCell;
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::store::{self, Store};
 use crate::ui::Ui;
 
-/// Made once for each command line.
+/// Created once for each command line.
 pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) environment: Environment,
@@ -28,7 +28,7 @@ impl Context {
         }
     }
 
-    /// The store, opened when first asked for: `imgctl --version` touches no disk.
+    /// Returns the store, which is opened on first use: `imgctl --version` touches no disk.
     pub(crate) fn store(&self) -> Result<&Store> {
         if let Some(store) = self.store.get() {
             return Ok(store);

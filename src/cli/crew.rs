@@ -1,4 +1,4 @@
-//! The hosts of a cluster, reached over SSH or as the machine we run on, each with its agent.
+//! The hosts of a cluster, reached over SSH or as the local machine, each with its agent.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,22 +17,22 @@ use crate::host::login::Settings;
 use crate::host::reactor::reactor;
 use crate::runtime::action::Crew;
 
-/// Connects to a host when it is first asked for, and keeps its agent.
+/// Connects to a host on first use, and keeps its agent.
 pub(crate) struct Agents {
     connections: Connections,
     launch: Launch,
     runtime: Handle,
-    /// One place per host, so that hosts are called side by side and each only once.
+    /// One slot per host: hosts are called in parallel, and each only once.
     known: Mutex<BTreeMap<String, Arc<Place>>>,
 }
 
 type Place = Mutex<Option<Arc<dyn Agent>>>;
 
 impl Agents {
-    /// Connects to nothing yet.
+    /// Creates the host pool without connecting.
     pub(crate) fn new(settings: Settings, context: &Context) -> Result<Self> {
         let environment = &context.environment;
-        // Not current_exe(): the file may have been replaced while we run.
+        // Not current_exe(): the file may be replaced during the run.
         let own = std::path::PathBuf::from("/proc/self/exe");
         let binaries = Binaries::new(
             own,
@@ -77,7 +77,7 @@ impl Crew for Agents {
     }
 }
 
-/// Says which host it was, where the transport's own words do not.
+/// Adds the host to an error whose message does not name it.
 fn unreachable(host: &Host, error: Error) -> Error {
     if error.message().contains(&host.address.name) {
         return error;

@@ -1,10 +1,10 @@
-//! Durations and sizes as people type them.
+//! Durations and sizes as users type them.
 
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// `90s`, `12h`, `1h30m`, `7d`, `2w`; a bare number is seconds.
+/// Parses `90s`, `12h`, `1h30m`, `7d`, `2w`; a bare number is seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration> {
     let wrong = || {
         Error::usage(format!("`{text}` is not a duration"))
@@ -40,7 +40,8 @@ pub(crate) fn parse(text: &str) -> Result<Duration> {
     }
 }
 
-/// `500MB`, `10GiB`, `10g`, `1.5G`; a bare number is bytes. Powers of 1000, with an `i` of 1024.
+/// Parses `500MB`, `10GiB`, `10g`, `1.5G`; a bare number is bytes. Units are powers of 1000, or of
+/// 1024 with an `i`.
 pub(crate) fn bytes(text: &str) -> Result<u64> {
     let wrong =
         || Error::usage(format!("`{text}` is not a size")).hint("a size looks like 500MB or 10GiB");

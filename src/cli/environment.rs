@@ -1,4 +1,4 @@
-//! The process's environment as a value. The one place where variables are looked up.
+//! The process environment as a value. This is the only place that looks up variables.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 
-/// The variables we were started with.
+/// Environment variables of the process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment(BTreeMap<OsString, OsString>);
 
 impl Environment {
-    /// Takes the variables over; of two of the same name the first counts, as for getenv(3).
+    /// Takes over the variables; the first of several with the same name counts, as for getenv(3).
     pub(crate) fn new(variables: Vec<(OsString, OsString)>) -> Self {
         let mut map = BTreeMap::new();
         for (name, value) in variables {
@@ -20,12 +20,13 @@ impl Environment {
         Self(map)
     }
 
-    /// The value of `name`, empty or not.
+    /// Returns the value of `name`, empty or not.
     pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
         self.0.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
-    /// The value of `name` if it is set and not empty; not UTF-8 is a usage error.
+    /// Returns the value of `name` if it is set and not empty; a value that is not UTF-8 is a usage
+    /// error.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>> {
         match self.get(name) {
             None => Ok(None),
@@ -37,14 +38,14 @@ impl Environment {
         }
     }
 
-    /// A path variable, if set and not empty.
+    /// Returns a path variable if it is set and not empty.
     pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
         self.get(name)
             .filter(|value| !value.is_empty())
             .map(PathBuf::from)
     }
 
-    /// A switch: `1 true yes on` or `0 false no off`; unset and empty are `None`.
+    /// Reads a switch: `1 true yes on` or `0 false no off`; unset and empty are `None`.
     pub(crate) fn switch(&self, name: &str) -> Result<Option<bool>> {
         let Some(text) = self.text(name)? else {
             return Ok(None);
@@ -59,7 +60,7 @@ impl Environment {
         }
     }
 
-    /// The value as text for the use of builds (`--build-arg NAME`); `None` when unset.
+    /// Returns the value as text for builds (`--build-arg NAME`); `None` when unset.
     pub(crate) fn lossless(&self, name: &str) -> Result<Option<String>> {
         self.get(name)
             .map(|value| {

@@ -1,4 +1,4 @@
-//! Errors on their way out: what people and machines see of them, and the exit code.
+//! Reporting of errors: what users and machines see of them, and the exit code.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -9,7 +9,8 @@ use crate::cli::settings::Early;
 use crate::error::{Error, Kind};
 use crate::ui;
 
-/// The exit code and the name in JSON of each kind. Stable: scripts depend on them (docs/cli.md).
+/// Returns the exit code and the JSON name of each kind. Both are stable: scripts depend on them
+/// (docs/cli.md).
 fn code_and_name(kind: Kind) -> (u8, &'static str) {
     match kind {
         Kind::Failed => (1, "failed"),
@@ -22,13 +23,13 @@ fn code_and_name(kind: Kind) -> (u8, &'static str) {
         Kind::NoSpace => (8, "no-space"),
         Kind::CommandFailed => (9, "command-failed"),
         Kind::CheckFailed => (10, "check-failed"),
-        // As a shell says of a command that SIGINT ended.
+        // Shells use the same code for a command that SIGINT ended.
         Kind::Interrupted => (130, "interrupted"),
     }
 }
 
-/// Shows `error` on stderr and gives its exit code. That the reader of our output has gone
-/// (`imgctl images | head -1`) is no failure.
+/// Shows `error` on stderr and returns its exit code. A closed output (`imgctl images | head -1`)
+/// is not a failure.
 pub(crate) fn report(error: &Error, early: Early) -> ExitCode {
     if ui::output::reader_is_gone(error) {
         return ExitCode::SUCCESS;
@@ -43,10 +44,10 @@ pub(crate) fn report(error: &Error, early: Early) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The same for what clap reports: help and version go to stdout with exit code 0.
+/// Reports errors from clap; help and version go to stdout with exit code 0.
 pub(crate) fn of_parser(error: &clap::Error, early: Early) -> ExitCode {
     if !error.use_stderr() || !early.json {
-        // Nothing can be done about an output that is gone.
+        // Nothing can be done about a closed output.
         let _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
@@ -63,7 +64,8 @@ pub(crate) fn of_parser(error: &clap::Error, early: Early) -> ExitCode {
     report(&error, early)
 }
 
-/// `error:` with the causes indented under it and a `hint:` line for each hint.
+/// Formats the error as `error:`, with the causes indented under it and a `hint:` line for each
+/// hint.
 fn as_text(error: &Error, colour: bool) -> String {
     let (red, cyan, reset) = if colour {
         ("\x1b[1;31m", "\x1b[1;36m", "\x1b[0m")
@@ -73,7 +75,7 @@ fn as_text(error: &Error, colour: bool) -> String {
     let chain = error.chain();
     let mut text = String::new();
     for (depth, message) in chain.iter().enumerate() {
-        // A message of several lines (a build's caret) keeps its shape.
+        // A multi-line message (a build's caret) keeps its shape.
         let message = printable(message);
         let _ = match depth {
             0 => writeln!(text, "{red}error:{reset} {message}"),
@@ -97,7 +99,7 @@ fn as_json(error: &Error) -> serde_json::Value {
     }})
 }
 
-/// Names in messages may come from hostile images: no control character reaches the terminal.
+/// Escapes control characters: names in messages may come from hostile images.
 fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|c| {

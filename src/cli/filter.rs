@@ -11,18 +11,18 @@ pub(crate) struct Filters(Vec<Filter>);
 
 enum Filter {
     Label(String, Option<String>),
-    /// A pattern with `*` and `?` over the name, with or without registry and tag.
+    /// Pattern with `*` and `?` for the name, with or without registry and tag.
     Reference(String),
-    /// An image found by name, ID or digest.
+    /// Image found by name, ID or digest.
     Exactly(Digest),
     Dangling(bool),
-    /// Created before this time (RFC 3339 texts of the same form compare as times do).
+    /// Created before this time, in seconds since 1970; excludes the image with this digest.
     Before(i64, Digest),
     Since(i64, Digest),
 }
 
 impl Filters {
-    /// Parses the `KEY=VALUE`s and the name argument.
+    /// Parses the `KEY=VALUE` conditions and the name argument.
     pub(crate) fn parse(specs: &[String], name: Option<&str>, store: &Store) -> Result<Self> {
         let mut filters = Vec::new();
         for spec in specs {
@@ -30,7 +30,7 @@ impl Filters {
         }
         if let Some(name) = name {
             filters.push(match store.resolve(name) {
-                // `images REPOSITORY` means all its tags.
+                // `images REPOSITORY` lists all tags of the repository.
                 Ok(found) if has_tag(name) || found.reference.is_none() => {
                     Filter::Exactly(found.descriptor.digest)
                 }
@@ -68,7 +68,7 @@ impl Filters {
         })
     }
 
-    /// Whether `image` is to be shown.
+    /// Whether to show `image`.
     pub(crate) fn accept(&self, image: &ImageSummary) -> bool {
         self.0.iter().all(|filter| filter.accept(image))
     }
@@ -89,7 +89,7 @@ impl Filter {
     }
 }
 
-/// Whether `pattern` fits the full name, or the name without its registry, tag or both.
+/// Whether `pattern` matches the full name, or the name without its registry, its tag or both.
 fn matches(pattern: &str, image: &ImageSummary) -> bool {
     let Some(reference) = &image.reference else {
         return match &image.name {

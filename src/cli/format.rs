@@ -1,4 +1,4 @@
-//! `--format` of lists: a table, JSON, or a Go template a row, with docker's `table` prefix.
+//! `--format` of lists: a table, JSON, or a Go template for each row, with docker's `table` prefix.
 
 use serde_json::{Map, Value};
 
@@ -8,26 +8,26 @@ use crate::template::value::from_json;
 use crate::template::{Dialect, Missing, Template};
 use crate::ui::table::Table;
 
-/// What one row is in each form.
+/// One row in each output form.
 pub(crate) struct Row {
-    /// The cells of the table.
+    /// Cells of the table.
     pub(crate) cells: Vec<String>,
-    /// The members that templates see.
+    /// Members that templates see.
     pub(crate) fields: Map<String, Value>,
 }
 
-/// A list ready to be shown.
+/// List that is ready to be shown.
 pub(crate) struct Listing {
-    /// The table's headings, and the columns that are aligned to the right.
+    /// Headings of the table, and the columns that are aligned to the right.
     pub(crate) headings: Vec<&'static str>,
     pub(crate) right: Vec<usize>,
     pub(crate) rows: Vec<Row>,
-    /// The whole list as JSON, in its documented form.
+    /// Whole list as JSON, in its documented form.
     pub(crate) json: Value,
 }
 
 impl Listing {
-    /// Shows the list as `format` (of `--format`) and `--json` say.
+    /// Shows the list as `format` (from `--format`) and `--json` request.
     pub(crate) fn show(
         &self,
         format: Option<&str>,
@@ -55,7 +55,7 @@ impl Listing {
             Some(rest) => (rest, true),
             None => (format, false),
         };
-        // Shells hand over `\t` as two characters.
+        // Shells pass `\t` as two characters.
         let text = text.replace("\\t", "\t").replace("\\n", "\n");
         let template = Template::parse("--format", &text, Dialect::Format, Missing::NoValue)?;
         let mut lines = Vec::new();
@@ -82,7 +82,7 @@ impl Listing {
     }
 }
 
-/// Headings for a table template: the name of the field in each column, words apart.
+/// Returns the headings of a table template: the field name of each column, split into words.
 fn headings_of(template: &str) -> Vec<String> {
     template
         .split('\t')

@@ -1,11 +1,12 @@
-//! What came of work on many hosts at once: done in parallel, told in the order of the hosts.
+//! Work on many hosts: done in parallel, reported in the order of the hosts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cluster::host::Host;
 use crate::error::{Error, Kind};
 
-/// Does `work` for each host, `parallel` at once, begun in their order; results in their order.
+/// Runs `work` for each host, at most `parallel` at once, started in host order; returns the
+/// results in host order.
 pub(crate) fn for_each<T: Send>(
     hosts: &[Host],
     parallel: usize,
@@ -38,7 +39,8 @@ pub(crate) fn for_each<T: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// One error for those hosts that failed, `None` when none did. Of one host it is its own error.
+/// Returns one error for all failed hosts, or `None` if none failed. A single failed host keeps its
+/// own error.
 pub(crate) fn sum_up(doing: &str, hosts: usize, mut failed: Vec<(String, Error)>) -> Option<Error> {
     if failed.len() <= 1 {
         return failed.pop().map(|(_, error)| error);

@@ -1,5 +1,5 @@
-//! Which hosts a verb works on: lists on the command line, and the hosts of a cluster narrowed down
-//! by role and address.
+//! Selection of the hosts that a verb works on: lists on the command line, and the hosts of a
+//! cluster, filtered by role and address.
 
 use clap::Args;
 
@@ -13,25 +13,26 @@ use crate::host::address::{Address, parse_list};
 use crate::host::connect::Connections;
 use crate::host::login::Login;
 
-/// More connections at once do not make two cores faster.
+/// Default number of parallel hosts. More connections do not make two cores faster.
 const PARALLEL: usize = 32;
 
-/// Hosts, and how to reach them.
+/// Hosts, and the flags to reach them.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HostArgs {
-    /// Hosts: ip, ip:port, [IPv6]:port, name, range (10.0.0.1-10.0.0.9), CIDR; commas between
+    /// Hosts: IP, IP:PORT, [IPv6]:PORT, name, range (10.0.0.1-10.0.0.9) or CIDR, separated by
+    /// commas
     #[arg(long, visible_alias = "hosts", value_name = "LIST")]
     pub(crate) ips: Option<String>,
 
-    /// Hosts of this cluster, with its logins; --ips and --roles choose among them
+    /// Hosts of this cluster, with its logins; --ips and --roles filter them
     #[arg(short, long, value_name = "NAME")]
     cluster: Option<String>,
 
-    /// Only hosts of the cluster with one of these roles: master, node, registry
+    /// Select only hosts of the cluster with one of these roles: master, node, registry
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
     roles: Vec<String>,
 
-    /// So many hosts at once [default: 32]
+    /// Number of hosts to process in parallel [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) parallel: Option<u16>,
 
@@ -40,7 +41,7 @@ pub(crate) struct HostArgs {
 }
 
 impl HostArgs {
-    /// The hosts and the connections to them.
+    /// Returns the hosts and the connections to them.
     pub(crate) fn resolve(&self, context: &Context) -> Result<(Vec<Host>, Connections)> {
         let (login, settings) = self.ssh.resolve(context)?;
         let ips = parse_list(self.ips.as_deref().unwrap_or_default(), self.ssh.port())?;
@@ -59,7 +60,7 @@ impl HostArgs {
         Ok((hosts, Connections::new(settings)?))
     }
 
-    /// Hosts of a cluster; flags about logging in beat what is stored.
+    /// Returns the hosts of a cluster; login flags override the stored logins.
     fn of_cluster(&self, ips: &[Address], login: &Login, context: &Context) -> Result<Vec<Host>> {
         let cluster = self.cluster.as_deref().unwrap_or(name::DEFAULT);
         let stored = state(cluster, context)?.require().map_err(|error| {
@@ -78,13 +79,13 @@ impl HostArgs {
         Ok(chosen)
     }
 
-    /// So many hosts are worked on at once.
+    /// Returns the number of hosts to process in parallel.
     pub(crate) fn parallel(&self) -> usize {
         self.parallel.map_or(PARALLEL, usize::from)
     }
 }
 
-/// `flags` where they say something, else `stored`.
+/// Returns the values of `flags` where they are set, otherwise those of `stored`.
 fn preferred(flags: &Login, stored: &Login) -> Login {
     let (own_keys, keys) = match flags.keys.is_empty() {
         true => (stored.key_data.clone(), stored.keys.clone()),
@@ -107,9 +108,9 @@ fn preferred(flags: &Login, stored: &Login) -> Login {
     }
 }
 
-/// Those hosts of a cluster that have one of the roles (all when none is named) and one of the
-/// addresses (likewise). An address that is no host of the cluster is an error; its port counts
-/// only when it is not 22.
+/// Selects the hosts of a cluster that have one of the roles and one of the addresses; an empty
+/// list selects all. An address that is not a host of the cluster is an error; its port counts only
+/// if it is not 22.
 pub(crate) fn select(hosts: Vec<Host>, roles: &[String], ips: &[Address]) -> Result<Vec<Host>> {
     let is = |host: &Host, address: &Address| {
         host.address == *address

@@ -1,4 +1,4 @@
-//! Files of images in the store, for whoever needs one without unpacking the image.
+//! Files of images in the store, readable without unpacking the image.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::layer::{ContentReader, LayerPath};
 use crate::runtime::ImageFiles;
 use crate::store::Store;
 
-/// A configuration file that is longer is none.
+/// Maximum size of a configuration file, in bytes.
 const LONGEST: u64 = 4 << 20;
 
 /// Reads from the layers of the store.
@@ -25,7 +25,8 @@ impl ImageFiles for StoreFiles<'_> {
         let what = || format!("cannot read {path} of image {}", image.name);
         let found = match self.store.image(&image.name, self.platform.as_ref()) {
             Ok(found) => found,
-            // A look at a cluster whose image is not in this store.
+            // The cluster's image may be missing from this store, for example when a cluster is
+            // only inspected.
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
             Err(error) => return Err(error.context(what())),
         };

@@ -1,4 +1,4 @@
-//! An image's files as verbs that only look need them: the merged tree of its layers.
+//! The merged tree of an image's layers, for verbs that only read files.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::layer::{LayerPath, Tree};
 use crate::store::{Image, Store};
 
-/// The merged tree of the lowest `count` layers of `image`.
+/// Returns the merged tree of the lowest `count` layers of `image`.
 pub(crate) fn tree_of(store: &Store, image: &Image, count: usize) -> Result<Tree> {
     let tocs = image
         .layers()
@@ -16,12 +16,12 @@ pub(crate) fn tree_of(store: &Store, image: &Image, count: usize) -> Result<Tree
     Tree::from_layers(tocs)
 }
 
-/// The merged tree of all layers.
+/// Returns the merged tree of all layers.
 pub(crate) fn whole_tree(store: &Store, image: &Image) -> Result<Tree> {
     tree_of(store, image, image.manifest.layers.len())
 }
 
-/// The names nearest to one that does not exist, for a hint.
+/// Returns the names nearest to a missing one, for a hint.
 pub(crate) fn hint(tree: &Tree, path: &LayerPath) -> Option<String> {
     let parent = path.parent()?;
     if tree.lookup(&parent).is_none() {

@@ -1,5 +1,5 @@
-//! Global flags that bound what foreign archives and layers may ask of us. Rarely wanted, so they
-//! are in docs/cli.md and not in the help.
+//! Global flags that limit the resources of untrusted archives and layers. They are rarely needed,
+//! so docs/cli.md describes them and the help does not.
 
 use clap::Args;
 
@@ -7,36 +7,36 @@ use crate::cli::duration;
 use crate::error::{Error, Result};
 use crate::layer::Limits;
 
-/// Bounds on archives, layers and their entries.
+/// Limits for archives, layers and their entries.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct LimitsArgs {
-    /// Most entries of a layer or an archive
+    /// Maximum number of entries in a layer or an archive
     #[arg(long, global = true, hide = true, value_name = "N")]
     max_entries: Option<u64>,
 
-    /// Largest layer or archive, uncompressed
+    /// Maximum uncompressed size of a layer or an archive
     #[arg(long, global = true, hide = true, value_name = "SIZE")]
     max_size: Option<String>,
 
-    /// Longest path of an entry, in bytes
+    /// Maximum length of an entry's path, in bytes
     #[arg(long, global = true, hide = true, value_name = "N")]
     max_path: Option<usize>,
 
-    /// Most components of the path of an entry
+    /// Maximum number of components in an entry's path
     #[arg(long, global = true, hide = true, value_name = "N")]
     max_depth: Option<usize>,
 
-    /// Largest extended header of an entry
+    /// Maximum size of an entry's extended header
     #[arg(long, global = true, hide = true, value_name = "SIZE")]
     max_pax: Option<String>,
 
-    /// Most uncompressed bytes for a compressed one, beyond the first GiB
+    /// Maximum number of uncompressed bytes per compressed byte, beyond the first GiB
     #[arg(long, global = true, hide = true, value_name = "N")]
     max_ratio: Option<u64>,
 }
 
 impl LimitsArgs {
-    /// The limits, the usual ones where nothing is said.
+    /// Returns the limits, with defaults for those that are not set.
     pub(crate) fn limits(&self) -> Result<Limits> {
         let size = |given: &Option<String>, usual: u64| match given {
             Some(text) => duration::bytes(text),
@@ -52,7 +52,7 @@ impl LimitsArgs {
             ratio: self.max_ratio.unwrap_or(usual.ratio),
             ratio_from: usual.ratio_from,
         };
-        // The system takes no longer ones, and memory goes with the headers.
+        // The system does not accept longer ones, and headers are held in memory.
         let bounds = [
             ("--max-path", limits.path as u64, 4096),
             ("--max-depth", limits.depth as u64, 2048),

@@ -1,7 +1,7 @@
 //! The command line: arguments to values, one call, presentation, exit code.
 //!
-//! With `ui/`, the only floor that prints, prompts, exits and reads the environment. Must hold
-//! no logic: a verb's file parses its arguments, calls a lower floor and shows the result.
+//! With `ui/`, the only layer that prints, prompts, exits and reads the environment. Must not
+//! contain logic: a verb's file parses its arguments, calls a lower layer and shows the result.
 
 mod accepted;
 mod arguments;
@@ -62,7 +62,7 @@ use settings::Settings;
 /// Parses and runs one command line (docs/cli.md has the exit codes).
 pub(crate) fn run(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> ExitCode {
     let environment = Environment::new(environment);
-    // Needed before parsing: an error of the command line itself is already shown that way.
+    // Needed before parsing: errors of the command line itself are already shown this way.
     let early = settings::Early::scan(&arguments, &environment);
     let command = arguments::command().color(early.clap_colour());
     let matches = match command.try_get_matches_from(arguments) {
@@ -86,8 +86,8 @@ pub(crate) fn run(arguments: Vec<OsString>, environment: Vec<(OsString, OsString
     }
 }
 
-/// A panic is a defect of ours; people still get an error with a way forward and an exit code.
-/// (The release binary aborts instead, having printed where.)
+/// A panic is a bug in imgctl; users still get an error with a hint and an exit code. (The release
+/// binary prints the location and aborts instead.)
 fn guarded(run: impl FnOnce() -> Result<()>) -> Result<()> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or_else(|_| {
         Err(Error::new(

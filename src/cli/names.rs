@@ -1,4 +1,4 @@
-//! Names as people type them: image names, `IMAGE:PATH`, patterns.
+//! Names as users type them: image names, `IMAGE:PATH`, patterns.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use crate::error::{Error, Result};
 use crate::layer::LayerPath;
 
-/// Patterns with `*` (any characters) and `?` (one).
+/// Patterns with `*` (any characters) and `?` (one character).
 pub(crate) trait PatternExt {
-    /// Whether all of `text` fits the pattern.
+    /// Whether the pattern matches all of `text`.
     fn fits(&self, text: &str) -> bool;
 }
 
@@ -27,7 +27,7 @@ impl PatternExt for str {
                     p += 1;
                     t += 1;
                 }
-                // Let the last star swallow one more.
+                // Let the last star match one more character.
                 _ => match star {
                     Some((star_p, star_t)) => {
                         star = Some((star_p, star_t + 1));
@@ -42,8 +42,8 @@ impl PatternExt for str {
     }
 }
 
-/// Splits `IMAGE:/PATH`. A tag and a port never start with a slash, so the first `:/` is the one.
-/// Without a path it is the root.
+/// Splits `IMAGE:/PATH`. Tags and ports never start with a slash, so the first `:/` is the
+/// separator. Without a path, the root is used.
 pub(crate) fn image_and_path(text: &OsStr) -> Result<(String, LayerPath)> {
     let bytes = text.as_bytes();
     let split = bytes.windows(2).position(|pair| pair == b":/");
@@ -57,14 +57,15 @@ pub(crate) fn image_and_path(text: &OsStr) -> Result<(String, LayerPath)> {
         return Err(Error::usage(format!("`{}` names no image", text.display()))
             .hint("write IMAGE:/PATH, for example etcd:v1:/etc"));
     }
-    // Not foreign content but what the user typed.
+    // The path is user input, not untrusted content.
     let path = LayerPath::parse(path).map_err(|error| {
         Error::usage(format!("`{}` is not a path in an image", text.display())).caused_by(error)
     })?;
     Ok((image.to_owned(), path))
 }
 
-/// A name of a foreign image for people: as it is if printable, else with escapes.
+/// Formats a name from an untrusted image for display: unchanged if printable, otherwise with
+/// escapes.
 pub(crate) fn printable(name: &[u8]) -> String {
     let mut text = String::new();
     for chunk in name.utf8_chunks() {

@@ -1,4 +1,4 @@
-//! A plan on the screen: what would be done where, or in a few words.
+//! Display of a plan: its steps for each host, or a short summary.
 
 use crate::cli::context::Context;
 use crate::cluster::host::Host;
@@ -9,7 +9,7 @@ use crate::pipeline::executor::decision::{Decision, decide};
 use crate::pipeline::step::{PlanView, Step};
 use crate::ui::size::human;
 
-/// Prints all of it, for people or as one JSON object.
+/// Prints the whole plan, as text or as one JSON object.
 pub(crate) fn show(planned: &Planned, context: &Context) -> Result<()> {
     let past = executor::unfinished(&planned.plan, &planned.scene)?;
     let done = |step: &Step| matches!(decide(step, past.as_ref(), &[], &[]), Decision::Skip);
@@ -51,7 +51,7 @@ pub(crate) fn show(planned: &Planned, context: &Context) -> Result<()> {
     context.ui.print(&text)
 }
 
-/// What is about to happen, before a question.
+/// Shows what is about to happen, before a prompt.
 pub(crate) fn summary(planned: &Planned, context: &Context) -> Result<()> {
     for note in &planned.plan.notes {
         context.ui.note(note);

@@ -7,22 +7,22 @@ use crate::error::Result;
 use crate::image::Platform;
 use crate::store::Image;
 
-/// The platform wanted of an image for several.
+/// Platform to take from a multi-platform image.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PlatformArg {
-    /// Platform, if the image is for several [default: this machine's]
+    /// Platform, if the image has several [default: this machine's]
     #[arg(long, value_name = "OS/ARCH")]
     platform: Option<String>,
 }
 
 impl PlatformArg {
-    /// The platform asked for.
+    /// Returns the requested platform.
     pub(crate) fn wanted(&self) -> Result<Option<Platform>> {
         self.platform.as_deref().map(Platform::parse).transpose()
     }
 
-    /// Reads `name` from the store for the platform asked for. Without one, an image of a single
-    /// platform is taken whatever that is, and of several this machine's.
+    /// Reads `name` from the store for the requested platform. Without one, takes a single-platform
+    /// image whatever its platform, and this machine's platform of a multi-platform image.
     pub(crate) fn image(&self, name: &str, context: &Context) -> Result<Image> {
         context.store()?.image(name, self.wanted()?.as_ref())
     }

@@ -1,4 +1,4 @@
-//! Flags of verbs that bring images in: when a registry is asked, and for which platforms.
+//! Flags of verbs that pull images: when to ask a registry, and for which platforms.
 
 use clap::{Args, ValueEnum};
 
@@ -10,21 +10,21 @@ use crate::transfer::pull::Policy;
 /// `--policy` and `--pull`, with buildah's and podman's spellings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PolicyArg {
-    /// Ask every time; what has not changed is not downloaded again
+    /// Ask the registry every time; do not download unchanged content again
     #[value(alias = "true")]
     Always,
-    /// Only if the image is not in the store
+    /// Ask the registry only if the image is not in the store
     #[value(alias = "ifmissing", alias = "false")]
     Missing,
-    /// Ask every time, but an image that is in the store does when no registry can be reached
+    /// Ask the registry every time, but use the image in the store if no registry can be reached
     #[value(alias = "ifnewer")]
     Newer,
-    /// Not at all
+    /// Never ask the registry
     Never,
 }
 
 impl PolicyArg {
-    /// What it means.
+    /// Returns the corresponding policy.
     pub(crate) fn policy(self) -> Policy {
         match self {
             Self::Always => Policy::Always,
@@ -35,10 +35,10 @@ impl PolicyArg {
     }
 }
 
-/// The platforms wanted of an image for several.
+/// Platforms to take from a multi-platform image.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct PlatformsArg {
-    /// Platforms, if the image is for several [default: this machine's]
+    /// Platforms, if the image has several [default: this machine's]
     #[arg(
         long = "platform",
         value_name = "OS/ARCH",
@@ -65,7 +65,7 @@ pub(crate) struct PlatformsArg {
 }
 
 impl PlatformsArg {
-    /// What they mean.
+    /// Returns the platforms that the flags select.
     pub(crate) fn platforms(&self) -> Result<Platforms> {
         if self.all_platforms {
             return Ok(Platforms::All);

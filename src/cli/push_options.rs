@@ -11,10 +11,10 @@ use crate::layer::Compression;
 use crate::transfer::push::PushOptions;
 use crate::transfer::recompress_image::{Change, Format};
 
-/// In which form an image goes.
+/// Form in which an image is pushed.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PushFlags {
-    /// Compress every layer so: zstd, gzip or none [default: as it is]
+    /// Compress every layer with zstd, gzip or none [default: unchanged]
     #[arg(
         long,
         visible_alias = "compression-format",
@@ -22,27 +22,27 @@ pub(crate) struct PushFlags {
     )]
     pub(crate) compression: Option<String>,
 
-    /// Level of --compression
+    /// Compression level for --compression
     #[arg(long, value_name = "N", requires = "compression")]
     pub(crate) compression_level: Option<i32>,
 
-    /// Compress also layers again that have that compression already
+    /// Also recompress layers that already have that compression
     #[arg(long, requires = "compression")]
     pub(crate) force_compression: bool,
 
-    /// Family of manifests [default: as it is]
+    /// Manifest format [default: unchanged]
     #[arg(short, long, value_enum, value_name = "oci|v2s2")]
     pub(crate) format: Option<FormatArg>,
 
-    /// Write the digest of what was pushed to this file
+    /// Write the digest of the pushed image to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) digestfile: Option<PathBuf>,
 
-    /// Push no signatures (none are ever part of what is pushed: for scripts)
+    /// Do not push signatures (they are never pushed; for scripts)
     #[arg(long, hide = true)]
     pub(crate) remove_signatures: bool,
 
-    /// Blobs sent at the same time
+    /// Number of blobs to send in parallel
     #[arg(long, value_name = "N", default_value_t = crate::transfer::engine::JOBS)]
     pub(crate) jobs: usize,
 
@@ -60,7 +60,7 @@ pub(crate) enum FormatArg {
 }
 
 impl PushFlags {
-    /// The flags as options; all platforms.
+    /// Returns the flags as options, with all platforms.
     pub(crate) fn options(&self) -> Result<PushOptions> {
         let compression = self.compression.as_deref();
         Ok(PushOptions {
@@ -80,7 +80,7 @@ impl PushFlags {
     }
 }
 
-/// Writes `--digestfile`: the digest and nothing else, as podman does.
+/// Writes `--digestfile`: only the digest, as podman does.
 pub(crate) fn write_digest(path: Option<&Path>, digest: &Digest) -> Result<()> {
     match path {
         Some(path) => std::fs::write(path, digest.to_string()).path("write", path),

@@ -1,5 +1,5 @@
-//! Where the configuration of registries lies on this machine: what flags, variables and the
-//! directories of containers, docker and containerd come to. Reads none of the files.
+//! Locations of the registry configuration on this machine, from flags, variables and the
+//! directories of containers, docker and containerd. Reads none of the files.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::registry::credentials::Secret;
 use crate::registry::registries::ConfigurationFiles;
 use crate::trust::guard::Guard;
 
-/// The proxies curl and Go know, in both cases.
+/// Proxy variables that curl and Go know, in lower and upper case.
 const PROXIES: [&str; 8] = [
     "http_proxy",
     "HTTP_PROXY",
@@ -22,7 +22,7 @@ const PROXIES: [&str; 8] = [
     "NO_PROXY",
 ];
 
-/// Where files of credentials lie, the one that is written first.
+/// Returns the credentials files; the first one is the one that is written.
 pub(crate) fn credential_files(flag: Option<&Path>, environment: &Environment) -> Vec<PathBuf> {
     if let Some(file) = flag
         .map(Path::to_owned)
@@ -49,7 +49,7 @@ pub(crate) fn credential_files(flag: Option<&Path>, environment: &Environment) -
     files
 }
 
-/// The credentials that the environment itself holds, unless a file was named.
+/// Returns the credentials in the environment itself, unless a file was named.
 pub(crate) fn inline_credentials(
     flag: Option<&Path>,
     environment: &Environment,
@@ -61,7 +61,7 @@ pub(crate) fn inline_credentials(
     Ok(text.filter(|text| !text.trim().is_empty()).map(Secret::new))
 }
 
-/// Where it is said how registries are reached.
+/// Returns the files that configure access to registries.
 pub(crate) fn configuration_files(
     certificate_directory: Option<PathBuf>,
     environment: &Environment,
@@ -69,7 +69,7 @@ pub(crate) fn configuration_files(
     let own = config_home(environment).map(|directory| directory.join("containers"));
     let system = Path::new("/etc/containers");
     let main = match environment.path("CONTAINERS_REGISTRIES_CONF") {
-        // What the user points at has to be there.
+        // A file that the user names must exist.
         Some(file) if !file.exists() => {
             return Err(Error::not_found(format!(
                 "CONTAINERS_REGISTRIES_CONF is {}, which does not exist",
@@ -118,8 +118,8 @@ pub(crate) fn configuration_files(
     })
 }
 
-/// Where policies of signatures and the places of signatures are described
-/// (containers-policy.json(5), containers-registries.d(5)).
+/// Returns the locations of signature policies and of signatures (containers-policy.json(5),
+/// containers-registries.d(5)).
 pub(crate) fn guard(flag: Option<&Path>, environment: &Environment) -> Guard {
     let own = config_home(environment).map(|directory| directory.join("containers"));
     let system = PathBuf::from("/etc/containers");
@@ -143,7 +143,7 @@ pub(crate) fn guard(flag: Option<&Path>, environment: &Environment) -> Guard {
     }
 }
 
-/// The variables that name proxies, as set.
+/// Returns the proxy variables that are set.
 pub(crate) fn proxies(environment: &Environment) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for name in PROXIES {
@@ -154,8 +154,8 @@ pub(crate) fn proxies(environment: &Environment) -> Result<Vec<(String, String)>
     Ok(found)
 }
 
-/// The directories of `PATH`. Relative ones are left out: what runs must not depend on where we
-/// stand.
+/// Returns the directories of `PATH`. Omits relative ones: the programs that run must not depend on
+/// the working directory.
 pub(crate) fn search_path(environment: &Environment) -> Vec<PathBuf> {
     let path = environment
         .get("PATH")
@@ -165,7 +165,7 @@ pub(crate) fn search_path(environment: &Environment) -> Vec<PathBuf> {
         .collect()
 }
 
-/// `$XDG_CONFIG_HOME` or `~/.config`.
+/// Returns `$XDG_CONFIG_HOME` or `~/.config`.
 fn config_home(environment: &Environment) -> Option<PathBuf> {
     environment
         .path("XDG_CONFIG_HOME")
@@ -173,7 +173,7 @@ fn config_home(environment: &Environment) -> Option<PathBuf> {
         .or_else(|| Some(environment.path("HOME")?.join(".config")))
 }
 
-/// Where podman records which registry a short name was once found on.
+/// Returns the file in which podman records the registry of a short name.
 fn recorded_aliases(environment: &Environment) -> Option<PathBuf> {
     let cache = if rustix::process::geteuid().is_root() {
         PathBuf::from("/var/cache")
@@ -186,7 +186,7 @@ fn recorded_aliases(environment: &Environment) -> Option<PathBuf> {
     Some(cache.join("containers/short-name-aliases.conf"))
 }
 
-/// The `*.conf` files in `directory`, by name; none where there is no such directory.
+/// Returns the `*.conf` files in `directory`, by name; none if the directory does not exist.
 fn conf_files(directory: &Path) -> Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,

@@ -1,5 +1,5 @@
-//! Flags of every verb that talks to registries, and the client they come to: flags first, then
-//! variables, then the configuration files of containers and docker.
+//! Flags of every verb that uses registries, and the resulting client: flags first, then variables,
+//! then the configuration files of containers and docker.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::registry::credentials::{Credentials, Login, Secret};
 use crate::registry::registries::Registries;
 use crate::registry::{Client, ClientOptions};
 
-/// How registries are reached.
+/// Access to registries.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Registry options")]
 pub(crate) struct RegistryArgs {
-    /// File of credentials [env: REGISTRY_AUTH_FILE]
+    /// Credentials file [env: REGISTRY_AUTH_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) authfile: Option<PathBuf>,
 
-    /// User and password for the registry, as USER[:PASSWORD]; without PASSWORD it is asked for
+    /// User and password for the registry, as USER[:PASSWORD]; prompts for a missing password
     #[arg(long, value_name = "USER[:PASSWORD]")]
     pub(crate) creds: Option<Concealed>,
 
@@ -33,25 +33,26 @@ pub(crate) struct RegistryArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) tls_verify: Option<bool>,
 
-    /// Policy that says which images may be used [default: ~/.config/containers/policy.json, /etc/containers/policy.json]
+    /// Policy for which images may be used [default: ~/.config/containers/policy.json,
+    /// /etc/containers/policy.json]
     #[arg(long, value_name = "FILE")]
     pub(crate) signature_policy: Option<PathBuf>,
 
-    /// How often a request is tried that fails for a reason which may pass [default: 5]
+    /// Maximum number of attempts for a request that fails for a temporary reason [default: 5]
     #[arg(long, visible_alias = "retry-times", value_name = "N")]
     pub(crate) retry: Option<u32>,
 
-    /// Taken for the sake of existing scripts
+    /// Accepted for existing scripts
     #[arg(long, value_name = "DURATION", hide = true)]
     pub(crate) retry_delay: Option<String>,
 }
 
-/// An argument that `Debug` does not show.
+/// Argument that `Debug` does not show.
 #[derive(Clone)]
 pub(crate) struct Concealed(String);
 
 impl Concealed {
-    /// The argument as it was given.
+    /// Returns the argument as given.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -70,7 +71,7 @@ impl From<&str> for Concealed {
 }
 
 impl RegistryArgs {
-    /// The client that these flags, the environment and the configuration files make.
+    /// Creates a client from these flags, the environment and the configuration files.
     pub(crate) fn client(&self, context: &Context) -> Result<Client> {
         if let Some(file) = self.authfile.as_deref().filter(|file| !file.exists()) {
             return Err(
@@ -86,7 +87,7 @@ impl RegistryArgs {
         Client::new(self.options(context, self.explicit_login(context)?)?)
     }
 
-    /// What the client is made of, with `explicit` as the login for every registry.
+    /// Returns the client's options, with `explicit` as the login for every registry.
     pub(crate) fn options(
         &self,
         context: &Context,
@@ -114,7 +115,7 @@ impl RegistryArgs {
         })
     }
 
-    /// What `--creds` says; the password is asked for where it is missing.
+    /// Returns the login of `--creds`, and prompts for a missing password.
     fn explicit_login(&self, context: &Context) -> Result<Option<Login>> {
         let Some(creds) = &self.creds else {
             return Ok(None);
@@ -138,7 +139,7 @@ impl RegistryArgs {
     }
 }
 
-/// Asks for a password at the terminal, which must be there.
+/// Prompts for a password; requires a terminal.
 pub(crate) fn ask_password(context: &Context) -> Result<Secret> {
     match context.ui.ask_secret("Password: ")? {
         Some(password) => Ok(Secret::new(password)),
@@ -172,7 +173,7 @@ mod tests {
     fn flags_are_spelt_as_in_podman_and_skopeo() {
         for (words, verify, retry) in [
             (&["--tls-verify=false", "x"][..], Some(false), None),
-            // As in Go, the value of a switch never stands apart.
+            // As in Go, the value of a switch is never a separate argument.
             (&["--tls-verify", "x"], Some(true), None),
             (&["--retry", "3", "x"], None, Some(3)),
             (

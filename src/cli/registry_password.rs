@@ -1,5 +1,5 @@
-//! The embedded registry's password, asked of the hosts where this controller does not know it: on
-//! a controller that took the place of a lost one.
+//! The embedded registry's password, read from the hosts when this controller does not know it: on
+//! a controller that replaces a lost one.
 
 use crate::agent::Agent;
 use crate::cli::context::Context;
@@ -11,21 +11,21 @@ use crate::error::{Error, Kind, Result};
 use crate::runtime::Crew as _;
 use crate::secret::Secret;
 
-/// No larger file is read.
+/// Maximum size of a file to read, in bytes.
 const LARGEST: u64 = 64 << 10;
 
-/// What a host says about the registry's password.
+/// Answer of a host about the registry's password.
 enum Told {
     Password(Secret),
-    /// It has the registry's users and not their password.
+    /// The host has the registry's users but not their password.
     Hidden,
-    /// It has no registry that asks for one.
+    /// The host has no registry that requires a password.
     Unused,
 }
 
-/// The password by which the hosts of `scene` use its registry; `None` where none of them has a
-/// registry that asks for one. An error where they have one and no host tells its password, or a
-/// host that may have it does not answer: a new password would lock out the hosts that are there.
+/// Returns the password with which the hosts of `scene` use its registry; `None` if none of them
+/// has a registry that requires one. Fails if they have one and no host knows its password, or if a
+/// host that may have it does not answer: a new password would lock out the existing hosts.
 pub(crate) fn of_hosts(scene: &Scene, ssh: &SshArgs, context: &Context) -> Result<Option<Secret>> {
     let (_, settings) = ssh.resolve(context)?;
     let agents = Agents::new(settings, context)?;
@@ -58,7 +58,8 @@ pub(crate) fn of_hosts(scene: &Scene, ssh: &SshArgs, context: &Context) -> Resul
     ))
 }
 
-/// What one host knows: what its tree was rendered with, else the copy of our own state.
+/// Returns what one host knows: the password that its tree was rendered with, otherwise the one in
+/// its copy of the controller's state.
 fn of_host(scene: &Scene, agent: &dyn Agent) -> Result<Told> {
     let rootfs = scene.paths.rootfs();
     let rendered = format!("{rootfs}/{}", registry_access::FILE);

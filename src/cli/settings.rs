@@ -1,5 +1,5 @@
-//! Global flags and `IMGCTL_*` variables, resolved once into one value: flag, then variable,
-//! then default.
+//! Global flags and `IMGCTL_*` variables, resolved once into one value. Flags take precedence over
+//! variables, and variables over defaults.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,12 @@ use crate::layer::Limits;
 use crate::ui::log::Level;
 use crate::ui::{Colour, ProgressMode};
 
-/// Flags every verb takes, before or after its name.
+/// Flags that every verb accepts, before or after its name.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Globals {
-    /// Directory of images, mounts and caches [env: IMGCTL_ROOT] [default: /var/lib/imgctl for root, else ~/.local/share/imgctl]
+    /// Directory of images, mounts and caches [env: IMGCTL_ROOT] [default: /var/lib/imgctl for
+    /// root, otherwise ~/.local/share/imgctl]
     #[arg(long, global = true, value_name = "DIR")]
     root: Option<PathBuf>,
 
@@ -25,11 +26,11 @@ pub(crate) struct Globals {
     #[arg(long, global = true)]
     json: bool,
 
-    /// How much to log on stderr [env: IMGCTL_LOG_LEVEL] [default: warn]
+    /// Log level on stderr [env: IMGCTL_LOG_LEVEL] [default: warn]
     #[arg(long, global = true, value_name = "LEVEL")]
     log_level: Option<Level>,
 
-    /// Log more; twice: everything
+    /// Log more; use twice to log everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 
@@ -37,23 +38,23 @@ pub(crate) struct Globals {
     #[arg(long, global = true)]
     debug: bool,
 
-    /// Say nothing but the result and errors [env: IMGCTL_QUIET]
+    /// Print only the result and errors [env: IMGCTL_QUIET]
     #[arg(short, long, global = true)]
     quiet: bool,
 
-    /// How to show progress on stderr [env: IMGCTL_PROGRESS] [default: auto]
+    /// Progress display on stderr [env: IMGCTL_PROGRESS] [default: auto]
     #[arg(long, global = true, value_name = "MODE")]
     progress: Option<ProgressMode>,
 
-    /// No colour [env: IMGCTL_NO_COLOR, NO_COLOR]
+    /// Disable colour [env: IMGCTL_NO_COLOR, NO_COLOR]
     #[arg(long, global = true)]
     no_color: bool,
 
-    /// Do not sync to disk: faster, and lost in a power cut [env: IMGCTL_NO_SYNC]
+    /// Do not sync to disk: faster, but data is lost in a power failure [env: IMGCTL_NO_SYNC]
     #[arg(long, global = true)]
     no_sync: bool,
 
-    /// Answer every question with yes [env: IMGCTL_YES, SEALOS_PROMPT=disabled]
+    /// Answer yes to every prompt [env: IMGCTL_YES, SEALOS_PROMPT=disabled]
     #[arg(short, long, global = true)]
     yes: bool,
 
@@ -61,10 +62,10 @@ pub(crate) struct Globals {
     limits: LimitsArgs,
 }
 
-/// What the global flags and variables come to.
+/// Resolved global flags and variables.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// The directory in which the store lies.
+    /// Directory of the store.
     pub(crate) root: PathBuf,
     pub(crate) json: bool,
     pub(crate) level: Level,
@@ -73,12 +74,12 @@ pub(crate) struct Settings {
     pub(crate) colour: Colour,
     pub(crate) sync: bool,
     pub(crate) assume_yes: bool,
-    /// What foreign archives and layers may ask of us.
+    /// Limits for untrusted archives and layers.
     pub(crate) limits: Limits,
 }
 
 impl Settings {
-    /// Resolves flags and variables. A variable with a value that means nothing is an error.
+    /// Resolves flags and variables. A variable with an invalid value is an error.
     pub(crate) fn resolve(globals: &Globals, environment: &Environment) -> Result<Self> {
         let switch = |flag: bool, name: &str| -> Result<bool> {
             Ok(flag || environment.switch(name)?.unwrap_or(false))
@@ -111,7 +112,7 @@ impl Settings {
     }
 }
 
-/// What must be known before the command line is parsed, because the parser's own errors obey it.
+/// Settings needed before the command line is parsed, because errors of the parser use them too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Early {
     pub(crate) json: bool,
@@ -119,7 +120,7 @@ pub(crate) struct Early {
 }
 
 impl Early {
-    /// Looks for the two flags among the arguments before `--`.
+    /// Looks for the two flags in the arguments before `--`.
     pub(crate) fn scan(arguments: &[OsString], environment: &Environment) -> Self {
         let given = |flag: &str| {
             arguments
@@ -133,7 +134,7 @@ impl Early {
         }
     }
 
-    /// The same for clap.
+    /// Returns the colour choice for clap.
     pub(crate) fn clap_colour(self) -> ColorChoice {
         match self.colour {
             Colour::Auto => ColorChoice::Auto,
@@ -143,7 +144,8 @@ impl Early {
     }
 }
 
-/// `NO_COLOR` by no-color.org (set and not empty), `CLICOLOR_FORCE` by bixense.com/clicolors.
+/// Implements `NO_COLOR` as in no-color.org (set and not empty), and `CLICOLOR_FORCE` as in
+/// bixense.com/clicolors.
 fn colour(no_color: bool, environment: &Environment) -> Colour {
     let set = |name: &str| environment.get(name).is_some_and(|value| !value.is_empty());
     if no_color
@@ -173,7 +175,7 @@ fn level(globals: &Globals, environment: &Environment) -> Result<Level> {
     })
 }
 
-/// A variable with the values of a flag.
+/// Reads a variable that takes the values of a flag.
 fn choice<T: ValueEnum>(environment: &Environment, name: &str) -> Result<Option<T>> {
     let Some(text) = environment.text(name)? else {
         return Ok(None);
@@ -192,7 +194,7 @@ fn default_root(environment: &Environment) -> Result<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/imgctl"));
     }
-    // The XDG base directory specification has relative paths ignored.
+    // The XDG base directory specification requires relative paths to be ignored.
     if let Some(data) = environment
         .path("XDG_DATA_HOME")
         .filter(|path| path.is_absolute())
@@ -208,8 +210,8 @@ fn default_root(environment: &Environment) -> Result<PathBuf> {
     }
 }
 
-/// Absolute without resolving symlinks, so that records stay true when the caller changes
-/// directory.
+/// Makes a path absolute without resolving symlinks, so that records stay valid when the caller
+/// changes directory.
 fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(|error| {
         Error::usage(format!("--root {} is not usable", path.display())).caused_by(error)

@@ -1,16 +1,17 @@
-//! Signals to requests: the first SIGINT or SIGTERM asks a run to stop, the second to stop now.
+//! Converts signals to requests: the first SIGINT or SIGTERM asks a run to stop, the second to stop
+//! immediately.
 
 use crate::error::{IoContext, Result};
 use crate::pipeline::interrupt::Interrupt;
 
-/// Listens from now on, for as long as the process lives.
+/// Listens for the rest of the process's lifetime.
 pub(crate) fn listen(interrupt: &Interrupt) -> Result<()> {
     let interrupt = interrupt.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .doing(|| "cannot listen for signals".to_owned())?;
-    // Registered before we go on, so that no signal is missed.
+    // Registered before returning, so that no signal is missed.
     let (mut terminate, mut ctrl_c) = {
         use tokio::signal::unix::{SignalKind, signal};
         let _inside = runtime.enter();

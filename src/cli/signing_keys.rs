@@ -1,5 +1,5 @@
-//! What the verbs of trust have in common: the images they speak of, and keys: files, and the
-//! password of a private one from stdin, the environment or the terminal.
+//! Code shared by the signing verbs: the images that they name, and keys: files, and the password
+//! of a private key from stdin, the environment or the terminal.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -13,12 +13,12 @@ use crate::registry::credentials::Secret;
 use crate::trust::payload::expanded;
 use crate::trust::{PrivateKey, PublicKey, policy};
 
-/// cosign's variable; set and empty is the empty password.
+/// Variable of cosign; set but empty means the empty password.
 const VARIABLE: &str = "COSIGN_PASSWORD";
-/// Bytes of a password.
+/// Maximum size of a password, in bytes.
 const MAX_PASSWORD: u64 = 64 << 10;
 
-/// Where the password of a private key comes from.
+/// Source of a private key's password.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct PasswordArg {
     /// Read the private key's password from stdin [env: COSIGN_PASSWORD]
@@ -27,7 +27,7 @@ pub(crate) struct PasswordArg {
 }
 
 impl PasswordArg {
-    /// The password of a key that exists.
+    /// Returns the password of an existing key.
     fn password(self, context: &Context) -> Result<Secret> {
         match self.given(context)? {
             Some(password) => Ok(password),
@@ -35,7 +35,7 @@ impl PasswordArg {
         }
     }
 
-    /// The password of a key that is going to be; typed twice.
+    /// Returns the password for a new key; it is typed twice.
     pub(crate) fn new_password(self, context: &Context) -> Result<Secret> {
         if let Some(password) = self.given(context)? {
             return Ok(password);
@@ -71,8 +71,8 @@ fn ask(context: &Context, question: &str) -> Result<Secret> {
     }
 }
 
-/// An image in a registry, with or without `docker://` in front; no tag is `:latest`. A short name might mean several,
-/// of which the wrong one would be signed.
+/// Parses an image in a registry, with or without a leading `docker://`; no tag means `:latest`.
+/// Short names are refused: one can mean several images, and the wrong one would be signed.
 pub(crate) fn remote_image(text: &str) -> Result<Reference> {
     let reference = Reference::parse(text.strip_prefix("docker://").unwrap_or(text))?;
     if reference.registry().is_none() {
@@ -86,7 +86,7 @@ pub(crate) fn remote_image(text: &str) -> Result<Reference> {
     Ok(reference.with_default_tag())
 }
 
-/// The private key in `path`.
+/// Reads the private key in `path`.
 pub(crate) fn private(
     path: &Path,
     password: &PasswordArg,
@@ -97,7 +97,7 @@ pub(crate) fn private(
         .context(|| format!("cannot use the key {}", path.display()))
 }
 
-/// The public key in `path`.
+/// Reads the public key in `path`.
 pub(crate) fn public(path: &Path) -> Result<PublicKey> {
     PublicKey::from_pem(&policy::read_key(path)?)
         .context(|| format!("cannot use the key {}", path.display()))

@@ -1,4 +1,4 @@
-//! Flags of every verb that logs in to hosts, and the login and settings they come to: flags first,
+//! Flags of every verb that logs in to hosts, and the resulting login and settings: flags first,
 //! then variables, then ssh's own files.
 
 use std::io::Read as _;
@@ -14,21 +14,22 @@ use crate::host::address::SSH_PORT;
 use crate::host::login::{HostKeys, Login, Settings};
 use crate::secret::Secret;
 
-/// No password or passphrase is longer.
+/// Maximum length of a password or passphrase, in bytes.
 const LONGEST_SECRET: u64 = 64 << 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// After a reset or an end of file while connecting.
+/// Number of retries after a reset or an end of file while connecting.
 const RETRIES: u32 = 4;
 
-/// How hosts are logged in to.
+/// Login to hosts.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "SSH options")]
 pub(crate) struct SshArgs {
-    /// User to log in as [default: as ~/.ssh/config says, else root]
+    /// User to log in as [default: from ~/.ssh/config, otherwise root]
     #[arg(short, long, value_name = "USER")]
     pub(crate) user: Option<String>,
 
-    /// Password; others on this machine can see it: --passwd-file is better [env: IMGCTL_SSH_PASSWORD]
+    /// Password, visible to other users of this machine; prefer --passwd-file [env:
+    /// IMGCTL_SSH_PASSWORD]
     #[arg(short, long, value_name = "PASSWORD")]
     pub(crate) passwd: Option<Concealed>,
 
@@ -36,15 +37,17 @@ pub(crate) struct SshArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "passwd")]
     pub(crate) passwd_file: Option<PathBuf>,
 
-    /// Ask for the password
+    /// Prompt for the password
     #[arg(long, conflicts_with_all = ["passwd", "passwd_file"])]
     pub(crate) ask_passwd: bool,
 
-    /// Private key file; may be repeated [default: as ~/.ssh/config says, else ~/.ssh/id_ed25519, id_ecdsa, id_rsa]
+    /// Private key file (may be repeated) [default: from ~/.ssh/config, otherwise
+    /// ~/.ssh/id_ed25519, id_ecdsa, id_rsa]
     #[arg(short = 'i', long, value_name = "FILE")]
     pub(crate) pk: Vec<PathBuf>,
 
-    /// Passphrase of the private keys; others on this machine can see it: --pk-passwd-file is better
+    /// Passphrase of the private keys, visible to other users of this machine; prefer
+    /// --pk-passwd-file
     #[arg(long, value_name = "PASSPHRASE")]
     pub(crate) pk_passwd: Option<Concealed>,
 
@@ -52,38 +55,39 @@ pub(crate) struct SshArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "pk_passwd")]
     pub(crate) pk_passwd_file: Option<PathBuf>,
 
-    /// SSH port of hosts that name none [default: 22]
+    /// SSH port of hosts without a port of their own [default: 22]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
 
-    /// File whose first line is the password for sudo [default: the password of the login]
+    /// File whose first line is the password for sudo [default: the login password]
     #[arg(long, value_name = "FILE")]
     pub(crate) sudo_passwd_file: Option<PathBuf>,
 
-    /// Reach the hosts through these, as [USER@]HOST[:PORT],…
+    /// Jump hosts on the way to the hosts, as [USER@]HOST[:PORT],…
     #[arg(short = 'J', long, value_name = "HOSTS")]
     pub(crate) jump: Option<String>,
 
-    /// Refuse hosts whose key is not in known_hosts instead of learning it [env: IMGCTL_STRICT_HOST_KEY]
+    /// Refuse hosts whose key is missing from known_hosts instead of learning it [env:
+    /// IMGCTL_STRICT_HOST_KEY]
     #[arg(long)]
     pub(crate) strict_host_key: bool,
 
-    /// Read and learn the keys of hosts here [default: ~/.ssh/known_hosts]
+    /// File in which host keys are looked up and recorded [default: ~/.ssh/known_hosts]
     #[arg(long, value_name = "FILE")]
     pub(crate) known_hosts: Option<PathBuf>,
 
-    /// Read this instead of ~/.ssh/config and /etc/ssh/ssh_config; `none` reads nothing
+    /// File to read instead of ~/.ssh/config and /etc/ssh/ssh_config; `none` reads nothing
     #[arg(long, value_name = "FILE")]
     pub(crate) ssh_config: Option<PathBuf>,
 }
 
 impl SshArgs {
-    /// The port of hosts that name none.
+    /// Returns the port of hosts without a port of their own.
     pub(crate) fn port(&self) -> u16 {
         self.port.unwrap_or(SSH_PORT)
     }
 
-    /// What the flags say about logging in, and how careful to be.
+    /// Returns the login that the flags describe, and the connection settings.
     pub(crate) fn resolve(&self, context: &Context) -> Result<(Login, Settings)> {
         Ok((self.login(context)?, self.settings(context)?))
     }
@@ -158,7 +162,7 @@ fn ask(context: &Context) -> Result<Secret> {
     }
 }
 
-/// The first line of a file, without its end.
+/// Reads the first line of a file, without its line ending.
 fn first_line(path: &Path) -> Result<Secret> {
     let mut text = String::new();
     if path == Path::new("-") {

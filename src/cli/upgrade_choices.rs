@@ -1,4 +1,4 @@
-//! The flags by which an operator says how an upgrade is to go.
+//! Flags with which an operator controls an upgrade.
 
 use clap::{Args, ValueEnum};
 
@@ -9,8 +9,8 @@ use crate::upgrade::document::{
     Choices, HopMode, KubeletSwap, OnFailure, OnTimeout, PauseAfter, Strategy,
 };
 
-/// How hosts are moved, on the way there and on the way back. All are optional, so that it can be
-/// told what was said and what was not.
+/// How hosts are moved, during upgrades and rollbacks. All flags are optional, so that given values
+/// can be told from defaults.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Upgrade options")]
 pub(crate) struct MovingArgs {
@@ -18,80 +18,84 @@ pub(crate) struct MovingArgs {
     #[arg(long, value_name = "N")]
     batch: Option<String>,
 
-    /// Workers that may be out of service at once: a number or 10% [default: 1]
+    /// Maximum number of workers out of service at once: a number or 10% [default: 1]
     #[arg(long, value_name = "N")]
     max_unavailable: Option<String>,
 
-    /// Drain a Node before its kubelet is swapped, or swap it under its Pods [default: drain]
+    /// Drain a Node before its kubelet is replaced, or replace it under its Pods [default: drain]
     #[arg(long, value_enum)]
     kubelet_swap: Option<KubeletSwapArg>,
 
-    /// How long the Pods of a Node get to go elsewhere; 0: as long as they want [default: 10m]
+    /// Time limit for the Pods of a Node to leave; 0 means no limit [default: 10m]
     #[arg(long, value_name = "DURATION")]
     drain_timeout: Option<String>,
 
-    /// What becomes of Pods that do not go in time [default: abort]
+    /// Action for Pods that do not leave in time [default: abort]
     #[arg(long, value_enum)]
     drain_on_timeout: Option<OnTimeoutArg>,
 
-    /// Evict Pods with emptyDir volumes, too: what is in those is lost
+    /// Also evict Pods with emptyDir volumes, whose data is lost
     #[arg(long)]
     delete_emptydir_data: bool,
 
-    /// Evict Pods that nothing makes again, too
+    /// Also evict Pods that no controller recreates
     #[arg(long)]
     force_unmanaged: bool,
 
-    /// Go on in spite of what this check finds (may be repeated)
+    /// Continue despite the findings of this check (may be repeated)
     #[arg(long, value_name = "CHECK")]
     skip_check: Vec<String>,
 
-    /// Refuse when more containers than this would restart outside of drained Nodes
+    /// Refuse if more containers than this would restart outside of drained Nodes
     #[arg(long, value_name = "N")]
     max_restarts: Option<u64>,
 
-    /// The same as --max-restarts 0
+    /// Same as --max-restarts 0
     #[arg(long, conflicts_with = "max_restarts")]
     no_restart: bool,
 
-    /// Workers of batches that may fail before no further one is begun; the upgrade stops behind them [default: 0]
+    /// Number of workers in batches that may fail before the upgrade stops starting further ones
+    /// [default: 0]
     #[arg(long, value_name = "N")]
     max_failed: Option<usize>,
 
-    /// How long a host must stay well before the next is touched: 30s, 5m [default: 0]
+    /// Time that a host must stay healthy before the next one is changed: 30s, 5m [default: 0]
     #[arg(long, value_name = "DURATION")]
     bake: Option<String>,
 }
 
-/// How an upgrade is to go.
+/// Flags that control an upgrade.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Upgrade options")]
 pub(crate) struct ChoiceArgs {
-    /// Move the hosts that are there, or have spares join and the old hosts leave [default: in-order]
+    /// Upgrade the existing hosts, or let spare hosts join and the old ones leave [default:
+    /// in-order]
     #[arg(long, value_enum)]
     strategy: Option<StrategyArg>,
 
-    /// In the strategy `replace`: a spare, and the host that it takes over from (may be repeated)
+    /// With the strategy `replace`: a spare host, and the host that it replaces (may be repeated)
     #[arg(long = "spare", value_name = "NEW=OLD")]
     spares: Vec<String>,
 
-    /// Worker that goes alone before the others (may be repeated), or how many; `none` for no canary
+    /// Worker to upgrade alone before the others (may be repeated), or how many; `none` for no
+    /// canary
     #[arg(long, value_name = "HOST|N|none")]
     canary: Vec<String>,
 
-    /// Go one version further, or through all images given, one after the other
+    /// Upgrade by one version, or through all given images one after the other
     #[arg(long, value_enum)]
     hop: Option<HopArg>,
 
-    /// Stop after this part; `imgctl upgrade resume` goes on
+    /// Stop after this part; `imgctl upgrade resume` continues
     #[arg(long, value_enum)]
     pub(crate) pause_after: Option<PauseArg>,
 
-    /// Certificates of kubeadm: renew them all, none, or those good for less than ten years [default: auto]
+    /// Renew all kubeadm certificates, none, or those valid for less than ten years [default: auto]
     #[arg(long, value_enum)]
     certificate_renewal: Option<RenewalArg>,
 
-    /// What becomes of a host that fails: it stays as it is, or goes back to its former version [default: stop]
+    /// Action for a host that fails: leave it as it is, or roll it back to its former version
+    /// [default: stop]
     #[arg(long, value_enum)]
     on_failure: Option<OnFailureArg>,
 
@@ -106,7 +110,7 @@ macro_rules! choice {
         pub(crate) enum $name { $($variant),* }
 
         impl Default for $name {
-            /// The first.
+            /// Returns the first variant.
             fn default() -> Self {
                 [$(Self::$variant),*][0]
             }
@@ -145,7 +149,7 @@ choice!(
     PauseArg => PauseAfter { Stage, ControlPlane, Canary, Batch }
 );
 choice!(
-    /// `rollback --pause-after`: there is no canary on the way back, and control planes are last.
+    /// `rollback --pause-after`: a rollback has no canary, and control planes are last.
     BackPauseArg => PauseAfter { Stage, Batch }
 );
 choice!(
@@ -153,7 +157,7 @@ choice!(
     RenewalArg => Renewal { Auto, True, False }
 );
 
-/// Checks that a host which has just failed does not pass.
+/// Checks that a host which has just failed cannot pass.
 const OF_A_FAILED_HOST: [&str; 7] = [
     "etcd",
     "leftovers",
@@ -165,7 +169,8 @@ const OF_A_FAILED_HOST: [&str; 7] = [
 ];
 
 impl MovingArgs {
-    /// For a host that failed in an upgrade with these choices: it goes back as it went.
+    /// Returns the flags for rolling back a host that failed in an upgrade with these choices: the
+    /// rollback uses the same ones.
     pub(crate) fn of_failed(choices: &Choices) -> Self {
         let mut skip_check = choices.skip_checks.clone();
         skip_check.extend(OF_A_FAILED_HOST.map(str::to_owned));
@@ -192,7 +197,7 @@ impl MovingArgs {
         }
     }
 
-    /// The choices of somebody who says nothing else.
+    /// Returns the choices, with defaults for all other options.
     pub(crate) fn choices(&self) -> Result<Choices> {
         let usual = Choices::default();
         let seconds = |text: &Option<String>, usual: u64| match text {
@@ -221,7 +226,7 @@ impl MovingArgs {
         })
     }
 
-    /// Options that were given, with the member of [`Choices`] that each is about.
+    /// Returns the given options, each with the member of [`Choices`] that it sets.
     fn given(&self) -> Vec<(&'static str, &'static str)> {
         given([
             ("--batch", "batch", self.batch.is_some()),
@@ -255,14 +260,14 @@ impl MovingArgs {
         ])
     }
 
-    /// Options that were given and say something else than what was decided.
+    /// Returns the given options that differ from the recorded choices.
     pub(crate) fn against(&self, decided: &Choices) -> Result<Vec<&'static str>> {
         against(self.given(), &self.choices()?, decided)
     }
 }
 
 impl ChoiceArgs {
-    /// The choices; `images` is how many rootfs images were named.
+    /// Returns the choices; `images` is the number of rootfs images given.
     pub(crate) fn choices(&self, images: usize) -> Result<Choices> {
         let no_canary = self.canary.iter().any(|host| host == "none");
         if no_canary && self.canary.len() > 1 {
@@ -316,7 +321,8 @@ impl ChoiceArgs {
         all
     }
 
-    /// A plan that was saved has its options in it: others beside it would not count.
+    /// Fails if options are given beside a saved plan: the plan contains its options, and others
+    /// would have no effect.
     pub(crate) fn check_none(&self) -> Result<()> {
         let mut names: Vec<&str> = self.given().into_iter().map(|(name, _)| name).collect();
         if self.pause_after.is_some() {
@@ -331,7 +337,7 @@ impl ChoiceArgs {
         }
     }
 
-    /// Options that were given and say something else than what was decided.
+    /// Returns the given options that differ from the recorded choices.
     pub(crate) fn against(&self, decided: &Choices, images: usize) -> Result<Vec<&'static str>> {
         against(self.given(), &self.choices(images)?, decided)
     }

@@ -1,4 +1,5 @@
-//! The end of upgrades and rollbacks: what the book says afterwards, and what is said of them.
+//! The end of upgrades and rollbacks: the final status in the upgrade store, and the messages about
+//! it.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::upgrade::document::{Direction, Document, HostBefore};
 use crate::upgrade::mirror::Mirror;
 use crate::upgrade::plan::CANNOT_BE_REACHED;
 
-/// The step that closes `document` when all is done, as the book says that it is to be closed.
+/// Returns the step that closes `document` when everything is done, in the way that the upgrade
+/// store prescribes.
 pub(crate) fn closing(book: &Book, document: &Document) -> Result<Step> {
     Ok(match book.part(&document.id)? {
         Some(reopens) => parted(book, document, reopens),
@@ -24,7 +26,7 @@ pub(crate) fn closing(book: &Book, document: &Document) -> Result<Step> {
     })
 }
 
-/// `instead` is the upgrade that was gone back from.
+/// `instead` is the upgrade that was rolled back.
 fn whole(book: &Book, document: &Document, instead: Option<String>) -> Step {
     let (book, document) = (book.clone(), document.clone());
     let says = format!("close the {} {}", verb(&document), document.id);
@@ -38,7 +40,7 @@ fn whole(book: &Book, document: &Document, instead: Option<String>) -> Step {
     .always()
 }
 
-/// A part has gone back: the upgrade that was open is open again, and does these hosts again.
+/// Closes a partial rollback: an upgrade that was open is open again, and repeats these hosts.
 fn parted(book: &Book, document: &Document, reopens: Option<String>) -> Step {
     let (book, document) = (book.clone(), document.clone());
     let says = "write down which hosts went back".to_owned();
@@ -57,8 +59,8 @@ fn parted(book: &Book, document: &Document, reopens: Option<String>) -> Step {
     .always()
 }
 
-/// Closes an upgrade that is not to go on; the one that it was to take back, if it had not ended, is
-/// open again. Returns that one's id.
+/// Closes an upgrade that does not continue, and reopens the unfinished upgrade that it was to roll
+/// back, if any. Returns the ID of the reopened one.
 pub(crate) fn abandon(
     book: &Book,
     document: &Document,
@@ -81,7 +83,7 @@ pub(crate) fn abandon(
     Ok(reopens)
 }
 
-/// Ends the copies of the journal on control planes.
+/// Ends the journal copies on control planes and reports late ones.
 pub(crate) fn tell_late(mirror: &Arc<Mirror>, context: &Context) {
     for late in mirror.end() {
         context.ui.note(&late);
@@ -100,7 +102,7 @@ fn is_away(host: &HostBefore) -> bool {
     why.starts_with(CANNOT_BE_REACHED)
 }
 
-/// Says how it went.
+/// Reports the outcome.
 pub(crate) fn end(went: &Went, document: &Document, context: &Context) -> Result<()> {
     match went {
         Went::Paused => {
@@ -130,7 +132,7 @@ pub(crate) fn end(went: &Went, document: &Document, context: &Context) -> Result
                     document.target().image
                 ));
             }
-            // With a scope, the cluster is not what its hosts went back to.
+            // A rollback with a scope changes the version of its hosts, not of the cluster.
             if document.direction == Direction::Back && !left.is_empty() {
                 for (id, _) in gone {
                     context.ui.say(&format!("host {id} is {version} now"));

@@ -1,5 +1,5 @@
-//! The copy of a cluster's state that a control plane keeps: it can be looked at there, and taken
-//! over when the controller is lost.
+//! The copy of a cluster's state on a control plane: it can be inspected there, and taken over when
+//! the controller is lost.
 
 use std::path::PathBuf;
 
@@ -10,24 +10,24 @@ use crate::error::{Error, Result};
 use crate::upgrade::book::Book;
 use crate::upgrade::mirror::{Copied, copied, directory};
 
-/// A copy on this machine.
+/// Copy of the state on this machine.
 pub(crate) struct Copy {
-    /// Laid out as the cluster's directory on a controller.
+    /// Directory with the layout of the cluster's directory on a controller.
     pub(crate) directory: PathBuf,
     pub(crate) says: Copied,
 }
 
-/// The copy that this machine has as a control plane of `cluster`; `None` where there is none.
+/// Returns the copy that this machine has as a control plane of `cluster`, or `None`.
 pub(crate) fn here(cluster: &str, context: &Context) -> Result<Option<Copy>> {
-    // Checked: it becomes a path.
+    // Checked because the name becomes part of a path.
     crate::cluster::name::check(cluster)?;
     let root = data_root(&context.environment)?;
     let directory = PathBuf::from(directory(&Paths::new(&root, cluster)));
     Ok(copied(&directory).map(|says| Copy { directory, says }))
 }
 
-/// Where there is only a copy with an open upgrade, nothing can be done about it but to take it over:
-/// says how.
+/// Fails if this machine has only a copy with an open upgrade: the copy must be taken over first,
+/// and the error says how.
 pub(crate) fn check_home(cluster: &str, context: &Context) -> Result<()> {
     let state = state(cluster, context)?;
     if state.clusterfile().exists() {

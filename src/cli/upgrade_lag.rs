@@ -1,4 +1,4 @@
-//! Clusters that tell no versions: which image a host has is told by the tree that it has.
+//! Clusters that report no versions: the tree of a host identifies its image.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::upgrade::book::{Book, Stand};
 use crate::upgrade::document::Direction;
 use crate::upgrade::observation::Observation;
 
-/// Gives each host the version whose tree it has. `releases` are scenes with their versions; a host
-/// that has none of their trees gets none.
+/// Sets the version of each host from its tree. `releases` are cluster contexts with their
+/// versions; a host that has none of their trees gets no version.
 pub(crate) fn tell_versions(
     observation: &mut Observation,
     releases: &[(&Arc<Scene>, &str)],
@@ -38,8 +38,8 @@ pub(crate) fn tell_versions(
     }
 }
 
-/// Hosts that stayed at the former image when the cluster went to its present one: they could not be
-/// reached then, or have gone back since. With that image.
+/// Returns the hosts that kept the former image when the cluster moved to its present one, and that
+/// image. These hosts were unreachable then, or have been rolled back since.
 pub(crate) fn behind(
     work: &Work<'_>,
     known: &Known,
@@ -65,13 +65,13 @@ pub(crate) fn behind(
         let behind: Vec<String> = others.into_iter().collect();
         return Ok(Some((side, behind)).filter(|(_, behind)| !behind.is_empty()));
     }
-    // Without that image nobody can tell.
+    // Without that image, the hosts cannot be compared.
     let Ok(former) = side_of(work, work.existing()?, &side, &[], registry) else {
         return Ok(None);
     };
     let former = informed(&former, means);
     let trees = trees(&former, observation, work, means);
-    // Other variables make another tree of the former image.
+    // Different variables yield a different tree of the former image.
     let older = match others.is_empty() {
         true => BTreeSet::new(),
         false => with_other_rootfs(&former, observation, means)?,
@@ -89,7 +89,7 @@ pub(crate) fn behind(
     Ok(Some((side, behind)).filter(|(_, behind)| !behind.is_empty()))
 }
 
-/// Hosts whose files are of another rootfs image than the one of `scene`.
+/// Returns the hosts whose files come from another rootfs image than that of `scene`.
 fn with_other_rootfs(
     scene: &Arc<Scene>,
     observation: &Observation,
@@ -107,7 +107,7 @@ fn reachable(scene: &Scene, observation: &Observation) -> Vec<Host> {
     scene.hosts.iter().filter(answers).cloned().collect()
 }
 
-/// The trees that a scene makes of its images, by host; of hosts that can be asked.
+/// Returns the trees that a cluster context renders from its images, by host, for reachable hosts.
 fn trees(
     scene: &Arc<Scene>,
     observation: &Observation,
@@ -115,7 +115,7 @@ fn trees(
     means: &Means<'_>,
 ) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    // A name that means another image by now would tell lies.
+    // A name that refers to another image by now would give wrong results.
     let is_here = scene.rootfs().is_some_and(|rootfs| {
         let read = work
             .context

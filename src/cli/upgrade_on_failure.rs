@@ -1,5 +1,5 @@
-//! `--on-failure rollback`: the hosts that an upgrade failed on go back to what they were, each as
-//! `imgctl rollback --scope node=HOST` would take it.
+//! `--on-failure rollback`: hosts on which an upgrade failed are rolled back, each as with `imgctl
+//! rollback --scope node=HOST`.
 
 use crate::cli::cluster_options::state;
 use crate::cli::cluster_work::WorkArgs;
@@ -12,7 +12,7 @@ use crate::pipeline::event::Outcome;
 use crate::upgrade::book::{Book, Stand};
 use crate::upgrade::document::{Direction, Document, OnFailure};
 
-/// What hosts are reached with.
+/// Flags for reaching the hosts.
 pub(crate) struct Reaching<'a> {
     pub(crate) cluster: &'a str,
     pub(crate) ssh: &'a SshArgs,
@@ -20,8 +20,8 @@ pub(crate) struct Reaching<'a> {
     pub(crate) registry: &'a RegistryArgs,
 }
 
-/// Hands `outcome` on; where it is a failure of an upgrade that is to take back what failed, that is
-/// done first, and the error says how it went. The cluster's lock must be free.
+/// Returns `outcome`. If it is the failure of an upgrade with `--on-failure rollback`, first rolls
+/// back the failed hosts, and adds the result to the error. The cluster's lock must be free.
 pub(crate) fn take_back<T>(
     outcome: Result<T>,
     reaching: &Reaching<'_>,
@@ -41,7 +41,7 @@ pub(crate) fn take_back<T>(
             )));
         }
     };
-    // One question was answered already: what fails goes back.
+    // The operator has already agreed to roll back failed hosts.
     for host in hosts {
         context.ui.note(&format!(
             "{host} failed: it goes back to {}",
@@ -62,7 +62,8 @@ pub(crate) fn take_back<T>(
     Err(failure)
 }
 
-/// The upgrade that failed, with the hosts on which it did; `None` where nothing goes back.
+/// Returns the failed upgrade and the hosts on which it failed; `None` if there is nothing to roll
+/// back.
 fn failed(reaching: &Reaching<'_>, context: &Context) -> Result<Option<(Document, Vec<String>)>> {
     let state = state(reaching.cluster, context)?;
     let book = Book::of(state.directory());

@@ -1,7 +1,8 @@
-//! The strategy `replace`: hosts do not move to the new version, spares that have it take over.
+//! The strategy `replace`: hosts do not move to the new version; spare hosts that have it take
+//! over.
 //!
 //! A spare joins before the host that it replaces leaves, one pair after the other, so that neither
-//! quorum nor capacity is ever less than it was.
+//! quorum nor capacity ever drops.
 
 use crate::cli::cluster_work::{Work, WorkArgs, change_of};
 use crate::cli::commands::run::add_new_hosts;
@@ -18,14 +19,14 @@ use crate::host::address::{self, Address, SSH_PORT};
 use crate::pipeline::change;
 use crate::upgrade::document::{Choices, Document};
 
-/// A spare and the host that it replaces, as they were written.
+/// A spare host and the host that it replaces, as given.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pair {
     spare: String,
     old: String,
 }
 
-/// The pairs of `--spare NEW=OLD`.
+/// Parses the pairs of `--spare NEW=OLD`.
 pub(crate) fn pairs(choices: &Choices) -> Result<Vec<Pair>> {
     let read = |text: &String| match text.split_once('=') {
         Some((spare, old)) if !spare.is_empty() && !old.is_empty() => Ok(Pair {
@@ -40,7 +41,7 @@ pub(crate) fn pairs(choices: &Choices) -> Result<Vec<Pair>> {
     choices.spares.iter().map(read).collect()
 }
 
-/// Hosts that are replaced do not move; those that have left already are none of the plan's.
+/// Excludes hosts that are replaced from the plan; hosts that have already left are not in it.
 pub(crate) fn leave_out(document: &mut Document, pairs: &[Pair]) -> Result<()> {
     for pair in pairs {
         let is_old = |id: &String| *id == pair.old || id.split(':').next() == Some(&pair.old);
@@ -66,7 +67,7 @@ pub(crate) fn leave_out(document: &mut Document, pairs: &[Pair]) -> Result<()> {
     Ok(())
 }
 
-/// How replacing goes.
+/// Flags for replacing hosts.
 pub(crate) struct Replacing<'a> {
     pub(crate) cluster: &'a str,
     pub(crate) ssh: &'a SshArgs,
@@ -74,11 +75,10 @@ pub(crate) struct Replacing<'a> {
     pub(crate) registry: &'a RegistryArgs,
 }
 
-/// Lets spares take over, pair by pair. Pairs that are done are passed over.
+/// Replaces hosts pair by pair, skipping pairs that are done.
 pub(crate) fn replace(pairs: &[Pair], replacing: &Replacing<'_>, context: &Context) -> Result<()> {
     for pair in pairs {
-        // A control plane joins in a run of its own: in one run with it, the old one would leave
-        // first.
+        // A control plane joins in a separate run: in a shared run, the old one would leave first.
         for part in [Part::Join, Part::Leave] {
             step(pair, part, replacing, context)
                 .map_err(|error| error.hint("run the same `imgctl upgrade` again to go on"))?;
@@ -134,7 +134,7 @@ fn step(pair: &Pair, part: Part, replacing: &Replacing<'_>, context: &Context) -
     }
 }
 
-/// The host of the cluster that is called `name`, and whether it is a control plane.
+/// Returns the host of the cluster named `name`, and whether it is a control plane.
 fn member(cluster: &Clusterfile, name: &str) -> Result<Option<(Address, bool)>> {
     let wanted = address::parse_list(name, SSH_PORT)?;
     for (address, group) in cluster.cluster.one_by_one()? {

@@ -1,4 +1,4 @@
-//! The cluster before, on the way and after an upgrade, out of what is recorded and of images.
+//! The cluster before, during and after an upgrade, built from the recorded state and from images.
 
 use crate::cli::cluster_options;
 use crate::cli::cluster_work::{Prepared, Work};
@@ -10,12 +10,12 @@ use crate::image::{Digest, Platform};
 use crate::upgrade::book::Book;
 use crate::upgrade::document::{Direction, Document, Release};
 
-/// The cluster before, on the way and after.
+/// The cluster before, during and after an upgrade.
 pub(crate) struct Sides {
     pub(crate) from: Prepared,
-    /// One for each version; the last is the target.
+    /// One for each version on the way; the last is the target.
     pub(crate) hops: Vec<Prepared>,
-    /// Names of the other images that come along.
+    /// Names of the other images to install.
     pub(crate) install: Vec<String>,
 }
 
@@ -25,16 +25,17 @@ impl Sides {
     }
 }
 
-/// A rootfs image of a side: as it is recorded with the cluster, or by its name.
+/// Rootfs image of an endpoint: as recorded with the cluster, or by its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Side {
     pub(crate) name: String,
-    /// What it must be; `None`: whatever the name means now.
+    /// Expected digest; `None` accepts whatever the name refers to now.
     pub(crate) digest: Option<Digest>,
 }
 
 impl Side {
-    /// A side out of a document; images are known by what they are on this machine.
+    /// Returns the endpoint of a release in a document; images are identified by their digest for
+    /// this machine's architecture.
     pub(crate) fn of(release: &Release) -> Self {
         let own = &Platform::host().architecture;
         Self {
@@ -48,20 +49,21 @@ impl Side {
     }
 }
 
-/// What the cluster is before.
+/// State of the cluster before the upgrade.
 #[derive(Clone, Debug)]
 pub(crate) enum Start {
-    /// What is recorded.
+    /// The recorded state.
     Recorded,
-    /// What was recorded before it was recorded that the cluster is another.
+    /// The state recorded before the cluster's target was recorded.
     Former(Box<Clusterfile>),
     /// The cluster with this rootfs image.
     Image(Side),
 }
 
 impl Start {
-    /// Of a document that has begun. Killed behind its last host, it has recorded the new image
-    /// already; what was done came from the former one all the same, and is not to be done again.
+    /// Returns the start for an upgrade that has begun. An upgrade that was killed after its last
+    /// host has already recorded the new image; its completed steps still started from the former
+    /// one and are not repeated.
     pub(crate) fn of_open(open: &Document, work: &Work<'_>) -> Result<Self> {
         let current = work.existing()?;
         let from = Side::of(&open.from);
@@ -79,8 +81,8 @@ impl Start {
     }
 }
 
-/// Whether a cluster is on record as having this rootfs image. Name and version may be those of
-/// another: an image is its digest.
+/// Whether a cluster is recorded with this rootfs image. Another image may have the same name and
+/// version: the digest identifies an image.
 fn is_of(side: &Side, cluster: &Clusterfile) -> Result<bool> {
     let name = rootfs_of(cluster)?;
     let mounts = &cluster.cluster.status.mounts;
@@ -99,20 +101,20 @@ fn former(open: &Document, work: &Work<'_>) -> Result<Option<Clusterfile>> {
     text.map(read).transpose()
 }
 
-/// Whether the upgrade `open` has put on record what it makes of the cluster.
+/// Whether the upgrade `open` has recorded its target for the cluster.
 pub(crate) fn is_recorded(open: &Document, work: &Work<'_>) -> Result<bool> {
     let (from, target) = (Side::of(&open.from), Side::of(open.target()));
     if let Some(former) = former(open, work)?
         && is_of(&target, &former)?
     {
-        // Hosts that lag behind go where the cluster was on record to be before.
+        // Hosts that lag behind move to the state that the cluster was already recorded with.
         return Ok(false);
     }
     let current = work.existing()?;
     Ok(is_of(&target, current)? && !is_of(&from, current)?)
 }
 
-/// Makes the sides.
+/// Returns the endpoints.
 pub(crate) fn sides(
     work: &Work<'_>,
     from: &Start,
@@ -123,7 +125,7 @@ pub(crate) fn sides(
     sides_to(work, work.existing()?, from, hops, install, registry)
 }
 
-/// The same when the cluster is `after` in the end, but for its rootfs image.
+/// Same as `sides`, for a cluster that becomes `after` except for its rootfs image.
 pub(crate) fn sides_to(
     work: &Work<'_>,
     after: &Clusterfile,
@@ -155,7 +157,7 @@ pub(crate) fn sides_to(
     })
 }
 
-/// The cluster with another rootfs image.
+/// Returns the cluster with another rootfs image.
 pub(crate) fn side_of(
     work: &Work<'_>,
     current: &Clusterfile,
@@ -190,7 +192,7 @@ pub(crate) fn side_of(
     work.scene(desired, images)
 }
 
-/// The name of the rootfs image that the cluster has.
+/// Returns the name of the cluster's rootfs image.
 pub(crate) fn rootfs_of(current: &Clusterfile) -> Result<String> {
     let rootfs = ImageKind::Rootfs.as_str();
     let mounts = &current.cluster.status.mounts;

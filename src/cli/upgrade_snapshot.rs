@@ -1,5 +1,5 @@
-//! What a way back to a snapshot makes of the record: the applications of the cluster are those that it
-//! had when the snapshot was taken.
+//! The recorded state after a rollback to a snapshot: the cluster has the applications that it had
+//! when the snapshot was taken.
 
 use std::path::Path;
 
@@ -11,16 +11,16 @@ use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::error::Result;
 use crate::upgrade::book::Book;
 
-/// The cluster after a way back.
+/// The cluster after a rollback.
 pub(crate) struct After {
-    /// As it is on record now, with other applications; the rootfs image is still the present one.
+    /// The present record with the other applications; the rootfs image is still the present one.
     pub(crate) cluster: Clusterfile,
-    /// What becomes of applications, for people.
+    /// Messages about the applications.
     pub(crate) told: Vec<String>,
 }
 
 impl After {
-    /// Nothing but the rootfs image becomes another one.
+    /// Returns a result in which only the rootfs image changes.
     pub(crate) fn unchanged(current: &Clusterfile) -> Self {
         Self {
             cluster: current.clone(),
@@ -28,7 +28,7 @@ impl After {
         }
     }
 
-    /// Says what has become of applications, when it is done.
+    /// Prints the messages about the applications if the rollback is done.
     pub(crate) fn tell(&self, went: &Went, context: &Context) {
         if matches!(went, Went::Done(..)) {
             self.told.iter().for_each(|told| context.ui.say(told));
@@ -36,11 +36,11 @@ impl After {
     }
 }
 
-/// What the cluster is once it has the data of `snapshot`, which the upgrade `id` took.
+/// Returns the cluster with the data of `snapshot`, which the upgrade `id` took.
 pub(crate) fn after(work: &Work<'_>, id: &str, snapshot: &Path) -> Result<After> {
     let book = Book::of(work.state.directory());
     let current = work.existing()?;
-    // A snapshot of another upgrade lies below that one's name.
+    // A snapshot of another upgrade is in a directory named after that upgrade.
     let parent = snapshot.parent().and_then(Path::file_name);
     let named = parent.and_then(|name| name.to_str());
     let named = named.and_then(|name| book.former(name).ok().flatten());
@@ -68,7 +68,8 @@ fn is_here(work: &Work<'_>, mount: &Mount) -> bool {
     image.is_ok_and(|image| mount.digest.as_deref() == Some(&image.digest.to_string()))
 }
 
-/// `current` with the applications of `former`; those whose image is gone cannot be recorded again.
+/// Returns `current` with the applications of `former`; applications whose image is missing cannot
+/// be recorded again.
 fn as_of(current: &Clusterfile, former: &Clusterfile, is_here: &dyn Fn(&Mount) -> bool) -> After {
     let mut cluster = current.clone();
     let mut told = Vec::new();

@@ -1,4 +1,4 @@
-//! How far an upgrade is, and which there were, for people.
+//! Displays the progress of an upgrade, and past upgrades.
 
 use crate::cli::context::Context;
 use crate::error::Result;
@@ -10,7 +10,7 @@ use crate::upgrade::document::{Direction, Document};
 use crate::upgrade::plan::few;
 use crate::upgrade::report::Report;
 
-/// Prints it.
+/// Prints the status.
 pub(crate) fn show(
     cluster: &str,
     open: Option<&Document>,
@@ -56,7 +56,7 @@ pub(crate) fn show(
     context.ui.print(&table.render(true))
 }
 
-/// Which hosts it was for, in few words; nothing where that was not recorded.
+/// Summarizes the hosts of an upgrade; empty if they were not recorded.
 fn scope(ended: &Ended) -> String {
     match (&ended.hosts[..], &ended.left_out[..]) {
         ([], []) => String::new(),
@@ -66,10 +66,11 @@ fn scope(ended: &Ended) -> String {
     }
 }
 
-/// What came of an upgrade: what is not as it was planned, and whether restarts were foretold right.
+/// Shows the result of an upgrade: deviations from the plan, and whether restarts were predicted
+/// correctly.
 pub(crate) fn came(report: &Report, context: &Context) -> Result<()> {
     if context.ui.is_json() {
-        // One object per line, as all events.
+        // One object per line, like all events.
         let event = serde_json::json!({
             "time": jiff::Timestamp::now().to_string(), "event": "report", "report": report,
         });
@@ -100,7 +101,7 @@ pub(crate) fn came(report: &Report, context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// One line for each host: what it did last.
+/// Prints one line for each host, with its last step.
 fn steps(open: &Document, past: &Past, context: &Context) -> Result<()> {
     let mut table = Table::new(&["HOST", "DONE", "LAST STEP", "OUTCOME"]);
     for host in open.hosts.keys() {

@@ -1,4 +1,4 @@
-//! The plan of an upgrade on the screen: who goes when, which containers restart, what was found.
+//! Display of an upgrade plan: the order of the hosts, the containers that restart, and findings.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use crate::error::Result;
 use crate::ui::table::Table;
 use crate::upgrade::document::{Direction, Document, Finding, HostBefore, Release, Severity};
 
-/// Containers of one host that are named.
+/// Maximum number of containers listed for one host.
 const NAMED: usize = 20;
 
-/// Prints all of it, for people or as one JSON object: the document itself with its `digest`.
+/// Prints the whole plan, as text or as one JSON object: the document with its `digest`.
 pub(crate) fn show(document: &Document, context: &Context) -> Result<()> {
     if context.ui.is_json() {
         return context.ui.json(&as_json(document)?);
@@ -18,7 +18,7 @@ pub(crate) fn show(document: &Document, context: &Context) -> Result<()> {
     context.ui.print(&text(document)?)
 }
 
-/// Prints findings alone, as where there is nothing to do.
+/// Prints only findings, for example when there is nothing to do.
 pub(crate) fn show_findings(findings: &[Finding], context: &Context) -> Result<()> {
     if context.ui.is_json() {
         return context.ui.json(&json!({ "findings": findings }));
@@ -86,7 +86,7 @@ fn release(release: &Release) -> String {
     format!("{} ({})", release.version, release.image)
 }
 
-/// Hosts in the order in which they go; on the way back workers are first.
+/// Returns the hosts in upgrade order; a rollback begins with the workers.
 fn order(document: &Document) -> String {
     let planes = document
         .control_planes
@@ -127,7 +127,7 @@ fn row(when: String, id: &str, host: &HostBefore, last: String) -> Vec<String> {
     ]
 }
 
-/// The prediction for a host: with its way back, or alone.
+/// Returns the prediction for a host, recorded with or without that of its rollback.
 fn prediction<'a>(document: &'a Document, id: &str) -> Option<&'a Value> {
     let value = document.restarts.get(id)?;
     Some(value.get("forward").unwrap_or(value))
@@ -135,7 +135,7 @@ fn prediction<'a>(document: &'a Document, id: &str) -> Option<&'a Value> {
 
 fn counts(document: &Document, id: &str) -> String {
     let Some(counts) = prediction(document, id).and_then(|one| one.get("counts")) else {
-        // Nothing is foretold where a host did not say what runs on it.
+        // Nothing is predicted for a host that did not report what runs on it.
         let is_untold = document
             .findings
             .iter()
@@ -152,7 +152,7 @@ fn counts(document: &Document, id: &str) -> String {
     words.join(", ")
 }
 
-/// Containers that do not stay as they are, by host.
+/// Returns the containers that change, by host.
 fn restarts(document: &Document) -> String {
     let mut text = String::new();
     for id in document.restarts.keys() {

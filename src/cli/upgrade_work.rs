@@ -1,5 +1,5 @@
-//! Upgrades and rollbacks between the command line and the pipelines: scenes to a plan, a plan that is
-//! carried out, paused, resumed.
+//! Upgrades and rollbacks between the command line and the pipelines: planning from cluster
+//! contexts, and carrying out, pausing and resuming a plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -41,23 +41,23 @@ use crate::upgrade::report::{Report, report};
 use crate::upgrade::request::{Request, SCRIPT, Target};
 use crate::upgrade::{nodes, observe, patches, pause, pipeline, plan, stale};
 
-/// How often somebody who runs an upgrade looks whether it is to pause.
+/// Interval at which a running upgrade checks for a pause request.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a plan is to be made of.
+/// Request for a plan.
 pub(crate) struct Wish {
     pub(crate) choices: Choices,
     pub(crate) direction: Direction,
     pub(crate) id: Option<String>,
-    /// Ids of the only hosts that move; empty: all.
+    /// IDs of the only hosts that move; if empty, all hosts move.
     pub(crate) only: Vec<String>,
-    /// Back to a snapshot of the data.
+    /// Roll back to a snapshot of the data.
     pub(crate) to_snapshot: bool,
-    /// Ask for running containers.
+    /// Query the running containers.
     pub(crate) containers: bool,
 }
 
-/// What is known once the hosts were asked.
+/// Facts about the cluster after the hosts were queried.
 pub(crate) struct Known {
     pub(crate) from: Arc<Scene>,
     pub(crate) hops: Vec<Arc<Scene>>,
@@ -65,7 +65,7 @@ pub(crate) struct Known {
     architectures: BTreeSet<String>,
 }
 
-/// Asks all hosts what they are.
+/// Queries the facts of all hosts.
 pub(crate) fn know(sides: &Sides, means: &Means<'_>) -> Known {
     let looks = look::look(&sides.from.scene.hosts, &means.crew, means.parallel);
     let informed = |prepared: &Prepared| Arc::new(look::informed(&prepared.scene, &looks));
@@ -86,13 +86,14 @@ pub(crate) fn know(sides: &Sides, means: &Means<'_>) -> Known {
     }
 }
 
-/// A scene with what its hosts are; they have been asked before, which is remembered.
+/// Returns a cluster context with the facts of its hosts; they were queried before, and the answers
+/// are cached.
 pub(crate) fn informed(prepared: &Prepared, means: &Means<'_>) -> Arc<Scene> {
     let looks = look::look(&prepared.scene.hosts, &means.crew, means.parallel);
     Arc::new(look::informed(&prepared.scene, &looks))
 }
 
-/// Makes the plan. Reads only.
+/// Creates the plan. Only reads.
 pub(crate) fn plan_of(
     work: &Work<'_>,
     known: &Known,
@@ -112,7 +113,7 @@ pub(crate) fn plan_of(
         {
             upgrader.permits(&version, &target.version)?;
             target.patches = patches::of(scene, store)?;
-            // Scripts of sealer are in files; labels of theirs there are none.
+            // sealer's scripts are files; sealer images have no such labels.
             let hooks = Hooks::of(scene, store)?;
             match hooks.is_legacy() && image.label(&["upgrade"]).is_none() {
                 true if means.runtime.name() == SCRIPT => {
@@ -143,8 +144,8 @@ pub(crate) fn plan_of(
     {
         observation = look(images);
     }
-    // This controller held it when it was killed: whoever else is here is kept out by the state
-    // directory's lock.
+    // This controller held the lease when it was killed; the lock of the state directory excludes
+    // other runs on this machine.
     if let Some(api) = &mut observation.api
         && api.lease_holder.as_deref() == Some(controller().as_str())
     {
@@ -182,7 +183,7 @@ pub(crate) fn plan_of(
     Ok((planned, observation))
 }
 
-/// How the cluster is.
+/// Observes the current state of the cluster.
 fn observe_now(
     scene: &Scene,
     api: Option<&Result<Arc<dyn Api>, String>>,
@@ -205,7 +206,7 @@ fn observe_now(
     })
 }
 
-/// What came of it, held against the plan.
+/// Compares the result with the plan.
 fn look_back(
     work: &Work<'_>,
     known: &Known,
@@ -252,27 +253,27 @@ fn target(
     })
 }
 
-/// How a document is carried out.
+/// Parameters for carrying out a document.
 pub(crate) struct Carrying<'a> {
     pub(crate) document: &'a Document,
     pub(crate) pause_after: Option<PauseAfter>,
-    /// Does what is to be done when all is done.
+    /// Final step, after all others are done.
     pub(crate) commit: Step,
-    /// Hosts whose steps are done again: something was undone there meanwhile.
+    /// Hosts whose steps are repeated because something was undone there meanwhile.
     pub(crate) again: Vec<Again>,
-    /// For the snapshot to go back to.
+    /// Snapshot to roll back to.
     pub(crate) snapshot: Option<PathBuf>,
 }
 
-/// How it went.
+/// Outcome of a run.
 pub(crate) enum Went {
-    /// With what came of it.
+    /// Completed, with a report.
     Done(Summary, Box<Report>),
-    /// It stopped where it was to stop.
+    /// Stopped where a pause was requested.
     Paused,
 }
 
-/// The pipeline of a document.
+/// Returns the pipeline of a document.
 pub(crate) fn pipeline_of(
     known: &Known,
     install: &[String],
@@ -305,7 +306,7 @@ pub(crate) fn pipeline_of(
     })
 }
 
-/// Carries a document out, from where it stopped.
+/// Carries out a document from where it stopped.
 pub(crate) fn carry(
     work: &Work<'_>,
     known: &Known,
@@ -321,7 +322,7 @@ pub(crate) fn carry(
             &controller(),
             lease::Times::default(),
         )?),
-        // The lock of the state directory is what is left.
+        // Only the lock of the state directory remains.
         _ => None,
     };
     let mut planned = pipeline_of(known, install, carrying, means, work.context.store()?)?;
@@ -381,7 +382,7 @@ pub(crate) fn carry(
     went
 }
 
-/// Writes down how it went.
+/// Records the outcome.
 fn went(
     outcome: Result<Summary>,
     is_cut: bool,
@@ -403,7 +404,7 @@ fn went(
             Ok(Went::Done(summary, Box::new(report)))
         }
         Err(error) if error.kind() == Kind::Interrupted && is_lost(lock) => {
-            // Whoever has it now writes down how it goes on.
+            // The new holder of the lock records how the upgrade continues.
             match lock.map_or(Ok(()), Held::check) {
                 Err(lost) => Err(lost),
                 Ok(()) => Err(error),
@@ -424,7 +425,7 @@ fn went(
     }
 }
 
-/// Whether a step was done after it had been undone.
+/// Whether a step was done again after it had been undone.
 fn is_since(past: Option<&Past>, step: &Step, again: &Again) -> bool {
     let known = past.and_then(|past| past.steps.get(&step.id));
     known
@@ -446,7 +447,7 @@ fn is_lost(lock: Option<&Held>) -> bool {
     lock.is_some_and(|lock| lock.check().is_err())
 }
 
-/// Stops the upgrade when somebody asks for it, or has taken the lock.
+/// Stops the upgrade when a pause is requested or another process has taken the lock.
 fn watch(file: &Path, lock: Option<&Held>, interrupt: &Interrupt, ended: &AtomicBool) {
     let mut waited = Duration::ZERO;
     const TICK: Duration = Duration::from_millis(50);
@@ -463,7 +464,7 @@ fn watch(file: &Path, lock: Option<&Held>, interrupt: &Interrupt, ended: &Atomic
     }
 }
 
-/// A resumed upgrade must find the cluster that it was planned for.
+/// Fails unless a resumed upgrade finds the cluster that it was planned for.
 fn check_identity(document: &Document, known: &Known) -> Result<()> {
     if let (Some(before), Some(Ok(api))) = (&document.identity.kube_system, &known.api) {
         let now = api
@@ -499,7 +500,7 @@ fn check_identity(document: &Document, known: &Known) -> Result<()> {
     Ok(())
 }
 
-/// A plan that was saved must still be true of the cluster when it begins.
+/// Fails unless a saved plan still matches the cluster when it begins.
 pub(crate) fn check_fresh(document: &Document, observation: &Observation) -> Result<()> {
     let changes = stale::stale(document, observation);
     if changes.is_empty() {
@@ -516,7 +517,7 @@ pub(crate) fn check_fresh(document: &Document, observation: &Observation) -> Res
     Err(error.hint("make it anew with --plan"))
 }
 
-/// A plan that was saved starts from what the cluster is.
+/// Fails unless a saved plan starts from the cluster's current image.
 pub(crate) fn check_start(document: &Document, work: &Work<'_>) -> Result<()> {
     let now = rootfs_of(work.existing()?)?;
     if now == document.from.image {
@@ -529,7 +530,7 @@ pub(crate) fn check_start(document: &Document, work: &Work<'_>) -> Result<()> {
     Err(Error::new(Kind::CheckFailed, message).hint("make it anew with --plan"))
 }
 
-/// RFC 3339, seconds.
+/// Returns the current time in RFC 3339, in seconds.
 pub(crate) fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

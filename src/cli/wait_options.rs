@@ -1,4 +1,4 @@
-//! Flags about waiting for Nodes at the end of a run.
+//! Flags for waiting for Nodes at the end of a run.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::cli::duration;
 use crate::error::Result;
 use crate::pipeline::nodes::Wait;
 
-/// How long a run waits unless somebody says otherwise.
+/// Default timeout for Nodes.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Whether to wait for Nodes.
+/// Flags for waiting for Nodes.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Run options")]
 pub(crate) struct WaitArgs {
@@ -31,7 +31,7 @@ pub(crate) struct WaitArgs {
 }
 
 impl WaitArgs {
-    /// What they mean.
+    /// Returns the behaviour that the flags request.
     pub(crate) fn wait(&self) -> Result<Wait> {
         match &self.wait {
             _ if self.no_wait => Ok(Wait::Never),
@@ -44,5 +44,5 @@ impl WaitArgs {
     }
 }
 
-/// What those do that have no such flags.
+/// Behaviour of verbs without these flags.
 pub(crate) const DEFAULT: Wait = Wait::WhereNetwork(LIMIT);

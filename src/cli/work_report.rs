@@ -1,4 +1,4 @@
-//! The last line of a verb that changes a cluster: how many steps it ran.
+//! The last output line of a verb that changes a cluster: the number of steps it ran.
 
 use crate::cli::context::Context;
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::pipeline::event::{Event, Listener as _, Outcome};
 use crate::pipeline::executor::Summary;
 use crate::ui::events::JsonEvents;
 
-/// Shows the summary of a run; JSON events have shown it already, unless there was nothing to do.
+/// Shows the summary of a run; JSON events have already shown it, unless there was nothing to do.
 pub(crate) fn report(summary: &Summary, cluster: &str, context: &Context) -> Result<()> {
     if context.ui.is_json() {
         if summary.journal.is_empty() {

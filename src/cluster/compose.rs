@@ -1,4 +1,4 @@
-//! A [`Scene`] out of a Clusterfile and the images it names.
+//! Builds a [`Scene`] from a Clusterfile and the images that it names.
 
 use std::path::PathBuf;
 
@@ -10,9 +10,9 @@ use crate::error::Result;
 use crate::image::Digest;
 use crate::secret::{Redactor, Secret};
 
-/// The address of the API for workers, when nothing names another.
+/// Label for the API address that workers use, unless another address is given.
 const VIP_LABEL: &str = "vip";
-/// Parts of variables' names whose values are not for everybody.
+/// Parts of variable names that mark confidential values.
 const CONFIDENTIAL: [&str; 6] = [
     "passw",
     "secret",
@@ -23,8 +23,8 @@ const CONFIDENTIAL: [&str; 6] = [
 ];
 
 impl Scene {
-    /// The cluster as `clusterfile` wants it, with `images` in `spec.image` order. The registry is
-    /// not filled in, and nobody leaves.
+    /// Returns the cluster that `clusterfile` describes, with `images` in `spec.image` order. The
+    /// registry is not set, and no host leaves.
     pub(crate) fn new(
         clusterfile: &Clusterfile,
         images: Vec<ClusterImage>,
@@ -50,8 +50,8 @@ impl Scene {
         Ok(scene)
     }
 
-    /// A label of the rootfs with the cluster's variables filled in; `None` when it is not there or
-    /// empty.
+    /// Returns a label of the rootfs with the cluster's variables substituted; `None` if it is
+    /// missing or empty.
     pub(crate) fn rendered_label(&self, name: &str) -> Option<String> {
         let rootfs = self.rootfs()?;
         let mut environment = rootfs.environment.clone();
@@ -61,8 +61,8 @@ impl Scene {
         rootfs.rendered_label(name, &environment)
     }
 
-    /// Knows every secret of this cluster: logins, the registry's password, variables whose names
-    /// say so.
+    /// Returns a redactor for every secret of this cluster: logins, the registry's password, and
+    /// variables with confidential names.
     #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn redactor(&self) -> Redactor {
         let mut redactor = Redactor::default();
@@ -94,7 +94,7 @@ fn add_variables(redactor: &mut Redactor, variables: &std::collections::BTreeMap
     }
 }
 
-/// Whether a variable of that name holds a secret, as far as a name can tell.
+/// Whether a variable of this name holds a secret, judging by the name alone.
 pub(crate) fn is_confidential(name: &str) -> bool {
     let name: String = name
         .chars()
@@ -105,7 +105,7 @@ pub(crate) fn is_confidential(name: &str) -> bool {
 }
 
 impl Mount {
-    /// What is recorded of an image of a cluster.
+    /// Returns the record of an image of a cluster.
     pub(crate) fn of(image: &ClusterImage) -> Self {
         Self {
             name: image.mount_name.clone(),
@@ -120,7 +120,7 @@ impl Mount {
         }
     }
 
-    /// The image as it was recorded, without layers: for looking, when the store has it no more.
+    /// Returns the image as recorded, without layers: for display when the store no longer has it.
     pub(crate) fn image(&self) -> ClusterImage {
         let digest = self.digest.as_deref().map(Digest::parse);
         ClusterImage {

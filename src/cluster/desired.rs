@@ -1,5 +1,5 @@
-//! From what a command line says to what the Clusterfile is to say: hosts added and taken out,
-//! images, variables, documents.
+//! Converts the command line to changes of the Clusterfile: added and removed hosts, images,
+//! variables, documents.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,21 +15,21 @@ use crate::error::{Error, Result};
 use crate::host::address::{self, Address, SSH_PORT};
 use crate::host::login::Login;
 
-/// Hosts as a command line names them.
+/// Hosts as given on the command line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostFlags {
-    /// `--masters`, as it was typed.
+    /// `--masters`, as typed.
     pub(crate) masters: Option<String>,
     /// `--nodes`.
     pub(crate) nodes: Option<String>,
-    /// `--registry-hosts`: hosts of the cluster that get the role `registry`, too.
+    /// `--registry-hosts`: hosts of the cluster that also get the role `registry`.
     pub(crate) registry: Option<String>,
-    /// The flags about SSH.
+    /// SSH flags.
     pub(crate) ssh: Ssh,
 }
 
 impl HostFlags {
-    /// No host is named.
+    /// Whether no host is named.
     pub(crate) fn is_empty(&self) -> bool {
         self.masters.is_none() && self.nodes.is_none()
     }
@@ -56,7 +56,7 @@ impl HostFlags {
 }
 
 impl Ssh {
-    /// What flags come to. `port` is theirs, too.
+    /// Returns the SSH settings of the flags, including `port`.
     pub(crate) fn of_login(login: &Login, port: Option<u16>) -> Self {
         let inline =
             |secret: &Option<crate::secret::Secret>| secret.clone().map(SecretSource::Inline);
@@ -77,7 +77,7 @@ impl Ssh {
         }
     }
 
-    /// What of `flags` differs from this: that is the new hosts' own.
+    /// Returns the members of `flags` that differ from this: the new hosts' own settings.
     fn differences(&self, flags: &Self) -> Option<Self> {
         let mut own = flags.clone();
         let clear = |own: &mut Option<SecretSource>, ours: &Option<SecretSource>| {
@@ -101,14 +101,14 @@ impl Ssh {
         if own.keys == self.keys {
             own.keys.clear();
         }
-        // Each address carries its port.
+        // Each address has its own port.
         own.port = None;
         (!own.is_empty()).then_some(own)
     }
 }
 
 impl Clusterfile {
-    /// A new cluster. Without hosts it is the machine we run on, under `own_address`.
+    /// Returns a new cluster. Without hosts, it is the local machine, under `own_address`.
     pub(crate) fn new(
         name: &str,
         images: &[String],
@@ -131,7 +131,7 @@ impl Clusterfile {
                 return Err(Error::usage("there are nodes, but no master")
                     .hint("name at least one control plane with --masters"));
             }
-            // The local machine needs no port of SSH.
+            // The local machine needs no SSH port.
             flags.ssh.port = None;
             flags.masters = Some(match own_address {
                 IpAddr::V4(address) => address.to_string(),
@@ -142,8 +142,8 @@ impl Clusterfile {
         Ok(made)
     }
 
-    /// Takes over the documents of a `--config-file`. A Config of the same name and a document of
-    /// the same kind are replaced.
+    /// Adds the documents of a `--config-file`. Replaces a Config of the same name and a document
+    /// of the same kind.
     pub(crate) fn add_documents(&mut self, additions: Self) {
         for config in additions.configs {
             match self.configs.iter_mut().find(|own| own.name == config.name) {
@@ -164,7 +164,7 @@ impl Clusterfile {
 }
 
 impl ClusterDocument {
-    /// Appends those that are not listed.
+    /// Appends the images that are not listed yet.
     pub(crate) fn add_images(&mut self, images: &[String]) {
         for image in images {
             if !self.images.contains(image) {
@@ -173,7 +173,7 @@ impl ClusterDocument {
         }
     }
 
-    /// `--env`: kept in `status.env` until it is changed.
+    /// Sets the variables of `--env`, which stay in `status.env` until they are changed.
     pub(crate) fn set_flag_environment(&mut self, environment: &BTreeMap<String, String>) {
         let set = environment.iter();
         self.status
@@ -181,7 +181,7 @@ impl ClusterDocument {
             .extend(set.map(|(name, value)| (name.clone(), value.clone())));
     }
 
-    /// Adds hosts, each as a group by role with the login of `flags` where it differs from the
+    /// Adds hosts, one group per role, with the login of `flags` where it differs from the
     /// cluster's. Returns the new addresses.
     pub(crate) fn add_hosts(&mut self, flags: &HostFlags) -> Result<Vec<Address>> {
         let (masters, nodes) = flags.parse()?;
@@ -214,7 +214,7 @@ impl ClusterDocument {
         Ok(masters.into_iter().chain(nodes).collect())
     }
 
-    /// Takes hosts out. A host may be named without its port where that is clear.
+    /// Removes hosts. The port may be omitted if the host is unambiguous.
     pub(crate) fn remove_hosts(&mut self, hosts: &[Address]) -> Result<Vec<Address>> {
         let first = self.first_control_plane()?;
         let mut gone = Vec::new();
@@ -232,7 +232,7 @@ impl ClusterDocument {
         Ok(gone)
     }
 
-    /// The addresses of all hosts, in order.
+    /// Returns the addresses of all hosts, in order.
     pub(crate) fn addresses(&self) -> Result<Vec<Address>> {
         let mut all = Vec::new();
         for group in &self.hosts {
@@ -241,7 +241,7 @@ impl ClusterDocument {
         Ok(all)
     }
 
-    /// Each host in a group of its own that says all about its login.
+    /// Returns each host in a group of its own with its complete login.
     pub(crate) fn one_by_one(&self) -> Result<Vec<(Address, HostGroup)>> {
         let mut all = Vec::new();
         for group in &self.hosts {
@@ -265,7 +265,8 @@ impl ClusterDocument {
         }
     }
 
-    /// The host that is meant by an address: the same one, or the only one of that name.
+    /// Returns the host that an address refers to: the same address, or the only one with that
+    /// name.
     fn find(&self, wanted: &Address) -> Result<Address> {
         let all = self.addresses()?;
         if all.contains(wanted) {
@@ -286,7 +287,7 @@ impl ClusterDocument {
         }
     }
 
-    /// Removes one address from its group, and the group with its last one. Ranges are written out.
+    /// Removes one address from its group, and an empty group with it. Expands ranges.
     fn take(&mut self, address: &Address) -> Result<HostGroup> {
         for at in 0..self.hosts.len() {
             let mut addresses = self.addresses_of(&self.hosts[at])?;
@@ -310,7 +311,7 @@ impl ClusterDocument {
         )))
     }
 
-    /// Gives hosts of the cluster another role; the order of hosts stays.
+    /// Adds a role to hosts of the cluster; their order stays.
     fn give_role(&mut self, list: &str, role: &str) -> Result<()> {
         let wanted = address::parse_list(list, SSH_PORT)?
             .iter()
@@ -323,7 +324,7 @@ impl ClusterDocument {
                 groups.push(group.clone());
                 continue;
             }
-            // Runs of hosts that are alike stay together.
+            // Consecutive hosts with the same roles stay in one group.
             let mut last = None;
             for address in &addresses {
                 let has_role = wanted.contains(address);
@@ -349,7 +350,7 @@ impl ClusterDocument {
     }
 }
 
-/// Hosts by a list as people type it, for verbs that choose among a cluster's hosts.
+/// Returns hosts given as a list by the user, for verbs that choose among a cluster's hosts.
 pub(crate) fn choose(
     clusterfile: &Clusterfile,
     list: &str,
@@ -368,7 +369,7 @@ pub(crate) fn choose(
         .collect()
 }
 
-/// As sealos writes it: always with the port.
+/// Returns the address as sealos writes it: always with the port.
 fn written(address: &Address) -> String {
     match address.name.contains(':') {
         true => format!("[{}]:{}", address.name, address.port),

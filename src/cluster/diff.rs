@@ -1,4 +1,4 @@
-//! What is different between a cluster as it is and as it is to be, in both directions.
+//! Differences between the current and the desired cluster, in both directions.
 
 use serde::Serialize;
 
@@ -6,34 +6,34 @@ use crate::cluster::clusterfile::{Clusterfile, Surroundings};
 use crate::cluster::host::Host;
 use crate::error::{Error, Result};
 
-/// What has to be done to a cluster, as a value.
+/// Changes to make to a cluster, as a value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Change {
-    /// The cluster is to be made; everything is in `add` and `install`.
+    /// The cluster must be created; everything is in `add` and `install`.
     pub(crate) create: bool,
     pub(crate) add: Vec<Host>,
     pub(crate) remove: Vec<Host>,
-    /// Hosts that stay, as they are to be.
+    /// Hosts that stay, in their desired form.
     pub(crate) altered: Vec<Altered>,
     /// Images of `spec.image` that the cluster does not have.
     pub(crate) install: Vec<String>,
-    /// Images that the cluster has and that are not listed any more; nothing takes them off.
+    /// Images that the cluster has but that are no longer listed; they are not uninstalled.
     pub(crate) unlisted: Vec<String>,
-    /// `spec.env` or `--env` are not what they were.
+    /// `spec.env` or `--env` has changed.
     pub(crate) environment: bool,
     pub(crate) configs: bool,
-    /// kubeadm or k3s documents.
+    /// kubeadm or k3s documents have changed.
     pub(crate) documents: bool,
 }
 
-/// A host of which something has changed.
+/// A host that has changed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Altered {
     pub(crate) host: Host,
     pub(crate) what: Vec<Aspect>,
 }
 
-/// What can change about a host.
+/// Aspects of a host that can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Aspect {
@@ -44,15 +44,16 @@ pub(crate) enum Aspect {
 }
 
 impl Change {
-    /// Nothing is to be done.
+    /// Whether there is nothing to do.
     #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// From `current` (`None`: no such cluster) to `desired`. Fails where that is not possible: the
-/// first control plane goes or is not the first any more, a worker becomes a control plane.
+/// Compares `current` (`None`: the cluster does not exist) with `desired`. Fails for impossible
+/// changes: the first control plane leaves or is no longer the first, or a worker becomes a control
+/// plane.
 pub(crate) fn diff(
     current: Option<&Clusterfile>,
     desired: &Clusterfile,
@@ -90,7 +91,7 @@ pub(crate) fn diff(
 fn hosts(present: &[Host], wanted: &[Host]) -> Result<Change> {
     let mut change = Change::default();
     let mut matched = vec![false; present.len()];
-    // By address first: several hosts may share a name and differ by port.
+    // Match by address first: several hosts may share a name and differ in their port.
     let mut counterparts: Vec<Option<usize>> = Vec::with_capacity(wanted.len());
     for host in wanted {
         let at = present.iter().position(|old| old.address == host.address);
@@ -157,7 +158,7 @@ fn aspects(old: &Host, new: &Host) -> Result<Vec<Aspect>> {
         .collect())
 }
 
-/// The host that bootstrapped the cluster stays, and stays the first.
+/// Checks that the host that bootstrapped the cluster stays, and stays the first.
 fn check_first(present: &[Host], wanted: &[Host]) -> Result<()> {
     let first = |hosts: &[Host]| hosts.iter().find(|host| host.is_control_plane()).cloned();
     let (Some(old), Some(new)) = (first(present), first(wanted)) else {

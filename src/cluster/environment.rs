@@ -1,6 +1,6 @@
-//! The one precedence of variables (docs/clusterfile.md): defaults of imgctl < the image's `ENV` <
-//! `spec.env` < `hosts[].env` < `--env`, and above all of them what only imgctl can know, except
-//! where `--env` says otherwise.
+//! The precedence of variables (docs/clusterfile.md): defaults of imgctl < the image's `ENV` <
+//! `spec.env` < `hosts[].env` < `--env`. Facts that only imgctl knows override all of them except
+//! `--env`.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
 use crate::cluster::scene::Scene;
 
-/// The release of sealos whose behaviour scripts and templates find here.
+/// sealos release whose behaviour scripts and templates expect.
 const SEALOS_VERSION: &str = "5.1.0";
 
-/// Who set a variable; the later beats the earlier.
+/// Source of a variable; later variants override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
-    /// Of imgctl, for those who set nothing themselves.
+    /// Default of imgctl, for variables that are not set.
     Default,
     /// The image's `ENV`.
     Image,
@@ -23,14 +23,14 @@ pub(crate) enum Origin {
     Cluster,
     /// `hosts[].env`.
     Host,
-    /// Known to imgctl alone: addresses, roles, versions, the registry's login.
+    /// Known only to imgctl: addresses, roles, versions, the registry's login.
     Fact,
     /// `--env` of this or an earlier command.
     Flag,
 }
 
 impl Origin {
-    /// As tables and JSON name it.
+    /// Returns the name in tables and JSON.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -43,7 +43,7 @@ impl Origin {
     }
 }
 
-/// A variable's value and where it comes from.
+/// Value and origin of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     pub(crate) value: String,
@@ -51,8 +51,8 @@ pub(crate) struct Variable {
 }
 
 impl Scene {
-    /// The variables that `image`'s scripts and commands see on `host`. Without an image: what
-    /// beats the `ENV` of every image, for [`crate::render::Inputs`].
+    /// Returns the variables that `image`'s scripts and commands see on `host`. Without an image,
+    /// returns the variables that override the `ENV` of every image, for [`crate::render::Inputs`].
     pub(crate) fn environment_on(
         &self,
         host: &Host,
@@ -61,7 +61,8 @@ impl Scene {
         self.environment_known(host, image, None)
     }
 
-    /// The same once it is known what the host is: `HOST_NAME` and `ARCH` are the host's own words.
+    /// Same as `environment_on`, with known facts of the host, which reports `HOST_NAME` and
+    /// `ARCH`.
     pub(crate) fn environment_known(
         &self,
         host: &Host,
@@ -74,7 +75,7 @@ impl Scene {
             .collect()
     }
 
-    /// The same with the origin of each.
+    /// Same as `environment_known`, with the origin of each variable.
     pub(crate) fn variables_on(
         &self,
         host: &Host,
@@ -87,7 +88,8 @@ impl Scene {
             variables.insert(name.to_owned(), Variable { value, origin });
         };
         for (name, value) in self.defaults_on(host, known) {
-            // An image's own value would lose to what is merged over all images.
+            // A default would override an image's own value when the result is merged over all
+            // images.
             let is_an_images = |image: &ClusterImage| image.environment.contains_key(name);
             if image.is_some() || !self.images.iter().any(is_an_images) {
                 set(Origin::Default, name, &value);
@@ -112,7 +114,8 @@ impl Scene {
         variables
     }
 
-    /// Names that images may well use for something of their own: anyone's value beats these.
+    /// Returns variables whose names images may use for their own purposes: any other value
+    /// overrides them.
     fn defaults_on(&self, host: &Host, known: Option<&Facts>) -> Vec<(&'static str, String)> {
         let mut facts = vec![("CLUSTER_NAME", self.name.clone())];
         if let Some(vip) = &self.vip {
@@ -135,7 +138,7 @@ impl Scene {
         facts
     }
 
-    /// What no image and no Clusterfile can know better.
+    /// Returns the facts that override images and the Clusterfile.
     fn certain_on(&self, host: &Host, known: Option<&Facts>) -> Vec<(&'static str, String)> {
         let roles = host.roles.join(",");
         let mut facts = vec![
@@ -154,8 +157,8 @@ impl Scene {
             facts.push(("SEALOS_SYS_KUBE_VERSION", version.to_owned()));
         }
         if let Some(registry) = &self.registry {
-            // The names under which rootfs images of sealos have it: their defaults are not true
-            // where the password was drawn.
+            // Names that rootfs images of sealos use: the defaults in these images are wrong if the
+            // password was generated.
             facts.extend([
                 ("registryDomain", registry.domain.clone()),
                 ("registryPort", registry.port.to_string()),
@@ -168,7 +171,7 @@ impl Scene {
     }
 }
 
-/// What the host says it is, else what its roles say.
+/// Returns the architecture that the host reports, otherwise the one in its roles.
 pub(super) fn architecture<'a>(host: &'a Host, known: Option<&'a Facts>) -> Option<&'a str> {
     known
         .map(|known| known.architecture.as_str())
@@ -217,7 +220,7 @@ mod tests {
         assert_eq!(value(&variables, "B"), ("cluster", Origin::Cluster));
         assert_eq!(value(&variables, "C"), ("host", Origin::Host));
         assert_eq!(value(&variables, "D"), ("flag", Origin::Flag));
-        // Another host does not have the host's.
+        // Another host does not have the variables of this host.
         let other = scene.environment_on(&scene.hosts[0], Some(&app));
         assert_eq!(other["C"], "cluster");
     }
@@ -250,7 +253,7 @@ mod tests {
         assert_eq!(value(&variables, "SEALOS_SYS_KUBE_VERSION").0, "v1.30.1");
         assert_eq!(value(&variables, "registryPassword").0, "drawn-pass");
         assert_eq!(value(&variables, "REGISTRY_IPS").0, "10.0.0.1");
-        // A name that an image has made its own stays the image's.
+        // A variable that an image sets itself keeps the image's value.
         assert_eq!(value(&variables, "VIP"), ("of the image", Origin::Image));
         assert!(!scene.environment_on(&host, None).contains_key("VIP"));
         assert_eq!(scene.environment_on(&host, None)["CLUSTER_NAME"], "test");

@@ -1,4 +1,4 @@
-//! What templates are told of a host and its cluster, as structured data next to the variables:
+//! Facts about a host and its cluster for templates, as structured data next to the variables:
 //! `.Host`, `.Cluster`, `.Registry` and `.Arch` (docs/cluster-image.md).
 
 use serde_json::{Map, Value, json};
@@ -8,13 +8,13 @@ use crate::cluster::environment::architecture;
 use crate::cluster::host::Host;
 use crate::cluster::scene::Scene;
 
-/// The name by which hosts reach the Kubernetes API.
+/// Name by which hosts reach the Kubernetes API.
 pub(crate) const API_NAME: &str = "apiserver.cluster.local";
-/// The DNS domain of Services where no document names another.
+/// DNS domain of Services, unless a document names another one.
 const DNS_DOMAIN: &str = "cluster.local";
 
 impl Scene {
-    /// `.Host`, `.Cluster`, `.Registry`, `.Arch` for templates on `host`.
+    /// Returns `.Host`, `.Cluster`, `.Registry` and `.Arch` for templates on `host`.
     pub(crate) fn facts_on(&self, host: &Host, known: &Facts) -> Map<String, Value> {
         let architecture = architecture(host, Some(known)).unwrap_or_default();
         let registry: Value = match &self.registry {
@@ -59,7 +59,8 @@ impl Scene {
         }
     }
 
-    /// `networking.dnsDomain` of the kubeadm documents, `cluster-domain` of the k3s document.
+    /// Returns `networking.dnsDomain` of the kubeadm documents, or `cluster-domain` of the k3s
+    /// document.
     fn dns_domain(&self) -> &str {
         self.documents
             .iter()

@@ -5,29 +5,29 @@ use std::collections::BTreeMap;
 use crate::host::address::Address;
 use crate::host::login::Login;
 
-/// Control planes, as sealos users write it.
+/// Role of control planes, under the name that sealos uses.
 pub(crate) const MASTER: &str = "master";
-/// Workers.
+/// Role of workers.
 pub(crate) const NODE: &str = "node";
-/// Hosts that serve the embedded registry.
+/// Role of hosts that serve the embedded registry.
 pub(crate) const REGISTRY: &str = "registry";
 
 /// One host of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     pub(crate) address: Address,
-    /// `master`, `node`, `registry` and free words, in the Clusterfile's order.
+    /// `master`, `node`, `registry` and arbitrary other roles, in the Clusterfile's order.
     pub(crate) roles: Vec<String>,
     /// `hosts[].env`.
     pub(crate) environment: BTreeMap<String, String>,
-    /// The cluster's `spec.ssh` with the host's own on top.
+    /// `spec.ssh` of the cluster, overridden by the host's own values.
     pub(crate) login: Login,
-    /// The machine we run on, reached without SSH.
+    /// Whether this is the local machine, reached without SSH.
     pub(crate) local: bool,
 }
 
 impl Host {
-    /// Its IP or name, without the port: what other hosts call it by.
+    /// Returns the IP or name without the port, under which other hosts reach this one.
     pub(crate) fn ip(&self) -> &str {
         &self.address.name
     }
@@ -40,12 +40,13 @@ impl Host {
         self.has_role(MASTER)
     }
 
-    /// As in step identifiers, file names and JSON: the address as `Display` writes it.
+    /// Returns the address as `Display` writes it, for step identifiers, file names and JSON.
     pub(crate) fn id(&self) -> String {
         self.address.to_string()
     }
 
-    /// OCI's word for its architecture where a role says it, as sealos writes: `amd64`, `arm64`.
+    /// Returns the OCI name of the architecture, such as `amd64` or `arm64`, if a role gives it, as
+    /// in sealos.
     pub(crate) fn architecture(&self) -> Option<&str> {
         let known = |role: &&String| ARCHITECTURES.contains(&role.as_str());
         self.roles.iter().find(known).map(String::as_str)

@@ -1,4 +1,4 @@
-//! What a cluster needs to know of an image: type, labels, environment, commands, layers.
+//! The parts of an image that a cluster needs: type, labels, environment, commands, layers.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use crate::image::{Descriptor, Digest, LayerKind, Platform};
 use crate::store::Store;
 use crate::store::images::Image;
 
-/// The labels that say what an image is for; the first that is not empty counts.
+/// Labels for the type of an image; the first non-empty one counts.
 pub(crate) const TYPE_LABELS: [&str; 2] = ["sealos.io.type", "apps.sealos.io/type"];
-/// The labels that say which contract a rootfs keeps.
+/// Labels for the contract that a rootfs follows.
 pub(crate) const VERSION_LABELS: [&str; 2] = ["sealos.io.version", "apps.sealos.io/version"];
-/// The labels that say which runtime brings the cluster up.
+/// Labels for the runtime that creates the cluster.
 pub(crate) const DISTRIBUTION_LABELS: [&str; 2] =
     ["sealos.io.distribution", "apps.sealos.io/distribution"];
-/// The contracts that are known.
+/// Known contracts.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1beta2"];
 
-/// What an image is for: label `sealos.io.type` or `apps.sealos.io/type` (sealos.md 2.4).
+/// Type of an image: label `sealos.io.type` or `apps.sealos.io/type` (sealos.md 2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ImageKind {
     Rootfs,
@@ -27,7 +27,7 @@ pub(crate) enum ImageKind {
 }
 
 impl ImageKind {
-    /// As labels and `status.mounts[].type` say it.
+    /// Returns the name in labels and `status.mounts[].type`.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Rootfs => "rootfs",
@@ -48,22 +48,22 @@ impl ImageKind {
 pub(crate) struct ImageLayer {
     pub(crate) descriptor: Descriptor,
     pub(crate) diff_id: Digest,
-    /// Holds `registry/` alone.
+    /// Whether the layer contains only `registry/`.
     pub(crate) registry: bool,
 }
 
-/// One image of one platform, as pipelines use it.
+/// An image for one platform, as pipelines use it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ClusterImage {
-    /// As in `spec.image`.
+    /// Name as in `spec.image`.
     pub(crate) name: String,
-    /// Names its directories: `<cluster>-<8 characters of the manifest's digest>`.
+    /// Name of its directories: `<cluster>-<8 characters of the manifest's digest>`.
     pub(crate) mount_name: String,
     pub(crate) kind: ImageKind,
-    /// The manifest's.
+    /// Digest of the manifest.
     pub(crate) digest: Digest,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Its `ENV`, without `PATH`.
+    /// `ENV` of the image, without `PATH`.
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) entrypoint: Vec<String>,
     pub(crate) command: Vec<String>,
@@ -71,7 +71,7 @@ pub(crate) struct ClusterImage {
 }
 
 impl ClusterImage {
-    /// The first non-empty label of `names`.
+    /// Returns the first non-empty label of `names`.
     pub(crate) fn label(&self, names: &[&str]) -> Option<&str> {
         names
             .iter()
@@ -80,7 +80,7 @@ impl ClusterImage {
             .find(|value| !value.is_empty())
     }
 
-    /// Reads the image called `name` (as in `spec.image`) for `platform` out of the store.
+    /// Reads the image named `name` (as in `spec.image`) for `platform` from the store.
     pub(crate) fn load(
         store: &Store,
         cluster: &str,
@@ -90,8 +90,8 @@ impl ClusterImage {
         Self::new(cluster, name, &store.image(name, platform)?)
     }
 
-    /// What a cluster needs of `image`, which is called `name` in `spec.image`. Fails for a type or
-    /// version label that means nothing.
+    /// Extracts the parts of `image` that a cluster needs; `name` is its name in `spec.image`.
+    /// Fails for an unknown type or version label.
     pub(crate) fn new(cluster: &str, name: &str, image: &Image) -> Result<Self> {
         let config = &image.config.config;
         let digest = image.descriptor.digest.clone();
@@ -154,7 +154,8 @@ impl ClusterImage {
         Ok(kind)
     }
 
-    /// `kubernetes` (also for `kubeadm` and for no label), `k3s`, `script`, as the image says.
+    /// Returns `kubernetes` (also for `kubeadm` and for no label), `k3s` or `script`, as the image
+    /// specifies.
     pub(crate) fn distribution(&self) -> &str {
         match self.label(&DISTRIBUTION_LABELS) {
             None | Some("kubeadm") => "kubernetes",
@@ -162,8 +163,8 @@ impl ClusterImage {
         }
     }
 
-    /// A label whose value may name variables (`vip`, `image`), with those of `environment`
-    /// filled in.
+    /// Returns a label whose value may name variables (`vip`, `image`), with those of `environment`
+    /// substituted.
     pub(crate) fn rendered_label(
         &self,
         name: &str,
@@ -174,8 +175,8 @@ impl ClusterImage {
     }
 }
 
-/// Checks the images of a cluster together: exactly one rootfs. A newer rootfs stands beside the
-/// one it replaces only while an upgrade is planned, which is not done here.
+/// Checks the images of a cluster together: exactly one must be a rootfs. A newer rootfs and the
+/// one it replaces coexist only while an upgrade is planned, which does not happen here.
 pub(crate) fn check_together(images: &[ClusterImage]) -> Result<()> {
     let rootfs: Vec<&str> = images
         .iter()

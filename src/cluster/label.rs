@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// `text` with the variables of `environment` in place of their names. Of names that begin alike
-/// the longest counts (`$registryPort` is not `$registry` and `Port`); an unknown one stays as it
-/// is written.
+/// Substitutes the variables of `environment` in `text`. The longest matching name counts
+/// (`$registryPort` is not `$registry` and `Port`); unknown names stay unchanged.
 pub(crate) fn render(text: &str, environment: &BTreeMap<String, String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -26,7 +25,7 @@ pub(crate) fn render(text: &str, environment: &BTreeMap<String, String>) -> Stri
     out
 }
 
-/// The value of the variable that `text` begins with, and the length of its name as written.
+/// Returns the value of the variable at the start of `text`, and the length of its name as written.
 fn variable<'a>(text: &str, environment: &'a BTreeMap<String, String>) -> Option<(&'a str, usize)> {
     for (open, close) in [('(', ')'), ('{', '}')] {
         if let Some(inside) = text.strip_prefix(open) {

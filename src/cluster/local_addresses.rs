@@ -1,8 +1,8 @@
-//! The addresses of the machine we run on, without asking the resolver.
+//! Addresses of the local machine, determined without the resolver.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-/// All of them, loopback included; none where /proc does not tell.
+/// Returns all addresses, including loopback; none if /proc does not list them.
 pub(crate) fn all() -> Vec<IpAddr> {
     let read = |name: &str| std::fs::read_to_string(name).unwrap_or_default();
     let mut found = of_fib_trie(&read("/proc/self/net/fib_trie"));
@@ -10,12 +10,12 @@ pub(crate) fn all() -> Vec<IpAddr> {
     found
 }
 
-/// The one under which other hosts are likely to reach this machine: that of the default route,
-/// else the first that is not loopback, else 127.0.0.1. Sends nothing.
+/// Returns the address under which other hosts are likely to reach this machine: that of the
+/// default route, otherwise the first that is not loopback, otherwise 127.0.0.1. Sends nothing.
 pub(crate) fn primary() -> IpAddr {
     let of_default_route = || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-        // TEST-NET-1: only the choice of the source address is of interest.
+        // TEST-NET-1: only the choice of the source address matters.
         socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
         let address = socket.local_addr().ok()?.ip();
         (!address.is_unspecified()).then_some(address)
@@ -29,7 +29,7 @@ pub(crate) fn primary() -> IpAddr {
         .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
-/// An address line `|-- A` followed by `/32 host LOCAL`.
+/// Parses address lines `|-- A` followed by `/32 host LOCAL`.
 fn of_fib_trie(text: &str) -> Vec<IpAddr> {
     let mut found: Vec<IpAddr> = Vec::new();
     let mut last = None;
@@ -46,7 +46,7 @@ fn of_fib_trie(text: &str) -> Vec<IpAddr> {
     found
 }
 
-/// Lines of 32 hexadecimal digits and more.
+/// Parses lines that begin with 32 hexadecimal digits.
 fn of_if_inet6(text: &str) -> Vec<IpAddr> {
     let address = |line: &str| {
         let digits = line.split_whitespace().next()?;

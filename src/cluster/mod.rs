@@ -1,6 +1,6 @@
-//! Clusters as values: the Clusterfile, its hosts and images, what is kept of them on disk.
+//! Clusters as values: the Clusterfile, its hosts and images, and their state on disk.
 //!
-//! Must not know how anything is done to a host.
+//! Must not depend on how operations on hosts are carried out.
 
 pub(crate) mod clusterfile;
 pub(crate) mod compose;

@@ -1,15 +1,15 @@
-//! Names of clusters: they become directories and parts of keys, so they are narrow.
+//! Names of clusters, which become directories and parts of keys and are therefore restricted.
 
 use crate::error::{Error, Result};
 
-/// The name when none is given.
+/// Default name.
 pub(crate) const DEFAULT: &str = "default";
-/// Longest name, in bytes.
+/// Maximum length of a name, in bytes.
 const MAX_LENGTH: usize = 63;
-/// Taken by something else in the directory of all clusters.
+/// Names with another use in the directory of all clusters.
 const RESERVED: [&str; 1] = ["logs"];
 
-/// Fails unless `name` is `[a-z0-9][a-z0-9.-]{0,62}` and free to be used.
+/// Fails unless `name` is `[a-z0-9][a-z0-9.-]{0,62}` and not reserved.
 pub(crate) fn check(name: &str) -> Result<()> {
     let is_narrow = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let fits = name.starts_with(is_narrow)

@@ -1,9 +1,9 @@
-//! Where a cluster's files lie on its hosts (sealos.md 3.3).
+//! Locations of a cluster's files on its hosts (sealos.md 3.3).
 
-/// `SEALOS_DATA_ROOT` when it is not set.
+/// Default of `SEALOS_DATA_ROOT`.
 pub(crate) const DATA_ROOT: &str = "/var/lib/sealos";
 
-/// Paths on every host. Text, because they are another machine's.
+/// Paths on every host. They are text because they belong to another machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Paths {
     data_root: String,
@@ -18,37 +18,37 @@ impl Paths {
         }
     }
 
-    /// Everything of this cluster.
+    /// Returns the directory of this cluster's files.
     pub(crate) fn root(&self) -> String {
         format!("{}/data/{}", self.data_root, self.cluster)
     }
 
-    /// Rootfs and patches, a link to the current tree.
+    /// Returns the link to the current tree, with rootfs and patches.
     pub(crate) fn rootfs(&self) -> String {
         format!("{}/rootfs", self.root())
     }
 
-    /// Where scripts run.
+    /// Returns the directory in which scripts run.
     pub(crate) fn scripts(&self) -> String {
         format!("{}/scripts", self.rootfs())
     }
 
-    /// Generated configuration of this host.
+    /// Returns the directory of this host's generated configuration.
     pub(crate) fn etc(&self) -> String {
         format!("{}/etc", self.root())
     }
 
-    /// The embedded registry's data; `rootfs/registry` is a link to it.
+    /// Returns the directory of the embedded registry's data; `rootfs/registry` is a link to it.
     pub(crate) fn registry(&self) -> String {
         format!("{}/registry", self.root())
     }
 
-    /// The tree of an application, relative to [`Paths::root`].
+    /// Returns the tree of an application, relative to [`Paths::root`].
     pub(crate) fn application_tree(mount_name: &str) -> String {
         format!("applications/{mount_name}/workdir")
     }
 
-    /// Logs and outcomes of commands.
+    /// Returns the directory of logs and outcomes of commands.
     pub(crate) fn runs(&self) -> String {
         format!("{}/runs", self.root())
     }

@@ -1,6 +1,6 @@
-//! How the cluster's embedded registry is reached: what the image says in `etc/registry.yml`
-//! (sealos.md 7.5), what the user says, and a password drawn at random where nobody says one.
-//! Must not know how the registry is started.
+//! Access to the cluster's embedded registry, from the image's `etc/registry.yml` (sealos.md 7.5),
+//! the user's settings, and a random password if none is given. Must not depend on how the registry
+//! is started.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt;
@@ -15,62 +15,62 @@ use crate::registry::server::hash_password;
 use crate::secret::Secret;
 use crate::template::{self, Dialect, Missing, Template};
 
-/// The file in an image's root.
+/// File in an image's root.
 pub(crate) const FILE: &str = "etc/registry.yml";
-/// The same as a template: it wins, as its output replaces the file.
+/// Template of the file: it takes precedence, because its output replaces the file.
 pub(crate) const TEMPLATE: &str = "etc/registry.yml.tmpl";
-/// Where the image's scripts look for users, below its tree.
+/// Location below the image's tree where its scripts expect the users.
 pub(crate) const HTPASSWD: &str = "etc/registry_htpasswd";
 
-/// Names of the variables that images use.
+/// Names of variables that images use.
 const DOMAIN_VARIABLE: &str = "registryDomain";
 const PORT_VARIABLE: &str = "registryPort";
 const USER_VARIABLE: &str = "registryUsername";
 const DATA_VARIABLE: &str = "registryData";
 
-/// What images that say nothing mean.
+/// Defaults for images that set nothing.
 const DOMAIN: &str = "sealos.hub";
 const PORT: u16 = 5000;
 const USER: &str = "admin";
 const SEALOS_PASSWORD: &str = "passw0rd";
 const DATA: &str = "/var/lib/registry";
 
-/// The user's word for the password.
+/// Variable with the user's password.
 pub(crate) const PASSWORD_VARIABLE: &str = "registryPassword";
 
-/// Below the cluster's state directory, and below the copy that control planes keep.
+/// Path below the cluster's state directory, and below the copy that control planes keep.
 pub(crate) const KEPT_PASSWORD: &str = "etc/registry_password";
 const KEPT_HTPASSWD: &str = "etc/registry_htpasswd";
-/// No larger file is read.
+/// Maximum size of a file to read, in bytes.
 const MAX_FILE: u64 = 64 << 10;
 
-/// Letters and digits that are not mistaken for each other, and mean nothing to shells, URLs,
-/// YAML and TOML.
+/// Letters and digits that are not easily confused, and that have no meaning in shells, URLs, YAML
+/// and TOML.
 const LETTERS: &[u8] = b"abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 const PASSWORD_LENGTH: usize = 20;
 
-/// What the rootfs image brings.
+/// Registry files of the rootfs image.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ImageSays<'a> {
-    /// Its [`FILE`].
+    /// Content of the image's [`FILE`].
     pub(crate) file: Option<&'a str>,
-    /// Its [`TEMPLATE`].
+    /// Content of the image's [`TEMPLATE`].
     pub(crate) template: Option<&'a str>,
 }
 
-/// The registry, and whether its password has just been drawn: [`remember`] keeps it.
+/// The registry, and whether its password was generated in this run: [`remember`] stores it.
 #[derive(Clone, Debug)]
 pub(crate) struct Decided {
     pub(crate) access: RegistryAccess,
     pub(crate) is_new: bool,
 }
 
-/// Decides how the registry is reached.
+/// Determines how to access the registry.
 ///
-/// The password is, in this order: `registryPassword` of the user; what the image's file says
-/// without asking the variable; the one drawn at the first run; what a cluster that sealos made
-/// uses; a new one at random. `image` are the variables of the rootfs image, `user` those of the
-/// Clusterfile and the command line.
+/// The password comes from the first of these sources: `registryPassword` of the user; the image's
+/// file, if it sets a password without the variable; the password generated in the first run; the
+/// password of a cluster that sealos created; a new random one. `image` holds the variables of the
+/// rootfs image, `user` those of the Clusterfile and the command line.
 pub(crate) fn decide(
     says: ImageSays<'_>,
     image: &BTreeMap<String, String>,
@@ -105,13 +105,13 @@ pub(crate) fn decide(
     })
 }
 
-/// Keeps a drawn password for later runs, for its owner only.
+/// Stores a generated password for later runs, readable only by its owner.
 pub(crate) fn remember(access: &RegistryAccess, state: &Path) -> Result<()> {
     keep(&state.join(KEPT_PASSWORD), access.password.expose())
 }
 
-/// What goes into [`HTPASSWD`]; `None` where everybody may use the registry. The hash of a password
-/// is kept, so that the file stays the same from run to run.
+/// Returns the content of [`HTPASSWD`]; `None` if the registry requires no login. The hash of a
+/// password is stored, so that the file stays the same between runs.
 pub(crate) fn htpasswd(access: &RegistryAccess, state: &Path) -> Result<Option<String>> {
     let user = &access.username;
     if user.is_empty() || access.password.expose().is_empty() {
@@ -136,12 +136,12 @@ pub(crate) fn htpasswd(access: &RegistryAccess, state: &Path) -> Result<Option<S
     Ok(Some(line))
 }
 
-/// The drawn password that is kept, where one was drawn.
+/// Returns the stored password, if one was generated.
 pub(crate) fn kept(state: &Path) -> Result<Option<Secret>> {
     Ok(read(&state.join(KEPT_PASSWORD))?.map(|text| Secret::new(text.trim())))
 }
 
-/// The password that a rendered [`FILE`] tells.
+/// Returns the password in a rendered [`FILE`].
 pub(crate) fn password_of(text: &str) -> Result<Option<Secret>> {
     let password = parse(text, FILE)?.password;
     Ok(Some(password).filter(|password| !password.expose().is_empty()))
@@ -151,7 +151,7 @@ fn kept_or_drawn(state: &Path, image: &BTreeMap<String, String>) -> Result<(Stri
     if let Some(kept) = read(&state.join(KEPT_PASSWORD))? {
         return Ok((kept.trim().to_owned(), false));
     }
-    // sealos keeps users and no password: its clusters have the image's.
+    // sealos stores users but no password: its clusters use the image's.
     if state.join(KEPT_HTPASSWD).exists() {
         let password = image.get(PASSWORD_VARIABLE).map(String::as_str);
         return Ok((password.unwrap_or(SEALOS_PASSWORD).to_owned(), false));
@@ -162,12 +162,12 @@ fn kept_or_drawn(state: &Path, image: &BTreeMap<String, String>) -> Result<(Stri
 fn draw() -> Result<String> {
     let mut password = String::with_capacity(PASSWORD_LENGTH);
     let mut bytes = [0; 64];
-    // A number to YAML if it had digits alone.
+    // With only digits, YAML would read a number.
     password.push('p');
     while password.len() < PASSWORD_LENGTH {
         aws_lc_rs::rand::fill(&mut bytes)
             .map_err(|_| Error::failed("the system gives no random numbers"))?;
-        // What is beyond the last whole multiple would make the first letters likelier.
+        // Bytes beyond the last whole multiple would favour the first letters.
         let fair = 256 / LETTERS.len() * LETTERS.len();
         let letters = bytes.iter().map(|&byte| usize::from(byte));
         let letters = letters.filter(|&byte| byte < fair);
@@ -186,7 +186,7 @@ fn render(text: &str, variables: &BTreeMap<String, String>) -> Result<String> {
     Template::parse(TEMPLATE, text, Dialect::ClusterImage, Missing::NoValue)?.render(&data)
 }
 
-/// A file that is there means what it says: one without user and password is a registry without.
+/// Parses an existing file, which counts in full: without user and password, the registry has none.
 fn parse(text: &str, name: &str) -> Result<RegistryAccess> {
     let wrong = || format!("the image's {name} says how its registry is reached");
     let fields = template::yaml::parse(text).context(wrong)?;
@@ -403,7 +403,7 @@ mod tests {
         assert!(name == "root" && bcrypt::verify(access.password.expose(), hash).unwrap());
         access.password = Secret::new("other");
         assert_ne!(htpasswd(&access, state).unwrap().unwrap(), first);
-        // Users without a kept password: sealos was here.
+        // Users without a stored password: the cluster comes from sealos.
         let decided = decide(template(ASKS), &image(), &map(&[]), state).unwrap();
         assert_eq!(decided.access.password.expose(), "passw0rd");
         assert!(!decided.is_new);

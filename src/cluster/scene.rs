@@ -1,4 +1,4 @@
-//! All that is known of one cluster while something is done to it.
+//! The cluster context: everything known about one cluster during an operation.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,44 +9,44 @@ use crate::cluster::paths::Paths;
 use crate::image::Digest;
 use crate::secret::Secret;
 
-/// The embedded registry as hosts see it.
+/// Embedded registry as hosts see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RegistryAccess {
-    /// `sealos.hub`.
+    /// Domain, such as `sealos.hub`.
     pub(crate) domain: String,
     pub(crate) port: u16,
     pub(crate) username: String,
     pub(crate) password: Secret,
-    /// Its data directory on a registry host: `/var/lib/registry`.
+    /// Data directory on a registry host, such as `/var/lib/registry`.
     pub(crate) data: String,
 }
 
-/// A cluster as it will be when the pipeline has run.
+/// A cluster in its state after the pipeline has run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
     pub(crate) name: String,
     /// All hosts, in the Clusterfile's order; the first control plane bootstraps the cluster.
     pub(crate) hosts: Vec<Host>,
-    /// Hosts on their way out; not in `hosts`.
+    /// Hosts to be removed; not in `hosts`.
     pub(crate) leaving: Vec<Host>,
     /// All images of the cluster, in `spec.image` order.
     pub(crate) images: Vec<ClusterImage>,
     pub(crate) paths: Paths,
-    /// `~/.sealos/<cluster>` of the controller.
+    /// `~/.sealos/<cluster>` on the controller.
     pub(crate) state_directory: PathBuf,
     /// `spec.env`.
     pub(crate) environment: BTreeMap<String, String>,
-    /// `--env` of this and earlier commands: beats everything.
+    /// `--env` of this and earlier commands; overrides everything.
     pub(crate) flag_environment: BTreeMap<String, String>,
     pub(crate) registry: Option<RegistryAccess>,
-    /// The virtual address of the API, where the image names one.
+    /// Virtual address of the API, if the image names one.
     pub(crate) vip: Option<String>,
-    /// kubeadm and k3s documents of the Clusterfile, as they were read.
+    /// kubeadm and k3s documents of the Clusterfile, as read.
     pub(crate) documents: Vec<serde_json::Value>,
 }
 
 impl Scene {
-    /// The rootfs image.
+    /// Returns the rootfs image.
     pub(crate) fn rootfs(&self) -> Option<&ClusterImage> {
         self.images
             .iter()
@@ -61,12 +61,13 @@ impl Scene {
         self.hosts.iter().filter(|host| !host.is_control_plane())
     }
 
-    /// The host that bootstraps the cluster and runs applications' commands.
+    /// Returns the host that bootstraps the cluster and runs applications' commands.
     pub(crate) fn first(&self) -> Option<&Host> {
         self.control_planes().next()
     }
 
-    /// Hosts that serve the embedded registry: role `registry`, else the first control plane.
+    /// Returns the hosts that serve the embedded registry: those with role `registry`, otherwise
+    /// the first control plane.
     pub(crate) fn registry_hosts(&self) -> Vec<&Host> {
         let named: Vec<&Host> = self
             .hosts
@@ -80,7 +81,8 @@ impl Scene {
         }
     }
 
-    /// Names the files that rootfs and patches put on every host: scripts, programs, templates.
+    /// Identifies the files that rootfs and patches put on every host: scripts, programs,
+    /// templates.
     pub(crate) fn rootfs_content(&self) -> String {
         let images = self.images.iter();
         content(
@@ -89,13 +91,13 @@ impl Scene {
         )
     }
 
-    /// Names the container images that the embedded registry serves.
+    /// Identifies the container images that the embedded registry serves.
     pub(crate) fn registry_content(&self) -> String {
         content(self.images.iter(), true)
     }
 }
 
-/// What the layers hold, not how they are compressed.
+/// Identifies the content of layers, regardless of their compression.
 fn content<'a>(images: impl Iterator<Item = &'a ClusterImage>, registry: bool) -> String {
     let mut text = String::new();
     for layer in images.flat_map(|image| &image.layers) {

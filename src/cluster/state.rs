@@ -1,5 +1,5 @@
-//! What the controller keeps of each cluster: `~/.sealos/<cluster>/` in sealos's layout, plus
-//! `journal/` and `logs/`. Mode 0700: passwords and private keys lie here.
+//! State that the controller keeps of each cluster: `~/.sealos/<cluster>/` in sealos' layout, plus
+//! `journal/` and `logs/`. Mode 0700, because it contains passwords and private keys.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -17,7 +17,7 @@ use crate::image::time::rfc3339;
 const CLUSTERFILE: &str = "Clusterfile";
 const LOCK: &str = ".lock";
 const HOLDER: &str = ".lock.holder";
-/// Longest file that says who holds a lock, in bytes.
+/// Maximum size of the file that names a lock's holder, in bytes.
 const MAX_HOLDER: u64 = 4096;
 
 /// All clusters of one controller.
@@ -27,7 +27,7 @@ pub(crate) struct States {
 }
 
 impl States {
-    /// `root` is `SEALOS_RUNTIME_ROOT`, by default `~/.sealos`.
+    /// `root` is `SEALOS_RUNTIME_ROOT`, `~/.sealos` by default.
     pub(crate) fn new(root: PathBuf) -> Self {
         Self { root }
     }
@@ -37,7 +37,7 @@ impl States {
         &self.root
     }
 
-    /// The state of one cluster, whether it is there or not.
+    /// Returns the state of one cluster, whether it exists or not.
     pub(crate) fn of(&self, name: &str) -> Result<State> {
         name::check(name)?;
         Ok(State {
@@ -46,7 +46,7 @@ impl States {
         })
     }
 
-    /// Those that have a Clusterfile, by name.
+    /// Returns the clusters that have a Clusterfile, by name.
     #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn list(&self) -> Result<Vec<State>> {
         let entries = match std::fs::read_dir(&self.root) {
@@ -72,7 +72,7 @@ impl States {
     }
 }
 
-/// The directory of one cluster.
+/// State directory of one cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     name: String,
@@ -92,7 +92,7 @@ impl State {
         self.directory.join(CLUSTERFILE)
     }
 
-    /// kubeconfigs, tokens, generated configuration.
+    /// Returns the directory of kubeconfigs, tokens and generated configuration.
     pub(crate) fn etc(&self) -> PathBuf {
         self.directory.join("etc")
     }
@@ -105,17 +105,17 @@ impl State {
         self.directory.join("tmp")
     }
 
-    /// What has been done, by run.
+    /// Returns the directory of run journals.
     pub(crate) fn journal(&self) -> PathBuf {
         self.directory.join("journal")
     }
 
-    /// Output of hosts, by run.
+    /// Returns the directory of host output, by run.
     pub(crate) fn logs(&self) -> PathBuf {
         self.directory.join("logs")
     }
 
-    /// Makes the directory and those in it, for nobody else to read.
+    /// Creates the directory and its subdirectories, readable only by their owner.
     pub(crate) fn prepare(&self) -> Result<()> {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700);
@@ -129,12 +129,12 @@ impl State {
         ] {
             builder.create(&directory).path("make", &directory)?;
         }
-        // sealos leaves it open to all.
+        // sealos makes it readable by everyone.
         std::fs::set_permissions(&self.directory, PermissionsExt::from_mode(0o700))
             .path("close to others", &self.directory)
     }
 
-    /// The stored Clusterfile with notes on it; `None` when there is no such cluster.
+    /// Returns the stored Clusterfile with notes on it; `None` if the cluster does not exist.
     pub(crate) fn load(&self) -> Result<Option<(Clusterfile, Vec<String>)>> {
         let path = self.clusterfile();
         let text = match read_text(&path, clusterfile::MAX_LENGTH as u64) {
@@ -160,7 +160,7 @@ impl State {
         Ok(Some((read, notes)))
     }
 
-    /// The stored Clusterfile of a cluster that must be there.
+    /// Returns the stored Clusterfile of a cluster that must exist.
     pub(crate) fn require(&self) -> Result<(Clusterfile, Vec<String>)> {
         self.load()?.ok_or_else(|| {
             Error::not_found(format!("there is no cluster `{}`", self.name)).hint(format!(
@@ -170,7 +170,8 @@ impl State {
         })
     }
 
-    /// sealos does not write kubeadm's documents back: they live on in what it generated.
+    /// Adopts kubeadm's documents from the file that sealos generated: sealos does not write them
+    /// back to the Clusterfile.
     fn adopt(&self, read: &mut Clusterfile) -> Result<Option<String>> {
         let path = self.etc().join("kubeadm-init.yaml");
         if !read.documents.is_empty() || !path.is_file() {
@@ -187,7 +188,7 @@ impl State {
         )))
     }
 
-    /// Replaces the stored Clusterfile; durable when it returns.
+    /// Replaces the stored Clusterfile; the change is durable on return.
     pub(crate) fn save(&self, clusterfile: &Clusterfile) -> Result<()> {
         if clusterfile.cluster.name != self.name {
             return Err(Error::failed(format!(
@@ -207,16 +208,17 @@ impl State {
         .context(|| format!("cannot keep the state of cluster `{}`", self.name))
     }
 
-    /// After a reset: the Clusterfile becomes `Clusterfile.<now>`; `now` is in seconds since 1970.
+    /// Archives the state after a reset: the Clusterfile becomes `Clusterfile.<now>`; `now` is in
+    /// seconds since 1970.
     pub(crate) fn archive(&self, now: i64) -> Result<PathBuf> {
         let from = self.clusterfile();
-        // Two resets within a second must not lose the first.
+        // Two resets within one second must not overwrite the first archive.
         let to = (now..)
             .map(|second| self.directory.join(format!("{CLUSTERFILE}.{second}")))
             .find(|path| !path.exists())
             .unwrap_or_else(|| from.with_extension("old"));
-        // Upgrades of a cluster that is no more can neither go on nor be taken back. They go first:
-        // killed between the two, the next reset finds the Clusterfile still.
+        // Upgrades of a removed cluster can be neither resumed nor rolled back. They are renamed
+        // first: if the process is killed in between, the next reset still finds the Clusterfile.
         let upgrades = self.directory.join("upgrade");
         let former = self.directory.join(format!("upgrade.{now}"));
         match std::fs::rename(&upgrades, &former) {
@@ -230,7 +232,8 @@ impl State {
         Ok(to)
     }
 
-    /// Takes the cluster for one command; who has it already is told. `now` is in seconds since 1970.
+    /// Locks the cluster for one command; the error names the current holder. `now` is in seconds
+    /// since 1970.
     pub(crate) fn lock(&self, verb: &str, now: i64) -> Result<Held> {
         self.prepare()?;
         let path = self.directory.join(LOCK);
@@ -272,13 +275,13 @@ impl State {
     }
 }
 
-/// A cluster in our hands until this is dropped.
+/// Lock on a cluster, held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     _lock: Lock,
 }
 
-/// Who works on a cluster.
+/// Process that works on a cluster.
 #[derive(Debug, Serialize, Deserialize)]
 struct Holder {
     pid: u32,
@@ -288,7 +291,7 @@ struct Holder {
     since: String,
 }
 
-/// This machine's name.
+/// Returns this machine's name.
 fn own_name() -> String {
     let uname = rustix::system::uname();
     uname.nodename().to_string_lossy().into_owned()

@@ -1,4 +1,4 @@
-//! Scenes and images for unit tests.
+//! Cluster contexts and images for unit tests.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use crate::host::address::Address;
 use crate::image::Digest;
 use crate::secret::Secret;
 
-/// One host for each element, 10.0.0.1 and on, with these roles (separated by commas).
+/// Returns a cluster context with one host per element, from 10.0.0.1 on, with these roles
+/// (separated by commas).
 pub(crate) fn scene(roles: &[&str]) -> Scene {
     Scene {
         name: "test".into(),
@@ -49,7 +50,7 @@ fn host(at: u32, roles: &str) -> Host {
     }
 }
 
-/// An image without layers, labels and commands.
+/// Returns an image without layers, labels and commands.
 pub(crate) fn image(name: &str, kind: ImageKind) -> ClusterImage {
     ClusterImage {
         name: name.into(),

@@ -1,7 +1,7 @@
-//! Hosts that a run has begun to work on and that did not become members: nothing else would know
-//! that something is left on them. A reset cleans them too, and `delete` takes them.
+//! Hosts on which a run began to work but that did not become members: no other record shows that
+//! something may be left on them. A reset cleans them too, and `delete` accepts them.
 //!
-//! Kept beside the Clusterfile, in the same form, until they are members or clean.
+//! Stored beside the Clusterfile, in the same form, until they are members or clean.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ impl State {
         self.directory().join(FILE)
     }
 
-    /// The hosts, each in a group of its own.
+    /// Returns the hosts, each in a group of its own.
     pub(crate) fn touched(&self) -> Result<Vec<HostGroup>> {
         let path = self.touched_file();
         let text = match std::fs::read_to_string(&path) {
@@ -30,8 +30,8 @@ impl State {
         Ok(read.cluster.hosts)
     }
 
-    /// Remembers the hosts of `documents`, besides those known already, but for those of `stored`,
-    /// which the Clusterfile itself names. Durable when it returns.
+    /// Records the hosts of `documents` in addition to those already recorded, except those of
+    /// `stored`, which the Clusterfile itself names. Durable on return.
     pub(crate) fn touch(
         &self,
         documents: &[&ClusterDocument],
@@ -44,14 +44,14 @@ impl State {
         self.keep_touched(groups, stored, &stored.addresses()?)
     }
 
-    /// Forgets hosts that are members of `stored` now, and those that were cleaned.
+    /// Removes hosts that are now members of `stored`, and hosts that were cleaned.
     pub(crate) fn untouch(&self, stored: &ClusterDocument, cleaned: &[Address]) -> Result<()> {
         let mut known = stored.addresses()?;
         known.extend_from_slice(cleaned);
         self.keep_touched(self.touched()?, stored, &known)
     }
 
-    /// Forgets all.
+    /// Removes all hosts.
     pub(crate) fn untouch_all(&self) -> Result<()> {
         let path = self.touched_file();
         match std::fs::remove_file(&path) {

@@ -2,12 +2,12 @@
 
 use crate::error::{Error, Result};
 
-/// Longest value, in bytes: what Linux lets one string of an environment be.
+/// Maximum length of a value, in bytes: Linux' limit for one string of an environment.
 const MAX_LENGTH: usize = 128 << 10;
-/// Names that begin so are imgctl's to set.
+/// Prefix of names that only imgctl sets.
 const RESERVED: &str = "SEALOS_SYS";
 
-/// Splits at the first `=`; the value may hold anything but NUL.
+/// Splits at the first `=`; the value may contain anything but NUL.
 pub(crate) fn parse(entry: &str) -> Result<(String, String)> {
     let Some((name, value)) = entry.split_once('=') else {
         return Err(Error::usage(format!("`{}` has no `=`", shown(entry))).hint("write NAME=VALUE"));
@@ -37,7 +37,7 @@ pub(crate) fn parse(entry: &str) -> Result<(String, String)> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// An entry without `=` may be a secret that was put in the wrong place.
+/// Shortens an entry for display: without `=`, it may be a misplaced secret.
 fn shown(entry: &str) -> String {
     let mut text: String = entry.chars().take(20).collect();
     if text.len() < entry.len() {

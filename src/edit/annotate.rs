@@ -1,4 +1,4 @@
-//! `annotate`: annotations and labels of an image changed; its layers stay as they are.
+//! `annotate`: changes the annotations and labels of an image; its layers stay as they are.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::image::{Descriptor, Document, Index};
 use crate::store::images::is_platform;
 use crate::store::{Image, Store};
 
-/// What to change.
+/// Changes to make.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) annotations: BTreeMap<String, String>,
-    /// Annotations to take away.
+    /// Annotations to remove.
     pub(crate) remove: Vec<String>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) remove_labels: Vec<String>,
@@ -30,8 +30,8 @@ impl Changes {
     }
 }
 
-/// The image behind `descriptor` with the changes: of an index every image in it and the index
-/// itself.
+/// Returns the image of `descriptor` with the changes. For an index, changes every image in it and
+/// the index itself.
 pub(crate) fn annotate(
     store: &Store,
     descriptor: &Descriptor,
@@ -70,7 +70,7 @@ fn of_index(
         leave_out_attestations(&mut index, &mut notes);
     }
     for entry in &mut index.manifests {
-        // Attestations and the like have neither labels nor layers.
+        // Attestations and similar entries have neither labels nor layers.
         if !is_platform(entry) {
             continue;
         }
@@ -79,7 +79,7 @@ fn of_index(
                 .hint("annotate the inner index by its digest"));
         }
         let image = store.image_at(entry, None)?;
-        // Without new labels the images stay what they are, and so do their digests.
+        // Without new labels, the images and their digests stay the same.
         if !changes.touches_labels() {
             id.get_or_insert_with(|| image.id().clone());
             continue;
@@ -105,7 +105,7 @@ fn of_index(
     })
 }
 
-/// What attests something of an image says nothing of one with other labels: that is another image.
+/// Removes attestations: with other labels, the image is a different one, which they do not attest.
 fn leave_out_attestations(index: &mut Index, notes: &mut Vec<String>) {
     let before = index.manifests.len();
     index
@@ -131,7 +131,7 @@ mod tests {
         put(store, media, value).unwrap()
     }
 
-    /// What buildx makes: an image, and an attestation of it that is no image.
+    /// Creates what buildx does: an image, and an attestation of it that is not an image.
     fn attested(store: &Store) -> Descriptor {
         let config = json!({"architecture": "amd64", "os": "linux", "config": {},
             "rootfs": {"type": "layers", "diff_ids": []}});

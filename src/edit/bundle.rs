@@ -1,8 +1,8 @@
-//! Bundles: an OCI archive with only what an image has beyond another one, for carrying an update
-//! to where the older image already is.
+//! Bundles: an OCI archive with only what an image adds to another one, for transferring an update
+//! to a place that already has the older image.
 //!
-//! A bundle is an ordinary OCI archive in which blobs are missing, plus `bundle.json`, which names
-//! the base and every blob that is assumed. Applying one checks these first.
+//! A bundle is an ordinary OCI archive with missing blobs, plus `bundle.json`, which names the base
+//! and every assumed blob. Applying a bundle checks these first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -22,28 +22,28 @@ use crate::transfer::{
     ArchiveFormat, Input, LoadOptions, OuterCompression, Output, SaveOptions, load, save,
 };
 
-/// The name of the description inside the archive.
+/// Name of the description inside the archive.
 pub(crate) const DESCRIPTION: &str = "bundle.json";
-/// The version of the description.
+/// Version of the description.
 const VERSION: u32 = 1;
-/// Largest description that is read, in bytes: some hundred thousand blobs.
+/// Maximum size of a description, in bytes: a few hundred thousand blobs.
 const MAX_DESCRIPTION: u64 = 32 << 20;
-/// How many members may stand before the description.
+/// Maximum number of members before the description.
 const LEADING_MEMBERS: usize = 8;
-/// How many missing blobs a message names.
+/// Maximum number of missing blobs in a message.
 const SHOWN: usize = 5;
 
-/// What a bundle says about itself.
+/// Description of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Bundle {
     version: u32,
-    /// The image that has to be there.
+    /// Image that must be present.
     pub(crate) base: Subject,
-    /// The image that is there afterwards.
+    /// Image that is present afterwards.
     pub(crate) image: Subject,
-    /// Blobs of the image that the bundle leaves out.
+    /// Blobs of the image that the bundle omits.
     pub(crate) assumed: Vec<Blob>,
-    /// Blobs of the image that it has.
+    /// Blobs of the image that the bundle contains.
     pub(crate) included: Vec<Blob>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Subject {
     pub(crate) digest: Digest,
 }
 
-/// One blob; its size in bytes.
+/// One blob, with its size in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Blob {
     pub(crate) digest: Digest,
@@ -63,7 +63,7 @@ pub(crate) struct Blob {
 }
 
 impl Bundle {
-    /// Bytes that are carried, and bytes that are spared.
+    /// Returns the number of bytes contained and of bytes saved.
     pub(crate) fn sizes(&self) -> (u64, u64) {
         let add = |sum: u64, blob: &Blob| sum.saturating_add(blob.size);
         let sum = |blobs: &[Blob]| blobs.iter().fold(0, add);
@@ -71,18 +71,18 @@ impl Bundle {
     }
 }
 
-/// How to write a bundle.
+/// Options for writing a bundle.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CreateOptions {
-    /// A layout in a directory instead of an archive.
+    /// Write a layout in a directory instead of an archive.
     pub(crate) directory: bool,
-    /// Of the archive as a whole.
+    /// Compression of the archive as a whole.
     pub(crate) compression: OuterCompression,
-    /// Only this platform of both images.
+    /// Take only this platform of both images.
     pub(crate) platform: Option<Platform>,
 }
 
-/// Writes what `new` has beyond `old`.
+/// Writes what `new` adds to `old`.
 pub(crate) fn create(
     store: &Store,
     old: &Named,
@@ -101,7 +101,7 @@ pub(crate) fn create(
     let there = store.parts(&old.descriptor)?;
     let all: BTreeMap<Digest, u64> = store.parts(&new.descriptor)?.into_iter().collect();
     lease.hold_all(all.keys())?;
-    // Documents are carried always: they say what the rest is.
+    // Documents are always included: they describe everything else.
     let mut layers = BTreeSet::new();
     for image in store.platform_images(&new.descriptor)? {
         layers.extend(image.manifest.layers.into_iter().map(|layer| layer.digest));
@@ -153,7 +153,7 @@ fn subject(named: &Named) -> Subject {
     }
 }
 
-/// Reads what a bundle (archive or directory) says about itself.
+/// Reads the description of a bundle (archive or directory).
 pub(crate) fn inspect(path: &Path) -> Result<Bundle> {
     let content = read_description(path).context(|| format!("cannot read {}", path.display()))?;
     let bundle: Bundle = serde_json::from_slice(&content).map_err(|error| {
@@ -213,8 +213,8 @@ fn read_description(path: &Path) -> Result<Vec<u8>> {
     Err(none())
 }
 
-/// Checks that the base of a bundle is here, then loads what the bundle brings and names the image.
-/// With `verify` the content of every assumed blob is read and checked as well.
+/// Checks that the store has the base of a bundle, then loads the bundle's content and names the
+/// image. With `verify`, also reads and checks the content of every assumed blob.
 pub(crate) fn apply(
     store: &Store,
     path: &Path,

@@ -1,15 +1,15 @@
-//! Env lists, labels and history: how two configs become one.
+//! Merging of configs: env lists, labels and history.
 
 use crate::error::{Error, Result};
 use crate::image::{History, ImageConfig, Platform};
 use crate::store::Image;
 
-/// The name of an env entry.
+/// Returns the name of an env entry.
 pub(super) fn name_of(pair: &str) -> &str {
     pair.split('=').next().unwrap_or_default()
 }
 
-/// Sets one variable: in its place if it is there, else at the end.
+/// Sets one variable: replaces it if it exists, otherwise appends it.
 pub(super) fn set_env(env: &mut Vec<String>, pair: String) {
     match env.iter_mut().find(|old| name_of(old) == name_of(&pair)) {
         Some(old) => *old = pair,
@@ -17,8 +17,9 @@ pub(super) fn set_env(env: &mut Vec<String>, pair: String) {
     }
 }
 
-/// The history as one entry per layer with the empty ones that precede it; made up where the
-/// config's does not fit the layers. What follows the last layer comes with an index of `None`.
+/// Returns the history entries, each with the index of the layer that it created; `None` for an
+/// empty entry. If the config's history does not fit the layers, returns one generated entry per
+/// layer instead.
 pub(super) fn history_by_layer(image: &Image) -> Vec<(Option<usize>, History)> {
     let layers = image.manifest.layers.len();
     let history = &image.config.history;
@@ -45,7 +46,7 @@ pub(super) fn history_by_layer(image: &Image) -> Vec<(Option<usize>, History)> {
     listed
 }
 
-/// The platform that all images are for.
+/// Returns the platform of all images, which must be the same.
 pub(super) fn common_platform(images: &[(String, &ImageConfig)]) -> Result<Platform> {
     let Some((first_name, first)) = images.first() else {
         return Err(Error::usage("there is no image"));

@@ -1,4 +1,4 @@
-//! An image being edited, and how it is written: config and manifest, layers as they are.
+//! An image being edited, and its output: config and manifest are written, layers stay as they are.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use crate::store::{Image, Store};
 /// A finished image that has no name yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Edited {
-    /// The manifest (or index).
+    /// Manifest or index.
     pub(crate) descriptor: Descriptor,
-    /// Docker's image ID: the config's digest; of an index the first image's.
+    /// Docker's image ID: the digest of the config; for an index, that of the first image.
     pub(crate) id: Digest,
-    /// What people should know about the result.
+    /// Notes for the user about the result.
     pub(crate) notes: Vec<String>,
 }
 
-/// An image in parts.
+/// Parts of an image.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     pub(super) config: ImageConfig,
-    /// Each layer with its diff-id, lowest first.
+    /// Each layer with its diff ID, lowest first.
     pub(super) layers: Vec<(Descriptor, Digest)>,
     pub(super) annotations: BTreeMap<String, String>,
-    /// Docker's media types instead of the OCI's.
+    /// Use Docker's media types instead of OCI media types.
     pub(super) docker: bool,
 }
 
 impl Draft {
-    /// The parts of a stored image.
+    /// Returns the parts of a stored image.
     pub(super) fn of(image: &Image) -> Self {
         Self {
             config: image.config.clone(),
@@ -42,7 +42,7 @@ impl Draft {
         }
     }
 
-    /// Stores config and manifest.
+    /// Stores the config and the manifest.
     pub(super) fn write(mut self, store: &Store) -> Result<Edited> {
         let (manifest_type, config_type) = if self.docker {
             (media_type::DOCKER_MANIFEST, media_type::DOCKER_CONFIG)
@@ -63,7 +63,7 @@ impl Draft {
             config: config.clone(),
             layers,
             subject: None,
-            // Docker's manifests have none.
+            // Docker manifests have no annotations.
             annotations: if self.docker {
                 BTreeMap::new()
             } else {
@@ -80,12 +80,12 @@ impl Draft {
     }
 }
 
-/// Whether an image's manifest is of Docker's family.
+/// Whether an image's manifest has a Docker media type.
 pub(super) fn is_docker(image: &Image) -> bool {
     image.descriptor.media_type == media_type::DOCKER_MANIFEST
 }
 
-/// Stores an index over several platforms' images; of one image it is that image.
+/// Stores an index over images for several platforms; a single image is returned unchanged.
 pub(crate) fn write_index(store: &Store, images: Vec<Edited>) -> Result<Edited> {
     let notes = images
         .iter()
@@ -106,7 +106,7 @@ pub(crate) fn write_index(store: &Store, images: Vec<Edited>) -> Result<Edited> 
     })
 }
 
-/// Stores a document and says where.
+/// Stores a document and returns its descriptor.
 pub(super) fn put<T: serde::Serialize>(
     store: &Store,
     media: &str,

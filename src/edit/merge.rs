@@ -1,5 +1,5 @@
-//! `merge`: several images' layers under one config, as if each image's tree had been copied over
-//! those before it (what `sealos merge` does by copying every file).
+//! `merge`: combines the layers of several images under one config, as if each image's tree had
+//! been copied over those before it (`sealos merge` copies every file).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use crate::mount::tar_export::merged_layer;
 use crate::progress::Reporter;
 use crate::store::{Image, Store};
 
-/// The label that says what sort of cluster image it is, in both spellings (sealos).
+/// Label for the type of a cluster image, in both spellings (sealos).
 const TYPE_LABELS: [&str; 2] = ["sealos.io.type", "apps.sealos.io/type"];
-/// The type that wins: with a root file system in it, the whole is one.
+/// The type that takes precedence: with a rootfs among them, the result is a rootfs.
 const ROOTFS: &str = "rootfs";
-/// Layers beyond which a mount has to fold some together (overlayfs takes 500).
+/// Number of layers beyond which a mount has to merge some of them (overlayfs limit: 500).
 const MANY_LAYERS: usize = 500;
 
-/// What the merged image gets besides.
+/// Additional settings of the merged image.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MergeOptions {
     pub(crate) labels: BTreeMap<String, String>,
-    /// `NAME=value`.
+    /// Variables as `NAME=value`.
     pub(crate) env: Vec<String>,
     pub(crate) annotations: BTreeMap<String, String>,
-    /// Value of `created`, seconds since 1970; without one, the latest of the inputs'.
+    /// Value of `created`, in seconds since 1970; the default is the latest of the inputs.
     pub(crate) timestamp: Option<i64>,
-    /// Of layers that have to be made.
+    /// Compression of newly created layers.
     pub(crate) compression: Compression,
 }
 
 /// Merges images of one platform, in order. Labels and env: later images win. ENTRYPOINT and CMD:
-/// one after the other. Other settings of containers are not taken over, as by sealos.
+/// one after the other. Other container settings are not merged, as in sealos.
 pub(crate) fn merge(
     store: &Store,
     inputs: &[(String, Image)],
@@ -85,7 +85,7 @@ pub(crate) fn merge(
     Ok(edited)
 }
 
-/// Labels, env, entry points and commands of all images.
+/// Merges labels, env, entry points and commands of all images.
 fn settings(configs: &[(String, &ImageConfig)], options: &MergeOptions) -> ContainerConfig {
     let mut all = ContainerConfig::default();
     let (mut entrypoint, mut cmd) = (Vec::new(), Vec::new());
@@ -115,7 +115,7 @@ fn settings(configs: &[(String, &ImageConfig)], options: &MergeOptions) -> Conta
     all
 }
 
-/// The layers so far and what they come to.
+/// The layers so far, and the resulting tree.
 struct Stack<'a> {
     store: &'a Store,
     options: &'a MergeOptions,
@@ -123,7 +123,7 @@ struct Stack<'a> {
     tree: Tree,
     layers: Vec<(Descriptor, Digest)>,
     history: Vec<History>,
-    /// Names of the images so far.
+    /// Names of the images merged so far.
     names: Vec<String>,
     notes: Vec<String>,
 }
@@ -163,7 +163,8 @@ impl<'a> Stack<'a> {
         Ok(())
     }
 
-    /// Takes the image's layers as they are; one that is there already and still shows is left out.
+    /// Adds the image's layers unchanged; skips a layer that is already present and still fully
+    /// visible.
     fn reuse(&mut self, image: &Image, tocs: &[Arc<Toc>]) -> Result<()> {
         let layers: Vec<_> = image.layers().collect();
         for (number, history) in history_by_layer(image) {
@@ -186,7 +187,7 @@ impl<'a> Stack<'a> {
         Ok(())
     }
 
-    /// Makes new layers of the image's tree, one per kind, that delete nothing.
+    /// Creates new layers from the image's tree, one per kind, that delete nothing.
     fn flatten(&mut self, name: &str, image: &Image, own: &Tree) -> Result<()> {
         self.notes.push(format!(
             "the layers of {name} delete files that other images bring; its files are stored anew"
@@ -200,7 +201,7 @@ impl<'a> Stack<'a> {
             if !has_any {
                 continue;
             }
-            // The embedded registry's content is compressed already.
+            // The content of the embedded registry is already compressed.
             let compression = match kind {
                 LayerKind::Registry => Compression::None,
                 _ => self.options.compression,
@@ -227,7 +228,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// Refuses what cannot be merged before anything is fetched.
+/// Rejects inputs that cannot be merged, before anything is fetched.
 pub(crate) fn check_inputs(names: &[String]) -> Result<()> {
     match names {
         [] => Err(Error::usage("there is nothing to merge").hint("name two or more images")),

@@ -1,8 +1,8 @@
-//! Image surgery: images made out of images without building: merged, rebased, annotated, shipped
-//! as a difference.
+//! Image editing without building: images that are merged, rebased, annotated, or shipped as a
+//! difference.
 //!
-//! Works on the store alone and re-uses layers wherever that gives the right files. What comes out
-//! is a function of what went in: no clock, no random names. Must not know the command line.
+//! Works on the store alone and reuses layers wherever this yields the right files. The output
+//! depends only on the input: no clock, no random names. Must not depend on the command line.
 
 pub(crate) mod annotate;
 pub(crate) mod bundle;

@@ -1,6 +1,6 @@
-//! Whether an image's layers may lie on other images' trees as they are: files come together as if
-//! each image's tree was copied over those before it, so a layer that deletes or hides what another
-//! image brought must not be used as it is.
+//! Checks whether an image's layers can be stacked unchanged on other images' trees. Files are
+//! merged as if each image's tree were copied over those before it, so a layer that deletes or
+//! hides another image's files must not be used unchanged.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::layer::whiteout::{Marker, marker};
 use crate::layer::{EntryKind, LayerPath, Toc, Tree};
 
-/// What a copy over `below` cannot do: a directory in the place of something else, or the reverse.
+/// Fails for conflicts that a copy over `below` cannot resolve: a directory in place of something
+/// else, or the reverse.
 pub(super) fn check_types(below: &Tree, own: &Tree, below_name: &str, name: &str) -> Result<()> {
     for (path, found) in own.walk(&LayerPath::root()) {
         let Some(other) = below.lookup(&path) else {
@@ -29,8 +30,8 @@ pub(super) fn check_types(below: &Tree, own: &Tree, below_name: &str, name: &str
     Ok(())
 }
 
-/// Whether one of an image's layers would take away something of `below` on the way to its final
-/// tree: a whiteout, an opaque directory, or a file where `below` has a directory.
+/// Whether one of an image's layers would remove something of `below`: with a whiteout, an opaque
+/// directory, or a file where `below` has a directory.
 pub(super) fn hides(below: &Tree, layers: &[Arc<Toc>]) -> Result<bool> {
     for listed in layers.iter().flat_map(|toc| &toc.entries) {
         let entry = &listed.entry;
@@ -52,8 +53,8 @@ pub(super) fn hides(below: &Tree, layers: &[Arc<Toc>]) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether putting `toc` once more on `tree`, where it already is layer number `number`, changes
-/// nothing: all that it brought still shows.
+/// Whether applying `toc` again to `tree`, which already has it as layer number `number`, changes
+/// nothing: all of its entries are still visible.
 pub(super) fn shows(tree: &Tree, toc: &Toc, number: usize) -> Result<bool> {
     for listed in &toc.entries {
         let entry = &listed.entry;
@@ -65,7 +66,7 @@ pub(super) fn shows(tree: &Tree, toc: &Toc, number: usize) -> Result<bool> {
         };
         let is_own = found.layer == Some(number);
         let is_link = matches!(entry.kind, EntryKind::HardLink { .. });
-        // Another name of a file of its own layer, or of one below it.
+        // A hard link to a file of its own layer, or of a lower one.
         let is_below = found.layer.is_some_and(|layer| layer < number);
         if !(is_own || is_link && is_below) {
             return Ok(false);

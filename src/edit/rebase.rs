@@ -1,5 +1,5 @@
-//! `rebase`: an image on another base, without building: the base's layers exchanged, and of its
-//! settings those that the image had taken over unchanged.
+//! `rebase`: moves an image to another base without building. Replaces the base's layers, and the
+//! settings that the image took over unchanged.
 
 use crate::edit::config::{common_platform, history_by_layer, name_of, set_env};
 use crate::edit::document::{Draft, Edited};
@@ -7,18 +7,18 @@ use crate::error::{Error, Result};
 use crate::image::{ContainerConfig, History};
 use crate::store::{Image, Store};
 
-/// Annotations of image-spec, annotations.md.
+/// Annotations from the image-spec (annotations.md).
 pub(crate) const BASE_NAME: &str = "org.opencontainers.image.base.name";
 pub(crate) const BASE_DIGEST: &str = "org.opencontainers.image.base.digest";
 
-/// An image and what people call it.
+/// An image and its displayed name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Called<'a> {
     pub(crate) name: &'a str,
     pub(crate) image: &'a Image,
 }
 
-/// Puts `image`, which must start with the layers of `old`, on `new`.
+/// Moves `image`, which must start with the layers of `old`, to `new`.
 pub(crate) fn rebase(
     store: &Store,
     image: Called<'_>,
@@ -66,10 +66,10 @@ pub(crate) fn rebase(
     draft.write(store)
 }
 
-/// The new base's history, then the image's own.
+/// Returns the new base's history, followed by the image's own.
 fn history(image: &Image, base_layers: usize, new: &Image) -> Vec<History> {
     let own = history_by_layer(image);
-    // Entries up to the base's last layer, and the empty ones that were the base's too.
+    // Skip the entries up to the base's last layer, and the base's own empty entries.
     let start = match base_layers {
         0 => 0,
         layers => own
@@ -82,7 +82,7 @@ fn history(image: &Image, base_layers: usize, new: &Image) -> Vec<History> {
     all
 }
 
-/// What the image had from its old base, it now has from the new one; what it set itself stays.
+/// Replaces settings from the old base with those of the new one; keeps the image's own settings.
 fn settings(
     own: &ContainerConfig,
     old: &ContainerConfig,
@@ -93,7 +93,7 @@ fn settings(
     for pair in own.env.iter().filter(|pair| !old.env.contains(pair)) {
         set_env(&mut all.env, pair.clone());
     }
-    // Removed by the image.
+    // Variables that the image removed.
     let has = |pair: &String| own.env.iter().any(|kept| name_of(kept) == name_of(pair));
     for gone in old.env.iter().filter(|pair| !has(pair)) {
         all.env.retain(|pair| name_of(pair) != name_of(gone));

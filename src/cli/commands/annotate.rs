@@ -39,12 +39,12 @@ pub(crate) struct AnnotateArgs {
     #[arg(long, value_name = "NAME")]
     remove_label: Vec<String>,
 
-    /// Name of the result (may be repeated) [default: the image's]
+    /// Name of the result (may be repeated) [default: the image's own names]
     #[arg(short, long = "tag", value_name = "NAME")]
     tags: Vec<String>,
 }
 
-/// Annotates and prints the new image's ID.
+/// Annotates the image and prints the new image's ID.
 pub(crate) fn run(args: &AnnotateArgs, context: &Context) -> Result<()> {
     let changes = Changes {
         annotations: pairs(&args.annotations, "--annotation")?,

@@ -14,7 +14,7 @@ use crate::cli::work_report::report;
 use crate::error::Result;
 use crate::pipeline::change;
 
-/// Make a cluster what a Clusterfile says
+/// Create or change a cluster to match a Clusterfile
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Makes the cluster when there is none; else images it lacks are installed, hosts that are new in the
@@ -25,7 +25,7 @@ Examples:
   imgctl apply -f Clusterfile --set replicas=3 --env LOG=debug"
 )]
 pub(crate) struct ApplyArgs {
-    /// The Clusterfile; `-` is standard input
+    /// Path of the Clusterfile; `-` is stdin
     #[arg(
         short = 'f',
         long = "file",
@@ -44,7 +44,7 @@ pub(crate) struct ApplyArgs {
     #[command(flatten)]
     ssh: SshArgs,
 
-    /// Go on where hosts that are to leave do not answer
+    /// Continue even if hosts to be removed do not answer
     #[arg(long)]
     force: bool,
 
@@ -58,14 +58,14 @@ pub(crate) struct ApplyArgs {
     registry: RegistryArgs,
 }
 
-/// Applies the file.
+/// Applies the Clusterfile.
 pub(crate) fn run(args: &ApplyArgs, context: &Context) -> Result<()> {
     let mut desired = args.values.clusterfile(&args.file, context)?;
     let name = desired.cluster.name.clone();
     let work = Work::begin("apply", &name, &args.work, context)?.over(&args.ssh);
     args.desired.add_documents(&mut desired, context)?;
     if let Some(current) = &work.current {
-        // What has become of the cluster is known here, not in the file.
+        // The recorded state holds the cluster's status; the file does not.
         desired.cluster.created.clone_from(&current.cluster.created);
         desired.cluster.status = current.cluster.status.clone();
     }

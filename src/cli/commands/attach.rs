@@ -14,7 +14,7 @@ use crate::trust::payload::expanded;
 use crate::trust::referrer::{self, Attachment};
 use crate::trust::{provenance, sbom};
 
-/// A document is never longer than this, in bytes.
+/// Maximum size of a document, in bytes.
 const MAX_DOCUMENT: u64 = 1 << 30;
 
 /// Attach a document to an image in a registry
@@ -29,10 +29,10 @@ Examples:
   imgctl attach provenance.json registry.example.com/team/etcd:v1"
 )]
 pub(crate) struct AttachArgs {
-    /// Document
+    /// Document to attach
     file: PathBuf,
 
-    /// Image in a registry; `docker://` in front is allowed
+    /// Image in a registry; a leading `docker://` is allowed
     image: String,
 
     /// Media type of the document
@@ -43,7 +43,7 @@ pub(crate) struct AttachArgs {
     registry: RegistryArgs,
 }
 
-/// Attaches the document and prints where it is.
+/// Attaches the document and prints its location.
 pub(crate) fn run(args: &AttachArgs, context: &Context) -> Result<()> {
     let reference = remote_image(&args.image)?;
     let size = std::fs::metadata(&args.file)

@@ -33,11 +33,11 @@ Examples:
   imgctl build --check ."
 )]
 pub(crate) struct BuildArgs {
-    /// Directory, tar file, or `-` for a tar or Kubefile on stdin
+    /// Build context: directory, tar file, or `-` for a tar or Kubefile on stdin
     #[arg(default_value = ".")]
     pub(crate) context: PathBuf,
 
-    /// Kubefile; relative to the working directory, else to the context; `-` is stdin
+    /// Kubefile, relative to the working directory or otherwise to the context; `-` is stdin
     #[arg(short, long)]
     pub(crate) file: Option<PathBuf>,
 
@@ -45,19 +45,19 @@ pub(crate) struct BuildArgs {
     #[arg(short, long = "tag", value_name = "NAME")]
     pub(crate) tags: Vec<String>,
 
-    /// Set an ARG; without a value it is taken from the environment (may be repeated)
+    /// Set an ARG; a name alone takes its value from the environment (may be repeated)
     #[arg(long = "build-arg", value_name = "NAME[=VALUE]")]
     pub(crate) build_args: Vec<String>,
 
-    /// Further context for FROM and --from: a directory, docker-image://… or oci-layout://…
+    /// Additional context for FROM and --from: a directory, docker-image://… or oci-layout://…
     #[arg(long = "build-context", value_name = "NAME=SOURCE")]
     pub(crate) build_contexts: Vec<String>,
 
-    /// Add a variable to the image (may be repeated)
+    /// Add an environment variable to the image (may be repeated)
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
 
-    /// Remove a variable from the image (may be repeated)
+    /// Remove an environment variable from the image (may be repeated)
     #[arg(long, value_name = "NAME")]
     pub(crate) unsetenv: Vec<String>,
 
@@ -69,7 +69,7 @@ pub(crate) struct BuildArgs {
     #[arg(long = "annotation", value_name = "NAME=VALUE")]
     pub(crate) annotations: Vec<String>,
 
-    /// Platforms to build for; several make an index
+    /// Platforms to build for; more than one produces an index
     #[arg(long = "platform", value_name = "OS/ARCH", value_delimiter = ',')]
     pub(crate) platforms: Vec<String>,
 
@@ -85,11 +85,11 @@ pub(crate) struct BuildArgs {
     #[arg(long, requires = "arch", hide = true)]
     pub(crate) variant: Option<String>,
 
-    /// Stop at this stage
+    /// Stop after this stage
     #[arg(long, value_name = "STAGE")]
     pub(crate) target: Option<String>,
 
-    /// When to ask a registry for the images of FROM and --from
+    /// Pull policy for the images of FROM and --from
     #[arg(long, value_name = "missing|always|newer|never", num_args = 0..=1,
           require_equals = true, default_missing_value = "always")]
     pub(crate) pull: Option<PolicyArg>,
@@ -104,15 +104,15 @@ pub(crate) struct BuildArgs {
           require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub(crate) pull_never: Option<bool>,
 
-    /// Do every step anew
+    /// Run every step without the build cache
     #[arg(long)]
     pub(crate) no_cache: bool,
 
-    /// Compression of layers
+    /// Layer compression
     #[arg(long, value_name = "zstd|gzip|none")]
     pub(crate) compression: Option<String>,
 
-    /// Level of the compression
+    /// Compression level
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) compression_level: Option<i32>,
 
@@ -120,15 +120,15 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) timestamp: Option<i64>,
 
-    /// Same, with the time of the context's git commit
+    /// Same as --timestamp, with the time of the context's git commit
     #[arg(long, conflicts_with = "timestamp")]
     pub(crate) reproducible: bool,
 
-    /// Family of media types
+    /// Family of media types for the image
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<Format>,
 
-    /// Network of RUN steps
+    /// Network mode for RUN steps
     #[arg(long, value_name = "none|host|default")]
     pub(crate) network: Option<String>,
 
@@ -136,11 +136,11 @@ pub(crate) struct BuildArgs {
     #[arg(long = "secret", value_name = "SPEC")]
     pub(crate) secrets: Vec<String>,
 
-    /// SSH agent for RUN --mount=type=ssh: default or ID=SOCKET
+    /// SSH agent for RUN --mount=type=ssh: `default` or ID=SOCKET
     #[arg(long = "ssh", value_name = "SPEC")]
     pub(crate) ssh: Vec<String>,
 
-    /// Line for /etc/hosts of RUN steps (may be repeated)
+    /// Add an entry to /etc/hosts of RUN steps (may be repeated)
     #[arg(long = "add-host", value_name = "NAME:ADDRESS")]
     pub(crate) add_hosts: Vec<String>,
 
@@ -156,19 +156,19 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) iidfile: Option<PathBuf>,
 
-    /// Write digests and names of the result to a JSON file
+    /// Write the digests and names of the result to a JSON file
     #[arg(long, value_name = "FILE")]
     pub(crate) metadata_file: Option<PathBuf>,
 
-    /// Write to a file how the image was made, as an in-toto statement with SLSA provenance
+    /// Write SLSA provenance of the image to a file, as an in-toto statement
     #[arg(long, value_name = "FILE")]
     pub(crate) provenance: Option<PathBuf>,
 
-    /// Write to a file what the image is made of, as SPDX
+    /// Write an SPDX SBOM of the image to a file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "images_report"])]
     pub(crate) sbom: Option<PathBuf>,
 
-    /// One layer for all that the Kubefile adds
+    /// Squash everything that the Kubefile adds into one layer
     #[arg(long)]
     pub(crate) squash: bool,
 
@@ -176,11 +176,12 @@ pub(crate) struct BuildArgs {
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// File with patterns to leave out, instead of .dockerignore
+    /// Ignore file to use instead of .dockerignore
     #[arg(long, value_name = "FILE")]
     pub(crate) ignorefile: Option<PathBuf>,
 
-    /// Threads that compress and steps that run side by side [default: number of processors]
+    /// Number of compression threads and of steps to run in parallel [default: number of
+    /// processors]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
 
@@ -192,7 +193,7 @@ pub(crate) struct BuildArgs {
 }
 
 impl BuildArgs {
-    /// When a registry is asked for a base image.
+    /// Returns the pull policy for base images.
     pub(crate) fn policy(&self) -> Policy {
         match (self.pull, self.pull_always, self.pull_never) {
             (Some(policy), ..) => policy.policy(),
@@ -203,7 +204,7 @@ impl BuildArgs {
     }
 }
 
-/// The family of media types.
+/// Family of media types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     Oci,
@@ -211,7 +212,7 @@ pub(crate) enum Format {
     Docker,
 }
 
-/// Builds, or checks the Kubefile.
+/// Builds the image, or checks the Kubefile.
 pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
     let options = build_options::resolve(args, context)?;
     if args.check {
@@ -266,11 +267,11 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
     for name in names(&built) {
         context.ui.say(&format!("named {name}"));
     }
-    // The last line of stdout is the image's ID, as scripts expect of buildah.
+    // Scripts written for buildah expect the image ID on the last line of stdout.
     context.ui.line(built.image_id.hex())
 }
 
-/// The same document as that of `imgctl sbom`.
+/// Writes the same document as `imgctl sbom`.
 fn write_sbom(path: &Path, built: &Built, context: &Context) -> Result<()> {
     let store = context.store()?;
     let mut image = store.image_at(&built.descriptor, None)?;
@@ -283,7 +284,7 @@ fn write_sbom(path: &Path, built: &Built, context: &Context) -> Result<()> {
     std::fs::write(path, text).path("write", path)
 }
 
-/// Of the Kubefile, where it is a file that can be read again.
+/// Returns the digest of the Kubefile if it is a file that can be read again.
 fn kubefile_digest(args: &BuildArgs, name: &str) -> Option<Digest> {
     let here = args.file.as_ref().map(|_| PathBuf::from(name));
     here.into_iter()
@@ -306,7 +307,7 @@ fn names(built: &Built) -> Vec<String> {
     built.names.iter().map(ToString::to_string).collect()
 }
 
-/// The members that BuildKit writes, so that scripts find them.
+/// Returns the members that BuildKit writes, for scripts that look them up.
 fn metadata(built: &Built) -> serde_json::Value {
     json!({
         "containerimage.config.digest": built.image_id,

@@ -1,4 +1,4 @@
-//! The flags of `build` about container images inside the image, and `--images-report`.
+//! Flags of `build` for container images inside the image, and `--images-report`.
 
 use std::path::PathBuf;
 
@@ -16,33 +16,33 @@ use crate::template::yaml;
 use crate::ui::size::human;
 use crate::ui::table::Table;
 
-/// What charts are rendered for unless `--kube-version` says otherwise.
+/// Kubernetes version that charts are rendered for unless `--kube-version` sets another one.
 const KUBERNETES: &str = "v1.34.0";
 
-/// Container images in the image.
+/// Flags for container images in the image.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Embedded images")]
 pub(crate) struct EmbedArgs {
-    /// Embed this container image too (may be repeated)
+    /// Also embed this container image (may be repeated)
     #[arg(long = "image", value_name = "NAME")]
     images: Vec<String>,
 
     #[command(flatten)]
     charts: ChartArgs,
 
-    /// List the container images that would be embedded, and those left out, without building
+    /// List the container images to be embedded or skipped, without building
     #[arg(long)]
     pub(crate) images_report: bool,
 
-    /// Fail if imgctl.lock would have to change; nothing is resolved anew
+    /// Fail if imgctl.lock would have to change; do not resolve any image again
     #[arg(long, conflicts_with = "update_lock")]
     locked: bool,
 
-    /// Resolve all container images anew and write imgctl.lock
+    /// Resolve all container images again and write imgctl.lock
     #[arg(long)]
     update_lock: bool,
 
-    /// The lock [default: imgctl.lock in the context]
+    /// Lock file [default: imgctl.lock in the context]
     #[arg(long, value_name = "FILE")]
     lock_file: Option<PathBuf>,
 
@@ -52,35 +52,35 @@ pub(crate) struct EmbedArgs {
         action = clap::ArgAction::Set)]
     save_image: bool,
 
-    /// Embed every platform of each container image, not only those that are built for
+    /// Embed every platform of each container image, not only the platforms being built
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
         default_value_t = false, default_missing_value = "true", hide_default_value = true,
         action = clap::ArgAction::Set)]
     all: bool,
 
-    /// Container images that are fetched side by side
+    /// Number of container images to fetch in parallel
     #[arg(long, value_name = "N", default_value_t = 5)]
     max_pull_procs: usize,
 
-    /// Keep the registry's name in front of embedded repositories: quay.io/a/b, not a/b
+    /// Keep the registry name in embedded repositories: quay.io/a/b instead of a/b
     #[arg(long)]
     registry_namespace: bool,
 }
 
-/// How the charts of a context are rendered.
+/// Flags for rendering the charts of a context.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ChartArgs {
-    /// Values for the charts of the context, or for one of them (may be repeated)
+    /// Values file for all charts of the context, or for one chart (may be repeated)
     #[arg(long, value_name = "[CHART=]FILE")]
     values: Vec<String>,
 
-    /// Version of Kubernetes that charts are rendered for
+    /// Kubernetes version to render charts for
     #[arg(long, value_name = "VERSION", default_value = KUBERNETES, hide_default_value = true)]
     kube_version: String,
 }
 
 impl ChartArgs {
-    /// A search with them; reads the files of values.
+    /// Returns the search options; reads the values files.
     pub(crate) fn search(&self) -> Result<SearchOptions> {
         let values = self.values.iter().map(|text| values(text));
         Ok(SearchOptions {
@@ -92,7 +92,7 @@ impl ChartArgs {
 }
 
 impl EmbedArgs {
-    /// What the builder is told; reads the files of values.
+    /// Returns the builder's options; reads the values files.
     pub(crate) fn options(&self) -> Result<EmbedOptions> {
         Ok(EmbedOptions {
             save: self.save_image,
@@ -116,7 +116,7 @@ impl EmbedArgs {
     }
 }
 
-/// `v1.34.0` out of `1.34`, as `helm template` takes it.
+/// Returns `v1.34.0` for `1.34`, the form that `helm template` takes.
 fn kubernetes(text: &str) -> Result<String> {
     let bare = text.strip_prefix('v').unwrap_or(text);
     let numbers = bare.split(['-', '+']).next().unwrap_or_default();
@@ -132,7 +132,7 @@ fn kubernetes(text: &str) -> Result<String> {
     }
 }
 
-/// One `--values`: a chart's name, if there is one, and what the file says.
+/// Parses one `--values`: the optional chart name, and the content of the file.
 fn values(text: &str) -> Result<(Option<String>, Value)> {
     let (chart, file) = match text.split_once('=') {
         Some((chart, file)) if !chart.is_empty() && !chart.contains('/') => {
@@ -148,7 +148,7 @@ fn values(text: &str) -> Result<(Option<String>, Value)> {
     Ok((chart, values))
 }
 
-/// Shows what would be embedded.
+/// Shows the images that would be embedded.
 pub(crate) fn show(report: &Report, context: &Context) -> Result<()> {
     if context.ui.is_json() {
         let images: Vec<Value> = report.images.iter().map(image_object).collect();

@@ -1,4 +1,4 @@
-//! From the arguments of `build` and the environment to what the builder is told.
+//! Converts the arguments of `build` and the environment into the builder's options.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::image::{Platform, Reference};
 use crate::layer::Compression;
 
-/// Every value that a build depends on.
+/// Resolves every value that a build depends on.
 pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
     let environment = &context.environment;
     let format = format(args, environment)?;
@@ -53,7 +53,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
             .map(|host| split(host, ':', "--add-host", "NAME:ADDRESS"))
             .collect::<Result<_>>()?,
         jobs: jobs(args.jobs)?,
-        // Only RUN needs it: without /proc, everything else must build all the same.
+        // Only RUN needs the executable: without /proc, everything else must still build.
         executable: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
         proxy_env: proxies(args.http_proxy, environment)?,
         embed: args.embed.options()?,
@@ -134,7 +134,7 @@ fn format(args: &BuildArgs, environment: &Environment) -> Result<Format> {
     }
 }
 
-/// Docker's media types know no zstd, so docker images get gzip unless told otherwise.
+/// Docker's media types do not include zstd, so Docker images default to gzip.
 fn compression(args: &BuildArgs, format: Format) -> Result<Compression> {
     let default = if format == Format::Docker {
         "gzip"
@@ -203,7 +203,8 @@ fn allow_insecure(allowed: &[String]) -> Result<bool> {
     Ok(!allowed.is_empty())
 }
 
-/// `id=NAME,src=FILE`, `id=NAME,env=VARIABLE`, `id=NAME` (a variable of that name, else an error).
+/// Parses `id=NAME,src=FILE`, `id=NAME,env=VARIABLE` and `id=NAME` (the variable of that name, or
+/// an error if it is not set).
 fn secrets(specs: &[String], environment: &Environment) -> Result<BTreeMap<String, SecretSource>> {
     let mut secrets = BTreeMap::new();
     for spec in specs {
@@ -214,7 +215,7 @@ fn secrets(specs: &[String], environment: &Environment) -> Result<BTreeMap<Strin
                 "id" => id = Some(value),
                 "src" | "source" => file = Some(value),
                 "env" => variable = Some(value),
-                // BuildKit's way to say which of the two is meant.
+                // BuildKit uses this key to tell files and variables apart.
                 "type" if value == "file" || value == "env" => {}
                 _ => {
                     return Err(Error::usage(format!(
@@ -243,7 +244,7 @@ fn secrets(specs: &[String], environment: &Environment) -> Result<BTreeMap<Strin
     Ok(secrets)
 }
 
-/// `default` (the agent of `SSH_AUTH_SOCK`) or `ID=SOCKET`.
+/// Parses `default` (the agent of `SSH_AUTH_SOCK`) or `ID=SOCKET`.
 fn ssh(specs: &[String], environment: &Environment) -> Result<BTreeMap<String, PathBuf>> {
     let mut sockets = BTreeMap::new();
     for spec in specs {
@@ -264,7 +265,7 @@ fn ssh(specs: &[String], environment: &Environment) -> Result<BTreeMap<String, P
 
 fn jobs(given: Option<usize>) -> Result<usize> {
     match given {
-        // buildah: 0 is "as many as you like".
+        // In buildah, 0 means no limit.
         None | Some(0) => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
         Some(jobs @ 1..=1024) => Ok(jobs),
         Some(jobs) => Err(Error::usage(format!("--jobs {jobs} is more than 1024"))),
@@ -291,19 +292,19 @@ fn proxies(wanted: bool, environment: &Environment) -> Result<BTreeMap<String, S
     Ok(proxies)
 }
 
-/// `NAME=VALUE` flags as a map; a name alone has the empty value.
+/// Parses `NAME=VALUE` flags into a map; a name alone gets an empty value.
 pub(crate) fn pairs(specs: &[String], flag: &str) -> Result<BTreeMap<String, String>> {
     specs
         .iter()
         .map(|spec| match spec.split_once('=') {
             Some(_) => split(spec, '=', flag, "NAME=VALUE"),
-            // As docker: a label may have no value.
+            // As in Docker, a label may have no value.
             None => Ok((spec.clone(), String::new())),
         })
         .collect()
 }
 
-/// `NAME=VALUE`, or `NAME` for the variable's value; one that is not set is left out.
+/// Parses `NAME=VALUE`, or `NAME` for the value of that variable; omits variables that are not set.
 pub(crate) fn pairs_or_environment(
     specs: &[String],
     flag: &str,

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::image::Platform;
 use crate::ui::size::human;
 
-/// Carry an update: only what an image has beyond an older one
+/// Transfer updates that hold only what an image adds to an older one
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl bundle create cluster:v1 cluster:v2 -o update.tar   (where both are)
@@ -28,7 +28,7 @@ enum BundleVerb {
     Inspect(InspectArgs),
 }
 
-/// Write what NEW has beyond OLD to an archive
+/// Write what NEW adds to OLD to an archive
 #[derive(Args, Debug)]
 #[command(
     after_help = "The archive is an OCI archive with blobs left out; it is applied where OLD is.
@@ -38,17 +38,17 @@ Examples:
   imgctl bundle create cluster:v1 cluster:v2 -o update.tar.zst"
 )]
 struct CreateArgs {
-    /// The image that the receiver has
+    /// Image that the receiver already has
     old: String,
 
-    /// The image that it is to have
+    /// Image that the receiver gets
     new: String,
 
-    /// File or directory; `-` or nothing is stdout
+    /// File or directory to write; `-` or no value is stdout
     #[arg(short, long, value_name = "FILE|DIR")]
     output: Option<PathBuf>,
 
-    /// What to write
+    /// Format to write
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "oci-archive")]
     format: Format,
 
@@ -56,7 +56,7 @@ struct CreateArgs {
     #[arg(long, value_enum, value_name = "none|gzip|zstd")]
     compression: Option<Compression>,
 
-    /// Only this platform of images for several
+    /// Take only this platform of multi-platform images
     #[arg(long, value_name = "OS/ARCH")]
     platform: Option<String>,
 }
@@ -82,12 +82,12 @@ struct ApplyArgs {
     /// Bundle: archive or directory
     file: PathBuf,
 
-    /// Read and check the content of the base too
+    /// Also read and check the content of the base
     #[arg(long)]
     verify: bool,
 }
 
-/// Show what a bundle needs and brings
+/// Show what a bundle requires and contains
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl bundle inspect update.tar
@@ -97,7 +97,7 @@ struct InspectArgs {
     file: PathBuf,
 }
 
-/// Runs one of the verbs.
+/// Runs one of the subcommands.
 pub(crate) fn run(args: &BundleArgs, context: &Context) -> Result<()> {
     match &args.verb {
         BundleVerb::Create(args) => {
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &BundleArgs, context: &Context) -> Result<()> {
     }
 }
 
-/// Writes a bundle; also for `diff --patch`.
+/// Writes a bundle; also used by `diff --patch`.
 pub(crate) fn create(
     old: &str,
     new: &str,

@@ -21,7 +21,7 @@ use crate::ui::output::Stdout;
   imgctl cat etcd:v1:/etc/etcd.conf
   imgctl cat etcd:v1:/usr/bin/etcd > etcd")]
 pub(crate) struct CatArgs {
-    /// Image and path (may be repeated)
+    /// Image and path of a file (may be repeated)
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     targets: Vec<OsString>,
 
@@ -29,7 +29,7 @@ pub(crate) struct CatArgs {
     platform: PlatformArg,
 }
 
-/// Prints the files, one after another.
+/// Prints the files in the order given.
 pub(crate) fn run(args: &CatArgs, context: &Context) -> Result<()> {
     for target in &args.targets {
         let (name, path) = image_and_path(target)?;

@@ -19,7 +19,7 @@ use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::renew::Wanted;
 use crate::ui::table::Table;
 
-/// Show when a cluster's certificates run out, sign them anew, or add names to the API's
+/// Show certificate expiry, renew certificates, or add names to the API server's certificate
 #[derive(Args, Debug)]
 #[command(
     after_help = "Without --renew and --alt-names: what the controller keeps, and when it runs out.
@@ -32,7 +32,7 @@ Examples:
   imgctl cert --renew admin.conf"
 )]
 pub(crate) struct CertArgs {
-    /// Cluster
+    /// Name of the cluster
     #[arg(short, long, default_value = "default", value_name = "NAME")]
     cluster: String,
 
@@ -40,11 +40,12 @@ pub(crate) struct CertArgs {
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     alt_names: Vec<String>,
 
-    /// all, admin.conf, controller-manager.conf, apiserver, etcd/server and others
+    /// Certificates to renew: all, admin.conf, controller-manager.conf, apiserver, etcd/server and
+    /// others
     #[arg(long, value_name = "WHAT")]
     renew: Vec<String>,
 
-    /// Show the groups that certificates speak for
+    /// Show the groups that certificates name
     #[arg(long)]
     groups: bool,
 
@@ -55,7 +56,7 @@ pub(crate) struct CertArgs {
     work: WorkArgs,
 }
 
-/// Shows or renews.
+/// Shows or renews certificates.
 pub(crate) fn run(args: &CertArgs, context: &Context) -> Result<()> {
     for wanted in &args.renew {
         Wanted::parse(wanted)?;
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &CertArgs, context: &Context) -> Result<()> {
     show(args, context)
 }
 
-/// Signs certificates anew on the control planes, one after the other.
+/// Renews certificates on the control planes, one after the other.
 fn change(args: &CertArgs, context: &Context) -> Result<()> {
     let work = Work::begin("cert", &args.cluster, &args.work, context)?;
     let prepared = work.recorded(work.existing()?.clone())?;
@@ -168,7 +169,7 @@ fn read(path: &Path) -> Result<Option<Certificate>> {
     text.map(|text| inspect::read(&text)).transpose()
 }
 
-/// The controller's directory for the cluster.
+/// Returns the controller's directory for the cluster.
 fn state(context: &Context, cluster: &str) -> Result<PathBuf> {
     let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     if cluster.is_empty() || cluster.starts_with(['.', '-']) || !cluster.chars().all(sound) {

@@ -13,7 +13,7 @@ use crate::error::Result;
   imgctl completion bash > /etc/bash_completion.d/imgctl
   source <(imgctl completion zsh)")]
 pub(crate) struct CompletionArgs {
-    /// The shell
+    /// Shell to print the script for
     shell: Shell,
 }
 

@@ -15,7 +15,7 @@ use crate::transfer::engine::{CopyOptions, JOBS};
 use crate::transfer::location::Location;
 use crate::transfer::plan::Selection;
 
-/// Copy an image from one place to another
+/// Copy an image from one location to another
 #[derive(Args, Debug)]
 #[command(after_help = "Places:
   docker://NAME                    a registry
@@ -34,22 +34,22 @@ Examples:
   imgctl copy --all-platforms docker://docker.io/library/alpine:3 oci:alpine:3
   imgctl copy etcd:v1 docker-archive:etcd.tar:etcd:v1")]
 pub(crate) struct CopyArgs {
-    /// Where the image is
+    /// Location of the image
     #[arg(value_name = "FROM")]
     from: OsString,
 
-    /// Where it is to go
+    /// Location to copy the image to
     #[arg(value_name = "TO")]
     to: OsString,
 
     #[command(flatten)]
     platforms: PlatformsArg,
 
-    /// Fail rather than change the image's digest
+    /// Fail instead of changing the image's digest
     #[arg(long)]
     preserve_digests: bool,
 
-    /// Blobs copied at the same time
+    /// Number of blobs to copy in parallel
     #[arg(long, value_name = "N", default_value_t = JOBS)]
     jobs: usize,
 
@@ -60,44 +60,44 @@ pub(crate) struct CopyArgs {
     ends: EndArgs,
 }
 
-/// What holds for one of two registries (the flags of `skopeo copy`).
+/// Options for one of the two registries (the flags of `skopeo copy`).
 #[derive(Args, Debug)]
 struct EndArgs {
-    /// As --creds, for FROM only
+    /// Same as --creds, for FROM only
     #[arg(long, value_name = "USER[:PASSWORD]")]
     src_creds: Option<Concealed>,
 
-    /// As --creds, for TO only
+    /// Same as --creds, for TO only
     #[arg(long, value_name = "USER[:PASSWORD]")]
     dest_creds: Option<Concealed>,
 
-    /// As --authfile, for FROM only
+    /// Same as --authfile, for FROM only
     #[arg(long, value_name = "FILE")]
     src_authfile: Option<PathBuf>,
 
-    /// As --authfile, for TO only
+    /// Same as --authfile, for TO only
     #[arg(long, value_name = "FILE")]
     dest_authfile: Option<PathBuf>,
 
-    /// As --cert-dir, for FROM only
+    /// Same as --cert-dir, for FROM only
     #[arg(long, value_name = "DIR")]
     src_cert_dir: Option<PathBuf>,
 
-    /// As --cert-dir, for TO only
+    /// Same as --cert-dir, for TO only
     #[arg(long, value_name = "DIR")]
     dest_cert_dir: Option<PathBuf>,
 
-    /// As --tls-verify, for FROM only
+    /// Same as --tls-verify, for FROM only
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     src_tls_verify: Option<bool>,
 
-    /// As --tls-verify, for TO only
+    /// Same as --tls-verify, for TO only
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     dest_tls_verify: Option<bool>,
 }
 
 impl CopyArgs {
-    /// How the registry of FROM is reached.
+    /// Returns the options for the registry of FROM.
     fn source(&self) -> RegistryArgs {
         let (ends, both) = (&self.ends, self.registry.clone());
         RegistryArgs {
@@ -109,7 +109,7 @@ impl CopyArgs {
         }
     }
 
-    /// How the registry of TO is reached; `None` if that is the same.
+    /// Returns the options for the registry of TO; `None` if they are the same.
     fn destination(&self) -> Option<RegistryArgs> {
         let (ends, both) = (&self.ends, self.registry.clone());
         let passwords = [&ends.src_creds, &ends.dest_creds];
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &CopyArgs, context: &Context) -> Result<()> {
         preserve_digests: args.preserve_digests,
         reporter: context.ui.reporter(),
     };
-    // What an archive holds is looked at in a store of its own.
+    // Archives are unpacked into a separate scratch directory.
     let scratch = store.scratch_directory()?;
     let source = reader.source(&from, &scratch)?;
     let copied = writer.write(&*source, &to, &scratch)?;

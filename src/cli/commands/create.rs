@@ -25,19 +25,19 @@ pub(crate) struct CreateArgs {
     /// Name, ID or digest of the image
     image: String,
 
-    /// First part of the mount's name
+    /// Prefix of the mount's name
     #[arg(short, long, value_name = "NAME", default_value = "default")]
     cluster: String,
 
-    /// Variable for templates and commands, over those of the image (may be repeated)
+    /// Variable for templates and commands, overriding the image's (may be repeated)
     #[arg(short, long, value_name = "NAME[=VALUE]")]
     env: Vec<String>,
 
-    /// Refuse templates that use a variable that is not there
+    /// Fail on templates that use an undefined variable
     #[arg(long)]
     strict_templates: bool,
 
-    /// Print the path only
+    /// Print only the path
     #[arg(long)]
     short: bool,
 

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::host::address::{self, SSH_PORT};
 use crate::pipeline::change;
 
-/// Take hosts out of a cluster
+/// Remove hosts from a cluster
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Each host is drained and leaves the cluster first; then everything of the cluster is removed from
@@ -28,15 +28,15 @@ pub(crate) struct DeleteArgs {
     #[command(flatten)]
     cluster: ClusterArg,
 
-    /// Control planes: IP, IP:PORT, IP-IP, CIDR or name, separated by commas
+    /// Control planes to remove: IP, IP:PORT, IP-IP, CIDR or name, separated by commas
     #[arg(long, value_name = "LIST")]
     masters: Option<String>,
 
-    /// Workers, in the same way
+    /// Workers to remove, in the same format
     #[arg(long, value_name = "LIST")]
     nodes: Option<String>,
 
-    /// Take hosts that do not answer out of the cluster too; nothing is cleaned there
+    /// Also remove hosts that do not answer from the cluster, without cleaning them up
     #[arg(long)]
     force: bool,
 
@@ -50,7 +50,7 @@ pub(crate) struct DeleteArgs {
     registry: RegistryArgs,
 }
 
-/// Takes them out.
+/// Removes the hosts.
 pub(crate) fn run(args: &DeleteArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
     let mut work = Work::begin("delete", name, &args.work, context)?.over(&args.ssh);
@@ -63,7 +63,8 @@ pub(crate) fn run(args: &DeleteArgs, context: &Context) -> Result<()> {
         return Err(Error::usage("there is no host to take out")
             .hint("name hosts with --masters or --nodes"));
     }
-    // One that never became a member can be taken out as well: something may be left on it.
+    // A host that never became a member can be removed as well: an earlier run may have left
+    // something on it.
     for group in work.state.touched()? {
         let alone = ClusterDocument {
             hosts: vec![group.clone()],

@@ -10,20 +10,20 @@ use crate::store::usage::Usage;
 use crate::ui::size::human;
 use crate::ui::table::Table;
 
-/// Show how much room images, snapshots and caches take
+/// Show the disk space used by images, snapshots and caches
 #[derive(Args, Debug)]
 #[command(after_help = "Fields of --format: .Type .TotalCount .Size .Reclaimable")]
 pub(crate) struct DfArgs {
-    /// Show each image, with what it shares
+    /// Show each image, with its shared and unique size
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
 
-    /// `table`, `json`, or a Go template a line
+    /// Output format: `table`, `json`, or a Go template for each row
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
 }
 
-/// Shows the sums.
+/// Shows the totals.
 pub(crate) fn run(args: &DfArgs, context: &Context) -> Result<()> {
     let usage = context.store()?.usage()?;
     let rows = usage.classes.iter().map(|class| {

@@ -15,7 +15,7 @@ use crate::edit::bundle::CreateOptions;
 use crate::error::{Error, Result};
 use crate::layer::compare::{Change, compare};
 
-/// Show which files two images differ in
+/// Show the files that differ between two images
 #[derive(Args, Debug)]
 #[command(after_help = "With one image: what its last layer does to those below.
 A is added, C changed (content, type, mode, owner or attributes, not times), D deleted.
@@ -25,19 +25,19 @@ Examples:
   imgctl diff --json etcd:v2
   imgctl diff --patch etcd:v1 etcd:v2 -o update.tar   (same as bundle create)")]
 pub(crate) struct DiffArgs {
-    /// The older image, or the only one
+    /// Older image, or the only one
     #[arg(value_name = "A")]
     old: String,
 
-    /// The newer image
+    /// Newer image
     #[arg(value_name = "B")]
     new: Option<String>,
 
-    /// Write what B has beyond A to an archive that `imgctl bundle apply` takes
+    /// Write what B adds to A to an archive for `imgctl bundle apply`
     #[arg(long, requires = "new", requires = "output")]
     patch: bool,
 
-    /// `table` or `json`; with --patch the file to write
+    /// `table` or `json`; with --patch, the file to write
     #[arg(short, long, value_name = "FORMAT|FILE")]
     output: Option<String>,
 
@@ -45,7 +45,7 @@ pub(crate) struct DiffArgs {
     platform: PlatformArg,
 }
 
-/// Compares the images' files.
+/// Compares the files of the images.
 pub(crate) fn run(args: &DiffArgs, context: &Context) -> Result<()> {
     if let (true, Some(new), Some(file)) = (args.patch, &args.new, &args.output) {
         let file = Path::new(file);

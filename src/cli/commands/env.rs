@@ -12,7 +12,7 @@ use crate::cluster::scene::Scene;
 use crate::error::{Error, Result};
 use crate::ui::table::{Table, one_line};
 
-/// Show system settings, or the variables of a cluster's hosts and where they come from
+/// Show system settings, or the variables of a cluster's hosts and their origins
 #[derive(Args, Debug)]
 #[command(
     after_help = "Values of variables whose name says that they are secret are not shown.
@@ -22,7 +22,7 @@ Examples:
   imgctl env --cluster default --host 10.0.0.2 --image labring/kubernetes:v1.29.9"
 )]
 pub(crate) struct EnvArgs {
-    /// Name of a cluster: show the variables of its hosts
+    /// Cluster whose host variables to show
     #[arg(short, long, value_name = "NAME")]
     cluster: Option<String>,
 
@@ -30,16 +30,16 @@ pub(crate) struct EnvArgs {
     #[arg(long, value_name = "LIST", requires = "cluster")]
     host: Option<String>,
 
-    /// What scripts and commands of this image see [default: the rootfs]
+    /// Show what scripts and commands of this image see [default: the rootfs]
     #[arg(long, value_name = "IMAGE", requires = "cluster")]
     image: Option<String>,
 
-    /// Show secrets, too
+    /// Also show secrets
     #[arg(long, requires = "cluster")]
     show_secrets: bool,
 }
 
-/// What stands for a secret.
+/// Placeholder for a secret.
 const HIDDEN: &str = "***";
 
 /// Prints the table.
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &EnvArgs, context: &Context) -> Result<()> {
     }
 }
 
-/// A setting, its default and what it is for; `None`: worked out.
+/// Name, default and purpose of each setting; `None` means that the default is computed.
 const SETTINGS: [(&str, Option<&str>, &str); 15] = [
     (
         "SEALOS_RUNTIME_ROOT",
@@ -136,7 +136,7 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
     let state = state(cluster, context)?;
     let (clusterfile, notes) = state.require()?;
     notes.iter().for_each(|note| context.ui.note(note));
-    // As recorded when they were installed; the store may not have them any more.
+    // Images as recorded when they were installed; the store may no longer have them.
     let mounts = &clusterfile.cluster.status.mounts;
     let images: Vec<ClusterImage> = mounts
         .iter()

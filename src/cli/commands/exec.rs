@@ -14,11 +14,12 @@ use crate::host::connect::Connections;
 use crate::host::transport::{Ended, Privilege, Source, follow};
 use crate::ui::output;
 
-/// Pieces of output that wait for the hosts before: then the command waits.
+/// Maximum number of pieces of output that a host buffers while it waits for earlier hosts; a full
+/// buffer blocks the command.
 const WAITING: usize = 256;
-/// So much of each output goes into JSON.
+/// Maximum number of bytes of each output stream in JSON.
 const MOST_JSON: usize = 1 << 20;
-/// A longer line is printed in parts.
+/// Maximum length of a line, in bytes; a longer line is printed in parts.
 const LONGEST_LINE: usize = 64 << 10;
 
 /// Run a command on hosts
@@ -39,7 +40,7 @@ pub(crate) struct ExecArgs {
     #[command(flatten)]
     hosts: HostArgs,
 
-    /// Do not become root
+    /// Run as the login user instead of root
     #[arg(long)]
     as_user: bool,
 
@@ -51,14 +52,14 @@ pub(crate) struct ExecArgs {
 /// One piece of a host's output, or its end.
 type Piece = (Source, Vec<u8>);
 
-/// What a host's command came to.
+/// Outcome of the command on one host.
 struct Done {
     ended: Result<Ended>,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-/// Runs the command everywhere and prints what it says.
+/// Runs the command on every host and prints the output.
 pub(crate) fn run(args: &ExecArgs, context: &Context) -> Result<()> {
     let (hosts, connections) = args.hosts.resolve(context)?;
     let line = args.command.join(" ");
@@ -137,7 +138,7 @@ impl Work {
         }
     }
 
-    /// Prints while the commands run: those of later hosts wait for their turn.
+    /// Prints output while the commands run; the output of a host waits for that of earlier hosts.
     fn print(&self, hosts: &[Host], parallel: usize, context: &Context) -> Result<Vec<Done>> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             hosts.iter().map(|_| sync_channel::<Piece>(WAITING)).unzip();
@@ -148,7 +149,7 @@ impl Work {
         std::thread::scope(|scope| {
             let working = scope.spawn(|| {
                 for_each(hosts, parallel, |index, host| {
-                    // Taken, so that it goes with the command.
+                    // Taken out of its slot: the sender is dropped when the command ends.
                     let sender = senders.get(index).and_then(|slot| slot.lock().ok()?.take());
                     let ended = self.follow(host, &mut |source, bytes| {
                         let told = sender.as_ref().map(|to| to.send((source, bytes.to_vec())));
@@ -173,7 +174,7 @@ impl Work {
                     };
                     printed = print_host(&prefix, &receiver, context);
                 }
-                // Dropping it ends commands whose output cannot be printed any more.
+                // Dropping the receiver ends commands whose output can no longer be printed.
             }
             let done = working.join();
             printed?;

@@ -26,7 +26,7 @@ pub(crate) struct ExportArgs {
     /// Name, ID or digest of the image
     image: String,
 
-    /// Directory (new or empty), tar file, or `-`
+    /// New or empty directory, tar file, or `-` for stdout
     #[arg(short, long, value_name = "DIR|FILE")]
     output: PathBuf,
 
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &ExportArgs, context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// The compression that the end of a tar's name tells; `None` for what is to be a directory.
+/// Returns the compression that the extension of a tar file implies; `None` for a directory.
 fn compression(path: &Path) -> Option<Compression> {
     let name = path.file_name()?.to_str()?;
     let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));

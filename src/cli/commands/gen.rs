@@ -20,7 +20,7 @@ use crate::runtime::certificates::validity::Validity;
 use crate::runtime::k3s::K3s;
 use crate::runtime::kubeadm::Kubeadm;
 
-/// Write the Clusterfile that run would make
+/// Write the Clusterfile that `imgctl run` would create
 #[derive(Args, Debug)]
 #[command(
     after_help = "Nothing is changed. The file is for `imgctl apply -f`; edit it first: the documents of kubeadm or
@@ -32,11 +32,11 @@ Examples:
   imgctl gen etcd-cluster:v1 --masters 10.0.0.11,10.0.0.12,10.0.0.13 --env etcdQuotaBytes=4294967296"
 )]
 pub(crate) struct GenArgs {
-    /// Images in the order of their installation; one of them a rootfs
+    /// Images in installation order; one of them must be a rootfs
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
 
-    /// File to write, for its owner alone to read [default: standard output]
+    /// File to write, readable only by its owner [default: stdout]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &GenArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
     let flags = args.hosts.flags(args.ssh.ssh());
     let mut made = Clusterfile::new(name, &args.images, &flags, local_addresses::primary())?;
-    // In a file, a variable of the command line is one of the cluster's.
+    // In the file, variables from the command line become variables of the cluster.
     made.cluster.environment = args.desired.environment()?;
     made.cluster.command.clone_from(&args.desired.cmd);
     args.desired.add_documents(&mut made, context)?;
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &GenArgs, context: &Context) -> Result<()> {
     }
 }
 
-/// The documents with which the image's runtime would bring this cluster up.
+/// Returns the documents with which the image's runtime would create this cluster.
 fn default_documents(scene: &Scene, context: &Context) -> Result<Vec<serde_json::Value>> {
     let files = StoreFiles {
         store: context.store()?,

@@ -1,4 +1,4 @@
-//! `imgctl help-all` (hidden): the help of every verb, for documentation and its snapshot test.
+//! `imgctl help-all` (hidden): the help of every command, for documentation and its snapshot test.
 
 use clap::Args;
 
@@ -10,12 +10,12 @@ use crate::error::Result;
 #[derive(Args, Debug)]
 pub(crate) struct HelpAllArgs {}
 
-/// Prints the help of the program and then of each verb, each global flag once.
+/// Prints the help of the program and then of each command, each global flag once.
 pub(crate) fn run(_args: &HelpAllArgs, context: &Context) -> Result<()> {
     let mut command = arguments::command().term_width(100);
     command.build();
     let mut text = format!("# imgctl\n\n{}\n", command.render_help());
-    // The global flags are shown with the program.
+    // Global flags appear only in the help of the program.
     let globals: Vec<clap::Id> = command
         .get_arguments()
         .filter(|argument| argument.is_global_set())
@@ -25,7 +25,7 @@ pub(crate) fn run(_args: &HelpAllArgs, context: &Context) -> Result<()> {
     context.ui.print(&text)
 }
 
-/// Adds the help of the verbs of `command`, each followed by that of its own verbs.
+/// Adds the help of the subcommands of `command`, each followed by that of its own subcommands.
 fn verbs(command: &clap::Command, path: &str, globals: &[clap::Id], text: &mut String) {
     let mut inner: Vec<&clap::Command> = command
         .get_subcommands()

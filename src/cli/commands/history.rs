@@ -14,7 +14,7 @@ use crate::ui::ago::{ago, now};
 use crate::ui::size::human;
 use crate::ui::table::cut;
 
-/// Show how an image was made, the last step first
+/// Show the history of an image, newest step first
 #[derive(Args, Debug)]
 #[command(
     after_help = "Fields of --format: .ID .CreatedAt .CreatedSince .CreatedBy .Size .Comment"
@@ -23,15 +23,15 @@ pub(crate) struct HistoryArgs {
     /// Name, ID or digest of the image
     image: String,
 
-    /// Do not shorten
+    /// Do not truncate output
     #[arg(long)]
     no_trunc: bool,
 
-    /// Show layer IDs only
+    /// Show only layer IDs
     #[arg(short, long)]
     quiet: bool,
 
-    /// `table`, `json`, or a Go template a line
+    /// Output format: `table`, `json`, or a Go template for each row
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
 
@@ -66,8 +66,8 @@ pub(crate) fn run(args: &HistoryArgs, context: &Context) -> Result<()> {
     listing.show(args.format.as_deref(), true, context)
 }
 
-/// Each entry with the layer it made, oldest first. Layers beyond the history (foreign images)
-/// come as steps without a word.
+/// Returns each history entry with the layer it created, oldest first. Layers beyond the history
+/// (foreign images) become steps with an empty entry.
 pub(crate) fn steps(image: &Image) -> Vec<(History, Option<&Descriptor>)> {
     let mut layers = image.manifest.layers.iter();
     let mut steps: Vec<(History, Option<&Descriptor>)> = image

@@ -1,4 +1,4 @@
-//! `imgctl host-action`: what the agent does on a host, asked for by hand.
+//! `imgctl host-action`: runs an action of the agent from the command line.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -12,35 +12,35 @@ use crate::agent::{execution, tree};
 use crate::cli::context::Context;
 use crate::error::{Error, IoContext, Result};
 
-/// Do on this machine what the agent does on a host
+/// Perform an action of the agent on this machine
 ///
-/// Reads a request of the agent's protocol as JSON from standard input and writes what comes of it
-/// as JSON, one value per line.
+/// Reads a request of the agent's protocol as JSON from stdin and writes the result as JSON, one
+/// value per line.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl host-action inventory < question.json")]
 pub(crate) struct HostActionArgs {
-    /// What to do
+    /// Action to perform
     #[arg(value_enum)]
     action: Action,
 }
 
-/// The parts of the protocol that change files or run commands.
+/// Parts of the protocol that change files or run commands.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Action {
-    /// Run a command, or find what became of it
+    /// Run a command, or find the outcome of one that was started
     Run,
-    /// End a command
+    /// Terminate a command
     Cancel,
-    /// Make a tree of layers in the store
+    /// Create a tree from layers in the store
     Checkout,
-    /// Make a tree that was staged the current one
+    /// Make a staged tree the current one
     SwitchTree,
-    /// Tell trees and registry layers
+    /// List trees and registry layers
     Inventory,
 }
 
-/// Does it.
+/// Performs the action.
 pub(crate) fn run(args: &HostActionArgs, context: &Context) -> Result<()> {
     match args.action {
         Action::Run => {

@@ -25,39 +25,39 @@ Examples:
   imgctl images --format 'table {{.Name}}\\t{{.Tag}}\\t{{.Size}}'"
 )]
 pub(crate) struct ImagesArgs {
-    /// Only images of this name, or repository
+    /// Show only images of this name or repository
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
-    /// Show all images (none are hidden: for scripts)
+    /// Show all images (none are hidden; for scripts)
     #[arg(short, long)]
     all: bool,
 
-    /// Show digests of manifests
+    /// Show manifest digests
     #[arg(long)]
     digests: bool,
 
-    /// Show IDs only
+    /// Show only IDs
     #[arg(short, long)]
     quiet: bool,
 
-    /// Do not shorten IDs
+    /// Do not truncate IDs
     #[arg(long)]
     no_trunc: bool,
 
-    /// Leave the heading out
+    /// Do not print the table heading
     #[arg(short, long)]
     noheading: bool,
 
-    /// Show only what matches (may be repeated; all must match)
+    /// Show only images that match (may be repeated; all must match)
     #[arg(short, long, value_name = "KEY=VALUE")]
     filter: Vec<String>,
 
-    /// `table`, `json`, or a Go template a line
+    /// Output format: `table`, `json`, or a Go template for each row
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
 
-    /// Show former names (none are kept: for scripts)
+    /// Show previous names (none are kept; for scripts)
     #[arg(long, hide = true)]
     history: bool,
 }
@@ -109,7 +109,7 @@ fn quiet(args: &ImagesArgs, images: &[ImageSummary], context: &Context) -> Resul
     Ok(())
 }
 
-/// The ID as buildah and docker show it; an index has that of this machine's platform.
+/// Returns the ID as buildah and docker show it; for an index, the ID of this machine's platform.
 fn id(image: &ImageSummary, full: bool) -> String {
     let digest = image.id.as_ref().unwrap_or(&image.digest);
     match full {
@@ -118,7 +118,8 @@ fn id(image: &ImageSummary, full: bool) -> String {
     }
 }
 
-/// Repository and tag; `<none>` for what is missing. A name of another tool is shown as it is.
+/// Returns repository and tag; `<none>` replaces a missing one. A name from another tool is
+/// returned unchanged.
 fn name_and_tag(image: &ImageSummary) -> (String, String) {
     let none = || "<none>".to_owned();
     match (&image.reference, &image.name) {
@@ -176,7 +177,7 @@ fn platforms(image: &ImageSummary) -> Vec<String> {
     image.platforms.iter().map(ToString::to_string).collect()
 }
 
-/// buildah's members, one object an image with all its names, and ours after them.
+/// Returns buildah's members, followed by imgctl's: one object per image, with all its names.
 fn json_list(images: &[ImageSummary]) -> Value {
     let mut objects: Vec<Value> = Vec::new();
     let mut digests = Vec::new();

@@ -18,7 +18,7 @@ use crate::transfer::copy::Copier;
 use crate::transfer::location::Location;
 use crate::transfer::plan::{Plain, Platforms};
 
-/// Show all about an image, a manifest or layers
+/// Show details of an image, a manifest or layers
 #[derive(Args, Debug)]
 #[command(
     after_help = "The members of an image are those buildah and sealos print, so their templates work.
@@ -31,7 +31,7 @@ Examples:
   imgctl inspect docker://quay.io/coreos/etcd:v3.5.9"
 )]
 pub(crate) struct InspectArgs {
-    /// Names, IDs or digests; docker://NAME, oci:DIR and so on for what is elsewhere
+    /// Names, IDs or digests; docker://NAME, oci:DIR and so on for images outside the store
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 
@@ -39,7 +39,7 @@ pub(crate) struct InspectArgs {
     #[arg(short, long, value_name = "TEMPLATE")]
     format: Option<String>,
 
-    /// What to show
+    /// Type of object to show
     #[arg(
         short = 't',
         long = "type",
@@ -60,9 +60,9 @@ pub(crate) struct InspectArgs {
 enum Kind {
     /// Names, digests, configuration and manifest of an image
     Image,
-    /// The manifest or index as it is stored
+    /// Manifest or index as stored
     Manifest,
-    /// The layers: digests, sizes, kinds
+    /// Layers: digests, sizes and kinds
     Layer,
     /// Same as image
     App,
@@ -71,7 +71,7 @@ enum Kind {
     Container,
 }
 
-/// Shows one object, or an array of those of several names.
+/// Shows one object, or an array of objects for several names.
 pub(crate) fn run(args: &InspectArgs, context: &Context) -> Result<()> {
     let views = args
         .names
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &InspectArgs, context: &Context) -> Result<()> {
         .map(|name| view(args, name, context))
         .collect::<Result<Vec<_>>>()?;
     let format = args.format.as_deref().map(str::trim);
-    // Go's encoder uses the JSON names, templates the names of the fields.
+    // Go's encoder uses the JSON names; templates use the names of the fields.
     let as_json = |format: &str| format == "json" || format.replace(' ', "") == "{{json.}}";
     match format {
         Some(format) if !as_json(format) => {
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &InspectArgs, context: &Context) -> Result<()> {
     }
 }
 
-/// One object, as JSON and as templates see it.
+/// One object as JSON, and as templates see it.
 pub(crate) struct View {
     pub(crate) json: Value,
     pub(crate) fields: Value,
@@ -110,13 +110,13 @@ pub(crate) struct View {
 fn view(args: &InspectArgs, name: &str, context: &Context) -> Result<View> {
     match Location::parse(OsStr::new(name))? {
         Location::Name(_) => stored(args, name, context),
-        // `oci:v1` may well be the name of an image.
+        // `oci:v1` may be the name of a stored image.
         _ if context.store()?.resolve(name).is_ok() => stored(args, name, context),
         place => elsewhere(args, &place, context),
     }
 }
 
-/// What is in a registry, an archive or a directory, read without bringing it in.
+/// Reads an image in a registry, an archive or a directory without importing it.
 fn elsewhere(args: &InspectArgs, place: &Location, context: &Context) -> Result<View> {
     let client = args.registry.client(context)?;
     let store = context.store()?;

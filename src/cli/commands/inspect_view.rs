@@ -1,5 +1,5 @@
-//! What `inspect` shows of an image: buildah's members, under their names in JSON and under the
-//! names of Go's fields, which is what templates use (`.OCIv1.Config.Labels`).
+//! What `inspect` shows of an image: buildah's members, under their JSON names and under the names
+//! of Go's fields, which templates use (`.OCIv1.Config.Labels`).
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use crate::cli::commands::inspect::View;
 use crate::image::{ImageConfig, LayerKind};
 use crate::store::Image;
 
-/// An image. `manifest` and `config` are the blobs as stored.
+/// Returns the view of an image. `manifest` and `config` are the blobs as stored.
 pub(crate) fn image(image: &Image, manifest: &[u8], config: &[u8]) -> View {
     let name = image
         .reference
@@ -43,12 +43,12 @@ pub(crate) fn image(image: &Image, manifest: &[u8], config: &[u8]) -> View {
     }
 }
 
-/// The members of `v1.Image`.
+/// Returns the members of `v1.Image`.
 fn oci(config: &ImageConfig) -> Value {
     serde_json::to_value(config).unwrap_or(Value::Null)
 }
 
-/// The members of buildah's `docker.V2Image`.
+/// Returns the members of buildah's `docker.V2Image`.
 fn docker(image: &Image) -> Value {
     let mut docker = oci(&image.config);
     docker["id"] = image.id().to_string().into();
@@ -66,8 +66,8 @@ fn docker(image: &Image) -> Value {
     docker
 }
 
-/// Go's field names for the JSON names of image configs. Members of `config` have the same name in
-/// both; unknown ones stay as they are.
+/// Replaces the JSON names of image configs with Go's field names. Members of `config` have the
+/// same name in both; unknown members keep their names.
 fn go_names(document: &Value) -> Value {
     let Value::Object(members) = document else {
         return document.clone();
@@ -109,8 +109,8 @@ fn go_names(document: &Value) -> Value {
     Value::Object(renamed)
 }
 
-/// A field that JSON leaves out is still there in a Go struct, with its zero value: `[]`, `map[]`
-/// or nothing.
+/// Adds the fields that JSON omits: a Go struct has them with their zero value, `[]`, `map[]` or
+/// nothing.
 fn all_fields(config: &Value) -> Value {
     let mut config = config.clone();
     let zeros = [
@@ -143,7 +143,7 @@ fn go_history(step: &Value) -> Value {
     })
 }
 
-/// The layers, lowest first.
+/// Returns the layers, lowest first.
 pub(crate) fn layers(image: &Image) -> Value {
     let steps = history::steps(image);
     image

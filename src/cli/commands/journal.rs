@@ -13,7 +13,7 @@ use crate::pipeline::journal::{Past, past};
 use crate::pipeline::step::journals;
 use crate::ui::table::{Table, one_line};
 
-/// Show what was done to a cluster, run by run
+/// Show the recorded runs of a cluster, or the steps of one run
 #[derive(Args, Debug)]
 #[command(
     after_help = "A run that did not finish is taken up by running the same command again.
@@ -24,15 +24,15 @@ Examples:
   imgctl journal last --cluster etcd --failed"
 )]
 pub(crate) struct JournalArgs {
-    /// Show the steps of this run; `last` is the newest
+    /// Run whose steps to show; `last` is the newest
     #[arg(value_name = "RUN")]
     run: Option<String>,
 
-    /// The cluster
+    /// Name of the cluster
     #[arg(short, long, value_name = "NAME", default_value = "default")]
     cluster: String,
 
-    /// Only steps that did not end well
+    /// Show only steps that did not succeed
     #[arg(long)]
     failed: bool,
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::fs::atomic::{self, Durability};
 use crate::trust::PrivateKey;
 
-/// Make keys for signing images
+/// Manage keys for signing images
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl key generate --output-key-prefix release
@@ -27,7 +27,7 @@ enum KeyVerb {
     Public(PublicArgs),
 }
 
-/// Make a key pair, in the form of cosign
+/// Generate a key pair in cosign format
 #[derive(Args, Debug)]
 #[command(
     visible_alias = "generate-key-pair",
@@ -39,11 +39,11 @@ Examples:
   COSIGN_PASSWORD=… imgctl key generate --output-key-prefix release"
 )]
 struct GenerateArgs {
-    /// Begin of the two files' names: PREFIX.key and PREFIX.pub
+    /// Prefix of the two file names: PREFIX.key and PREFIX.pub
     #[arg(long, value_name = "PREFIX", default_value = "cosign")]
     output_key_prefix: PathBuf,
 
-    /// Replace files that are there
+    /// Replace existing files
     #[arg(long)]
     force: bool,
 
@@ -51,12 +51,12 @@ struct GenerateArgs {
     password: PasswordArg,
 }
 
-/// Print the public key of a private one
+/// Print the public key of a private key
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl key public --key cosign.key > cosign.pub")]
 struct PublicArgs {
-    /// Private key, encrypted as cosign does or plain PEM
+    /// Private key, encrypted in cosign format or plain PEM
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
 
@@ -64,7 +64,7 @@ struct PublicArgs {
     password: PasswordArg,
 }
 
-/// Makes or prints keys.
+/// Generates or prints keys.
 pub(crate) fn run(args: &KeyArgs, context: &Context) -> Result<()> {
     match &args.command {
         KeyVerb::Generate(args) => generate(args, context),

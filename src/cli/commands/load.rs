@@ -23,15 +23,15 @@ Examples:
   docker save etcd:v1 | imgctl load"
 )]
 pub(crate) struct LoadArgs {
-    /// Archive or directory; `-` or nothing is stdin
+    /// Archive or directory; `-` or no value is stdin
     #[arg(value_name = "FILE", conflicts_with = "input")]
     file: Option<PathBuf>,
 
-    /// Same
+    /// Same as FILE
     #[arg(short, long, value_name = "FILE")]
     input: Option<PathBuf>,
 
-    /// Names for the one image inside, instead of those it brings
+    /// Names for the single image in the archive, instead of its own names
     #[arg(short, long = "tag", value_name = "NAME")]
     tags: Vec<String>,
 }

@@ -12,7 +12,7 @@ use crate::registry::Client;
 use crate::registry::credentials::{Credentials, Key, Login, Secret};
 use crate::ui::log::Level;
 
-/// No password is longer; some tokens come near.
+/// Maximum length of a password, in bytes; some tokens come close to it.
 const LONGEST_PASSWORD: u64 = 64 << 10;
 
 /// Log in to a registry
@@ -48,7 +48,7 @@ pub(crate) struct LoginArgs {
     #[arg(long, conflicts_with = "password", requires = "username")]
     password_stdin: bool,
 
-    /// Print the user who is logged in, and do no more
+    /// Print the user who is logged in and exit
     #[arg(long, conflicts_with_all = ["username", "password", "password_stdin"])]
     get_login: bool,
 
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &LoginArgs, context: &Context) -> Result<()> {
     context.ui.line("Login Succeeded!")
 }
 
-/// What the flags say.
+/// Credentials given by flags.
 struct Given {
     user: Option<String>,
     password: Option<Secret>,
@@ -130,7 +130,7 @@ fn given(args: &LoginArgs) -> Result<Given> {
     Ok(given)
 }
 
-/// Whether a login that is kept already is good.
+/// Whether an existing login is valid.
 fn already(args: &LoginArgs, key: &Key, kept: &Credentials, context: &Context) -> Result<bool> {
     let Some(found) = kept.find(key.registry(), key.namespace())? else {
         return Ok(false);
@@ -183,7 +183,7 @@ fn print_user(key: &Key, kept: &Credentials, context: &Context) -> Result<()> {
     context.ui.line(user)
 }
 
-/// The user, or what stands for one where the login is a token.
+/// Returns the user, or a placeholder if the login is a token.
 fn user_of(login: &Login) -> &str {
     match login {
         Login::Password { user, .. } => user,
@@ -198,7 +198,7 @@ fn ask_user(context: &Context) -> Result<String> {
     })
 }
 
-/// The whole of stdin, without the end of its line.
+/// Reads all of stdin, without the line ending.
 fn read_password() -> Result<Secret> {
     let mut text = String::new();
     io::stdin()

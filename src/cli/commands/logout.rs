@@ -24,16 +24,16 @@ pub(crate) struct LogoutArgs {
     #[arg(value_name = "REGISTRY[/NAMESPACE]", required_unless_present = "all")]
     registry: Option<String>,
 
-    /// Forget every login in the file
+    /// Remove every login in the file
     #[arg(short, long, conflicts_with = "registry")]
     all: bool,
 
-    /// File of credentials [env: REGISTRY_AUTH_FILE]
+    /// Credentials file [env: REGISTRY_AUTH_FILE]
     #[arg(long, value_name = "FILE")]
     authfile: Option<PathBuf>,
 }
 
-/// Forgets logins.
+/// Removes logins.
 pub(crate) fn run(args: &LogoutArgs, context: &Context) -> Result<()> {
     let options = RegistryArgs {
         authfile: args.authfile.clone(),

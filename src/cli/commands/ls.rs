@@ -32,11 +32,11 @@ pub(crate) struct LsArgs {
     #[arg(short, long)]
     long: bool,
 
-    /// Show directories below, with full paths
+    /// List subdirectories recursively, with full paths
     #[arg(short = 'R', long)]
     recursive: bool,
 
-    /// Show a directory itself, not what it contains
+    /// List a directory itself instead of its contents
     #[arg(short, long)]
     directory: bool,
 
@@ -44,7 +44,7 @@ pub(crate) struct LsArgs {
     platform: PlatformArg,
 }
 
-/// One line of the list: the name to show, the full path, the file.
+/// One line of the list: the displayed name, the full path and the file.
 struct Line<'a> {
     name: Vec<u8>,
     path: LayerPath,
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
     let (name, path) = image_and_path(&args.target)?;
     let image = args.platform.image(&name, context)?;
     let tree = whole_tree(context.store()?, &image)?;
-    // As `ls` does with a link in its arguments, unless the link itself is asked about.
+    // Follows a link in the arguments as `ls` does, unless the link itself is requested.
     let path = match args.directory || args.long && !args.recursive && is_symlink(&tree, &path)? {
         true => tree.resolve_parent(&path)?,
         false => tree.resolve(&path)?,
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
     }
     let mut bytes = Vec::new();
     for line in &lines {
-        // A pipe gets names as they are; a terminal only what is printable.
+        // A pipe receives names unchanged; a terminal receives only printable characters.
         match context.ui.stdout_is_terminal() {
             true => bytes.extend_from_slice(printable(&line.name).as_bytes()),
             false => bytes.extend_from_slice(&line.name),
@@ -141,7 +141,7 @@ fn long(lines: &[Line<'_>], context: &Context) -> Result<()> {
     context.ui.print(&table.render(false))
 }
 
-/// Devices have numbers instead of a size.
+/// Returns the size; devices have numbers instead.
 fn size(entry: &Entry) -> String {
     match entry.kind {
         EntryKind::CharDevice { major, minor } | EntryKind::BlockDevice { major, minor } => {
@@ -162,7 +162,7 @@ fn type_of(entry: &Entry) -> (char, &'static str) {
     }
 }
 
-/// `drwxr-xr-t`, as ls(1) shows it.
+/// Returns the mode as ls(1) shows it, such as `drwxr-xr-t`.
 fn mode(entry: &Entry) -> String {
     let mut text = String::from(type_of(entry).0);
     for (shift, special, set, unset) in [

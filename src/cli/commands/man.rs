@@ -14,7 +14,7 @@ use crate::error::{IoContext, Result};
   imgctl man | man -l -
   imgctl man /usr/local/share/man/man1")]
 pub(crate) struct ManArgs {
-    /// Directory for one page a command; made when missing
+    /// Directory for one page per command; created if missing
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
 }

@@ -34,7 +34,7 @@ pub(crate) struct MergeArgs {
     #[arg(short, long = "tag", required = true, value_name = "NAME")]
     tags: Vec<String>,
 
-    /// Platforms to merge; several make an index
+    /// Platforms to merge; more than one produces an index
     #[arg(long = "platform", value_name = "OS/ARCH", value_delimiter = ',')]
     platforms: Vec<String>,
 
@@ -42,7 +42,7 @@ pub(crate) struct MergeArgs {
     #[arg(long = "label", value_name = "NAME=VALUE")]
     labels: Vec<String>,
 
-    /// Add a variable (may be repeated)
+    /// Add an environment variable (may be repeated)
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
 
@@ -50,15 +50,15 @@ pub(crate) struct MergeArgs {
     #[arg(long = "annotation", value_name = "NAME=VALUE")]
     annotations: Vec<String>,
 
-    /// Time of the image, in seconds since 1970 [default: the newest image's]
+    /// Creation time of the image, in seconds since 1970 [default: the newest image's]
     #[arg(long, value_name = "SECONDS")]
     timestamp: Option<i64>,
 
-    /// Compression of layers that have to be made: zstd, gzip or none, with a level (zstd:9)
+    /// Compression of newly created layers: zstd, gzip or none, with an optional level (zstd:9)
     #[arg(long, value_name = "CODEC[:LEVEL]", default_value = "zstd")]
     compression: String,
 
-    /// When to ask registries for the images
+    /// Pull policy for the images
     #[arg(long, value_enum, value_name = "POLICY", default_value = "missing")]
     pull: PolicyArg,
 
@@ -66,7 +66,7 @@ pub(crate) struct MergeArgs {
     registry: RegistryArgs,
 }
 
-/// Merges and prints the new image's ID.
+/// Merges the images and prints the new image's ID.
 pub(crate) fn run(args: &MergeArgs, context: &Context) -> Result<()> {
     merge::check_inputs(&args.images)?;
     let store = context.store()?;
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &MergeArgs, context: &Context) -> Result<()> {
     for platform in &platforms {
         let mut inputs = Vec::new();
         for name in &args.images {
-            // Without a platform asked for, an image that is here will do whatever it is for.
+            // Without a requested platform, a stored image is used whatever its platform.
             let here = match (platform, args.pull) {
                 (None, PolicyArg::Missing | PolicyArg::Never) => store.image(name, None).ok(),
                 _ => None,
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &MergeArgs, context: &Context) -> Result<()> {
     finish(&write_index(store, merged)?, &tags, context)
 }
 
-/// Full names out of `-t` flags.
+/// Returns the full names given by `-t` flags.
 pub(crate) fn references(tags: &[String]) -> Result<Vec<Reference>> {
     tags.iter()
         .map(|tag| Ok(Reference::parse(tag)?.qualified()))

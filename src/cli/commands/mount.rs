@@ -25,11 +25,11 @@ pub(crate) struct MountArgs {
     /// Name, ID or digest of the image
     image: Option<String>,
 
-    /// Directory to mount at, made when missing [default: one in the store]
+    /// Directory to mount at, created if missing [default: one in the store]
     #[arg(value_name = "DIR")]
     target: Option<PathBuf>,
 
-    /// Nothing can be written into it
+    /// Mount read-only
     #[arg(short, long, visible_alias = "ro")]
     read_only: bool,
 
@@ -37,7 +37,7 @@ pub(crate) struct MountArgs {
     #[arg(long)]
     name: Option<String>,
 
-    /// How the files are made to appear
+    /// Mount backend
     #[arg(long, value_enum, value_name = "BACKEND", default_value = "auto")]
     backend: BackendArg,
 
@@ -47,13 +47,13 @@ pub(crate) struct MountArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum BackendArg {
-    /// The fastest that works here
+    /// Fastest backend that works on this machine
     Auto,
-    /// An overlay of one unpacked layer on the other
+    /// Overlay of unpacked layers
     Overlay,
-    /// An index over the layers, without unpacking
+    /// Index over the layers, without unpacking them
     Erofs,
-    /// A plain directory with a copy of all files
+    /// Plain directory with a copy of all files
     Checkout,
 }
 

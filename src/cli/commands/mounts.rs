@@ -21,11 +21,11 @@ use crate::ui::ago::{ago, now};
 Fields of --format: .ID .Name .Image .Digest .Path .Backend .State .Created .ReadOnly"
 )]
 pub(crate) struct MountsArgs {
-    /// Show IDs only
+    /// Show only IDs
     #[arg(short, long)]
     quiet: bool,
 
-    /// `table`, `json`, or a Go template a line
+    /// Output format: `table`, `json`, or a Go template for each row
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
 }
@@ -43,12 +43,12 @@ pub(crate) fn run(args: &MountsArgs, context: &Context) -> Result<()> {
     listing(&mounts).show(args.format.as_deref(), true, context)
 }
 
-/// The list without options, for `imgctl mount` without an image.
+/// Shows the list without options, for `imgctl mount` without an image.
 pub(crate) fn show(context: &Context) -> Result<()> {
     listing(&mount::list(context.store()?)?).show(None, true, context)
 }
 
-/// Prints a path as it is: scripts use it.
+/// Prints a path unchanged, for scripts.
 pub(crate) fn path(path: &Path, context: &Context) -> Result<()> {
     context
         .ui
@@ -64,7 +64,7 @@ fn listing(mounts: &[Listed]) -> Listing {
     }
 }
 
-/// One mount as JSON.
+/// Returns one mount as JSON.
 pub(crate) fn object(record: &Record, state: &str) -> Value {
     json!({
         "id": record.id,

@@ -6,7 +6,7 @@ use crate::cli::commands::{add, apply, delete, reset, run, uninstall};
 use crate::cli::context::Context;
 use crate::error::Result;
 
-/// Show what a command would do where, and change nothing
+/// Show what a command would do on which hosts, without changing anything
 #[derive(Args, Debug)]
 #[command(
     after_help = "The same as the command with --dry-run: hosts are asked, nothing is changed.
@@ -21,7 +21,7 @@ pub(crate) struct PlanArgs {
     command: Planned,
 }
 
-/// What can be planned.
+/// Commands that can be planned.
 #[derive(Debug, Subcommand)]
 enum Planned {
     Run(Box<run::RunArgs>),

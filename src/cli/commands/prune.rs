@@ -13,35 +13,35 @@ use crate::store::prune::{Class, PruneOptions, PrunePlan};
 use crate::ui::size::human;
 use crate::ui::table::Table;
 
-/// Remove what no image, mount or running command needs
+/// Remove everything that no image, mount or running command needs
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl prune --dry-run
   imgctl prune --filter until=72h
   imgctl prune --all")]
 pub(crate) struct PruneArgs {
-    /// Show what would be removed, remove nothing
+    /// Show what would be removed, without removing it
     #[arg(long)]
     dry_run: bool,
 
-    /// Remove the whole build cache and everything unpacked that is not mounted, too
+    /// Also remove the whole build cache and everything unpacked that is not mounted
     #[arg(short, long)]
     all: bool,
 
-    /// Build cache not used for so long: until=DURATION (such as 12h or 7d)
+    /// Remove build cache that was not used for this long: until=DURATION (such as 12h or 7d)
     #[arg(long, value_name = "KEY=VALUE")]
     filter: Vec<String>,
 
-    /// Bytes the build cache may keep (such as 10GB)
+    /// Maximum size of the build cache to keep (such as 10GB)
     #[arg(long, value_name = "SIZE")]
     keep_storage: Option<String>,
 
-    /// Do not ask (there is no question: for scripts)
+    /// Do not ask for confirmation (there is no prompt; for scripts)
     #[arg(short, long, hide = true)]
     force: bool,
 }
 
-/// Plans the collection, and does it.
+/// Plans the collection and carries it out.
 pub(crate) fn run(args: &PruneArgs, context: &Context) -> Result<()> {
     let store = context.store()?;
     let options = PruneOptions {
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &PruneArgs, context: &Context) -> Result<()> {
             .transpose()?,
     };
     if !args.dry_run {
-        // What killed commands have left mounted would keep its layers.
+        // Mounts left behind by killed commands would keep their layers.
         mount::sweep(store)?;
     }
     let plan = store.plan_prune(&options)?;
@@ -122,7 +122,7 @@ fn object(plan: &PrunePlan, dry_run: bool) -> Value {
     })
 }
 
-/// What a class is called in tables and JSON.
+/// Returns the name of a class in tables and JSON.
 fn name(class: Class) -> &'static str {
     match class {
         Class::Blob => "blobs",

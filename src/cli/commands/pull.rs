@@ -16,7 +16,7 @@ use crate::transfer::location::Location;
 use crate::transfer::plan::Selection;
 use crate::transfer::pull::{PullOptions, Pulled, pull};
 
-/// Bring images from registries into the store
+/// Pull images from registries into the store
 #[derive(Args, Debug)]
 #[command(
     after_help = "A name without a registry is looked for as registries.conf says, else on docker.io. What is
@@ -28,26 +28,26 @@ Examples:
   imgctl pull --platform linux/arm64 --unpack docker.io/library/alpine:3"
 )]
 pub(crate) struct PullArgs {
-    /// Names of images; `docker://` before them is allowed
+    /// Image names; a leading `docker://` is allowed
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 
     #[command(flatten)]
     platforms: PlatformsArg,
 
-    /// All tags of the repositories
+    /// Pull all tags of the repositories
     #[arg(short, long)]
     all_tags: bool,
 
-    /// Unpack the layers while they are downloaded, so that the image can be mounted at once
+    /// Unpack the layers during the download, so that the image can be mounted at once
     #[arg(long)]
     unpack: bool,
 
-    /// When to ask the registry
+    /// Pull policy
     #[arg(long, value_enum, value_name = "POLICY", default_value = "always")]
     policy: PolicyArg,
 
-    /// Blobs downloaded at the same time
+    /// Number of blobs to download in parallel
     #[arg(long, value_name = "N", default_value_t = JOBS)]
     jobs: usize,
 
@@ -98,7 +98,7 @@ fn show(pulled: &Pulled, views: &mut Vec<Value>, context: &Context) -> Result<()
         "{} {}",
         pulled.reference, pulled.descriptor.digest
     ));
-    // As podman: the image's ID, which scripts take from stdout.
+    // Like podman, print the image ID, which scripts read from stdout.
     let id = pulled.id.as_ref().unwrap_or(&pulled.descriptor.digest);
     context.ui.line(id.hex())
 }
@@ -116,7 +116,7 @@ fn view(pulled: &Pulled) -> Value {
     })
 }
 
-/// The image that is meant by a name as typed.
+/// Returns the image that a name refers to, as typed.
 fn reference(text: &str) -> Result<Reference> {
     match Location::parse(OsStr::new(text))? {
         Location::Name(name) => Reference::parse(&name),
@@ -129,7 +129,7 @@ fn reference(text: &str) -> Result<Reference> {
     }
 }
 
-/// The repository's images, one for each tag.
+/// Returns the images of the repository, one for each tag.
 fn all_tags(client: &Client, name: &Reference) -> Result<Vec<Reference>> {
     if name.tag().is_some() || name.digest().is_some() {
         return Err(Error::usage(format!(

@@ -36,7 +36,7 @@ pub(crate) struct PushArgs {
     #[arg(value_name = "IMAGE")]
     image: String,
 
-    /// Where to; without it, the registry in the image's name
+    /// Destination; without it, the registry in the image's name
     #[arg(value_name = "DESTINATION")]
     destination: Option<OsString>,
 
@@ -44,11 +44,11 @@ pub(crate) struct PushArgs {
     #[arg(long, conflicts_with = "platform")]
     all: bool,
 
-    /// Only these platforms of an image for several
+    /// Push only these platforms of a multi-platform image
     #[arg(long, value_name = "OS/ARCH", value_delimiter = ',')]
     platform: Vec<String>,
 
-    /// Remove the image from the store once it is pushed
+    /// Remove the image from the store after the push
     #[arg(long)]
     rm: bool,
 
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &PushArgs, context: &Context) -> Result<()> {
     show(&location, &report, context)
 }
 
-/// Pushes to a location; also for `manifest push`.
+/// Pushes to a location; also used by `manifest push`.
 pub(crate) fn to(
     location: &Location,
     image: &Named,
@@ -114,7 +114,7 @@ pub(crate) fn to(
     push(store, &client, image, &destination, options, reporter)
 }
 
-/// The name with a registry and a tag, as a push needs it.
+/// Returns the name with a registry and a tag, as a push requires.
 fn addressed(reference: &Reference) -> Result<Reference> {
     if reference.registry().is_none() {
         return Err(Error::usage(format!(
@@ -127,7 +127,7 @@ fn addressed(reference: &Reference) -> Result<Reference> {
     Ok(reference.qualified())
 }
 
-/// The image's own name as the destination.
+/// Returns the image's own name as the destination.
 pub(crate) fn own_name(image: &Named) -> Result<Reference> {
     match &image.reference {
         Some(name) if name.registry() != Some(LOCAL_REGISTRY) => Ok(name.clone()),
@@ -140,7 +140,7 @@ pub(crate) fn own_name(image: &Named) -> Result<Reference> {
     }
 }
 
-/// Shows what a push did.
+/// Shows the result of a push.
 pub(crate) fn show(location: &Location, report: &PushReport, context: &Context) -> Result<()> {
     if context.ui.is_json() {
         return context.ui.json(&json_of(location, report));

@@ -9,7 +9,7 @@ use crate::edit::rebase::{self, BASE_DIGEST, BASE_NAME, Called};
 use crate::error::{Error, Result};
 use crate::store::Image;
 
-/// Put an image on another base without building
+/// Move an image to another base without building
 #[derive(Args, Debug)]
 #[command(
     after_help = "The image must start with the old base's layers. Settings that it took over from the old
@@ -24,11 +24,11 @@ pub(crate) struct RebaseArgs {
     /// Name, ID or digest of the image
     image: String,
 
-    /// The image it was built on
+    /// Base image that the image was built on
     #[arg(long, value_name = "IMAGE")]
     old_base: Option<String>,
 
-    /// The image it is to be on
+    /// Base image to move the image to
     #[arg(long, value_name = "IMAGE")]
     new_base: String,
 
@@ -40,7 +40,7 @@ pub(crate) struct RebaseArgs {
     platform: PlatformArg,
 }
 
-/// Rebases and prints the new image's ID.
+/// Rebases the image and prints the new image's ID.
 pub(crate) fn run(args: &RebaseArgs, context: &Context) -> Result<()> {
     let store = context.store()?;
     let tags = references(&args.tags)?;
@@ -61,7 +61,8 @@ pub(crate) fn run(args: &RebaseArgs, context: &Context) -> Result<()> {
     finish(&edited, &tags, context)
 }
 
-/// The base that the image's annotations name; by digest, because its name may have moved.
+/// Returns the base recorded in the image's annotations; by digest, because its name may have
+/// moved.
 fn recorded_base(name: &str, image: &Image) -> Result<String> {
     let annotations = &image.manifest.annotations;
     annotations

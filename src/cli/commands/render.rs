@@ -28,7 +28,7 @@ use crate::layer::{ContentReader, EntryKind, LayerPath};
 use crate::render::{self, BuiltIn, ConfigEdit, ImageInputs, Inputs, Rendered};
 use crate::store::Store;
 
-/// Show the files that templates become on a host
+/// Show the files that templates render to on a host
 #[derive(Args, Debug)]
 #[command(
     after_help = "Nothing is changed and no host is asked, so the host's own name (HOST_NAME) is not known.
@@ -40,31 +40,31 @@ Examples:
   imgctl render --host 10.0.0.2 -f Clusterfile -o preview"
 )]
 pub(crate) struct RenderArgs {
-    /// Images as they would be run [default: those of the cluster]
+    /// Images to render as if they were run [default: the cluster's images]
     #[arg(value_name = "IMAGE", conflicts_with_all = ["cluster", "file"])]
     images: Vec<String>,
 
-    /// The host
+    /// Host to render for
     #[arg(long, value_name = "HOST")]
     host: String,
 
-    /// Name of a cluster that is there [default: default]
+    /// Name of an existing cluster [default: default]
     #[arg(short, long, value_name = "NAME", conflicts_with = "file")]
     cluster: Option<String>,
 
-    /// Clusterfile; `-` is standard input
+    /// Path of the Clusterfile; `-` is stdin
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// Only this file, as etc/x or etc/x.tmpl
+    /// Render only this file, given as etc/x or etc/x.tmpl
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
 
-    /// Directory to write the files into; for its owner alone to read
+    /// Directory to write the files into, readable only by its owner
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Refuse templates that use a variable that is not there
+    /// Fail on templates that use an undefined variable
     #[arg(long)]
     strict_templates: bool,
 
@@ -78,9 +78,9 @@ pub(crate) struct RenderArgs {
     registry: RegistryArgs,
 }
 
-/// Where templates are rendered.
+/// Directories whose templates are rendered.
 const RENDERED: [&str; 3] = ["etc/", "scripts/", "manifests/"];
-/// Longest template, in bytes.
+/// Maximum size of a template, in bytes.
 const MAX_TEMPLATE: u64 = 16 << 20;
 
 /// Prints or writes the files.
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &RenderArgs, context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// The cluster that is meant, and the host in it.
+/// Returns the cluster context, and the host in it.
 fn scene(args: &RenderArgs, context: &Context) -> Result<(Scene, Host, Vec<ConfigEdit>)> {
     let cluster = args.cluster.as_deref().unwrap_or(name::DEFAULT);
     let mut clusterfile = match (&args.file, args.images.is_empty()) {
@@ -167,8 +167,8 @@ fn scene(args: &RenderArgs, context: &Context) -> Result<(Scene, Host, Vec<Confi
     })
 }
 
-/// The rendered files by their place below the cluster's directory on the host: the same code makes
-/// them here, in a directory with the images' texts, that makes them there.
+/// Returns the rendered files by path below the cluster's directory on the host. The same code
+/// renders them on the host; here it works in a directory with the images' text files.
 fn files(
     scene: &Scene,
     host: &Host,
@@ -217,7 +217,7 @@ fn files(
     Ok(all)
 }
 
-/// What the files of one tree depend on, as syncing hands it to the host.
+/// Returns the inputs of one tree's files, as sync passes them to the host.
 fn inputs(
     scene: &Scene,
     host: &Host,
@@ -245,7 +245,7 @@ fn inputs(
     }
 }
 
-/// Puts the texts of `images` into the empty directory `root` and renders them there.
+/// Writes the text files of `images` into the empty directory `root` and renders them there.
 fn preview(
     store: &Store,
     root: &Path,
@@ -272,8 +272,8 @@ fn preview(
     render::tree(root, inputs, &built_in, &origin)
 }
 
-/// Files of an image that rendering reads: those below the rendered directories, the built-in
-/// Config list, and what Config documents change.
+/// Returns the files of an image that rendering reads: those below the rendered directories, the
+/// built-in Config list, and the files that Config documents change.
 fn texts(
     store: &Store,
     image: &ClusterImage,
@@ -313,7 +313,7 @@ fn texts(
     Ok(found)
 }
 
-/// A name that stays below the directory it is joined to.
+/// Whether a name stays below the directory it is joined to.
 fn is_inside(name: &str) -> bool {
     Path::new(name)
         .components()

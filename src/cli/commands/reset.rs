@@ -9,7 +9,7 @@ use crate::cli::ssh_options::SshArgs;
 use crate::error::Result;
 use crate::pipeline::reset;
 
-/// Take a cluster down
+/// Tear down a cluster
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Everything of the cluster is removed from its hosts: services, files, registry, hosts entries; also
@@ -25,7 +25,7 @@ pub(crate) struct ResetArgs {
     #[command(flatten)]
     cluster: ClusterArg,
 
-    /// Leave hosts alone that do not answer
+    /// Skip hosts that do not answer
     #[arg(long)]
     force: bool,
 
@@ -36,7 +36,7 @@ pub(crate) struct ResetArgs {
     pub(crate) work: WorkArgs,
 }
 
-/// Takes it down.
+/// Tears down the cluster.
 pub(crate) fn run(args: &ResetArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
     let work = Work::begin("reset", name, &args.work, context)?;

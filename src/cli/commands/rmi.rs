@@ -29,7 +29,7 @@ pub(crate) struct RmiArgs {
     #[arg(short, long, conflicts_with_all = ["images", "prune"])]
     all: bool,
 
-    /// Remove also by ID what has several names, and what is mounted
+    /// Also remove mounted images and, by ID, images with several names
     #[arg(short, long)]
     force: bool,
 
@@ -38,7 +38,7 @@ pub(crate) struct RmiArgs {
     prune: bool,
 }
 
-/// Removes names, then what nothing needs any more.
+/// Removes names, then everything that is no longer needed.
 pub(crate) fn run(args: &RmiArgs, context: &Context) -> Result<()> {
     let store = context.store()?;
     let all = store.names()?;
@@ -100,19 +100,19 @@ fn choose(args: &RmiArgs, all: &[Named], context: &Context) -> Result<Vec<Named>
             .and_then(|found| names_of(args, found, all))
         {
             Ok(named) => chosen.extend(named),
-            // As docker: --force does not mind what is gone already.
+            // As in docker, --force ignores missing images.
             Err(error) if args.force && error.kind() == Kind::NotFound => {}
             Err(error) => failures.push(error),
         }
     }
-    // Nothing is removed unless all can be.
+    // Nothing is removed unless every image can be removed.
     match failures.into_iter().next() {
         Some(first) => Err(first),
         None => Ok(chosen),
     }
 }
 
-/// The entries that are to go: one by name, all by ID.
+/// Returns the entries to remove: one for a name, all for an ID.
 fn names_of(args: &RmiArgs, found: Named, all: &[Named]) -> Result<Vec<Named>> {
     if found.reference.is_some() {
         return Ok(vec![found]);
@@ -140,7 +140,8 @@ fn names_of(args: &RmiArgs, found: Named, all: &[Named]) -> Result<Vec<Named>> {
     Ok(same)
 }
 
-/// An image that would go while it is mounted stays usable there, but it is rarely meant.
+/// Refuses to remove mounted images. A mount stays usable after the removal, but that is rarely
+/// intended.
 fn refuse_mounted(chosen: &[Named], all: &[Named], context: &Context) -> Result<()> {
     let mounts = mount::list(context.store()?)?;
     for named in chosen {
@@ -151,7 +152,8 @@ fn refuse_mounted(chosen: &[Named], all: &[Named], context: &Context) -> Result<
         if keeps_a_name {
             continue;
         }
-        // A mount records the manifest of one platform. A damaged image has no mount worth minding.
+        // A mount records the manifest of one platform. Mounts of a damaged image are not
+        // considered.
         let images = context
             .store()?
             .platform_images(&named.descriptor)

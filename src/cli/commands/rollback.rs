@@ -28,7 +28,7 @@ use crate::upgrade::book::{Book, Stand};
 use crate::upgrade::document::{Choices, Direction, Document};
 use crate::upgrade::plan::Planned;
 
-/// Take a cluster back to what it was before its last upgrade
+/// Roll back a cluster to its state before the last upgrade
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Hosts that an upgrade has touched get their former files, programs and settings again: workers
@@ -46,27 +46,27 @@ pub(crate) struct RollbackArgs {
     #[command(flatten)]
     cluster: ClusterArg,
 
-    /// Which hosts go back: node=HOST, workers, cluster [default: cluster]
+    /// Hosts to roll back: node=HOST, workers, cluster [default: cluster]
     #[arg(long, value_name = "SCOPE")]
     scope: Option<String>,
 
-    /// The upgrade to go back from [default: the one that is open, else the last]
+    /// Upgrade to roll back [default: the open one, otherwise the last]
     #[arg(long, value_name = "NAME")]
     id: Option<String>,
 
-    /// Show what would happen, and change nothing
+    /// Show what would happen, without changing anything
     #[arg(long)]
     plan: bool,
 
-    /// Snapshot of the cluster's data to go back to, a file on this machine
+    /// Snapshot of the cluster's data to restore, a file on this machine
     #[arg(long, value_name = "FILE", requires = "i_understand_data_loss")]
     from_snapshot: Option<PathBuf>,
 
-    /// What was written since the snapshot is lost, and that is known
+    /// Accept the loss of everything written since the snapshot
     #[arg(long)]
     i_understand_data_loss: bool,
 
-    /// Stop after this part; `imgctl upgrade resume` goes on
+    /// Stop after this part; `imgctl upgrade resume` continues
     #[arg(long, value_enum)]
     pause_after: Option<BackPauseArg>,
 
@@ -84,7 +84,7 @@ pub(crate) struct RollbackArgs {
 }
 
 impl RollbackArgs {
-    /// One host, of an upgrade that has failed on it.
+    /// Returns the arguments for rolling back one host on which an upgrade failed.
     pub(crate) fn of_host(host: &str, choices: &Choices, reaching: &Reaching<'_>) -> Self {
         Self {
             cluster: ClusterArg {
@@ -104,7 +104,7 @@ impl RollbackArgs {
     }
 }
 
-/// Which hosts.
+/// Hosts to roll back.
 #[derive(Clone, Debug, PartialEq)]
 enum Scope {
     Node(String),
@@ -125,7 +125,7 @@ impl Scope {
         }
     }
 
-    /// Whether a rollback that has begun is of this scope.
+    /// Whether a rollback in progress has this scope.
     fn is_of(&self, back: &Document, is_part: bool) -> bool {
         let mut moving = back.hosts.iter().filter(|(_, host)| host.skipped.is_none());
         match self {
@@ -146,12 +146,12 @@ impl Scope {
     }
 }
 
-/// Goes back.
+/// Rolls back.
 pub(crate) fn run(args: &RollbackArgs, context: &Context) -> Result<()> {
     go_back(args, false, context)
 }
 
-/// The same for somebody who has agreed to it already.
+/// Rolls back without a prompt, for an operator who has already agreed.
 pub(crate) fn run_agreed(args: &RollbackArgs, context: &Context) -> Result<()> {
     go_back(args, true, context)
 }
@@ -195,7 +195,7 @@ fn go_back(args: &RollbackArgs, is_agreed: bool, context: &Context) -> Result<()
         &[],
         &args.registry,
     )?;
-    // Only when all of it goes back is the cluster another one afterwards.
+    // A partial rollback of a closed upgrade does not change the cluster's version.
     let is_open = open.is_some();
     let prepared = match is_whole || is_open {
         true => sides.target(),
@@ -237,7 +237,7 @@ fn go_back(args: &RollbackArgs, is_agreed: bool, context: &Context) -> Result<()
         document.id = format!("{}-back-{}", there.id, book.history()?.len());
         tell_who_is_back(&mut document, &known, &scope, &touched);
         if args.from_snapshot.is_some() {
-            // Which Pods there are is what the snapshot says: of containers nothing can be foretold.
+            // The snapshot determines the Pods, so container restarts cannot be predicted.
             document.restarts.clear();
             document.notes.extend(after.told.clone());
         }
@@ -273,7 +273,7 @@ fn go_back(args: &RollbackArgs, is_agreed: bool, context: &Context) -> Result<()
     })
 }
 
-/// A way back that has begun is gone on with as it is; it does not turn into another one.
+/// Checks that the request matches the rollback in progress, which cannot change into another one.
 fn check_same_way(back: &Document, book: &Book, args: &RollbackArgs, scope: &Scope) -> Result<()> {
     let other = |what: String| {
         let message = format!(
@@ -305,7 +305,7 @@ fn check_same_way(back: &Document, book: &Book, args: &RollbackArgs, scope: &Sco
     }
 }
 
-/// The upgrade that is gone back from.
+/// Returns the upgrade to roll back.
 fn there(
     args: &RollbackArgs,
     work: &Work<'_>,
@@ -336,8 +336,8 @@ fn there(
     }
 }
 
-/// Hosts whose files are not those of the former version, by id. Only those are asked that matter:
-/// the hosts of the scope, and all workers before a control plane goes.
+/// Returns by host ID whether a host's files differ from those of the former version. Queries only
+/// the relevant hosts: those of the scope, and all workers before a control plane is rolled back.
 fn touched(known: &Known, scope: &Scope, means: &Means<'_>) -> Result<BTreeMap<String, bool>> {
     let all = &known.from.hosts;
     let has_control_plane = all
@@ -378,7 +378,7 @@ fn touched(known: &Known, scope: &Scope, means: &Means<'_>) -> Result<BTreeMap<S
     Ok(touched)
 }
 
-/// Hosts of the scope that are left out have the former files already.
+/// Explains why hosts of the scope are skipped: they already have the former files.
 fn tell_who_is_back(
     document: &mut Document,
     known: &Known,
@@ -430,7 +430,7 @@ fn chosen(known: &Known, scope: &Scope, touched: &BTreeMap<String, bool>) -> Res
     Ok(chosen.into_iter().map(Host::id).collect())
 }
 
-/// Several minors of a control plane can only be taken back by a snapshot.
+/// Fails if control planes went through several minor versions: only a snapshot can roll them back.
 fn check_reach(
     there: &Document,
     known: &Known,
@@ -458,7 +458,7 @@ fn check_reach(
     Ok(())
 }
 
-/// No host was touched: an upgrade that is open is simply over.
+/// Reports that no host was touched, and closes an open upgrade.
 fn nothing(
     looks_only: bool,
     book: &Book,

@@ -25,7 +25,7 @@ use crate::pipeline::executor::Summary;
 use crate::transfer::{self, Input, LoadOptions};
 use crate::upgrade::plan::few;
 
-/// Make a cluster from images, or install images on one that is there
+/// Create a cluster from images, or install images on an existing one
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "The first time, the images make the cluster: one of them is a rootfs. Without hosts it is a cluster
@@ -40,7 +40,7 @@ Examples:
   imgctl run labring/ingress-nginx:v1.11 --env replicas=3"
 )]
 pub(crate) struct RunArgs {
-    /// Images or archives of images, in the order of their installation
+    /// Images or image archives, in installation order
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
 
@@ -56,7 +56,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     desired: DesiredArgs,
 
-    /// Run the commands of images that the cluster has already, too
+    /// Also run the commands of images that the cluster already has
     #[arg(short, long)]
     force: bool,
 
@@ -70,12 +70,12 @@ pub(crate) struct RunArgs {
     registry: RegistryArgs,
 }
 
-/// Makes or extends the cluster.
+/// Creates or extends the cluster.
 pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
     run_once(args, context, false)
 }
 
-/// `is_second`: hosts that an upgrade had left out were upgraded, and the rest is still to be done.
+/// `is_second`: hosts that an upgrade had skipped are upgraded now; the rest of the run remains.
 fn run_once(args: &RunArgs, context: &Context, is_second: bool) -> Result<()> {
     let name = &args.cluster.cluster;
     let work = Work::begin("run", name, &args.work, context)?.over(&args.ssh);
@@ -98,7 +98,7 @@ fn run_once(args: &RunArgs, context: &Context, is_second: bool) -> Result<()> {
             add_new_hosts(&mut desired, &flags, context)?;
             desired
         }
-        // A first run that failed: without hosts of its own, the next one means the same.
+        // The first run failed: a retry without host flags means the same hosts.
         None => match &work.current {
             Some(unfinished) if flags.is_empty() => {
                 let mut desired = unfinished.clone();
@@ -154,11 +154,11 @@ fn run_once(args: &RunArgs, context: &Context, is_second: bool) -> Result<()> {
     }
 }
 
-/// How far a run came.
+/// Outcome of a run.
 enum Ran {
-    /// `None`: it was a dry run.
+    /// `None` means a dry run.
     Through(Option<Summary>),
-    /// These hosts have another rootfs image than the cluster; nothing was changed.
+    /// These hosts have a different rootfs image than the cluster; nothing was changed.
     Behind(BTreeSet<String>),
 }
 
@@ -167,7 +167,7 @@ fn two_in_one() -> Error {
         .hint("upgrade it first, then `imgctl add` the hosts")
 }
 
-/// Whether one of `images` is a rootfs, and another one than the cluster has.
+/// Whether one of `images` is a rootfs that the cluster does not have.
 fn is_newer(
     current: &Clusterfile,
     images: &[String],
@@ -188,7 +188,7 @@ fn is_newer(
         }))
 }
 
-/// Hosts of the flags that the cluster does not have; those that it has may be named again.
+/// Adds the hosts of the flags that the cluster does not have; existing hosts may be named again.
 pub(crate) fn add_new_hosts(
     desired: &mut Clusterfile,
     flags: &HostFlags,
@@ -227,7 +227,7 @@ pub(crate) fn add_new_hosts(
     desired.cluster.add_hosts(&new).map(|_| ())
 }
 
-/// Archives among the arguments are loaded; what they hold takes their place.
+/// Loads archives among the arguments and replaces them with the images they contain.
 pub(crate) fn loaded(images: &[String], context: &Context) -> Result<Vec<String>> {
     const ENDS: [&str; 8] = [
         ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".oci", ".tzst",

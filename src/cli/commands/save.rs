@@ -25,11 +25,11 @@ pub(crate) struct SaveArgs {
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
 
-    /// File or directory; `-` or nothing is stdout
+    /// File or directory to write; `-` or no value is stdout
     #[arg(short, long, value_name = "FILE|DIR")]
     output: Option<PathBuf>,
 
-    /// What to write
+    /// Format to write
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "oci-archive")]
     format: Format,
 
@@ -37,7 +37,7 @@ pub(crate) struct SaveArgs {
     #[arg(long, value_enum, value_name = "none|gzip|zstd")]
     compression: Option<Compression>,
 
-    /// Only this platform of images for several
+    /// Take only this platform of multi-platform images
     #[arg(long, value_name = "OS/ARCH")]
     platform: Option<String>,
 }
@@ -48,9 +48,9 @@ enum Format {
     OciArchive,
     /// An OCI image layout
     OciDir,
-    /// What `docker save` writes
+    /// The format of `docker save`
     DockerArchive,
-    /// skopeo's `dir:`, one image
+    /// The format of skopeo's `dir:`, one image
     DockerDir,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &SaveArgs, context: &Context) -> Result<()> {
     transfer::save(store, &images, &options, output, context.ui.reporter())
 }
 
-/// Where an archive or a directory is written: to `path`, without one (or with `-`) to stdout.
+/// Returns the output for an archive or a directory: `path`, or stdout if it is missing or `-`.
 pub(crate) fn output<'a>(
     path: Option<&'a Path>,
     is_directory: bool,
@@ -105,7 +105,7 @@ pub(crate) fn output<'a>(
     }
 }
 
-/// As given, else by the end of the file's name.
+/// Returns the given compression, or otherwise the one that the file extension implies.
 pub(crate) fn compression(given: Option<Compression>, path: Option<&Path>) -> OuterCompression {
     let extension = path
         .and_then(Path::extension)

@@ -14,7 +14,7 @@ use crate::image::Reference;
 use crate::trust::referrer::{self, Attachment};
 use crate::trust::sbom::{self, SbomOptions};
 
-/// List what an image is made of, as SPDX
+/// Create an SPDX SBOM of an image
 #[derive(Args, Debug)]
 #[command(
     after_help = "The document (SPDX 2.3, JSON) names the image's layers, the container images in its embedded
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &SbomArgs, context: &Context) -> Result<()> {
     }
 }
 
-/// Where the image is when it is pushed: only a name of its own says that.
+/// Returns the image's name in its registry, which only a name of its own can tell.
 fn registry_name(typed: &str, found: Option<&Reference>) -> Result<Reference> {
     found.cloned().ok_or_else(|| {
         Error::usage(format!(

@@ -33,11 +33,11 @@ pub(crate) struct ScpArgs {
     #[command(flatten)]
     hosts: HostArgs,
 
-    /// Do not become root
+    /// Copy as the login user instead of root
     #[arg(long)]
     as_user: bool,
 
-    /// File or directory here
+    /// Local file or directory
     #[arg(value_name = "SRC")]
     source: PathBuf,
 
@@ -122,7 +122,7 @@ fn send_file(
     let file = File::open(&args.source).path("open", &args.source)?;
     let data = file.metadata().path("examine", &args.source)?;
     let name = name_of(&args.source)?;
-    // A slash at the end says directory, whether it exists or not.
+    // A trailing slash means a directory, whether it exists or not.
     let path = match args.destination.ends_with('/') {
         true => format!("{}{name}", args.destination),
         false => args.destination.clone(),

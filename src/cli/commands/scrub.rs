@@ -9,7 +9,7 @@ use crate::store::scrub::{Problem, ScrubOptions};
 use crate::ui::size::human;
 use crate::ui::table::one_line;
 
-/// Verify every blob, image and unpacked layer of the store
+/// Verify every blob, image and unpacked layer in the store
 #[derive(Args, Debug)]
 #[command(
     after_help = "The exit code is 10 if something is wrong that has not been repaired.
@@ -23,7 +23,7 @@ pub(crate) struct ScrubArgs {
     #[arg(long)]
     deep: bool,
 
-    /// Move what is damaged away, so that it can be built or loaded again
+    /// Move damaged content away, so that it can be built or loaded again
     #[arg(long)]
     repair: bool,
 }

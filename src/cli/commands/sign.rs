@@ -24,7 +24,7 @@ Examples:
   imgctl sign --key cosign.key -a commit=3f1c --recursive registry.example.com/team/etcd:v1"
 )]
 pub(crate) struct SignArgs {
-    /// Image in a registry; `docker://` in front is allowed
+    /// Image in a registry; a leading `docker://` is allowed
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
 
@@ -35,11 +35,11 @@ pub(crate) struct SignArgs {
     #[command(flatten)]
     password: PasswordArg,
 
-    /// Something to say in the signature (may be repeated)
+    /// Annotation to include in the signature (may be repeated)
     #[arg(short, long = "annotations", value_name = "NAME=VALUE")]
     annotations: Vec<String>,
 
-    /// Sign everything that an index lists, too
+    /// Also sign everything that an index lists
     #[arg(short, long)]
     recursive: bool,
 
@@ -47,7 +47,7 @@ pub(crate) struct SignArgs {
     #[arg(long)]
     referrers: bool,
 
-    /// Name that the signature gives the image [default: its repository]
+    /// Name to give the image in the signature [default: its repository]
     #[arg(long, value_name = "NAME")]
     sign_container_identity: Option<String>,
 
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &SignArgs, context: &Context) -> Result<()> {
     }
 }
 
-/// `NAME=VALUE` each.
+/// Parses `NAME=VALUE` pairs.
 pub(crate) fn pairs(specs: &[String]) -> Result<BTreeMap<String, String>> {
     specs
         .iter()

@@ -1,4 +1,4 @@
-//! `imgctl simulate` (hidden): a simulation, plans and executes over hosts that do not exist.
+//! `imgctl simulate` (hidden): plans and executes on simulated hosts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,42 +23,42 @@ use crate::pipeline::simulation::{
 use crate::pipeline::step::{PlanView, journals};
 use crate::ui::events::JsonEvents;
 
-/// Simulate the creation of a cluster: for benchmarks and for tests of crashes
+/// Simulate the creation of a cluster, for benchmarks and crash tests
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
-    /// Where the state and what hosts ran are kept
+    /// Directory for the state and for what hosts ran
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 
-    /// How many hosts
+    /// Number of hosts
     #[arg(long, default_value_t = 10)]
     hosts: usize,
 
-    /// How many of them are control planes
+    /// Number of control planes among the hosts
     #[arg(long, default_value_t = 3)]
     masters: usize,
 
-    /// How long each command takes, in milliseconds
+    /// Duration of each command, in milliseconds
     #[arg(long, default_value_t = 5)]
     takes: u64,
 
-    /// Hosts at once
+    /// Number of hosts to run in parallel
     #[arg(long, default_value_t = 32)]
     parallel: usize,
 
-    /// Lines each command prints
+    /// Number of lines that each command prints
     #[arg(long, default_value_t = 3)]
     chatter: usize,
 
-    /// Every so many-th call loses its connection
+    /// Drop the connection of every Nth call
     #[arg(long, default_value_t = 0)]
     loses: u64,
 
-    /// Kill this process with SIGKILL after so many records
+    /// Kill this process with SIGKILL after this many records
     #[arg(long, value_name = "N")]
     die_after: Option<u64>,
 
-    /// What hosts ran is kept on disk, so that it survives this process
+    /// Keep what hosts ran on disk, so that it survives this process
     #[arg(long)]
     durable: bool,
 
@@ -67,7 +67,7 @@ pub(crate) struct SimulateArgs {
     events: bool,
 }
 
-/// Simulates.
+/// Runs the simulation.
 pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
     let state = args.dir.join("state");
     std::fs::create_dir_all(&state).path("create", &state)?;
@@ -151,7 +151,7 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
     context.ui.json(&result)
 }
 
-/// The most memory that this process had, in KiB.
+/// Returns the peak memory of this process, in KiB.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -22,7 +22,7 @@ use crate::runtime::{Crew, choice};
 use crate::ui::size::human;
 use crate::ui::table::Table;
 
-/// Show how a cluster is
+/// Show the status of a cluster
 #[derive(Args, Debug)]
 #[command(
     after_help = "Asks every host, from anywhere: it needs nothing but SSH. The exit code says whether all is well.
@@ -39,7 +39,7 @@ pub(crate) struct StatusArgs {
     ssh: SshArgs,
 }
 
-/// Asks and shows.
+/// Queries the hosts and shows the status.
 pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     let looking = WorkArgs::look();
     let work = Work::begin("status", &args.cluster.cluster, &looking, context)?;
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     let crew: Arc<dyn Crew + Send> = Arc::new(Agents::new(settings, context)?);
     let key = format!("status-{}", Timestamp::now().as_millisecond());
     let status = status::ask(&prepared.scene, &*runtime, &crew, 32, &key);
-    // A cluster without an API has none, and one whose API is silent says enough by that.
+    // A cluster without an API has no drift, and an API that does not answer is visible already.
     let changed = match status.nodes.is_empty() {
         true => None,
         false => in_place(&prepared.scene, &*crew),
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     }
 }
 
-/// Names who is not well; the reasons stand above.
+/// Names the unhealthy hosts and Nodes; the reasons are shown above.
 fn not_well(status: &Status) -> Error {
     let mut ill = Vec::new();
     for host in status.hosts.iter().filter(|host| !host.healthy) {
@@ -98,7 +98,7 @@ fn not_well(status: &Status) -> Error {
     }
 }
 
-/// The status, and what was changed in place.
+/// The status, and in-place changes.
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
@@ -107,7 +107,8 @@ struct Shown<'a> {
     in_place: Option<&'a Report>,
 }
 
-/// Where Pods run other images than their templates say; `None`: nobody could be asked.
+/// Returns where Pods run other images than their templates specify; `None` if the API cannot be
+/// queried.
 fn in_place(scene: &Scene, crew: &dyn Crew) -> Option<Report> {
     let agent = crew.agent(scene.first()?);
     let asked = agent
@@ -177,7 +178,7 @@ fn show(status: &Status, context: &Context) -> Result<()> {
         context.ui.line("")?;
         context.ui.print(&table.render(true))?;
     }
-    // Those of hosts were told with their hosts.
+    // Problems of hosts are already shown with their hosts.
     let told = |problem: &str| {
         let mut problems = status.hosts.iter().flat_map(|host| &host.problems);
         problems.any(|told| told == problem)

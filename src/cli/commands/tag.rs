@@ -6,7 +6,7 @@ use crate::cli::context::Context;
 use crate::error::Result;
 use crate::image::Reference;
 
-/// Give an image further names
+/// Add names to an image
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl tag etcd:v1 registry.example.com/team/etcd:v1 etcd:latest")]
@@ -19,7 +19,7 @@ pub(crate) struct TagArgs {
     names: Vec<String>,
 }
 
-/// Names the image.
+/// Adds the names.
 pub(crate) fn run(args: &TagArgs, context: &Context) -> Result<()> {
     let names = args
         .names

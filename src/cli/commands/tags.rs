@@ -17,14 +17,14 @@ use crate::image::Reference;
   imgctl tags --json docker://registry.example.com/team/app"
 )]
 pub(crate) struct TagsArgs {
-    /// Repository, with its registry or without
+    /// Repository, with or without its registry
     repository: String,
 
     #[command(flatten)]
     registry: RegistryArgs,
 }
 
-/// Look for images in registries
+/// Search registries for images
 #[derive(Args, Debug)]
 pub(crate) struct SearchArgs {
     #[command(subcommand)]

@@ -20,7 +20,7 @@ pub(crate) struct TreeArgs {
     /// Name, ID or digest of the image
     image: String,
 
-    /// Do not shorten
+    /// Do not truncate output
     #[arg(long)]
     no_trunc: bool,
 
@@ -28,7 +28,7 @@ pub(crate) struct TreeArgs {
     platform: PlatformArg,
 }
 
-/// Shows the layers, the lowest first.
+/// Shows the layers, lowest first.
 pub(crate) fn run(args: &TreeArgs, context: &Context) -> Result<()> {
     let image = args.platform.image(&args.image, context)?;
     let sharing = sharing(context.store()?, &image)?;
@@ -86,8 +86,8 @@ fn kind(layer: &Descriptor) -> &'static str {
     layer.layer_kind().map_or("-", LayerKind::as_str)
 }
 
-/// For each layer of `image`, the names of other images that have it. Images that cannot be read
-/// share nothing worth telling.
+/// Returns, for each layer of `image`, the names of other images that have it. Images that cannot
+/// be read are ignored.
 fn sharing(store: &Store, image: &Image) -> Result<BTreeMap<Digest, Vec<String>>> {
     let mut sharing: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
     for named in store.names()? {

@@ -10,7 +10,7 @@ use crate::cli::context::Context;
 use crate::error::Result;
 use crate::mount;
 
-/// Unmount images; what was written into a mount is removed with it
+/// Unmount images, discarding what was written into the mounts
 #[derive(Args, Debug)]
 #[command(
     visible_alias = "unmount",
@@ -24,16 +24,16 @@ pub(crate) struct UmountArgs {
     #[arg(required_unless_present = "all", value_name = "MOUNT")]
     mounts: Vec<OsString>,
 
-    /// Unmount all, and clear away what crashes have left
+    /// Unmount all images and clean up after crashes
     #[arg(short, long, conflicts_with = "mounts")]
     all: bool,
 
-    /// Detach also what is in use; it goes with its last user
+    /// Also detach mounts that are in use; each is removed after its last user
     #[arg(short, long)]
     lazy: bool,
 }
 
-/// Unmounts, and prints the IDs.
+/// Unmounts the images and prints the mount IDs.
 pub(crate) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
     let store = context.store()?;
     let gone = match args.all {

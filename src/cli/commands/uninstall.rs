@@ -10,7 +10,7 @@ use crate::cli::work_report::report;
 use crate::error::{Error, Result};
 use crate::pipeline::uninstall;
 
-/// Take an application off a cluster
+/// Uninstall an application from a cluster
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Runs what the image brings for it: the label `uninstall` or `clean`, or the script of that name.
@@ -20,7 +20,7 @@ Examples:
   imgctl uninstall labring/ingress-nginx:v1.11"
 )]
 pub(crate) struct UninstallArgs {
-    /// The image, as the cluster lists it
+    /// Image, as the cluster lists it
     #[arg(value_name = "IMAGE")]
     image: String,
 
@@ -34,7 +34,7 @@ pub(crate) struct UninstallArgs {
     pub(crate) work: WorkArgs,
 }
 
-/// Takes it off.
+/// Uninstalls the application.
 pub(crate) fn run(args: &UninstallArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
     let work = Work::begin("uninstall", name, &args.work, context)?;

@@ -25,23 +25,23 @@ Examples:
   imgctl verify --key cosign.pub -a commit=3f1c --identity quay.io/team/etcd mirror.example.com/etcd:v1"
 )]
 pub(crate) struct VerifyArgs {
-    /// Image in a registry; `docker://` in front is allowed
+    /// Image in a registry; a leading `docker://` is allowed
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
 
-    /// Public key (may be repeated: one of them has to have signed)
+    /// Public key (may be repeated; one of them must have signed)
     #[arg(long = "key", required = true, value_name = "FILE")]
     keys: Vec<PathBuf>,
 
-    /// What the signature must say (may be repeated)
+    /// Annotation that the signature must contain (may be repeated)
     #[arg(short, long = "annotations", value_name = "NAME=VALUE")]
     annotations: Vec<String>,
 
-    /// Name that the signature must give the image [default: its own]
+    /// Name that the signature must give the image [default: its own name]
     #[arg(long, value_name = "NAME", conflicts_with = "any_identity")]
     identity: Option<String>,
 
-    /// Accept whatever name the signature gives the image
+    /// Accept any name that the signature gives the image
     #[arg(long)]
     any_identity: bool,
 
@@ -49,7 +49,7 @@ pub(crate) struct VerifyArgs {
     registry: RegistryArgs,
 }
 
-/// Verifies the images and prints their signatures' claims.
+/// Verifies the images and prints the claims of their signatures.
 pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Result<()> {
     let references = args
         .images
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Result<()> {
     if context.ui.is_json() {
         return context.ui.json(&list);
     }
-    // cosign's form: one line for each image, an array of payloads.
+    // Uses cosign's form: one line for each image, with an array of payloads.
     for image in &list {
         context.ui.line(&image["claims"].to_string())?;
     }

@@ -10,11 +10,11 @@ use crate::image::Platform;
 /// Show the version
 #[derive(Args, Debug)]
 pub(crate) struct VersionArgs {
-    /// Print the number only
+    /// Print only the version number
     #[arg(long)]
     short: bool,
 
-    /// Format of the output
+    /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
 }

@@ -1,15 +1,15 @@
-//! A text of several YAML or JSON documents, taken apart.
+//! Splits a text into its YAML or JSON documents.
 
 use crate::cluster::clusterfile::node::{Content, Node};
 use crate::error::{Error, Result};
 
-/// Longest text, in bytes.
+/// Maximum length of a text, in bytes.
 pub(crate) const MAX_LENGTH: usize = 8 << 20;
-/// Most documents in one text.
+/// Maximum number of documents in one text.
 const MAX_DOCUMENTS: usize = 1000;
 
-/// Parses every document that is not empty, with lines as the whole text counts them. `file` is
-/// for messages.
+/// Parses every non-empty document, with line numbers relative to the whole text. `file` is used in
+/// messages.
 pub(super) fn parse(text: &str, file: &str) -> Result<Vec<Node>> {
     if text.len() > MAX_LENGTH {
         return Err(Error::usage(format!(
@@ -37,7 +37,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Vec<Node>> {
     Ok(documents)
 }
 
-/// One document, or its line and what is wrong with it.
+/// Parses one document; an error has its line and message.
 fn parse_one(text: &str) -> std::result::Result<Node, (u64, String)> {
     if is_blank(text) {
         return Ok(Node {
@@ -51,14 +51,14 @@ fn parse_one(text: &str) -> std::result::Result<Node, (u64, String)> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let line = error.location().map_or(0, |location| location.line());
         let told = error.to_string();
-        // The first line says it; what follows draws the place.
+        // The first line has the message; the rest draws the location.
         let first = told.lines().next().unwrap_or_default();
         let first = first.strip_prefix("error: ").unwrap_or(first);
         (line, format!("the YAML is malformed: {first}"))
     })
 }
 
-/// Nothing but comments and directives.
+/// Whether the text contains only comments and directives.
 fn is_blank(text: &str) -> bool {
     text.lines().all(|line| {
         let line = line.trim();
@@ -66,8 +66,8 @@ fn is_blank(text: &str) -> bool {
     })
 }
 
-/// Pieces between lines `---` and `...`, each with the number of lines before it. JSON documents
-/// may also follow each other directly.
+/// Returns the pieces between lines `---` and `...`, each with the number of lines before it. JSON
+/// documents may also follow each other directly.
 fn split(text: &str) -> Vec<(u64, &str)> {
     let mut pieces = Vec::new();
     let (mut start, mut lines_before, mut offset, mut line) = (0, 0, 0, 0);
@@ -101,7 +101,7 @@ fn push<'a>(pieces: &mut Vec<(u64, &'a str)>, lines_before: u64, piece: &'a str)
         pieces.push((lines_before + newlines(&piece[..start]), &piece[start..end]));
         start = end;
     }
-    // What is no JSON is for the YAML parser: a flow mapping, or a mistake.
+    // Text that is not JSON goes to the YAML parser: a flow mapping, or a mistake.
     pieces.push((lines_before + newlines(&piece[..start]), &piece[start..]));
 }
 

@@ -1,4 +1,4 @@
-//! Reads typed members out of nodes and gathers what is wrong: every mistake of a file is told at
+//! Reads typed members from nodes and collects problems: all mistakes in a file are reported at
 //! once, each with its line.
 
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use crate::cluster::clusterfile::node::{Content, Member, Node};
 use crate::error::{Error, Result};
 use crate::kubefile::suggest::closest;
 
-/// More mistakes than this are not told.
+/// Maximum number of reported mistakes.
 const TOLD: usize = 20;
 
-/// What was found wrong in one file.
+/// Problems found in one file.
 pub(super) struct Problems<'a> {
     file: &'a str,
     found: Vec<(u64, String)>,
@@ -22,7 +22,7 @@ pub(super) struct Problems<'a> {
 }
 
 impl<'a> Problems<'a> {
-    /// `lenient`: what is not known is no mistake.
+    /// `lenient`: unknown members are not mistakes.
     pub(super) fn new(file: &'a str, lenient: bool) -> Self {
         Self {
             file,
@@ -37,17 +37,17 @@ impl<'a> Problems<'a> {
         self.lenient
     }
 
-    /// No mistake was found so far.
+    /// Whether no mistake has been found so far.
     pub(super) fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// A mistake on `line`.
+    /// Adds a mistake on `line`.
     pub(super) fn add(&mut self, line: u64, message: impl Into<String>) {
         self.found.push((line, message.into()));
     }
 
-    /// What helps against a mistake; the same sentence is given once.
+    /// Adds a hint against a mistake; the same sentence is added once.
     pub(super) fn hint(&mut self, hint: impl Into<String>) {
         let hint = hint.into();
         if !self.hints.contains(&hint) {
@@ -55,12 +55,12 @@ impl<'a> Problems<'a> {
         }
     }
 
-    /// Something to know that is no mistake.
+    /// Adds a note that is not a mistake.
     pub(super) fn note(&mut self, line: u64, message: impl std::fmt::Display) {
         self.notes.push(format!("{}:{line}: {message}", self.file));
     }
 
-    /// The notes, unless there was a mistake.
+    /// Returns the notes, or an error if there was a mistake.
     pub(super) fn finish(mut self) -> Result<Vec<String>> {
         self.found.sort_by_key(|(line, _)| *line);
         let mut lines: Vec<String> = self
@@ -84,16 +84,16 @@ impl<'a> Problems<'a> {
     }
 }
 
-/// The members of one mapping, with those that were asked for.
+/// Members of one mapping, and the names requested so far.
 pub(super) struct Fields<'n> {
-    /// `spec.ssh`, for messages; empty at the top.
+    /// Path such as `spec.ssh`, for messages; empty at the top level.
     path: String,
     members: &'n [Member],
     asked: Vec<&'static str>,
 }
 
 impl<'n> Fields<'n> {
-    /// The members of `node`, which is to be a mapping; of anything else none.
+    /// Returns the members of `node`, which must be a mapping; other nodes have none.
     pub(super) fn of(node: &'n Node, path: &str, problems: &mut Problems<'_>) -> Self {
         let members: &[Member] = match &node.content {
             Content::Map(members) => members,
@@ -110,7 +110,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// `path.name`.
+    /// Returns `path.name`.
     pub(super) fn path_of(&self, name: &str) -> String {
         match self.path.is_empty() {
             true => name.to_owned(),
@@ -118,7 +118,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// The member `name`; `null` is none.
+    /// Returns the member `name`; `null` counts as missing.
     pub(super) fn get(&mut self, name: &'static str) -> Option<&'n Node> {
         self.asked.push(name);
         self.members
@@ -139,7 +139,7 @@ impl<'n> Fields<'n> {
             .map_or_else(Vec::new, |node| texts(node, &path, p))
     }
 
-    /// A mapping of texts to texts.
+    /// Reads a mapping of texts to texts.
     pub(super) fn table(
         &mut self,
         name: &'static str,
@@ -159,13 +159,13 @@ impl<'n> Fields<'n> {
             .collect()
     }
 
-    /// The elements of a list.
+    /// Reads the elements of a list.
     pub(super) fn list(&mut self, name: &'static str, p: &mut Problems<'_>) -> &'n [Node] {
         let path = self.path_of(name);
         self.get(name).map_or(&[], |node| list(node, &path, p))
     }
 
-    /// A port number.
+    /// Reads a port number.
     pub(super) fn port(&mut self, name: &'static str, p: &mut Problems<'_>) -> Option<u16> {
         let path = self.path_of(name);
         let node = self.get(name)?;
@@ -175,7 +175,7 @@ impl<'n> Fields<'n> {
             _ => None,
         };
         match number {
-            // sealos writes 0 for "not said".
+            // sealos writes 0 for "not set".
             Some(0) => None,
             Some(number) if number <= u64::from(u16::MAX) => u16::try_from(number).ok(),
             _ => {
@@ -185,7 +185,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// What was not asked for is a mistake, with the nearest name that means something.
+    /// Reports members that were not requested, with the nearest valid name.
     pub(super) fn finish(self, problems: &mut Problems<'_>) {
         for member in self.unknown() {
             let path = self.path_of(&member.key);
@@ -201,7 +201,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// What was not asked for, to be kept.
+    /// Returns the members that were not requested, to be kept.
     pub(super) fn rest(self) -> Map<String, Value> {
         self.unknown()
             .map(|member| (member.key.clone(), member.value.to_value()))
@@ -214,7 +214,7 @@ impl<'n> Fields<'n> {
     }
 }
 
-/// `node` as text. A number or a boolean is not taken for one: `0123` would arrive as `83`.
+/// Reads `node` as text. Rejects numbers and booleans: `0123` would become `83`.
 pub(super) fn text(node: &Node, path: &str, problems: &mut Problems<'_>) -> Option<String> {
     match &node.content {
         Content::Text(text) => Some(text.clone()),
@@ -230,7 +230,7 @@ pub(super) fn text(node: &Node, path: &str, problems: &mut Problems<'_>) -> Opti
     }
 }
 
-/// `node` as a list of texts.
+/// Reads `node` as a list of texts.
 pub(super) fn texts(node: &Node, path: &str, problems: &mut Problems<'_>) -> Vec<String> {
     list(node, path, problems)
         .iter()
@@ -250,7 +250,7 @@ fn list<'n>(node: &'n Node, path: &str, problems: &mut Problems<'_>) -> &'n [Nod
     }
 }
 
-/// Says that something of another sort stands there.
+/// Reports a node of the wrong type.
 pub(super) fn wrong(node: &Node, path: &str, expected: &str, problems: &mut Problems<'_>) {
     let what = match &node.content {
         Content::Scalar(value) if !is_secret(path) => format!("{} (`{value}`)", node.what()),
@@ -263,7 +263,7 @@ pub(super) fn wrong(node: &Node, path: &str, expected: &str, problems: &mut Prob
     problems.add(node.line, format!("{path} is to be {expected}, not {what}"));
 }
 
-/// Whether what stands there is not to be shown.
+/// Whether the value must not be shown.
 fn is_secret(path: &str) -> bool {
     let name = path.rsplit('.').next().unwrap_or_default();
     name.to_ascii_lowercase().contains("passw") || name.starts_with("pkData")

@@ -1,4 +1,4 @@
-//! From `spec.hosts` and `spec.ssh` to [`Host`]s that can be logged in to.
+//! Converts `spec.hosts` and `spec.ssh` to [`Host`]s that can be logged in to.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -13,22 +13,22 @@ use crate::host::address::{self, Address, SSH_PORT};
 use crate::host::login::Login;
 use crate::secret::Secret;
 
-/// Longest file that holds a secret, in bytes.
+/// Maximum size of a file that holds a secret, in bytes.
 const MAX_SECRET: u64 = 64 << 10;
 
-/// What a Clusterfile's references refer to; filled in by cli/.
+/// Environment that a Clusterfile's references resolve against; provided by cli/.
 pub(crate) struct Surroundings<'a> {
-    /// Looks a variable of the environment up.
+    /// Looks up an environment variable.
     pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
-    /// `~` in paths.
+    /// Replacement for `~` in paths.
     pub(crate) home: Option<PathBuf>,
-    /// This machine's addresses: its hosts are reached without SSH.
+    /// Addresses of this machine: hosts with these addresses are reached without SSH.
     pub(crate) local: Vec<IpAddr>,
 }
 
 impl ClusterDocument {
-    /// All hosts in order. Errors: an address that means nothing or stands twice, a secret that
-    /// is not where the file says, no control plane.
+    /// Returns all hosts in order. Fails for an address that is invalid or repeated, a secret that
+    /// is missing from the named place, or a cluster without a control plane.
     pub(crate) fn hosts(&self, surroundings: &Surroundings<'_>) -> Result<Vec<Host>> {
         let cluster_port = self.ssh.port.unwrap_or(SSH_PORT);
         let mut seen = BTreeSet::new();
@@ -60,7 +60,7 @@ impl ClusterDocument {
         Ok(hosts)
     }
 
-    /// The addresses of one entry.
+    /// Returns the addresses of one entry.
     pub(crate) fn addresses_of(&self, group: &HostGroup) -> Result<Vec<Address>> {
         let port = self.ssh_of(group).port.unwrap_or(SSH_PORT);
         let mut addresses = Vec::new();
@@ -70,7 +70,7 @@ impl ClusterDocument {
         Ok(addresses)
     }
 
-    /// `spec.ssh` with the entry's own on top.
+    /// Returns `spec.ssh`, overridden by the entry's own values.
     fn ssh_of(&self, group: &HostGroup) -> Ssh {
         match &group.ssh {
             Some(own) => self.ssh.overlaid(own),
@@ -79,8 +79,8 @@ impl ClusterDocument {
     }
 }
 
-/// A host of ours is the machine we run on when it has one of its addresses under the port that
-/// all hosts have; another port may lead to something else that listens here.
+/// Whether a host is the local machine: it has one of this machine's addresses and the port that
+/// all hosts have. Another port may lead to something else that listens here.
 fn is_local(address: &Address, cluster_port: u16, local: &[IpAddr]) -> bool {
     let Ok(ip) = address.name.parse::<IpAddr>() else {
         return address.name == "localhost" && address.port == SSH_PORT;
@@ -91,7 +91,7 @@ fn is_local(address: &Address, cluster_port: u16, local: &[IpAddr]) -> bool {
     }
 }
 
-/// What SSH needs, with secrets fetched.
+/// Returns the SSH login, with its secrets read.
 pub(crate) fn login(ssh: &Ssh, surroundings: &Surroundings<'_>) -> Result<Login> {
     let fetch = |source: &Option<SecretSource>, what: &str, whole: bool| {
         source
@@ -139,7 +139,7 @@ fn fetch(source: &SecretSource, whole: bool, surroundings: &Surroundings<'_>) ->
     })
 }
 
-/// `~/` is the user's home.
+/// Expands `~/` to the user's home directory.
 fn expand(path: &Path, surroundings: &Surroundings<'_>) -> PathBuf {
     match (path.strip_prefix("~"), &surroundings.home) {
         (Ok(rest), Some(home)) => home.join(rest),

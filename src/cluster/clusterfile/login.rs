@@ -1,4 +1,4 @@
-//! `spec.ssh` and `hosts[].ssh`, and secrets that stand elsewhere than in the file.
+//! `spec.ssh` and `hosts[].ssh`, and secrets that are stored outside the file.
 
 use std::path::PathBuf;
 
@@ -8,17 +8,17 @@ use crate::cluster::clusterfile::fields::{Fields, Problems};
 use crate::cluster::clusterfile::node::Node;
 use crate::secret::Secret;
 
-/// How to log in, as it is written.
+/// SSH login as written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Ssh {
     pub(crate) user: Option<String>,
     /// `passwd`, `passwdFrom`.
     pub(crate) password: Option<SecretSource>,
-    /// `pkName`: what `pkData` is called.
+    /// `pkName`: the name of `pkData`.
     pub(crate) key_name: Option<String>,
     /// `pkData`, `pkDataFrom`: a private key as text.
     pub(crate) key_data: Option<SecretSource>,
-    /// `pk`: paths of private keys; one, as sealos has it, or a list.
+    /// `pk`: paths of private keys; a single one, as in sealos, or a list.
     pub(crate) keys: Vec<String>,
     /// `pkPasswd`, `pkPasswdFrom`.
     pub(crate) key_passphrase: Option<SecretSource>,
@@ -28,7 +28,7 @@ pub(crate) struct Ssh {
     pub(crate) port: Option<u16>,
 }
 
-/// Where a secret is.
+/// Location of a secret.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SecretSource {
     /// In the Clusterfile itself.
@@ -40,7 +40,7 @@ pub(crate) enum SecretSource {
 }
 
 impl Ssh {
-    /// Reads an object of that form.
+    /// Reads an object of this form.
     pub(super) fn read(node: &Node, path: &str, problems: &mut Problems<'_>) -> Self {
         let mut fields = Fields::of(node, path, problems);
         let user = fields
@@ -79,14 +79,14 @@ impl Ssh {
         read
     }
 
-    /// Nothing is said.
+    /// Whether nothing is set.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// With what `over` says on top.
+    /// Returns the values overridden by those of `over`.
     pub(crate) fn overlaid(&self, over: &Self) -> Self {
-        // A key of the host's own must not be tried with the cluster's passphrase first in line.
+        // With a key of its own, a host must not be tried with the cluster's passphrase first.
         let own_key = !over.keys.is_empty() || over.key_data.is_some();
         let key_of = if own_key { over } else { self };
         let or = |over: &Option<SecretSource>, own: &Option<SecretSource>| {
@@ -105,7 +105,7 @@ impl Ssh {
         }
     }
 
-    /// The object as it is written.
+    /// Returns the object as written to the file.
     pub(super) fn to_value(&self) -> Value {
         let mut object = Map::new();
         let mut put = |name: &str, value: Option<Value>| {
@@ -147,7 +147,7 @@ impl Ssh {
         Value::Object(object)
     }
 
-    /// Leaves out the secrets that the file itself holds; references stay.
+    /// Removes the secrets that the file itself holds; references stay.
     pub(crate) fn forget_secrets(&mut self) {
         for source in [
             &mut self.password,
@@ -161,7 +161,7 @@ impl Ssh {
         }
     }
 
-    /// The secrets that the file itself holds.
+    /// Returns the secrets that the file itself holds.
     #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
     pub(crate) fn inline_secrets(&self) -> impl Iterator<Item = &Secret> {
         [
@@ -178,7 +178,7 @@ impl Ssh {
     }
 }
 
-/// A secret under `inline`, or a reference to one under `reference`.
+/// Reads a secret under `inline`, or a reference to one under `reference`.
 fn secret(
     fields: &mut Fields<'_>,
     inline: &'static str,

@@ -1,7 +1,7 @@
-//! The Clusterfile (`apps.sealos.io/v1beta1`): several documents that say what a cluster is to be
-//! and, below `status`, what has become of it. Format and rules: docs/clusterfile.md.
+//! The Clusterfile (`apps.sealos.io/v1beta1`): several documents that describe the desired cluster
+//! and, below `status`, its current state. Format and rules: docs/clusterfile.md.
 //!
-//! Text to value and back. Must not know where files lie, nor reach hosts or images.
+//! Converts text to values and back. Must not depend on file locations, hosts or images.
 
 mod documents;
 mod fields;

@@ -1,4 +1,4 @@
-//! What a Clusterfile says, as values.
+//! Values of a Clusterfile.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ pub(crate) struct Clusterfile {
     pub(crate) cluster: ClusterDocument,
     /// `kind: Config`, in the file's order.
     pub(crate) configs: Vec<ConfigEdit>,
-    /// kubeadm, kube-proxy, kubelet and k3s documents, as they were read.
+    /// kubeadm, kube-proxy, kubelet and k3s documents as read.
     pub(crate) documents: Vec<Value>,
-    /// Documents of kinds that mean nothing to us; kept.
+    /// Documents of unknown kinds, which are kept.
     pub(crate) others: Vec<Value>,
 }
 
@@ -24,13 +24,14 @@ pub(crate) struct Clusterfile {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ClusterDocument {
     pub(crate) name: String,
-    /// `metadata.creationTimestamp`, RFC 3339: when the cluster was first made; `None` before.
+    /// `metadata.creationTimestamp`, RFC 3339: the time of the cluster's first creation; `None`
+    /// before.
     pub(crate) created: Option<String>,
     /// `metadata.deletionTimestamp`.
     pub(crate) deleted: Option<String>,
-    /// What else stands in `metadata`.
+    /// Other members of `metadata`.
     pub(crate) metadata: Map<String, Value>,
-    /// `spec.image`, in the order of installation.
+    /// `spec.image`, in installation order.
     pub(crate) images: Vec<String>,
     /// `spec.ssh`.
     pub(crate) ssh: Ssh,
@@ -43,27 +44,27 @@ pub(crate) struct ClusterDocument {
     pub(crate) status: Status,
 }
 
-/// One entry of `spec.hosts`: hosts that are alike.
+/// One entry of `spec.hosts`: hosts with the same settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct HostGroup {
     /// As written: `ip`, `ip:port`, `[v6]:port`, ranges.
     pub(crate) ips: Vec<String>,
     pub(crate) roles: Vec<String>,
     pub(crate) environment: BTreeMap<String, String>,
-    /// What differs from `spec.ssh`.
+    /// Differences from `spec.ssh`.
     pub(crate) ssh: Option<Ssh>,
 }
 
-/// `status`: what has become of the cluster.
+/// `status`: the current state of the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Status {
     pub(crate) phase: Option<Phase>,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) conditions: Vec<Condition>,
     pub(crate) command_conditions: Vec<CommandCondition>,
-    /// `--env` of this and earlier commands. Not in sealos.
+    /// `--env` of this and earlier commands. sealos does not have it.
     pub(crate) environment: BTreeMap<String, String>,
-    /// Members that we do not know.
+    /// Unknown members.
     pub(crate) extra: Map<String, Value>,
 }
 
@@ -78,7 +79,7 @@ pub(crate) enum Phase {
 impl Phase {
     pub(crate) const ALL: [Self; 3] = [Self::InProcess, Self::Success, Self::Failed];
 
-    /// As sealos writes it.
+    /// Returns the form that sealos writes.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::InProcess => "ClusterInProcess",
@@ -92,24 +93,24 @@ impl Phase {
     }
 }
 
-/// `status.mounts[]`: an image that the cluster has.
+/// `status.mounts[]`: an image installed in the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Mount {
-    /// Names its directories on hosts.
+    /// Name of the image's directories on hosts.
     pub(crate) name: String,
     /// `rootfs`, `patch`, `application`.
     pub(crate) kind: String,
     /// As in `spec.image`.
     pub(crate) image: String,
-    /// Where sealos had mounted it; written empty.
+    /// Directory where sealos mounted the image; written empty.
     pub(crate) mount_point: String,
-    /// The manifest's digest; sealos writes none.
+    /// Digest of the manifest; sealos writes none.
     pub(crate) digest: Option<String>,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) command: Vec<String>,
     pub(crate) entrypoint: Vec<String>,
-    /// Members that we do not know.
+    /// Unknown members.
     pub(crate) extra: Map<String, Value>,
 }
 
@@ -125,7 +126,7 @@ pub(crate) struct Condition {
     pub(crate) message: String,
 }
 
-/// `status.commandCondition[]`: outcomes of installations.
+/// `status.commandCondition[]`: results of installations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct CommandCondition {
     /// `ApplyCommandSuccess`, `ApplyCommandError`, `ApplyCommandCancelled`.
@@ -134,19 +135,19 @@ pub(crate) struct CommandCondition {
 }
 
 impl Clusterfile {
-    /// Whether the cluster has been made (sealos: a creation time that is set).
+    /// Whether the cluster has been created (in sealos: a creation time is set).
     pub(crate) fn exists(&self) -> bool {
         self.cluster.created.is_some()
     }
 
-    /// Whether sealos has kept it so far: it does not record digests.
+    /// Whether sealos has managed the cluster so far: it does not record digests.
     pub(crate) fn is_of_sealos(&self) -> bool {
         let mounts = &self.cluster.status.mounts;
         self.exists() && mounts.iter().all(|mount| mount.digest.is_none())
     }
 
-    /// The same without the secrets that stand in the file itself and the variables that look like
-    /// some: for copies that others may read.
+    /// Returns a copy without the secrets in the file itself and without variables that look like
+    /// secrets, for readers who must not see them.
     pub(crate) fn without_secrets(&self) -> Self {
         let mut copy = self.clone();
         copy.cluster.ssh.forget_secrets();

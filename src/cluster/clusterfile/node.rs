@@ -1,17 +1,17 @@
-//! YAML and JSON data with the line that each value stands on.
+//! YAML and JSON data with the line of each value.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-/// A value and its line, from 1 within its document; 0 when it is not known.
+/// A value and its line, counted from 1 within its document; 0 if unknown.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) line: u64,
     pub(super) content: Content,
 }
 
-/// What stands there.
+/// Content of a node.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     Null,
@@ -26,13 +26,13 @@ pub(super) enum Content {
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) key: String,
-    /// Of the key.
+    /// Line of the key.
     pub(super) line: u64,
     pub(super) value: Node,
 }
 
 impl Node {
-    /// As JSON, in the same order.
+    /// Converts to JSON, in the same order.
     pub(super) fn to_value(&self) -> Value {
         match &self.content {
             Content::Null => Value::Null,
@@ -48,7 +48,7 @@ impl Node {
         }
     }
 
-    /// The text of member `name`, if it is a mapping with a text of that name.
+    /// Returns the text of member `name` if this is a mapping with a text of that name.
     pub(super) fn text_of(&self, name: &str) -> Option<&str> {
         match &self.member(name)?.content {
             Content::Text(text) => Some(text),
@@ -66,7 +66,7 @@ impl Node {
         }
     }
 
-    /// Moves all lines down, for a document that does not begin its file.
+    /// Adds to all line numbers, for a document that does not begin its file.
     pub(super) fn shift(&mut self, lines: u64) {
         if self.line > 0 {
             self.line += lines;
@@ -83,7 +83,7 @@ impl Node {
         }
     }
 
-    /// What it is, for messages.
+    /// Names the type of the content, for messages.
     pub(super) fn what(&self) -> &'static str {
         match &self.content {
             Content::Null => "nothing",

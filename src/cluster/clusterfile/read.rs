@@ -1,4 +1,4 @@
-//! Text to [`Clusterfile`]: kinds, `spec`, Config documents.
+//! Converts text to a [`Clusterfile`]: kinds, `spec`, Config documents.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ use crate::kubefile::suggest::closest;
 use crate::render::{ConfigEdit, Strategy};
 
 pub(super) const API_VERSION: &str = "apps.sealos.io/v1beta1";
-/// The groups whose documents go to the runtime as they are.
+/// API groups whose documents go to the runtime unchanged.
 const RUNTIME_GROUPS: [&str; 4] = [
     "kubeadm.k8s.io",
     "kubeproxy.config.k8s.io",
     "kubelet.config.k8s.io",
     "k3s.cattle.io",
 ];
-/// `metadata` members of Kubernetes that are kept without a meaning.
+/// Kubernetes members of `metadata` that are kept without being interpreted.
 const METADATA: [&str; 12] = [
     "annotations",
     "creationTimestamp",
@@ -40,13 +40,14 @@ const METADATA: [&str; 12] = [
     "resourceVersion",
 ];
 
-/// Reads a whole Clusterfile; `file` is for messages. The second is what people should know of it.
+/// Reads a whole Clusterfile; `file` is used in messages. The second value holds notes for the
+/// user.
 pub(crate) fn read(text: &str, file: &str) -> Result<(Clusterfile, Vec<String>)> {
     read_as(text, file, false)
 }
 
-/// The same for a file that a tool has written: members that a later version may have added are
-/// notes, no mistakes.
+/// Same as `read`, for a file that a tool has written: members that a later version may have added
+/// are notes instead of mistakes.
 pub(crate) fn read_stored(text: &str, file: &str) -> Result<(Clusterfile, Vec<String>)> {
     read_as(text, file, true)
 }
@@ -64,7 +65,8 @@ fn read_as(text: &str, file: &str, lenient: bool) -> Result<(Clusterfile, Vec<St
     Ok((clusterfile, problems.finish()?))
 }
 
-/// Reads a file of documents that are added to a Clusterfile (`--config-file`): no Cluster.
+/// Reads a file of documents to add to a Clusterfile (`--config-file`); a Cluster document is not
+/// allowed.
 pub(crate) fn read_additions(text: &str, file: &str) -> Result<(Clusterfile, Vec<String>)> {
     let mut problems = Problems::new(file, false);
     let (clusterfile, cluster_at) = read_documents(text, file, &mut problems)?;
@@ -75,7 +77,7 @@ pub(crate) fn read_additions(text: &str, file: &str) -> Result<(Clusterfile, Vec
     Ok((clusterfile, problems.finish()?))
 }
 
-/// All documents, and the line of the Cluster.
+/// Returns all documents, and the line of the Cluster document.
 fn read_documents(
     text: &str,
     file: &str,
@@ -124,14 +126,14 @@ fn read_documents(
     Ok((read, cluster_at))
 }
 
-/// What a document is.
+/// Type of a document.
 enum Sort {
     Cluster,
     Config,
-    /// Of kubeadm or k3s; the kind.
+    /// Document of kubeadm or k3s, with its kind.
     Runtime(String),
     Other(String),
-    /// Has been told.
+    /// Invalid; already reported.
     Wrong,
 }
 
@@ -314,7 +316,7 @@ fn check_roles(roles: &[String], path: &str, line: u64, problems: &mut Problems<
     }
 }
 
-/// A list of `NAME=VALUE`; of two of the same name the last counts.
+/// Reads a list of `NAME=VALUE`; the last of several entries with the same name counts.
 pub(super) fn environment(
     fields: &mut Fields<'_>,
     name: &'static str,
@@ -371,7 +373,7 @@ fn config(node: &Node, problems: &mut Problems<'_>) -> Option<ConfigEdit> {
         problems.add(node.line, "a Config needs a `spec`");
         return None;
     };
-    // sealos keeps an empty status.
+    // sealos writes an empty status.
     top.get("status");
     top.finish(problems);
     let mut fields = Fields::of(spec, "spec", problems);

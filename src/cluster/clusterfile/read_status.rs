@@ -1,4 +1,4 @@
-//! `status`, which tools write: read without severity, unknown members are kept.
+//! Reads `status`, which tools write: leniently, keeping unknown members.
 
 use serde_json::Map;
 

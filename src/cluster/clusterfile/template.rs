@@ -5,15 +5,15 @@ use serde_json::{Map, Value, json};
 use crate::error::{Context, Error, Result};
 use crate::template::{Dialect, Missing, Template, value, yaml};
 
-/// What Go prints for a value that is not there.
+/// Text that Go prints for a missing value.
 const NO_VALUE: &str = "<no value>";
 
-/// What `--values` and `--set` come to; later ones beat earlier ones.
+/// Merged values of `--values` and `--set`; later ones override earlier ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Values(Map<String, Value>);
 
 impl Values {
-    /// Adds a file of values: a YAML mapping.
+    /// Adds a values file: a YAML mapping.
     pub(crate) fn add_file(&mut self, text: &str, file: &str) -> Result<()> {
         match yaml::parse(text).context(|| format!("cannot use the values of {file}"))? {
             Value::Object(members) => {
@@ -25,8 +25,8 @@ impl Values {
         }
     }
 
-    /// Adds `a.b=x`, or several separated by commas. `\` takes the meaning from `.`, `,` and `=`;
-    /// `true`, `false`, `null` and whole numbers are not text.
+    /// Adds `a.b=x`, or several separated by commas. `\` escapes `.`, `,` and `=`; `true`, `false`,
+    /// `null` and whole numbers are not text.
     pub(crate) fn set(&mut self, text: &str) -> Result<()> {
         let wrong = || {
             Error::usage(format!("--set `{text}` is not understood"))
@@ -50,7 +50,7 @@ impl Values {
     }
 }
 
-/// Renders `text` in the Go dialect; a value that is missing is an error with its line.
+/// Renders `text` in the Go dialect; a missing value is an error with its line.
 pub(crate) fn render(text: &str, file: &str, values: &Values) -> Result<String> {
     if !text.contains("{{") {
         return Ok(text.to_owned());
@@ -75,7 +75,7 @@ pub(crate) fn render(text: &str, file: &str, values: &Values) -> Result<String> 
     Ok(rendered)
 }
 
-/// Text that stays as it is when it is rendered.
+/// Escapes text so that rendering returns it unchanged.
 pub(crate) fn escape(text: &str) -> String {
     text.replace("{{", "{{ \"{{\" }}")
 }
@@ -91,7 +91,7 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     }
 }
 
-/// Parts between separators that no `\` precedes; escapes stay.
+/// Splits at separators without a preceding `\`; escapes stay.
 fn divide(text: &str, separator: char) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut characters = text.chars();
@@ -121,7 +121,7 @@ fn split_pair(pair: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Without escapes.
+/// Removes the escapes.
 fn plain(text: &str) -> String {
     let mut out = String::new();
     let mut characters = text.chars();
@@ -140,7 +140,7 @@ fn typed(text: &str) -> Value {
         "false" => false.into(),
         "null" => Value::Null,
         _ => match text.parse::<i64>() {
-            // `0123` is text, as helm has it.
+            // `0123` is text, as in Helm.
             Ok(number) if number.to_string() == text => number.into(),
             _ => text.into(),
         },

@@ -1,4 +1,4 @@
-//! Reading, writing, mistakes, and what no text may do.
+//! Reading, writing, mistakes, and limits for any input text.
 
 use std::collections::BTreeMap;
 
@@ -174,12 +174,12 @@ fn documents_that_are_wrong_double_or_missing() {
         let error = read(text, "f").unwrap_err().to_string();
         assert!(error.contains(expected), "{text}\n{error}");
     }
-    // All mistakes at once.
+    // All mistakes are reported at once.
     let error = read(&with_spec("  a: 1\n  b: 2"), "f")
         .unwrap_err()
         .to_string();
     assert!(error.contains("f:6:") && error.contains("f:7:"), "{error}");
-    // A Cluster is no addition.
+    // A Cluster document cannot be added.
     assert!(read_additions(&cluster, "f").is_err());
     let kubeadm = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n";
     assert_eq!(read_additions(kubeadm, "f").unwrap().0.documents.len(), 1);
@@ -248,7 +248,7 @@ fn no_text_makes_the_reader_panic_and_what_is_read_is_stable() {
     });
 }
 
-/// Texts of every awkward sort.
+/// Generates texts with awkward characters.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[ -~]{0,12}",

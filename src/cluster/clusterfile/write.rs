@@ -1,5 +1,5 @@
-//! [`Clusterfile`] to text: the Cluster first, then Config, kubeadm and k3s documents and what
-//! else there was. Reading it gives the same value.
+//! Converts a [`Clusterfile`] to text: the Cluster first, then Config, kubeadm and k3s documents
+//! and all others. Reading the text returns the same value.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::render::{ConfigEdit, Strategy};
 use crate::template::yaml;
 
 impl Clusterfile {
-    /// All documents as YAML. Holds secrets: for files of mode 0600.
+    /// Returns all documents as YAML. Contains secrets: only for files of mode 0600.
     pub(crate) fn write(&self) -> Result<String> {
         let cluster = std::iter::once(self.cluster.to_value());
         let documents = cluster

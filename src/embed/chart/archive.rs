@@ -1,4 +1,5 @@
-//! Packed charts (`x.tgz`) to files in memory, within limits. Must not know what a chart is.
+//! Unpacks chart archives (`x.tgz`) to files in memory, within limits. Must not depend on the
+//! structure of a chart.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -8,13 +9,13 @@ use flate2::read::MultiGzDecoder;
 use crate::error::{Context as _, Error, Result};
 use crate::layer::{EntryKind, Limits, Names, TarReader};
 
-/// Files of one chart, its dependencies included.
+/// Maximum number of files in one chart, including its dependencies.
 pub(super) const MOST_FILES: usize = 10_000;
-/// Bytes of all files of one chart, its dependencies included.
+/// Maximum size of all files in one chart, including its dependencies, in bytes.
 pub(super) const MOST_BYTES: usize = 64 << 20;
 
-/// Unpacks a chart: paths are relative to the one directory it lies in. `left` is what may still be
-/// unpacked, in files and bytes, and is lowered.
+/// Unpacks a chart; paths are relative to its single top-level directory. `left` is the remaining
+/// limit, in files and bytes, and is reduced.
 pub(super) fn unpack(bytes: &[u8], left: &mut (usize, usize)) -> Result<BTreeMap<String, Vec<u8>>> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Err(Error::bad_content(
@@ -32,12 +33,12 @@ pub(super) fn unpack(bytes: &[u8], left: &mut (usize, usize)) -> Result<BTreeMap
         .next_entry()
         .context(|| "cannot unpack the chart".to_owned())?
     {
-        // Links and devices have no place in a chart; Helm leaves them out too.
+        // A chart does not contain links or devices; Helm skips them too.
         let EntryKind::File { size } = entry.kind else {
             continue;
         };
         let path = String::from_utf8_lossy(entry.path.as_bytes()).into_owned();
-        // What lies beside the chart's directory is not the chart's.
+        // Entries outside of the chart's directory do not belong to the chart.
         let Some((_, path)) = path.split_once('/') else {
             return Err(Error::bad_content(format!(
                 "the chart's archive has {path} outside of the chart's directory"

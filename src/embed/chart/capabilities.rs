@@ -1,4 +1,4 @@
-//! `.Capabilities`, `.Release` and `.Chart`: what templates see besides values and files.
+//! `.Capabilities`, `.Release` and `.Chart`: template data in addition to values and files.
 
 use std::rc::Rc;
 
@@ -7,7 +7,7 @@ use super::engine::objects::Object;
 use super::metadata::Metadata;
 use super::{Chart, RenderOptions};
 
-/// The API versions of Kubernetes itself, which `helm template` assumes without a cluster.
+/// API versions of Kubernetes itself, which `helm template` assumes without a cluster.
 const API_VERSIONS: [&str; 56] = [
     "v1",
     "admissionregistration.k8s.io/v1",
@@ -67,7 +67,7 @@ const API_VERSIONS: [&str; 56] = [
     "apiextensions.k8s.io/v1",
 ];
 
-/// Which Helm templates are told renders them.
+/// Helm version that templates see.
 const HELM: &str = "v3.17.3";
 
 fn object(type_name: &'static str, shown: String, fields: Vec<(&'static str, Value)>) -> Value {
@@ -78,7 +78,7 @@ fn object(type_name: &'static str, shown: String, fields: Vec<(&'static str, Val
     }))
 }
 
-/// `.Capabilities`.
+/// Returns `.Capabilities`.
 pub(super) fn capabilities(options: &RenderOptions) -> Value {
     let version = options.kubernetes.as_str();
     let version = format!("v{}", version.strip_prefix('v').unwrap_or(version));
@@ -121,7 +121,7 @@ pub(super) fn capabilities(options: &RenderOptions) -> Value {
     )
 }
 
-/// `.Release`.
+/// Returns `.Release`.
 pub(super) fn release(options: &RenderOptions) -> Value {
     Value::map([
         ("Name", Value::text(&options.release)),
@@ -133,7 +133,7 @@ pub(super) fn release(options: &RenderOptions) -> Value {
     ])
 }
 
-/// `.Chart`.
+/// Returns `.Chart`.
 pub(super) fn chart(chart: &Chart, is_root: bool) -> Value {
     let Metadata {
         api_version,

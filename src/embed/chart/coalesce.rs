@@ -1,7 +1,7 @@
-//! How values are laid over each other, rule for rule as Helm does it: the user's beat a chart's, a
-//! parent chart's beat its dependencies', `global` goes down to all, `null` takes a default away.
+//! Merging of values by Helm's rules: the user's values override a chart's, a parent chart's
+//! override its dependencies', `global` is passed down to all, and `null` removes a default.
 //!
-//! Must not know where values come from.
+//! Must not depend on the source of the values.
 
 use serde_json::{Map, Value};
 
@@ -9,21 +9,21 @@ use super::Chart;
 
 type Table = Map<String, Value>;
 
-/// Whether a `null` stays after it has taken a default away.
+/// Whether a `null` stays after it has removed a default.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Nulls {
     Drop,
     Keep,
 }
 
-/// The values of `chart` and its dependencies, under `values`.
+/// Returns the values of `chart` and its dependencies, overridden by `values`.
 pub(super) fn chart_values(chart: &Chart, values: &Table, nulls: Nulls) -> Table {
     let mut values = values.clone();
     coalesce(chart, &mut values, nulls);
     values
 }
 
-/// Recursion: charts nest at most [`super::MOST_NESTED`] deep.
+/// Recursive: charts nest at most [`super::MOST_NESTED`] deep.
 fn coalesce(chart: &Chart, values: &mut Table, nulls: Nulls) {
     add_defaults(chart, values, nulls);
     for dependency in &chart.dependencies {
@@ -33,7 +33,7 @@ fn coalesce(chart: &Chart, values: &mut Table, nulls: Nulls) {
             .entry(name)
             .or_insert_with(|| Value::Object(Table::new()));
         let Value::Object(below) = below else {
-            // Helm refuses; the dependency then has its own values.
+            // Helm rejects this; here the dependency uses its own values.
             *below = Value::Null;
             continue;
         };
@@ -63,7 +63,7 @@ fn add_globals(below: &mut Table, above: Option<Value>) {
             (Value::Object(table), None) => {
                 mine.insert(key, Value::Object(table));
             }
-            // A table and something else: what is there stays.
+            // A table cannot be merged with a non-table: the existing value stays.
             (Value::Object(_), Some(_)) | (_, Some(Value::Object(_))) => {}
             (value, _) => {
                 mine.insert(key, value);
@@ -83,7 +83,7 @@ fn add_defaults(chart: &Chart, values: &mut Table, nulls: Nulls) {
                 values.shift_remove(key);
             }
             (Some(Value::Object(mine)), Value::Object(default)) => {
-                // A dependency still has to see the nulls that are meant for it.
+                // A dependency still needs the nulls that are meant for it.
                 let of_dependency = chart.dependencies.iter().any(|d| d.metadata.name == *key);
                 let nulls = if of_dependency { Nulls::Keep } else { nulls };
                 merge(mine, default.clone(), nulls);
@@ -93,7 +93,7 @@ fn add_defaults(chart: &Chart, values: &mut Table, nulls: Nulls) {
     }
 }
 
-/// Lays `upper` over `lower`; tables are merged, all else is replaced.
+/// Merges `upper` over `lower`: tables are merged, all other values are replaced.
 pub(super) fn merge(upper: &mut Table, mut lower: Table, nulls: Nulls) {
     for (key, value) in upper.iter() {
         if value.is_null() {
@@ -114,7 +114,7 @@ pub(super) fn merge(upper: &mut Table, mut lower: Table, nulls: Nulls) {
     }
 }
 
-/// Lays the files given with `--values` over each other: the later wins, a `null` included.
+/// Merges the files given with `--values`: later files win, including their `null` values.
 pub(super) fn overlay(lower: &mut Table, upper: &Table) {
     for (key, value) in upper {
         match (lower.get_mut(key), value) {
@@ -126,7 +126,7 @@ pub(super) fn overlay(lower: &mut Table, upper: &Table) {
     }
 }
 
-/// The value at a path like `a.b.c`, which is not a table.
+/// Returns the value at a path like `a.b.c`, which must not be a table.
 pub(super) fn at<'v>(values: &'v Table, path: &str) -> Option<&'v Value> {
     let (table, name) = match path.rsplit_once('.') {
         Some((parents, name)) => (table_at(values, parents)?, name),
@@ -135,7 +135,7 @@ pub(super) fn at<'v>(values: &'v Table, path: &str) -> Option<&'v Value> {
     table.get(name).filter(|value| !value.is_object())
 }
 
-/// The table at a path like `a.b.c`.
+/// Returns the table at a path like `a.b.c`.
 pub(super) fn table_at<'v>(values: &'v Table, path: &str) -> Option<&'v Table> {
     path.split('.')
         .try_fold(values, |table, name| table.get(name)?.as_object())

@@ -1,5 +1,5 @@
-//! Which dependencies of a chart take part (`condition`, `tags`), under which names (`alias`), and
-//! what they give back to their parent's values (`import-values`): as Helm does it.
+//! Selects the active dependencies of a chart (`condition`, `tags`), their names (`alias`), and the
+//! values that they export to their parent (`import-values`), as Helm does.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ use crate::template::semver::{self, Version};
 
 type Table = Map<String, Value>;
 
-/// Refuses a chart that names a dependency it does not hold.
+/// Rejects a chart that names a dependency it does not contain.
 pub(super) fn check(chart: &Chart) -> Result<()> {
     let wanted = chart.metadata.dependencies.iter().flatten();
     let missing: Vec<&str> = wanted
@@ -29,7 +29,7 @@ pub(super) fn check(chart: &Chart) -> Result<()> {
     .hint("run `helm dependency build` on the chart, or unpack them there"))
 }
 
-/// Leaves the dependencies that take part under `values`, and their imported values.
+/// Keeps the dependencies that `values` enable, and imports their values.
 pub(super) fn process(chart: &mut Chart, values: &Table) {
     enable(chart, values, "");
     import(chart, values);
@@ -78,12 +78,13 @@ fn enable(chart: &mut Chart, values: &Table, path: &str) {
     chart.metadata.dependencies = (!wanted.is_empty()).then_some(wanted);
 }
 
-/// Whether `chart` is what is wanted: its name and, where both can be read, its version.
+/// Whether `chart` is the wanted dependency: the name must match, and the version must satisfy the
+/// constraint.
 fn fits(wanted: &Dependency, chart: &Chart) -> bool {
     let version = Version::parse(&chart.metadata.version);
     chart.metadata.name == wanted.name
         && version.is_some_and(|version| {
-            // No version wanted is no constraint that can be met, but Helm writes `*` there.
+            // A missing version cannot be satisfied as a constraint; Helm writes `*` instead.
             let constraint = Some(wanted.version.as_str()).filter(|text| !text.is_empty());
             semver::satisfies(constraint.unwrap_or("*"), &version).unwrap_or(false)
         })
@@ -140,7 +141,7 @@ fn import(chart: &mut Chart, values: &Table) {
     chart.values = merged;
 }
 
-/// `table` as the value at `path`; `.` is the top.
+/// Returns `table` nested at `path`; `.` is the top level.
 fn below(path: &str, table: Table) -> Table {
     if path == "." {
         return table;

@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::inplace::batches::Share;
 use crate::inplace::request::{self, Request, Selection, TemplatePolicy, Verify, checked};
 
-/// The heading of what says how carefully Pods are changed.
+/// Help heading for the flags that control how Pods are changed.
 const HOW: &str = "How";
 
-/// Show what would become of each Pod, and change nothing
+/// Show the change planned for each Pod, without changing anything
 #[derive(Args, Debug)]
 #[command(after_help = "Exit code 10: the plan cannot be carried out.
 
@@ -26,7 +26,7 @@ pub(super) struct PlanArgs {
     pub(super) change: ChangeArgs,
 }
 
-/// Change Pods, batch after batch
+/// Change Pods in batches
 #[derive(Args, Debug)]
 #[command(
     after_help = "The first sign of trouble stops it; the Pods of that batch get their former images back.
@@ -37,17 +37,17 @@ Examples:
   imgctl inplace apply --id 20260401T101500Z-web"
 )]
 pub(super) struct ApplyArgs {
-    /// Refuse unless what is there gives this plan
+    /// Fail unless the current state yields this plan
     #[arg(long, value_name = "DIGEST", help_heading = HOW)]
     pub(super) plan_digest: Option<String>,
-    /// After a failure give the Pods of earlier batches their former images, too
+    /// After a failure, also restore the previous images of Pods in earlier batches
     #[arg(long, help_heading = HOW)]
     pub(super) rollback_all: bool,
     #[command(flatten)]
     pub(super) change: ChangeArgs,
 }
 
-/// Show where Pods run other images than their templates say
+/// Show where Pods run other images than their templates specify
 #[derive(Args, Debug)]
 #[command(
     after_help = "Exit code 10: there are such workloads, or runs that were cut off.
@@ -61,7 +61,7 @@ pub(super) struct StatusArgs {
     pub(super) access: AccessArgs,
 }
 
-/// Give Pods their former images back
+/// Restore the previous images of Pods
 #[derive(Args, Debug)]
 #[command(
     after_help = "What they were is in the run's journal, and in an annotation of each Pod.
@@ -71,52 +71,52 @@ Examples:
   imgctl inplace rollback --workload deployment/shop/web --template sync --yes"
 )]
 pub(super) struct RollbackArgs {
-    /// The run to undo [default: the last one of each Pod]
+    /// Run to undo [default: the last run of each Pod]
     #[arg(long, value_name = "NAME")]
     pub(super) id: Option<String>,
     #[command(flatten)]
     pub(super) what: WhichArgs,
     #[command(flatten)]
     pub(super) care: CareArgs,
-    /// Show what would be done, and change nothing
+    /// Show what would be done, without changing anything
     #[arg(long)]
     pub(super) dry_run: bool,
     #[command(flatten)]
     pub(super) access: AccessArgs,
 }
 
-/// A change, planned or carried out.
+/// Change to plan or carry out.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ChangeArgs {
     #[command(flatten)]
     pub(super) what: WhatArgs,
     #[command(flatten)]
     pub(super) care: CareArgs,
-    /// Name of the run; one of that name is taken up where it stopped
+    /// Name of the run; an existing run of that name is resumed
     #[arg(long, value_name = "NAME", help_heading = HOW)]
     pub(super) id: Option<String>,
     #[command(flatten)]
     pub(super) access: AccessArgs,
 }
 
-/// Which Pods.
+/// Selection of Pods.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Which Pods")]
 #[group(id = "inplace-which", multiple = true)]
 pub(super) struct WhichArgs {
-    /// Those of a workload: deployment/NAMESPACE/NAME, sts/NAME, ds/NAME, rs/NAME, job/NAME
+    /// Pods of a workload: deployment/NAMESPACE/NAME, sts/NAME, ds/NAME, rs/NAME, job/NAME
     #[arg(long, value_name = "KIND/NS/NAME", conflicts_with_all = ["selector", "pods"])]
     workload: Option<String>,
-    /// Those with these labels
+    /// Pods with these labels
     #[arg(long, value_name = "LABELS", conflicts_with = "pods")]
     selector: Option<String>,
-    /// These
+    /// Pods with these names
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pods: Vec<String>,
 }
 
 impl WhichArgs {
-    /// `None`: nothing was said.
+    /// Returns the selection; `None` if no flag selects Pods.
     pub(super) fn selection(&self, namespace: String) -> Result<Option<Selection>> {
         if let Some(workload) = &self.workload {
             return Selection::workload(workload, &namespace).map(Some);
@@ -142,21 +142,21 @@ impl WhichArgs {
     }
 }
 
-/// Which Pods, and what they get.
+/// Selection of Pods, and the change to make.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct WhatArgs {
     #[command(flatten)]
     which: WhichArgs,
-    /// New image of a container, by its name (may be repeated)
+    /// New image for a container, given by name (may be repeated)
     #[arg(long, value_name = "CONTAINER=IMAGE")]
     set: Vec<String>,
-    /// New cpu and memory of a container: app=cpu=500m,memory=1Gi,limits.cpu=1 (may be repeated)
+    /// New CPU and memory for a container: app=cpu=500m,memory=1Gi,limits.cpu=1 (may be repeated)
     #[arg(long, value_name = "CONTAINER=RESOURCES")]
     resize: Vec<String>,
 }
 
 impl WhatArgs {
-    /// Whether anything was said.
+    /// Whether any of these flags was given.
     pub(super) fn is_said(&self) -> bool {
         let which = &self.which;
         which.workload.is_some()
@@ -185,21 +185,21 @@ impl WhatArgs {
     }
 }
 
-/// The error where no Pods were named.
+/// Returns the error for a request that selects no Pods.
 pub(super) fn nothing_said() -> Error {
     Error::usage("it is not said which Pods are meant").hint(
         "--workload KIND/NAMESPACE/NAME, or -n NAMESPACE with --selector LABELS or --pods NAMES",
     )
 }
 
-/// How carefully.
+/// Flags that control how Pods are changed.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = HOW)]
 pub(super) struct CareArgs {
-    /// What becomes of the workload's template [default: refuse]
+    /// How to treat the workload's template [default: refuse]
     #[arg(long, value_name = "HOW")]
     pub(super) template: Option<TemplateMode>,
-    /// How many Pods are done when each batch ends: numbers and percentages
+    /// Number or percentage of Pods changed by the end of each batch
     #[arg(
         long,
         value_name = "LIST",
@@ -207,40 +207,40 @@ pub(super) struct CareArgs {
         value_delimiter = ','
     )]
     batch: Vec<String>,
-    /// How many Pods of a workload may be out of service at once: 1, 10%
+    /// Maximum number of Pods of a workload out of service at once: 1, 10%
     #[arg(long, value_name = "N", default_value = "1")]
     max_unavailable: String,
-    /// How long a Pod may take to become ready
+    /// Maximum time for a Pod to become ready
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub(super) ready_timeout: String,
-    /// How long a Pod has to stay ready
+    /// Time that a Pod must stay ready
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     pub(super) bake: String,
-    /// How Nodes get the new image beforehand [default: ssh; job with --kubeconfig]
+    /// How to pull the new image to Nodes beforehand [default: ssh; job with --kubeconfig]
     #[arg(long, value_name = "HOW")]
     pub(super) pre_pull: Option<PrePull>,
-    /// How the running image is known again
+    /// How to recognize the running image
     #[arg(long, value_name = "HOW", default_value = "image")]
     verify: VerifyMode,
-    /// Readiness gate to close while containers restart, beside InPlaceUpdateReady
+    /// Readiness gate to close while containers restart, in addition to InPlaceUpdateReady
     #[arg(long, value_name = "TYPE")]
     gate: Option<String>,
-    /// Change sidecars (init containers that keep running), too
+    /// Also change sidecars (init containers that keep running)
     #[arg(long)]
     include_sidecars: bool,
-    /// Change init containers, too; it has no effect until a Pod is made anew
+    /// Also change init containers; takes effect only when a Pod is recreated
     #[arg(long)]
     include_init: bool,
-    /// Also where a workload has one replica, and nobody serves meanwhile
+    /// Also change workloads with one replica, which are out of service meanwhile
     #[arg(long)]
     allow_single_replica: bool,
-    /// Also where an owner we do not know manages the Pods
+    /// Also change Pods that an unknown owner manages
     #[arg(long)]
     force_owner: bool,
 }
 
 impl CareArgs {
-    /// A request without anything to change.
+    /// Returns a request without any change.
     pub(super) fn request(&self, selection: Selection) -> Result<Request> {
         let batches: Result<Vec<Share>> = self.batch.iter().map(|one| Share::parse(one)).collect();
         Ok(Request {
@@ -269,43 +269,43 @@ impl CareArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum TemplateMode {
-    /// It follows, without a rollout
+    /// Update the template, without a rollout
     Sync,
-    /// It stays; an annotation says so
+    /// Keep the template and record the difference in an annotation
     Keep,
-    /// Pods of workloads are not changed
+    /// Do not change Pods of workloads
     Refuse,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum PrePull {
-    /// Hosts pull with crictl
+    /// Pull on the hosts with crictl
     Ssh,
-    /// A short-lived Pod on each Node
+    /// Run a short-lived Pod on each Node
     Job,
-    /// Not at all: pulling adds to the time out of service
+    /// Do not pull beforehand: pulling adds to the time out of service
     None,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum VerifyMode {
-    /// By its name, and its digest where that is known
+    /// By name, and by digest where it is known
     Image,
-    /// By its digest
+    /// By digest
     Digest,
 }
 
-/// How the cluster is reached.
+/// Access to the cluster.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cluster options")]
 pub(super) struct AccessArgs {
     /// Name of the cluster
     #[arg(short, long, value_name = "NAME", default_value = name::DEFAULT)]
     pub(super) cluster: String,
-    /// Go to the API that this file names, of whatever cluster
+    /// Use the API that this kubeconfig names, whatever the cluster
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// Namespace [default: default; of `status`: all]
+    /// Namespace [default: default; for `status`: all]
     #[arg(short, long, value_name = "NAME")]
     pub(super) namespace: Option<String>,
     #[command(flatten)]

@@ -29,9 +29,9 @@ use crate::ui::prompt;
 use arguments::{ApplyArgs, CareArgs, PlanArgs, PrePull, RollbackArgs, StatusArgs};
 use reach::Reach;
 
-/// Between two looks at Pods.
+/// Interval between two checks of Pods.
 const POLL: Duration = Duration::from_secs(1);
-/// For controllers to see what was changed.
+/// Timeout for controllers to observe a change.
 const CONTROLLERS: Duration = Duration::from_secs(120);
 
 /// Change the images of running Pods without rescheduling them
@@ -59,7 +59,7 @@ enum InplaceVerb {
     Rollback(Box<RollbackArgs>),
 }
 
-/// Does one of them.
+/// Runs one of the subcommands.
 pub(crate) fn run(args: &InplaceArgs, context: &Context) -> Result<()> {
     match &args.command {
         InplaceVerb::Plan(args) => plan(args, context),
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &InplaceArgs, context: &Context) -> Result<()> {
     }
 }
 
-/// What there is, and what will be done about it.
+/// Observed state, and the plan for it.
 struct Prepared {
     world: World,
     desired: Desired,
@@ -100,7 +100,7 @@ fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
     }
 }
 
-/// What is written down of a run.
+/// Returns the recorded journal of a run.
 fn past(reach: &Reach, id: Option<&str>) -> Result<Option<Past>> {
     match id {
         Some(id) => journal::past(&reach.journals, id),
@@ -108,18 +108,18 @@ fn past(reach: &Reach, id: Option<&str>) -> Result<Option<Past>> {
     }
 }
 
-/// What a plan is asked for.
+/// Input for a plan.
 struct Question<'a> {
     request: &'a Request,
     care: &'a CareArgs,
-    /// Runs that are taken up or undone.
+    /// Runs to resume or undo.
     ids: &'a [String],
     past: Option<&'a Past>,
     rollback: bool,
 }
 
 impl Question<'_> {
-    /// The plan by which all Pods get the same.
+    /// Plans the same change for all Pods.
     fn plan_common(&self, reach: &Reach) -> Result<Prepared> {
         let world = world::observe(&*reach.api, &self.request.selection)?;
         let desired = Desired {
@@ -137,10 +137,10 @@ impl Question<'_> {
                 Ok(target) => {
                     targets.insert(image.clone(), target);
                 }
-                // The plan says so.
+                // The plan reports the error.
                 Err(error) => {
                     tracing::info!("{error}");
-                    // A registry that is silent is not waited for twice.
+                    // A registry that does not answer is not waited for twice.
                     if error.kind() == Kind::Network {
                         silent.insert(image.clone(), Access::Unknown(error.to_string()));
                     }
@@ -177,7 +177,7 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
         (true, _) => change
             .what
             .request(&change.care, change.access.namespace()?)?,
-        // Taken up by its id alone.
+        // Resumed by its ID alone.
         (false, Some(plan)) if !plan.rollback => plan.request.clone(),
         (false, _) => return Err(arguments::nothing_said()),
     };
@@ -243,7 +243,7 @@ fn roll_back(args: &RollbackArgs, context: &Context) -> Result<()> {
     let mut request = args.care.request(selection)?;
     request.set = former.desired.common.clone();
     request.resize.clone_from(&former.resize);
-    // What was done is undone in the same way, and with the same leave.
+    // A rollback uses the same policies and permissions as the run that it undoes.
     if let Some(plan) = before {
         if args.care.template.is_none() {
             request.template = plan.request.template;
@@ -369,7 +369,7 @@ fn status(args: &StatusArgs, context: &Context) -> Result<()> {
     }
 }
 
-/// `20260401T101500Z-web`.
+/// Returns a run ID like `20260401T101500Z-web`.
 fn new_id(selection: &Selection) -> String {
     let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let name = match selection {

@@ -1,4 +1,5 @@
-//! The API of a cluster, its hosts and registries: through the cluster's Clusterfile, or a kubeconfig.
+//! Access to the API of a cluster, its hosts and registries: through the cluster's Clusterfile, or
+//! a kubeconfig.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,11 +26,11 @@ use crate::registry::credentials::Login;
 use crate::registry::{Client, ClientOptions};
 use crate::runtime::action::Crew;
 
-/// Everything that can be reached.
+/// Connections to a cluster: its API, hosts and registries.
 pub(super) struct Reach {
     pub(super) api: Arc<dyn Api>,
     pub(super) images: Box<dyn Images>,
-    /// Where runs are written down.
+    /// Directory of the run journals.
     pub(super) journals: PathBuf,
     hosts: Option<Hosts>,
     _held: Option<Held>,
@@ -42,7 +43,7 @@ struct Hosts {
 }
 
 impl Reach {
-    /// `changes`: the cluster is locked for as long as this lives.
+    /// `changes`: holds the cluster's lock for the lifetime of the value.
     pub(super) fn new(
         verb: &str,
         access: &AccessArgs,
@@ -58,7 +59,7 @@ impl Reach {
                     client: client_of(access, context)?,
                     options: options_of(access, context)?,
                 }),
-                // No cluster's name begins with a dot.
+                // Cluster names never begin with a dot.
                 journals: runtime_root(&context.environment)?.join(".inplace"),
                 hosts: None,
                 _held: None,
@@ -85,7 +86,7 @@ impl Reach {
         })
     }
 
-    /// Whoever has Nodes pull; `None`: nobody is to.
+    /// Returns the puller for Nodes; `None` if images are not pulled beforehand.
     pub(super) fn puller<'a>(
         &'a self,
         how: Option<PrePull>,
@@ -126,7 +127,7 @@ impl Reach {
     }
 }
 
-/// The host that a Node is.
+/// Returns the host that a Node runs on.
 fn host_of<'a>(hosts: &'a [Host], node: &Node) -> Option<&'a Host> {
     let addresses = &node.status.addresses;
     hosts.iter().find(|host| {
@@ -134,7 +135,7 @@ fn host_of<'a>(hosts: &'a [Host], node: &Node) -> Option<&'a Host> {
     })
 }
 
-/// The API of the first control plane that answers.
+/// Returns the API of the first control plane that answers.
 fn api(scene: &Scene, crew: &Agents) -> Result<Arc<dyn Api>> {
     let mut problems = Vec::new();
     for host in scene.control_planes() {
@@ -155,14 +156,14 @@ fn api(scene: &Scene, crew: &Agents) -> Result<Arc<dyn Api>> {
     .hint("`imgctl status` asks every host; --kubeconfig FILE goes to an API directly"))
 }
 
-/// For clients that show other logins than ours.
+/// Client options for clients that use other logins.
 fn options_of(access: &AccessArgs, context: &Context) -> Result<ClientOptions> {
     let mut options = access.registry.options(context, None)?;
     options.retries.get_or_insert(1);
     Ok(options)
 }
 
-/// Digests are good to have, not worth a long wait: a plan does without.
+/// Digests are useful but not worth a long wait: a plan works without them.
 fn client_of(access: &AccessArgs, context: &Context) -> Result<Client> {
     let mut registry = access.registry.clone();
     registry.retry.get_or_insert(1);
@@ -184,7 +185,7 @@ fn images(scene: &Scene, access: &AccessArgs, context: &Context) -> Result<Regis
         password: own.password.clone(),
     };
     let mut options = access.registry.options(context, Some(login))?;
-    // It is on the cluster's own hosts, most often without TLS.
+    // The registry runs on the cluster's own hosts, usually without TLS.
     options.tls_verify = Some(false);
     options.retries = Some(1);
     let hosts = scene.registry_hosts();

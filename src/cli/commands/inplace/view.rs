@@ -1,4 +1,4 @@
-//! What `imgctl inplace` shows.
+//! Output of `imgctl inplace`.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use crate::inplace::journal::Journal;
 use crate::inplace::plan::{ContainerPlan, Plan};
 use crate::ui::table::Table;
 
-/// The plan: a table of Pods, what concerns their workloads, problems and notes.
+/// Shows the plan: a table of Pods, messages about their workloads, problems and notes.
 pub(super) fn plan(plan: &Plan, context: &Context) -> Result<()> {
     let ui = &context.ui;
     if ui.is_json() {
@@ -123,7 +123,7 @@ fn to(one: &ContainerPlan) -> String {
     parts.join(" ")
 }
 
-/// Before anything is done.
+/// Announces the run before any change.
 pub(super) fn begin(plan: &Plan, journal: &Journal, context: &Context) -> Result<()> {
     let pods = plan.work().count();
     match context.ui.is_json() {
@@ -142,7 +142,7 @@ pub(super) fn begin(plan: &Plan, journal: &Journal, context: &Context) -> Result
     }
 }
 
-/// One event, as it comes. That nobody reads it any more does not stop the run.
+/// Shows one event as it arrives. A closed output does not stop the run.
 pub(super) fn event(event: &Event, context: &Context) {
     let _ = match context.ui.is_json() {
         true => serde_json::to_value(event)
@@ -174,12 +174,12 @@ fn text(event: &Event) -> String {
     }
 }
 
-/// A line of JSON.
+/// Prints a value as one line of JSON.
 pub(super) fn line(value: &serde_json::Value, context: &Context) -> Result<()> {
     context.ui.line(&value.to_string())
 }
 
-/// Drift, and what was left half done.
+/// Shows drift and unfinished runs.
 pub(super) fn status(report: &Report, runs: &[String], context: &Context) -> Result<()> {
     let ui = &context.ui;
     if ui.is_json() {

@@ -27,7 +27,7 @@ pub(super) struct AddArgs {
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
 
-    /// Add all platforms of an image that is itself for several
+    /// Add all platforms of a multi-platform image
     #[arg(long)]
     all: bool,
 

@@ -7,7 +7,7 @@ use crate::cli::context::Context;
 use crate::error::{Error, Result};
 use crate::transfer::manifest_list::ManifestList;
 
-/// Change what a manifest list says about an image in it
+/// Change the entry of an image in a manifest list
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl manifest annotate etcd:v1 sha256:6a92… --arch arm64 --variant v8

@@ -10,7 +10,7 @@ use crate::image::{Platform, Reference};
 use crate::transfer::manifest_list::{Details, ManifestList};
 use crate::transfer::manifest_list_members::Choice;
 
-/// Make a manifest list
+/// Create a manifest list
 #[derive(Args, Debug)]
 #[command(
     after_help = "Images are looked up in the store, then in registries, where they stay.
@@ -23,11 +23,11 @@ pub(super) struct CreateArgs {
     /// Name of the list
     list: String,
 
-    /// Images to put in
+    /// Images to add to the list
     #[arg(value_name = "IMAGE")]
     images: Vec<String>,
 
-    /// Put in all platforms of an image that is itself for several
+    /// Add all platforms of a multi-platform image
     #[arg(long)]
     all: bool,
 
@@ -39,7 +39,7 @@ pub(super) struct CreateArgs {
     registry: RegistryArgs,
 }
 
-/// Makes the list and prints its digest.
+/// Creates the list and prints its digest.
 pub(super) fn run(args: &CreateArgs, context: &Context) -> Result<()> {
     let name = Reference::parse(&args.list)?;
     let choice = match args.all {

@@ -1,4 +1,4 @@
-//! Flags that say something about a member of a list, and members found by name.
+//! Flags that describe a member of a list, and lookup of members by name.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -13,14 +13,14 @@ use crate::transfer::location::Location;
 use crate::transfer::manifest_list::{Details, Member};
 use crate::transfer::manifest_list_members::{Choice, in_registry, in_store};
 
-/// What a list is to say about a member.
+/// Description of a member in the list.
 #[derive(Args, Clone, Debug)]
 pub(super) struct DetailArgs {
-    /// Operating system, instead of what the image says
+    /// Operating system, overriding the image's
     #[arg(long, value_name = "OS")]
     pub(super) os: Option<String>,
 
-    /// Architecture, instead of what the image says
+    /// Architecture, overriding the image's
     #[arg(long, value_name = "ARCH")]
     pub(super) arch: Option<String>,
 
@@ -32,11 +32,11 @@ pub(super) struct DetailArgs {
     #[arg(long, value_name = "VERSION")]
     pub(super) os_version: Option<String>,
 
-    /// Features of the operating system that the image needs
+    /// Operating system features that the image requires
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     pub(super) os_features: Vec<String>,
 
-    /// Features of the processor; not part of the OCI's lists any more
+    /// Processor features; no longer part of OCI indexes
     #[arg(long, value_name = "FEATURE", hide = true)]
     pub(super) features: Vec<String>,
 
@@ -46,7 +46,7 @@ pub(super) struct DetailArgs {
 }
 
 impl DetailArgs {
-    /// The flags as a value.
+    /// Returns the flags as a value.
     pub(super) fn details(&self, context: &Context) -> Result<Details> {
         if !self.features.is_empty() {
             context
@@ -71,7 +71,7 @@ impl DetailArgs {
         })
     }
 
-    /// Which of an image's own platforms is meant.
+    /// Returns which of an image's own platforms to take.
     pub(super) fn choice(&self, all: bool) -> Choice {
         if all {
             return Choice::All;
@@ -84,7 +84,7 @@ impl DetailArgs {
     }
 }
 
-/// The members that `name` comes to: an image of the store, else of a registry.
+/// Returns the members that `name` refers to: an image in the store, or otherwise in a registry.
 pub(super) fn members(
     name: &str,
     choice: &Choice,

@@ -6,7 +6,7 @@ use crate::cli::context::Context;
 use crate::error::Result;
 use crate::transfer::manifest_list;
 
-/// Say by the exit code whether a manifest list exists
+/// Report by exit code whether a manifest list exists
 #[derive(Args, Debug)]
 #[command(
     after_help = "The exit code is 0 if it does, 3 if there is no such name, 2 if it is an image.

@@ -23,7 +23,7 @@ Examples:
   imgctl manifest inspect docker://registry.example.com/team/etcd:v1"
 )]
 pub(super) struct InspectArgs {
-    /// Name of a list or an image
+    /// Name of a list or image
     #[arg(value_name = "LIST")]
     name: String,
 

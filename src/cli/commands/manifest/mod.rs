@@ -1,4 +1,4 @@
-//! `imgctl manifest`: the group of verbs that put manifest lists together.
+//! `imgctl manifest`: the group of verbs that create and change manifest lists.
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -17,7 +17,7 @@ mod push;
 mod remove;
 mod rm;
 
-/// Put images for several platforms together under one name
+/// Combine images for several platforms under one name
 #[derive(Args, Debug)]
 #[command(
     after_help = "A list is kept in the store like an image, so `imgctl images`, `tag`, `rmi` and `save` know it.
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ManifestArgs, context: &Context) -> Result<()> {
     }
 }
 
-/// Shows the digest that a list has come to.
+/// Shows the digest of a changed list.
 fn show(list: &Descriptor, context: &Context) -> Result<()> {
     match context.ui.is_json() {
         true => context.ui.json(&json!({"digest": list.digest})),
@@ -65,7 +65,7 @@ fn show(list: &Descriptor, context: &Context) -> Result<()> {
     }
 }
 
-/// The digest that a user means by an image of a list.
+/// Returns the digest of a list's image, given by digest or by name.
 fn digest_of(image: &str, context: &Context) -> Result<Digest> {
     if let Ok(digest) = Digest::parse(image) {
         return Ok(digest);

@@ -27,11 +27,11 @@ pub(super) struct PushArgs {
     /// Name of the list
     list: String,
 
-    /// Where to; without it, the registry in the list's name
+    /// Destination; without it, the registry in the list's name
     #[arg(value_name = "DESTINATION")]
     destination: Option<OsString>,
 
-    /// Push the images too; =false for a list whose images are at the destination
+    /// Also push the images; =false if the images are already at the destination
     #[arg(
         long,
         value_name = "BOOL",
@@ -43,7 +43,7 @@ pub(super) struct PushArgs {
     )]
     all: bool,
 
-    /// Remove the list from the store once it is pushed
+    /// Remove the list from the store after the push
     #[arg(long, visible_alias = "purge")]
     rm: bool,
 

@@ -6,7 +6,7 @@ use crate::cli::context::Context;
 use crate::error::Result;
 use crate::transfer::manifest_list::ManifestList;
 
-/// Take an image out of a manifest list
+/// Remove an image from a manifest list
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl manifest remove etcd:v1 sha256:6a92cd1f…")]
@@ -18,7 +18,7 @@ pub(super) struct RemoveArgs {
     image: String,
 }
 
-/// Takes the image out and prints the list's digest.
+/// Removes the image and prints the list's digest.
 pub(super) fn run(args: &RemoveArgs, context: &Context) -> Result<()> {
     let digest = super::digest_of(&args.image, context)?;
     let mut list = ManifestList::open(context.store()?, &args.list)?;

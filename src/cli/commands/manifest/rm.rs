@@ -20,7 +20,7 @@ pub(super) struct RmArgs {
     lists: Vec<String>,
 }
 
-/// Removes the lists, then what nothing needs any more.
+/// Removes the lists, then everything that is no longer needed.
 pub(super) fn run(args: &RmArgs, context: &Context) -> Result<()> {
     let store = context.store()?;
     let mut chosen = Vec::new();

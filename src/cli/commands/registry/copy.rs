@@ -27,7 +27,7 @@ pub(crate) struct CopyArgs {
     #[arg(required = true, num_args = 2.., value_names = ["IMAGE", "DESTINATION"])]
     arguments: Vec<OsString>,
 
-    /// Images copied at the same time
+    /// Number of images to copy in parallel
     #[arg(long, visible_alias = "max-pull-procs", value_name = "N", default_value_t = IMAGES)]
     jobs: usize,
 

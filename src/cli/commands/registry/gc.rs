@@ -12,7 +12,7 @@ use crate::registry::layout::Layout;
 use crate::registry::layout::gc::GcOptions;
 use crate::ui::size::human;
 
-/// Remove what no manifest needs from a registry on disk
+/// Remove content that no manifest needs from a registry on disk
 #[derive(Args, Debug)]
 #[command(
     after_help = "The registry must not be served meanwhile: an imgctl that serves it is noticed, another program
@@ -27,20 +27,20 @@ pub(crate) struct GcArgs {
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 
-    /// Show what would be removed, remove nothing
+    /// Show what would be removed, without removing it
     #[arg(long)]
     dry_run: bool,
 
-    /// Remove manifests without a tag, too, unless an index or a subject that stays needs them
+    /// Also remove untagged manifests, unless a remaining index or subject needs them
     #[arg(long, visible_alias = "delete-untagged")]
     untagged: bool,
 
-    /// Keep what is younger: it may belong to a push in progress
+    /// Keep younger content: it may belong to a push in progress
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     grace: String,
 }
 
-/// Collects and tells what went.
+/// Collects garbage and reports what was removed.
 pub(crate) fn run(args: &GcArgs, context: &Context) -> Result<()> {
     let layout = Layout::open(&args.directory, context.settings.sync)?;
     let options = GcOptions {

@@ -18,9 +18,9 @@ use crate::transfer::mirror_place::PlaceName;
 use crate::transfer::workers::{for_each, lock};
 use crate::ui::table::Table;
 
-/// Names asked for at once.
+/// Number of repository names read at a time.
 const PAGE: usize = 1000;
-/// Tags looked up at once in a registry.
+/// Number of concurrent tag lookups in a registry.
 const REQUESTS: usize = 8;
 
 /// List the repositories and tags of a registry, or of its tree on disk
@@ -35,10 +35,10 @@ pub(crate) struct LsArgs {
     #[arg(value_name = "PLACE")]
     place: OsString,
 
-    /// Only this repository
+    /// List only this repository
     repository: Option<String>,
 
-    /// Leave the heading out
+    /// Do not print the table heading
     #[arg(short, long)]
     noheading: bool,
 
@@ -53,7 +53,7 @@ struct Row {
     media_type: Option<String>,
 }
 
-/// Lists them.
+/// Lists the repositories and tags.
 pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
     let rows = match PlaceName::parse(&args.place) {
         Ok(PlaceName::Registry { host, prefix }) => {
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
             registry.rows(args.repository.as_deref())?
         }
         Ok(PlaceName::Directory(directory)) => on_disk(&directory, args.repository.as_deref())?,
-        // A plain word may well be a directory that is not there.
+        // A plain word may be a directory that does not exist.
         Err(error) if args.place.as_encoded_bytes().starts_with(b"docker://") => return Err(error),
         Err(_) => on_disk(Path::new(&args.place), args.repository.as_deref())?,
     };
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
     context.ui.print(&table.render(!args.noheading))
 }
 
-/// A registry, or one repository of it, or what lies below one.
+/// A registry, one of its repositories, or the repositories below a prefix.
 struct Remote {
     client: Client,
     host: String,
@@ -109,7 +109,7 @@ impl Remote {
             &stop,
             |(at, (name, tag))| {
                 let found = self.repository(name)?.head(&Target::Tag(tag.clone()))?;
-                // One that has gone in between is not listed.
+                // A tag that was removed meanwhile is not listed.
                 let row = found.map(|found| Row {
                     repository: name.clone(),
                     tag: tag.clone(),
@@ -136,7 +136,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Those that the registry lists, below the prefix if there is one.
+    /// Adds the repositories that the registry lists, below the prefix if there is one.
     fn add_all(&self, wanted: &mut Vec<(String, String)>) -> Result<()> {
         let is_below = |name: &String| match &self.prefix {
             Some(prefix) => name
@@ -150,7 +150,7 @@ impl Remote {
         let before = wanted.len();
         for name in all.into_iter().filter(is_below) {
             match self.add(&name, wanted) {
-                // Some list repositories whose last tag is gone.
+                // Some registries list repositories whose last tag was removed.
                 Err(error) if error.kind() == Kind::NotFound => {}
                 added => added?,
             }
@@ -165,7 +165,7 @@ impl Remote {
     }
 }
 
-/// What is in a tree.
+/// Lists the contents of a tree.
 fn on_disk(directory: &Path, repository: Option<&str>) -> Result<Vec<Row>> {
     let layout = Layout::open(directory, false)?;
     let mut rows = Vec::new();
@@ -202,7 +202,7 @@ fn add(layout: &Layout, repository: &str, rows: &mut Vec<Row>) -> Result<bool> {
         let Some(digest) = layout.resolve_tag(repository, &tag)? else {
             continue;
         };
-        // What is damaged is listed all the same; scrub says more.
+        // Damaged manifests are listed anyway; scrub reports more.
         let manifest = layout.manifest(repository, &digest).ok().flatten();
         rows.push(Row {
             repository: repository.to_owned(),

@@ -1,4 +1,4 @@
-//! `imgctl registry`: the group of verbs that serve registries and look after their trees.
+//! `imgctl registry`: the group of verbs that serve registries and maintain their trees.
 
 pub(crate) mod copy;
 pub(crate) mod gc;
@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 use crate::cli::context::Context;
 use crate::error::Result;
 
-/// Serve a registry, and look after registries on disk
+/// Serve registries and maintain registries on disk
 #[derive(Args, Debug)]
 #[command(
     after_help = "A registry on disk is the tree that docker-distribution keeps, as in the registry/ folder of a

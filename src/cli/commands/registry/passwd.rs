@@ -10,7 +10,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::registry::credentials::Secret;
 use crate::registry::server::{hash_password, set_password};
 
-/// More than any password, in bytes.
+/// Maximum length of a password, in bytes.
 const MAX_PASSWORD: u64 = 4096;
 
 /// Set the password of a user of a registry
@@ -26,7 +26,7 @@ pub(crate) struct PasswdArgs {
     /// Name of the user
     user: String,
 
-    /// File of users; made if it is not there
+    /// Users file; created if missing
     #[arg(
         short,
         long,
@@ -36,7 +36,7 @@ pub(crate) struct PasswdArgs {
     )]
     file: Option<PathBuf>,
 
-    /// Read the password from stdin (as always: for scripts)
+    /// Read the password from stdin (always done; for scripts)
     #[arg(long)]
     password_stdin: bool,
 }

@@ -22,11 +22,11 @@ Examples:
   imgctl registry rm --tag-only registry.example.com/team/app:latest"
 )]
 pub(crate) struct RmArgs {
-    /// Names of images with their registry; without tag and digest, :latest
+    /// Image names with their registry; without a tag or digest, :latest
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 
-    /// Remove the tag, not what it names
+    /// Remove only the tag, not the manifest
     #[arg(long)]
     tag_only: bool,
 
@@ -34,7 +34,7 @@ pub(crate) struct RmArgs {
     registry: RegistryArgs,
 }
 
-/// Removes the images one by one; stops at the first that cannot be.
+/// Removes the images one by one; stops at the first failure.
 pub(crate) fn run(args: &RmArgs, context: &Context) -> Result<()> {
     let names = args
         .names
@@ -83,7 +83,7 @@ fn show(
     }
 }
 
-/// The registry must be named: nothing is looked for elsewhere.
+/// Returns the full name. The registry must be given: no other registry is searched.
 fn full_name(text: &str) -> Result<Reference> {
     let name = Reference::parse(text.trim_start_matches("docker://"))?;
     if name.registry().is_none() {

@@ -24,10 +24,10 @@ use crate::transfer::mirror_images::{Found, find, items, read_list};
 use crate::transfer::mirror_place::{Place, PlaceName};
 use crate::transfer::plan::Selection;
 
-/// Longest list of images that is read, in bytes.
+/// Maximum size of a list of images, in bytes.
 const MAX_LIST: u64 = 16 << 20;
 
-/// Save images, or those that a build context names, into a registry's tree on disk
+/// Save images, or the images that a build context names, into a registry tree on disk
 #[derive(Args, Debug)]
 #[command(
     after_help = "The tree is what docker-distribution keeps and what a cluster image holds under registry/. Names
@@ -42,7 +42,7 @@ Examples:
   imgctl registry save --tars docker-archive:/tmp/app.tar@team/app:v1"
 )]
 pub(crate) struct SaveArgs {
-    /// Directory to search, and in which --registry-dir lies [default: .]
+    /// Directory to search, which also contains --registry-dir [default: .]
     #[arg(value_name = "CONTEXT")]
     context: Option<PathBuf>,
 
@@ -50,11 +50,11 @@ pub(crate) struct SaveArgs {
     #[arg(long, value_name = "IMAGE", value_delimiter = ',')]
     images: Vec<String>,
 
-    /// File with an image a line; blank lines and comments (#) are passed over
+    /// File with one image per line; blank lines and comments (#) are ignored
     #[arg(short = 'f', long = "images-file", value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Archives to save, each with the name its image is to get
+    /// Archives to save, each with a name for its image
     #[arg(long, value_name = "TRANSPORT:FILE@NAME", value_delimiter = ',')]
     tars: Vec<String>,
 
@@ -62,7 +62,7 @@ pub(crate) struct SaveArgs {
     #[arg(long, value_name = "DIR", default_value = "registry")]
     registry_dir: PathBuf,
 
-    /// Images fetched at the same time
+    /// Number of images to fetch in parallel
     #[arg(long, visible_alias = "max-pull-procs", value_name = "N", default_value_t = IMAGES)]
     jobs: usize,
 
@@ -108,7 +108,7 @@ fn read_file(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).path("read", path)
 }
 
-/// What is to be saved or copied, as the user named it.
+/// Images to save or copy, as the user named them.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     images: Vec<Reference>,
@@ -116,7 +116,7 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Images by name.
+    /// Returns images given by name.
     pub(super) fn of(words: &[OsString]) -> Result<Self> {
         let mut sources = Self::default();
         for word in words {
@@ -149,7 +149,7 @@ impl Sources {
         Ok(())
     }
 
-    /// What a build context names.
+    /// Adds the images that a build context names.
     fn add_context(
         &mut self,
         directory: &Path,
@@ -164,7 +164,7 @@ impl Sources {
         let archived =
             |name: &Reference| found.archives.iter().any(|other| other.reference == *name);
         let images = found.images.iter().map(|image| &image.reference);
-        // An archive in the context is nearer than a registry.
+        // An archive in the context takes precedence over a registry.
         self.images
             .extend(images.filter(|name| !archived(name)).cloned());
         for archive in &found.archives {
@@ -195,7 +195,7 @@ impl Sources {
         Ok(())
     }
 
-    /// `docker-archive:FILE@NAME`.
+    /// Adds an archive given as `docker-archive:FILE@NAME`.
     fn add_tar(&mut self, text: &str) -> Result<()> {
         let wrong = || {
             Error::usage(format!(
@@ -237,7 +237,7 @@ pub(super) fn deliver(
     )
 }
 
-/// Finds all of them; what an archive holds is unpacked into `scratch`.
+/// Finds all images; archives are unpacked into `scratch`.
 fn find_all<'a>(
     sources: &Sources,
     client: &'a Client,

@@ -1,4 +1,4 @@
-//! Flags that choose platforms of images on their way into a registry.
+//! Flags that choose which platforms of images are copied into a registry.
 
 use clap::Args;
 
@@ -7,10 +7,10 @@ use crate::image::Platform;
 use crate::transfer::mirror::everything;
 use crate::transfer::plan::{Platforms, Selection};
 
-/// Which platforms of images for several.
+/// Platforms of multi-platform images.
 #[derive(Args, Clone, Debug)]
 pub(super) struct SelectionArgs {
-    /// Only these platforms of images for several
+    /// Take only these platforms of multi-platform images
     #[arg(
         long,
         value_name = "OS/ARCH",
@@ -19,7 +19,7 @@ pub(super) struct SelectionArgs {
     )]
     platform: Vec<String>,
 
-    /// Only this architecture of images for several
+    /// Take only this architecture of multi-platform images
     #[arg(long, visible_alias = "override-arch", value_name = "ARCH", conflicts_with_all = ["all", "platform"])]
     arch: Option<String>,
 
@@ -31,13 +31,13 @@ pub(super) struct SelectionArgs {
     #[arg(long, visible_alias = "override-variant", value_name = "VARIANT", conflicts_with_all = ["all", "platform"])]
     variant: Option<String>,
 
-    /// All platforms, with whatever else belongs to the image
+    /// Take all platforms, with everything else that belongs to the image
     #[arg(short, long)]
     all: bool,
 }
 
 impl SelectionArgs {
-    /// For verbs that take all platforms unless told otherwise.
+    /// Returns the selection for verbs that take all platforms by default.
     pub(super) fn of_all(&self) -> Result<Selection> {
         Ok(match self.given()? {
             Some(platforms) => Selection {
@@ -48,7 +48,7 @@ impl SelectionArgs {
         })
     }
 
-    /// For verbs that take this machine's platform unless told otherwise.
+    /// Returns the selection for verbs that take this machine's platform by default.
     pub(super) fn of_host(&self) -> Result<Platforms> {
         Ok(match self.given()? {
             Some(platforms) => Platforms::Only(platforms),

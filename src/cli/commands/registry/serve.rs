@@ -24,11 +24,11 @@ use crate::registry::server::{
 use crate::transfer::store_backend::StoreBackend;
 use crate::ui::table::one_line;
 
-/// Variable with the token, where a file is not wanted.
+/// Variable with the token, for use without a token file.
 const TOKEN: &str = "IMGCTL_REGISTRY_TOKEN";
-/// Where a registry listens unless it is told.
+/// Default port of a registry.
 const DEFAULT_PORT: u16 = 5000;
-/// Longest token file, in bytes.
+/// Maximum size of a token file, in bytes.
 const MAX_TOKEN: u64 = 4096;
 
 /// Serve a directory, or the images of the store, as an OCI registry
@@ -53,36 +53,36 @@ Examples:
   imgctl registry serve /srv/registry --htpasswd users --tls-cert tls.crt --tls-key tls.key"
 )]
 pub(crate) struct ServeArgs {
-    /// Directory of the registry, made if it is not there
+    /// Directory of the registry, created if missing
     #[arg(required_unless_present = "store", num_args = 1..=2, value_name = "DIR")]
     place: Vec<PathBuf>,
 
-    /// Serve the images of the store; nothing is taken from clients
+    /// Serve the images of the store; clients cannot push
     #[arg(long, conflicts_with_all = ["place", "proxy", "sparse"])]
     store: bool,
 
-    /// With --store: take images into the store
+    /// With --store: accept pushes into the store
     #[arg(long, requires = "store", conflicts_with = "read_only")]
     writable: bool,
 
-    /// Address to listen on; port 0 takes any that is free [default: :5000 with a login, else
+    /// Address to listen on; port 0 selects a free port [default: :5000 with a login, otherwise
     /// 127.0.0.1:5000]
     #[arg(long, value_name = "[HOST]:PORT", conflicts_with = "port")]
     addr: Option<String>,
 
-    /// Same, on every address of this machine
+    /// Port to listen on, on every address of this machine
     #[arg(short, long)]
     port: Option<u16>,
 
-    /// File of users with bcrypt passwords (`imgctl registry passwd`)
+    /// Users file with bcrypt passwords (`imgctl registry passwd`)
     #[arg(long, value_name = "FILE")]
     htpasswd: Option<PathBuf>,
 
-    /// File with a token, taken as bearer token and as password of any user
+    /// File with a token, accepted as a bearer token and as the password of any user
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// Let everybody read; only writing needs a login
+    /// Allow anonymous reads; only writes require a login
     #[arg(long)]
     anonymous_pull: bool,
 
@@ -102,15 +102,15 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     delete: bool,
 
-    /// Take images of which some layers are not here
+    /// Accept images with layers that are missing here
     #[arg(long)]
     sparse: bool,
 
-    /// Cache this registry: what is not here is fetched from it, and nothing is taken from clients
+    /// Cache this registry: fetch missing content from it, and accept no pushes
     #[arg(long, value_name = "URL", conflicts_with_all = ["delete", "sparse", "read_only"])]
     proxy: Option<String>,
 
-    /// With --proxy: how long a tag is believed without asking again
+    /// With --proxy: time before a cached tag is checked again
     #[arg(
         long,
         value_name = "DURATION",
@@ -119,11 +119,11 @@ pub(crate) struct ServeArgs {
     )]
     proxy_ttl: String,
 
-    /// How requests are logged
+    /// Format of the request log
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
 
-    /// Log no requests
+    /// Do not log requests
     #[arg(
         long,
         num_args = 0..=1,
@@ -134,11 +134,11 @@ pub(crate) struct ServeArgs {
     )]
     disable_logging: bool,
 
-    /// For scripts; failures are always logged
+    /// Accepted for scripts; failures are always logged
     #[arg(long, hide = true, value_name = "LEVEL")]
     log_level: Option<String>,
 
-    /// File to write the process ID to, removed at the end
+    /// File to write the process ID to, removed on exit
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
 
@@ -152,7 +152,7 @@ enum LogFormat {
     Json,
 }
 
-/// Serves until a signal comes.
+/// Serves until a signal arrives.
 pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
     if args.store {
         return serve(StoreBackend::new(context.store()?), args, context);
@@ -189,7 +189,7 @@ fn serve(backend: impl Backend, args: &ServeArgs, context: &Context) -> Result<(
     server.run(signalled())
 }
 
-/// The directory, with or without sealos' word for the kind of storage before it.
+/// Returns the directory, which sealos' keyword for the storage type may precede.
 fn directory(place: &[PathBuf]) -> Result<&Path> {
     match place {
         [directory] => Ok(directory),
@@ -216,7 +216,7 @@ fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
         addresses: match (&args.addr, args.port) {
             (Some(text), _) => addresses(text)?,
             (None, Some(port)) => any_address(port),
-            // What everyone may change is not offered to the network unless that was asked for.
+            // A registry without a login is not offered to the network unless requested.
             (None, None) if is_open => addresses(&format!("localhost:{DEFAULT_PORT}"))?,
             (None, None) => any_address(DEFAULT_PORT),
         },
@@ -236,7 +236,7 @@ fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
     })
 }
 
-/// The registry that is cached, reached with the flags and files of `pull`.
+/// Returns the registry to cache, reached with the flags and files of `pull`.
 fn upstream(url: &str, args: &ServeArgs, context: &Context) -> Result<Upstream> {
     let (place, is_plain) = place(url)?;
     let mut registry = args.registry.clone();
@@ -250,7 +250,7 @@ fn upstream(url: &str, args: &ServeArgs, context: &Context) -> Result<Upstream> 
     })
 }
 
-/// `host[:port][/prefix]` of a URL, and whether it is plain HTTP.
+/// Returns `host[:port][/prefix]` of a URL, and whether it uses plain HTTP.
 fn place(url: &str) -> Result<(String, bool)> {
     let (rest, is_plain) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
         (Some(rest), _) => (rest, true),
@@ -259,7 +259,7 @@ fn place(url: &str) -> Result<(String, bool)> {
     };
     let rest = rest.trim_end_matches('/');
     let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-    // In an image's name, a host without dot and port would be part of the repository.
+    // In an image name, a host without a dot or port would be part of the repository.
     let host = match host.contains(['.', ':']) || host == "localhost" {
         true => host.to_owned(),
         false => format!("{host}:{}", if is_plain { 80 } else { 443 }),
@@ -294,7 +294,7 @@ fn read_token(path: &Path) -> Result<Secret> {
 }
 
 fn any_address(port: u16) -> Vec<SocketAddr> {
-    // The first takes IPv4 too; where there is no IPv6, the second is left.
+    // The first address accepts IPv4 too; the second one remains where IPv6 is unavailable.
     vec![
         SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port),
         SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
@@ -337,8 +337,8 @@ fn announce(server: &Server, options: &ServeOptions, context: &Context) -> Resul
         .line(&format!("listening on {scheme}://{address}"))
 }
 
-/// What everyone on the network can do with a registry that asks for no login; `None` where it asks
-/// for one, or only this machine reaches it.
+/// Returns what anyone on the network can do with a registry that requires no login; `None` if it
+/// requires one or only this machine can reach it.
 fn exposure(address: SocketAddr, options: &ServeOptions, is_cache: bool) -> Option<String> {
     let asks = options.token.is_some() || options.htpasswd.is_some();
     if asks || address.ip().is_loopback() {
@@ -370,7 +370,7 @@ impl Drop for PidFile<'_> {
     }
 }
 
-/// Writes one request to stderr. Who reads it may have gone: the registry goes on.
+/// Writes one request to stderr. A closed stderr does not stop the registry.
 fn log(access: &Access, format: LogFormat) {
     let time = jiff::Timestamp::now();
     let milliseconds = access.duration.as_secs_f64() * 1000.0;

@@ -13,7 +13,7 @@ use crate::registry::Target;
 use crate::transfer::mirror::{self, Action, IMAGES, MirrorOptions, Mirrored, Planned};
 use crate::transfer::mirror_place::PlaceName;
 
-/// Bring all images of a registry, or of a tree on disk, into another
+/// Mirror all images of a registry, or of a tree on disk, to another
 #[derive(Args, Debug)]
 #[command(
     after_help = "SOURCE and DESTINATION: HOST[:PORT][/PREFIX] is a registry, a path is a directory such as
@@ -34,11 +34,11 @@ pub(crate) struct SyncArgs {
     /// Registry or directory to write to
     destination: OsString,
 
-    /// Show what would be copied, and copy nothing
+    /// Show what would be copied, without copying it
     #[arg(long)]
     dry_run: bool,
 
-    /// Images copied at the same time
+    /// Number of images to copy in parallel
     #[arg(long, visible_alias = "max-pull-procs", value_name = "N", default_value_t = IMAGES)]
     jobs: usize,
 
@@ -49,7 +49,7 @@ pub(crate) struct SyncArgs {
     registry: RegistryArgs,
 }
 
-/// Copies what differs and prints what was copied.
+/// Copies the differences and prints what was copied.
 pub(crate) fn run(args: &SyncArgs, context: &Context) -> Result<()> {
     let client = args.registry.client(context)?;
     let options = MirrorOptions {
@@ -112,7 +112,7 @@ fn show_plan(planned: &[Planned], context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Shows what became of images; also for `registry save` and `registry copy`.
+/// Shows the result for each image; also used by `registry save` and `registry copy`.
 pub(super) fn show(done: &[Mirrored], context: &Context) -> Result<()> {
     if context.ui.is_json() {
         let list: Vec<Value> = done
@@ -134,7 +134,7 @@ pub(super) fn show(done: &[Mirrored], context: &Context) -> Result<()> {
         return context.ui.json(&list);
     }
     for one in done {
-        // One that was asked for by its digest already shows it.
+        // The name of an image requested by digest already shows the digest.
         let line = match one.name.contains('@') {
             true => one.name.clone(),
             false => format!("{}@{}", one.name, one.digest),

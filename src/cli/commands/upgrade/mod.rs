@@ -31,7 +31,7 @@ use crate::upgrade::book::Book;
 use crate::upgrade::document::{Choices, Direction, Document, HopMode};
 use crate::upgrade::plan::Planned;
 
-/// Take a cluster to a newer version of its rootfs image, host by host
+/// Upgrade a cluster to a newer version of its rootfs image, host by host
 #[derive(Args, Clone, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -53,26 +53,26 @@ pub(crate) struct UpgradeArgs {
     #[command(subcommand)]
     command: Option<Upgrade>,
 
-    /// The rootfs image to go to (one for each minor on the way), and images to install with it
+    /// Target rootfs image (one for each minor version on the way), and images to install with it
     #[arg(required_unless_present = "plan_file", value_name = "IMAGE")]
     pub(crate) images: Vec<String>,
 
     #[command(flatten)]
     pub(crate) cluster: ClusterArg,
 
-    /// Show what would happen to every host, and change nothing
+    /// Show what would happen to every host, without changing anything
     #[arg(long)]
     plan: bool,
 
-    /// Write the plan to a file for --plan-file, and change nothing
+    /// Write the plan to a file for --plan-file, without changing anything
     #[arg(long, value_name = "FILE")]
     save_plan: Option<PathBuf>,
 
-    /// Carry out a plan that was saved, if it is still true
+    /// Carry out a saved plan if it is still valid
     #[arg(long, value_name = "FILE", conflicts_with = "save_plan")]
     plan_file: Option<PathBuf>,
 
-    /// Name of this upgrade [default: the version and a part of the plan's digest]
+    /// Name of this upgrade [default: the version and part of the plan's digest]
     #[arg(long, value_name = "NAME")]
     id: Option<String>,
 
@@ -89,16 +89,16 @@ pub(crate) struct UpgradeArgs {
     pub(crate) registry: RegistryArgs,
 }
 
-/// What can be done about an upgrade that has begun.
+/// Operations on an open upgrade.
 #[derive(Clone, Debug, Subcommand)]
 enum Upgrade {
-    /// Tell how far the upgrade is, and which there were
+    /// Show the progress of the upgrade, and past upgrades
     Status(OpenArgs),
-    /// Ask the upgrade that runs to stop at the next step
+    /// Pause the running upgrade at the next step
     Pause(OpenArgs),
-    /// Go on with the upgrade that has begun
+    /// Resume the open upgrade
     Resume(Box<ResumeArgs>),
-    /// Give up an upgrade that has not touched a host yet
+    /// Abort an upgrade that has not touched a host yet
     Abort(Box<AbortArgs>),
 }
 
@@ -132,7 +132,7 @@ struct AbortArgs {
     #[command(flatten)]
     cluster: ClusterArg,
 
-    /// Also when hosts have been touched: they stay as they are
+    /// Abort even if hosts have been touched; they stay as they are
     #[arg(long)]
     force: bool,
 
@@ -143,7 +143,7 @@ struct AbortArgs {
     registry: RegistryArgs,
 }
 
-/// Plans, begins or goes on.
+/// Plans, begins or resumes an upgrade.
 pub(crate) fn run(args: &UpgradeArgs, context: &Context) -> Result<()> {
     match &args.command {
         Some(Upgrade::Status(open)) => open::status(&open.cluster.cluster, context),
@@ -220,8 +220,8 @@ fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
     upgrade_replace::replace(&pairs, &replacing, context)
 }
 
-/// `imgctl run` with another rootfs image than hosts of the cluster have: the same as `imgctl upgrade`.
-/// `true` when the cluster is what it is to be.
+/// Handles `imgctl run` with a rootfs image that hosts of the cluster do not have: the same as
+/// `imgctl upgrade`. Returns `true` when the cluster has reached its target.
 pub(crate) fn run_newer(
     work: &Work<'_>,
     images: &[String],
@@ -251,15 +251,15 @@ pub(crate) fn run_newer(
     begin(work, &beginning)
 }
 
-/// What is shown in place of being done.
+/// What to show instead of carrying it out.
 struct Show<'a> {
-    /// Where the plan is written to.
+    /// File to write the plan to.
     save: Option<&'a Path>,
-    /// Every step, not only the plan.
+    /// Whether to show every step, not only the plan.
     steps: bool,
 }
 
-/// An upgrade that is to be planned, and begun.
+/// Upgrade to plan and begin.
 struct Beginning<'a> {
     hops: Vec<Side>,
     install: Vec<String>,
@@ -271,15 +271,16 @@ struct Beginning<'a> {
     registry: &'a RegistryArgs,
 }
 
-/// What came of an attempt to begin.
+/// Result of an attempt to begin.
 enum Begun {
-    /// It went so far; `true`: the cluster is what it is to be.
+    /// The attempt has ended; `true` if the cluster has reached its target.
     Went(bool),
-    /// The cluster is what it is to be but for these hosts, which have this image.
+    /// The cluster has reached its target except for these hosts, which have this image.
     Behind(Side, Vec<String>),
 }
 
-/// Plans, asks and carries out; `true` when the cluster is what it is to be.
+/// Plans, asks for confirmation and carries out; returns `true` when the cluster has reached its
+/// target.
 fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<bool> {
     match begin_from(work, beginning, &Start::Recorded, Vec::new())? {
         Begun::Went(is_done) => Ok(is_done),
@@ -292,7 +293,7 @@ fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<bool> {
     }
 }
 
-/// The same for a start, and for `only` these hosts, if there are any.
+/// Same as `begin`, for a given start and, if `only` is not empty, only for those hosts.
 fn begin_from(
     work: &Work<'_>,
     beginning: &Beginning<'_>,
@@ -378,7 +379,7 @@ fn begin_from(
     })
 }
 
-/// An upgrade is open: the same is gone on with, another one is refused.
+/// Handles an open upgrade: resumes it for the same request and refuses any other one.
 fn meets_open(
     open: &Document,
     args: &UpgradeArgs,
@@ -446,7 +447,7 @@ fn meets_open(
     open::go_on_in(work, open, &going)
 }
 
-/// Rootfs images are hops, the others are installed.
+/// Splits the images into hops (rootfs images) and images to install.
 fn split(
     images: &[String],
     saved: Option<&Document>,
@@ -531,7 +532,7 @@ fn show(
     check_blockers(document)
 }
 
-/// What was found that forbids to begin.
+/// Fails if the plan has blockers.
 pub(crate) fn check_blockers(document: &Document) -> Result<()> {
     let blockers: Vec<_> = document.blockers().collect();
     if blockers.is_empty() {

@@ -1,5 +1,4 @@
-//! What can be done about an upgrade that has begun: to tell how far it is, to pause it, to go on,
-//! to give it up.
+//! Operations on an open upgrade: show its progress, pause, resume and abort it.
 
 use serde_json::json;
 
@@ -20,7 +19,7 @@ use crate::error::{Error, Kind, Result};
 use crate::upgrade::book::Book;
 use crate::upgrade::document::{Direction, Document, PauseAfter};
 
-/// How to go on.
+/// Options for resuming.
 pub(crate) struct Going<'a> {
     pub(crate) cluster: &'a str,
     pub(crate) pause_after: Option<PauseAfter>,
@@ -42,7 +41,7 @@ pub(super) fn go_on(going: &Going<'_>, context: &Context) -> Result<()> {
     go_on_in(work, &open, going)
 }
 
-/// Goes on, and lets spares take over when the rest is done.
+/// Resumes the upgrade, and lets spare hosts take over when the rest is done.
 pub(super) fn go_on_in(work: Work<'_>, open: &Document, going: &Going<'_>) -> Result<()> {
     let context = work.context;
     let went = resume_in(&work, open, going);
@@ -67,7 +66,7 @@ pub(super) fn go_on_in(work: Work<'_>, open: &Document, going: &Going<'_>) -> Re
     upgrade_replace::replace(&pairs, &replacing, context)
 }
 
-/// Goes on with an open document, forth or back; `true` when it is done.
+/// Resumes an open document, forward or back; returns `true` when it is done.
 pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> Result<bool> {
     let context = work.context;
     let book = Book::of(work.state.directory());
@@ -87,7 +86,7 @@ pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> 
         &install,
         going.registry,
     )?;
-    // When a part of a closed upgrade goes back, the cluster is afterwards what it is.
+    // A partial rollback of a closed upgrade does not change the cluster's version.
     let prepared = match book.part(&open.id)? {
         Some(None) => &sides.from,
         _ => sides.target(),
@@ -274,7 +273,7 @@ pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Nodes that an upgrade of ours has cordoned take Pods again.
+/// Uncordons the Nodes that an imgctl upgrade has cordoned.
 pub(crate) fn release_nodes(known: &Known, context: &Context) -> Result<()> {
     let Some(Ok(api)) = &known.api else {
         return Ok(());

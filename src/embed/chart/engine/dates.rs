@@ -1,5 +1,5 @@
-//! Points in time. The clock of templates stands still at 1970: a chart must give the same texts
-//! whenever it is rendered.
+//! Points in time. The clock of templates is fixed at 1970: a chart must render to the same text at
+//! any time.
 
 use std::rc::Rc;
 
@@ -8,15 +8,15 @@ use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use super::objects::{Object, text_argument};
 use super::value::Value;
 
-/// What `now` says.
+/// Value of `now`.
 pub(super) const NOW: i64 = 0;
 
-/// A point in time as a value.
+/// Returns a point in time as a value.
 pub(super) fn time(seconds: i64) -> Value {
     Value::Object(Rc::new(Object::Time(seconds)))
 }
 
-/// The seconds of a time, or of a number, for sprig's date functions.
+/// Returns the seconds of a time or a number, for sprig's date functions.
 pub(super) fn seconds_of(value: &Value) -> i64 {
     match value {
         Value::Object(object) => match object.as_ref() {
@@ -28,7 +28,7 @@ pub(super) fn seconds_of(value: &Value) -> i64 {
     }
 }
 
-/// The elements of Go's layouts, longer ones first, and the same for `strftime`.
+/// Elements of Go's layouts with their `strftime` equivalents, longer ones first.
 const LAYOUT: [(&str, &str); 29] = [
     ("January", "%B"),
     ("Jan", "%b"),
@@ -61,7 +61,7 @@ const LAYOUT: [(&str, &str); 29] = [
     ("5", "%-S"),
 ];
 
-/// Formats by a Go layout, in UTC.
+/// Formats a time by a Go layout, in UTC.
 pub(super) fn format(seconds: i64, layout: &str) -> String {
     let mut pattern = String::new();
     let mut rest = layout;
@@ -82,7 +82,7 @@ pub(super) fn format(seconds: i64, layout: &str) -> String {
     time.to_zoned(TimeZone::UTC).strftime(&pattern).to_string()
 }
 
-/// Reads a text by a Go layout; only dates and times in UTC.
+/// Parses text by a Go layout; only dates and times in UTC.
 pub(super) fn parse(layout: &str, text: &str) -> Option<i64> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Some(time.as_second());
@@ -96,7 +96,7 @@ pub(super) fn parse(layout: &str, text: &str) -> Option<i64> {
     Some(zoned.timestamp().as_second())
 }
 
-/// The seconds of a Go duration: `1h30m`, `-1.5s`, `300ms`.
+/// Returns the seconds of a Go duration: `1h30m`, `-1.5s`, `300ms`.
 pub(super) fn duration(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -129,7 +129,7 @@ pub(super) fn duration(text: &str) -> Option<i64> {
     any.then_some(if negative { -seconds } else { seconds })
 }
 
-/// A duration as Go prints it: `1h30m0s`.
+/// Formats a duration as Go does: `1h30m0s`.
 pub(super) fn show_duration(seconds: i64) -> String {
     let sign = if seconds < 0 { "-" } else { "" };
     let all = seconds.unsigned_abs();
@@ -141,7 +141,7 @@ pub(super) fn show_duration(seconds: i64) -> String {
     }
 }
 
-/// `later` by a duration.
+/// Returns a time shifted by a duration.
 pub(super) fn shift(seconds: i64, by: i64) -> i64 {
     Timestamp::from_second(seconds)
         .and_then(|time| time.checked_add(SignedDuration::from_secs(by)))
