@@ -317,8 +317,8 @@ pub(crate) fn carry(
     let document = carrying.document;
     check_identity(document, known)?;
     let lock = match &known.api {
-        Some(Ok(api)) => Some(lease::hold(
-            Arc::clone(api),
+        Some(Ok(_)) => Some(lease::hold(
+            Arc::new(nodes::any_api(&known.from, &means.crew)),
             &controller(),
             lease::Times::default(),
         )?),

@@ -37,6 +37,12 @@ impl ApiError {
         self.code == 404
     }
 
+    /// Returns whether the server is unreachable or cannot serve at the moment, for example because
+    /// its etcd is away. Another server may be able to answer.
+    pub(crate) fn is_outage(&self) -> bool {
+        matches!(self.code, 0 | 500 | 502..=504)
+    }
+
     /// Returns whether the object has changed since it was read (409), or a `test` of a JSON patch
     /// failed (422).
     pub(crate) fn is_conflict(&self) -> bool {

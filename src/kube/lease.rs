@@ -4,6 +4,7 @@
 //! API may be unreachable for minutes while a control plane is upgraded. Host clocks are not
 //! trusted: a lease counts as expired only if it is not renewed while this controller watches it.
 
+use std::fmt;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -27,6 +28,9 @@ pub(crate) struct Times {
     pub(crate) renew: Duration,
     /// Time without a renewal after which the lock is free.
     pub(crate) ttl: Duration,
+    /// How long to wait for an API server that can serve before the lock is given up. It covers the
+    /// restart of the only control plane.
+    pub(crate) patience: Duration,
 }
 
 impl Default for Times {
@@ -34,6 +38,7 @@ impl Default for Times {
         Self {
             renew: Duration::from_secs(15),
             ttl: Duration::from_secs(60),
+            patience: Duration::from_secs(420),
         }
     }
 }
@@ -54,7 +59,7 @@ pub(crate) fn hold(api: Arc<dyn Api>, holder: &str, times: Times) -> Result<Held
         holder: holder.to_owned(),
         times,
     };
-    mine.take()
+    mine.take_patiently()
         .context(|| format!("cannot lock the cluster (Lease kube-system/{NAME})"))?;
     let lost = Arc::new(Mutex::new(None));
     let (stop, stopped) = mpsc::channel();
@@ -103,6 +108,37 @@ impl Drop for Held {
     }
 }
 
+/// Reason why the lease was not acquired.
+enum Refused {
+    /// No API server can serve at the moment.
+    Outage(ApiError),
+    Other(Error),
+}
+
+impl From<ApiError> for Refused {
+    fn from(error: ApiError) -> Self {
+        match error.is_outage() {
+            true => Self::Outage(error),
+            false => Self::Other(error.into()),
+        }
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outage(error) => error.fmt(f),
+            Self::Other(error) => error.fmt(f),
+        }
+    }
+}
+
 struct Mine {
     api: Arc<dyn Api>,
     holder: String,
@@ -114,7 +150,23 @@ impl Mine {
         format!("{LEASES}/{NAME}")
     }
 
-    fn take(&self) -> Result<()> {
+    /// Acquires the lease, and waits for an API server that can serve.
+    fn take_patiently(&self) -> Result<()> {
+        let until = Instant::now() + self.times.patience;
+        loop {
+            match self.take() {
+                Err(Refused::Outage(error)) if Instant::now() < until => {
+                    tracing::info!("the lock of the cluster waits: {error}");
+                    std::thread::sleep(self.times.renew / 5);
+                }
+                Err(Refused::Outage(error)) => return Err(error.into()),
+                Err(Refused::Other(error)) => return Err(error),
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    fn take(&self) -> std::result::Result<(), Refused> {
         for _ in 0..TRIES {
             let answer = match self.api.get(&Self::path()) {
                 Err(error) if error.is_not_found() => {
@@ -126,7 +178,7 @@ impl Mine {
                     });
                     self.api.create(LEASES, &lease)
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => Err(error),
                 Ok(lease) => {
                     let holder = holder(&lease).to_owned();
                     if !holder.is_empty() && holder != self.holder {
@@ -142,7 +194,7 @@ impl Mine {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Error::new(Kind::Busy, "others keep changing it"))
+        Err(Error::new(Kind::Busy, "others keep changing it").into())
     }
 
     /// Succeeds if the lease of another holder has expired.
@@ -208,7 +260,7 @@ impl Mine {
                 // The lease was deleted or the API is unreachable; no other holder is known.
                 Err(error) => {
                     let answer = match error.is_not_found() {
-                        true => self.take().err().map(|error| error.to_string()),
+                        true => self.take().err().map(|refused| refused.to_string()),
                         false => Some(error.to_string()),
                     };
                     if let Some(error) = answer {
@@ -255,11 +307,13 @@ fn holder(lease: &Value) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::failover::Failover;
     use crate::kube::stand_in::StandIn;
 
     const FAST: Times = Times {
         renew: Duration::from_millis(30),
         ttl: Duration::from_secs(1),
+        patience: Duration::from_secs(30),
     };
 
     fn spec(api: &StandIn) -> Value {
@@ -296,6 +350,26 @@ mod tests {
         assert_eq!(spec(&api)["holderIdentity"], "");
         drop(take(&api, "b").unwrap());
         assert_eq!(spec(&api)["leaseTransitions"], 1);
+    }
+
+    #[test]
+    fn the_lock_waits_for_an_api_server_that_restarts() {
+        let api = StandIn::new();
+        let away = || ApiError {
+            message: "connection refused".to_owned(),
+            ..ApiError::default()
+        };
+        for verb in ["get", "get", "create"] {
+            api.fail_next(verb, "/leases", away());
+        }
+        drop(take(&api, "a").unwrap());
+        let gone = Failover::new(Vec::new());
+        let times = Times {
+            patience: Duration::from_millis(50),
+            ..FAST
+        };
+        let error = hold(Arc::new(gone), "a", times).err().unwrap();
+        assert_eq!(error.kind(), Kind::Network);
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub(crate) mod client;
 #[cfg(test)]
 mod credentials;
 pub(crate) mod drain;
+pub(crate) mod failover;
 pub(crate) mod hash;
 pub(crate) mod lease;
 #[cfg(test)]

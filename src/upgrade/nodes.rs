@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agent::protocol::OutputLine;
+use crate::cluster::host::Host;
 use crate::cluster::scene::Scene;
 use crate::error::{Context, Error, Result};
 use crate::kube::api::Api;
 use crate::kube::client;
 use crate::kube::drain::{self, Cordon};
+use crate::kube::failover::{Connect, Failover};
 use crate::runtime::Action;
 use crate::runtime::action::{Crew, Site};
 use crate::upgrade::document::{Choices, OnTimeout};
@@ -37,6 +39,15 @@ pub(crate) fn api(scene: &Scene, crew: &dyn Crew) -> Result<Arc<dyn Api>> {
     .hint(
         "`imgctl status` tells more; on a control plane: `crictl ps -a`, `journalctl -u kubelet`",
     ))
+}
+
+/// Returns a client that asks the control planes in turn. Does not connect to any of them yet.
+pub(crate) fn any_api(scene: &Scene, crew: &Arc<dyn Crew + Send>) -> Failover {
+    let connect = |host: &Host| -> Connect {
+        let (host, crew) = (host.clone(), Arc::clone(crew));
+        Box::new(move || crew.agent(&host).and_then(client::connect))
+    };
+    Failover::new(scene.control_planes().map(connect).collect())
 }
 
 /// Cordons `node`.

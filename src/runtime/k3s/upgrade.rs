@@ -274,7 +274,12 @@ fn keep(step: &Move<'_>) -> Action {
 /// Restores the files of the backup. Runs `unchanged` if nothing differs and k3s is running.
 pub(super) fn put_back(unchanged: &str) -> String {
     format!(
-        "[ -s \"$backup/host.sha256\" ] || {{ echo \"there is no backup in $backup: this host was not touched by the upgrade, or its backup is gone\" >&2; exit 1; }}\n\
+        "if [ ! -s \"$backup/host.sha256\" ] && cmp -s \"$k3s\" \"$tree/bin/k3s\"; then\n\
+         # A host that was unreachable during the upgrade: its backup comes before any change.\n\
+         echo 'the upgrade has not touched this host'; {unchanged}\n\
+         elif [ ! -s \"$backup/host.sha256\" ]; then\n\
+         echo \"there is no backup in $backup, and k3s is not that of $tree: the backup is gone\" >&2; exit 1\n\
+         else\n\
          cd \"$backup\"; sha256sum --quiet -c host.sha256\n\
          differ=()\n\
          while IFS= read -r -d '' file; do\n\
@@ -284,7 +289,8 @@ pub(super) fn put_back(unchanged: &str) -> String {
          rm -f touched\n\
          if [ \"${{#differ[@]}}\" = 0 ] && systemctl is-active --quiet k3s && [ \"$(cat k3s-runs 2>/dev/null)\" = \"$(sha256sum <\"$k3s\")\" ]; then echo 'everything is in place already'; {unchanged}; fi\n\
          rm -f k3s-runs\n\
-         for there in \"${{differ[@]}}\"; do put \"files$there\" \"$there\"; done\n"
+         for there in \"${{differ[@]}}\"; do put \"files$there\" \"$there\"; done\n\
+         fi\n"
     )
 }
 

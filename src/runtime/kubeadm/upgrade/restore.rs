@@ -102,7 +102,12 @@ fn etcd_must_stay(site: &Site<'_>, target: &Target) -> Result<bool> {
 fn line(target: &Target, keep_etcd: bool) -> String {
     format!(
         "{functions}backup={backup} started={started} keep_etcd={keep_etcd}\n\
-         [ -s \"$backup/host.sha256\" ] || {{ echo \"there is no backup in $backup: this host was not touched by upgrade {id}, or its backup is gone\" >&2; exit 1; }}\n\
+         if [ ! -s \"$backup/host.sha256\" ]; then\n\
+         # A host that was unreachable during the upgrade: its backup comes before any change.\n\
+         kubelet=$(where kubelet)\n\
+         if cmp -s \"$kubelet\" {tree}/bin/kubelet || [ \"$(\"$kubelet\" --version)\" = 'Kubernetes {version}' ]; then echo 'the upgrade has not touched this host'; exit 0; fi\n\
+         echo \"there is no backup in $backup, and the kubelet of this host is not {version}: the backup is gone\" >&2; exit 1\n\
+         fi\n\
          cd \"$backup\"; sha256sum --quiet -c host.sha256\n\
          wanted() {{\n\
          case $1 in\n\
@@ -136,6 +141,7 @@ fn line(target: &Target, keep_etcd: bool) -> String {
         functions = put::FUNCTIONS,
         backup = target.backup,
         started = target.restarted(),
-        id = target.id,
+        version = target.version.text,
+        tree = target.tree,
     )
 }

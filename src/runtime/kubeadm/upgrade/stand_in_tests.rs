@@ -366,7 +366,33 @@ fn hosts_move_and_go_back() {
     let stops = hosts.of(FIRST).calls("systemctl stop kubelet");
     assert_eq!(stops, 2, "once there and once back");
 
+    untouched(&bed, &kubeadm);
     to_the_snapshot(&bed, &kubeadm);
+}
+
+/// A host that was unreachable during the upgrade has no backup and needs none. A host that lost its
+/// backup does.
+fn untouched(bed: &Bed, kubeadm: &Kubeadm<'_>) {
+    let (old, hosts) = (&bed.old, &bed.hosts);
+    let host = old.hosts.iter().find(|one| one.ip() == WORKER).unwrap();
+    let step = step_back(&bed.new, old, host);
+    let shell = |line: &str| {
+        let done = hosts.of(WORKER).shell(line, &[], b"");
+        assert!(done.status.success(), "{line}: {done:?}");
+    };
+    let stops = hosts.of(WORKER).calls("systemctl stop kubelet");
+    let restore = |key: &str| hosts.run(old, host, key, &kubeadm.restore(&step).unwrap());
+    shell(&format!("mv {BACKUP} /mnt/kept"));
+    restore("untouched").unwrap();
+    shell(
+        "cp -p /mnt/bin/kubelet /mnt/kubelet; echo newer >/mnt/bin/new; cat /mnt/kubelet /mnt/bin/new >/mnt/bin/kubelet.new; chmod +x /mnt/bin/kubelet.new; mv /mnt/bin/kubelet.new /mnt/bin/kubelet",
+    );
+    let error = restore("lost").unwrap_err().to_string();
+    assert!(error.contains("the backup is gone"), "{error}");
+    shell(&format!(
+        "mv /mnt/kubelet /mnt/bin/kubelet; rm -rf {BACKUP}; mv /mnt/kept {BACKUP}"
+    ));
+    assert_eq!(hosts.of(WORKER).calls("systemctl stop kubelet"), stops);
 }
 
 /// kubeadm restarts the API server. A resumed run that finds kubeadm started does not query the
