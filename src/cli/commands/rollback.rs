@@ -1,7 +1,7 @@
 //! `imgctl rollback`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -318,6 +318,12 @@ fn there(
     if let Some(open) = open {
         return Ok(open.clone());
     }
+    // A later upgrade may have moved only hosts that were unreachable: the snapshot names its own.
+    if let Some(id) = args.from_snapshot.as_deref().and_then(upgrade_of)
+        && let Ok(document) = book.document(id)
+    {
+        return Ok(document);
+    }
     let current = rootfs_of(work.existing()?)?;
     let history = book.history()?;
     let last = history.iter().rev().find(|ended| {
@@ -334,6 +340,11 @@ fn there(
         ))
         .hint("`imgctl upgrade status` lists those that there were")),
     }
+}
+
+/// Returns the ID of the upgrade that made a snapshot, from its path `…/backup/ID/snapshot.db`.
+fn upgrade_of(snapshot: &Path) -> Option<&str> {
+    snapshot.parent()?.file_name()?.to_str()
 }
 
 /// Returns by host ID whether a host's files differ from those of the former version. Queries only

@@ -20,7 +20,10 @@ use crate::template::yaml;
 const RENDER: &str = r#"
 scratch=$(mktemp -d); trap 'rm -rf "$scratch"' EXIT
 if [ -z "$patches" ] && [ -d "$tree/patches" ]; then patches=$tree/patches; fi
-if ! KUBEADM_INIT_DRYRUN_DIR=$scratch "$tree/bin/kubeadm" init phase control-plane all --dry-run --config "$config" ${patches:+--patches "$patches"} >"$scratch/said" 2>&1; then
+# kubeadm refuses `--patches` beside `--config`.
+umask 077
+awk -v patches="$patches" '{ print } patches != "" && /^kind: InitConfiguration$/ { print "patches:"; print "  directory: \x27" patches "\x27" }' "$config" >"$scratch/config.yaml"
+if ! KUBEADM_INIT_DRYRUN_DIR=$scratch "$tree/bin/kubeadm" init phase control-plane all --dry-run --config "$scratch/config.yaml" >"$scratch/said" 2>&1; then
   tail -n 3 "$scratch/said" >&2; exit 1
 fi
 cat "$scratch/$component.yaml"

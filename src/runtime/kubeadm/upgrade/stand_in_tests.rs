@@ -167,15 +167,21 @@ fn a_flag_that_the_new_api_server_does_not_know_is_told_before_anything_stops() 
     let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
     let bed = Bed::up(directory.path(), &kubeadm);
     let step = step(&bed.old, &bed.new, &bed.new.hosts[0], NEW);
-    let flag = bed.hosts.of(FIRST).log.join("bad-flag");
-    std::fs::write(&flag, "").unwrap();
+    let folder = format!("{}/patches", tree(NEW));
+    let shell = |line: &str| {
+        let done = bed.hosts.of(FIRST).shell(line, &[], b"");
+        assert!(done.status.success(), "{line}: {done:?}");
+    };
+    shell(&format!(
+        "mkdir {folder}; echo '[{{\"op\":\"add\",\"path\":\"/spec/containers/0/command/-\",\"value\":\"--unknown-flag=1\"}}]' >{folder}/kube-apiserver0+json.json"
+    ));
     let pull = kubeadm.pull(&step).unwrap();
     let error = bed.hosts.run(&bed.new, step.host, "bad", &pull);
     let told = format!("{:?}", error.unwrap_err().chain());
     for words in ["unknown flag: --unknown-flag", "nothing was stopped"] {
         assert!(told.contains(words), "{told}");
     }
-    std::fs::remove_file(flag).unwrap();
+    shell(&format!("rm -r {folder}"));
     bed.run(&bed.new, step.host, "good", &pull);
     let first = bed.hosts.of(FIRST);
     assert_eq!(first.calls("systemctl stop"), 0);
