@@ -481,6 +481,11 @@ fn nothing(
     if !looks_only {
         release_nodes(known, context)?;
         if let Some(open) = closes {
+            // The same upgrade starts over, with its checks and a backup of its own.
+            let state = &known.from.state_directory;
+            if let Some(past) = book.journal(state, open)? {
+                book.close_journal(state, &past)?;
+            }
             abandon(book, open, &known.from, means, context)?;
         }
     }
