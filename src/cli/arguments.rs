@@ -12,7 +12,7 @@ use crate::cli::commands::{
 };
 use crate::cli::context::Context;
 use crate::cli::settings::Globals;
-use crate::error::Result;
+use imgctl_base::error::Result;
 
 /// Build, ship, mount and run whole Kubernetes clusters as one OCI image.
 #[derive(Debug, Parser)]

@@ -4,14 +4,16 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 
-use crate::agent::protocol::FileToWrite;
-use crate::cluster::clusterfile::{Clusterfile, CommandCondition, Condition, Mount, Phase};
-use crate::cluster::registry_access;
-use crate::cluster::scene::{RegistryAccess, Scene};
-use crate::cluster::state::State;
-use crate::error::Result;
-use crate::host::address::Address;
-use crate::pipeline::means::{Keeper, Mark};
+use imgctl_base::error::Result;
+use imgctl_cluster::cluster::clusterfile::{
+    Clusterfile, CommandCondition, Condition, Mount, Phase,
+};
+use imgctl_cluster::cluster::registry_access;
+use imgctl_cluster::cluster::scene::{RegistryAccess, Scene};
+use imgctl_cluster::cluster::state::State;
+use imgctl_cluster::pipeline::means::{Keeper, Mark};
+use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_host::host::address::Address;
 
 /// Maximum number of recorded command outcomes; the oldest ones are dropped.
 const MOST_CONDITIONS: usize = 50;

@@ -8,17 +8,19 @@ use clap::Args;
 use crate::cli::context::Context;
 use crate::cli::environment::Environment;
 use crate::cli::registry_options::{Concealed, RegistryArgs};
-use crate::cluster::clusterfile::{self, Clusterfile, SecretSource, Ssh, Surroundings, Values};
-use crate::cluster::desired::HostFlags;
-use crate::cluster::image::ClusterImage;
-use crate::cluster::state::{State, States};
-use crate::cluster::{local_addresses, name, paths, variable};
-use crate::error::{Context as _, Error, IoContext, Kind, Result};
-use crate::image::{Platform, Reference};
-use crate::registry::Client;
-use crate::secret::Secret;
-use crate::transfer::plan::Selection;
-use crate::transfer::pull::{Policy, PullOptions, pull};
+use imgctl_base::error::{Context as _, Error, IoContext, Kind, Result};
+use imgctl_base::image::{Platform, Reference};
+use imgctl_base::secret::Secret;
+use imgctl_cluster::cluster::clusterfile::{
+    self, Clusterfile, SecretSource, Ssh, Surroundings, Values,
+};
+use imgctl_cluster::cluster::desired::HostFlags;
+use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::cluster::state::{State, States};
+use imgctl_cluster::cluster::{local_addresses, name, paths, variable};
+use imgctl_registry::Client;
+use imgctl_transfer::transfer::plan::Selection;
+use imgctl_transfer::transfer::pull::{Policy, PullOptions, pull};
 
 /// The cluster to work on.
 #[derive(Args, Clone, Debug)]

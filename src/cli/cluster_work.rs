@@ -19,27 +19,27 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::registry_password;
 use crate::cli::signals;
 use crate::cli::ssh_options::SshArgs;
-use crate::cluster::clusterfile::{Clusterfile, HostGroup};
-use crate::cluster::diff::{self, diff};
-use crate::cluster::image::{ClusterImage, ImageKind, check_together};
-use crate::cluster::registry_access::{self, ImageSays};
-use crate::cluster::scene::Scene;
-use crate::cluster::state::{Held, State};
-use crate::error::{Error, Kind, Result};
-use crate::image::Platform;
-use crate::pipeline::change::Planned;
-use crate::pipeline::event::{Both, Deaf, Listener};
-use crate::pipeline::executor::{Options, Summary, Surroundings, execute};
-use crate::pipeline::files::SyncedFiles;
-use crate::pipeline::guest::Replacement;
-use crate::pipeline::interrupt::Interrupt;
-use crate::pipeline::means::{Keeper, Means};
-use crate::pipeline::nodes::Wait;
-use crate::pipeline::redact::of_scene;
-use crate::runtime::certificates::validity::Validity;
-use crate::runtime::{ImageFiles as _, choice, registry};
 use crate::ui::events::JsonEvents;
-use crate::upgrade::book::refuse_while_open;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::Platform;
+use imgctl_cluster::cluster::clusterfile::{Clusterfile, HostGroup};
+use imgctl_cluster::cluster::diff::{self, diff};
+use imgctl_cluster::cluster::image::{ClusterImage, ImageKind, check_together};
+use imgctl_cluster::cluster::registry_access::{self, ImageSays};
+use imgctl_cluster::cluster::scene::Scene;
+use imgctl_cluster::cluster::state::{Held, State};
+use imgctl_cluster::pipeline::change::Planned;
+use imgctl_cluster::pipeline::event::{Both, Deaf, Listener};
+use imgctl_cluster::pipeline::executor::{Options, Summary, Surroundings, execute};
+use imgctl_cluster::pipeline::files::SyncedFiles;
+use imgctl_cluster::pipeline::guest::Replacement;
+use imgctl_cluster::pipeline::interrupt::Interrupt;
+use imgctl_cluster::pipeline::means::{Keeper, Means};
+use imgctl_cluster::pipeline::nodes::Wait;
+use imgctl_cluster::pipeline::redact::of_scene;
+use imgctl_cluster::runtime::certificates::validity::Validity;
+use imgctl_cluster::runtime::{ImageFiles as _, choice, registry};
+use imgctl_cluster::upgrade::book::refuse_while_open;
 
 /// Flags of every verb that changes a cluster.
 #[derive(Args, Clone, Debug, Default)]
@@ -385,10 +385,10 @@ impl<'a> Work<'a> {
             scene,
             prepared.registry_is_new,
         ));
-        let start = |scene: &Scene, host: &crate::cluster::host::Host| {
+        let start = |scene: &Scene, host: &imgctl_cluster::cluster::host::Host| {
             registry::registry_steps(scene, host, &files)
         };
-        let clean = |scene: &Scene, host: &crate::cluster::host::Host| {
+        let clean = |scene: &Scene, host: &imgctl_cluster::cluster::host::Host| {
             registry::clean_steps(scene, host, &files)
         };
         let means = Means {
@@ -449,7 +449,7 @@ impl<'a> Work<'a> {
         options.redo.extend_from_slice(again);
         let outcome = execute(&planned.plan, &surroundings, &options);
         if let Err(error) = &outcome {
-            crate::pipeline::record::failed(keeper, error.message())?;
+            imgctl_cluster::pipeline::record::failed(keeper, error.message())?;
         }
         outcome
     }
@@ -535,7 +535,7 @@ pub(crate) fn change_of(
     replacement: Option<Replacement>,
     force: &[String],
     current: Option<&Clusterfile>,
-) -> crate::pipeline::change::Change {
+) -> imgctl_cluster::pipeline::change::Change {
     let found = &prepared.change;
     let mut install = found.install.clone();
     for image in force {
@@ -562,7 +562,7 @@ pub(crate) fn change_of(
             .map(|mount| mount.name.clone())
             .collect()
     });
-    crate::pipeline::change::Change {
+    imgctl_cluster::pipeline::change::Change {
         verb: verb.to_owned(),
         create: found.create,
         add: found.add.clone(),

@@ -4,9 +4,9 @@ use std::cell::OnceCell;
 
 use crate::cli::environment::Environment;
 use crate::cli::settings::Settings;
-use crate::error::Result;
-use crate::store::{self, Store};
 use crate::ui::Ui;
+use imgctl_base::error::Result;
+use imgctl_store::store::{self, Store};
 
 /// Created once for each command line.
 pub(crate) struct Context {

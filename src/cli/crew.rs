@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
 
-use crate::agent::Agent;
-use crate::agent::install::{self, Binaries};
-use crate::agent::remote::{Launch, Remote};
 use crate::cli::cluster_options::data_root;
 use crate::cli::context::Context;
-use crate::cluster::host::Host;
-use crate::error::{Error, Result};
-use crate::host::connect::Connections;
-use crate::host::login::Settings;
-use crate::host::reactor::reactor;
-use crate::runtime::action::Crew;
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::host::Host;
+use imgctl_cluster::runtime::action::Crew;
+use imgctl_host::agent::Agent;
+use imgctl_host::agent::install::{self, Binaries};
+use imgctl_host::agent::remote::{Launch, Remote};
+use imgctl_host::host::connect::Connections;
+use imgctl_host::host::login::Settings;
+use imgctl_host::host::reactor::reactor;
 
 /// Connects to a host on first use, and keeps its agent.
 pub(crate) struct Agents {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use imgctl_base::error::{Error, Result};
 
 /// Parses `90s`, `12h`, `1h30m`, `7d`, `2w`; a bare number is seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use crate::error::{Error, Result};
+use imgctl_base::error::{Error, Result};
 
 /// Environment variables of the process.
 #[derive(Clone, Debug, Default)]

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::cli::settings::Early;
-use crate::error::{Error, Kind};
 use crate::ui;
+use imgctl_base::error::{Error, Kind};
 
 /// Returns the exit code and the JSON name of each kind. Both are stable: scripts depend on them
 /// (docs/cli.md).

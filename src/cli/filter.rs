@@ -1,10 +1,10 @@
 //! `--filter` of `images`.
 
 use crate::cli::names::PatternExt as _;
-use crate::error::{Error, Result};
-use crate::image::{Digest, Reference};
-use crate::store::Store;
-use crate::store::list::ImageSummary;
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::{Digest, Reference};
+use imgctl_store::store::Store;
+use imgctl_store::store::list::ImageSummary;
 
 /// Conditions that must all hold.
 pub(crate) struct Filters(Vec<Filter>);
@@ -114,7 +114,7 @@ fn has_tag(name: &str) -> bool {
 
 fn seconds(image: &ImageSummary) -> Option<i64> {
     let created = image.created.as_deref()?;
-    crate::image::time::parse_rfc3339(created)
+    imgctl_base::image::time::parse_rfc3339(created)
         .ok()
         .map(|(seconds, _)| seconds)
 }

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value};
 
 use crate::cli::context::Context;
-use crate::error::Result;
-use crate::template::value::from_json;
-use crate::template::{Dialect, Missing, Template};
 use crate::ui::table::Table;
+use imgctl_base::error::Result;
+use imgctl_template::value::from_json;
+use imgctl_template::{Dialect, Missing, Template};
 
 /// One row in each output form.
 pub(crate) struct Row {

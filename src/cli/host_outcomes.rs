@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::cluster::host::Host;
-use crate::error::{Error, Kind};
+use imgctl_base::error::{Error, Kind};
+use imgctl_cluster::cluster::host::Host;
 
 /// Runs `work` for each host, at most `parallel` at once, started in host order; returns the
 /// results in host order.

@@ -6,12 +6,12 @@ use clap::Args;
 use crate::cli::cluster_options::{state, with_surroundings};
 use crate::cli::context::Context;
 use crate::cli::ssh_options::SshArgs;
-use crate::cluster::host::Host;
-use crate::cluster::name;
-use crate::error::{Error, Result};
-use crate::host::address::{Address, parse_list};
-use crate::host::connect::Connections;
-use crate::host::login::Login;
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::host::Host;
+use imgctl_cluster::cluster::name;
+use imgctl_host::host::address::{Address, parse_list};
+use imgctl_host::host::connect::Connections;
+use imgctl_host::host::login::Login;
 
 /// Default number of parallel hosts. More connections do not make two cores faster.
 const PARALLEL: usize = 32;
@@ -114,7 +114,8 @@ fn preferred(flags: &Login, stored: &Login) -> Login {
 pub(crate) fn select(hosts: Vec<Host>, roles: &[String], ips: &[Address]) -> Result<Vec<Host>> {
     let is = |host: &Host, address: &Address| {
         host.address == *address
-            || (address.port == crate::host::address::SSH_PORT && host.address.name == address.name)
+            || (address.port == imgctl_host::host::address::SSH_PORT
+                && host.address.name == address.name)
     };
     let stranger = ips
         .iter()

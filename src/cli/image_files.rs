@@ -4,12 +4,12 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use crate::cli::image_tree::whole_tree;
-use crate::cluster::image::ClusterImage;
-use crate::error::{Context as _, Error, IoContext as _, Kind, Result};
-use crate::image::Platform;
-use crate::layer::{ContentReader, LayerPath};
-use crate::runtime::ImageFiles;
-use crate::store::Store;
+use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
+use imgctl_base::image::Platform;
+use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::runtime::ImageFiles;
+use imgctl_store::layer::{ContentReader, LayerPath};
+use imgctl_store::store::Store;
 
 /// Maximum size of a configuration file, in bytes.
 const LONGEST: u64 = 4 << 20;

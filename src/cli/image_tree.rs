@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::layer::{LayerPath, Tree};
-use crate::store::{Image, Store};
+use imgctl_base::error::Result;
+use imgctl_store::layer::{LayerPath, Tree};
+use imgctl_store::store::{Image, Store};
 
 /// Returns the merged tree of the lowest `count` layers of `image`.
 pub(crate) fn tree_of(store: &Store, image: &Image, count: usize) -> Result<Tree> {

@@ -4,8 +4,8 @@
 use clap::Args;
 
 use crate::cli::duration;
-use crate::error::{Error, Result};
-use crate::layer::Limits;
+use imgctl_base::error::{Error, Result};
+use imgctl_store::layer::Limits;
 
 /// Limits for archives, layers and their entries.
 #[derive(Args, Clone, Debug, Default)]

@@ -52,7 +52,7 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 
-use crate::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Kind, Result};
 
 use arguments::Arguments;
 use context::Context;

@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::error::{Error, Result};
-use crate::layer::LayerPath;
+use imgctl_base::error::{Error, Result};
+use imgctl_store::layer::LayerPath;
 
 /// Patterns with `*` (any characters) and `?` (one character).
 pub(crate) trait PatternExt {

@@ -1,13 +1,13 @@
 //! Display of a plan: its steps for each host, or a short summary.
 
 use crate::cli::context::Context;
-use crate::cluster::host::Host;
-use crate::error::Result;
-use crate::pipeline::change::Planned;
-use crate::pipeline::executor;
-use crate::pipeline::executor::decision::{Decision, decide};
-use crate::pipeline::step::{PlanView, Step};
 use crate::ui::size::human;
+use imgctl_base::error::Result;
+use imgctl_cluster::cluster::host::Host;
+use imgctl_cluster::pipeline::change::Planned;
+use imgctl_cluster::pipeline::executor;
+use imgctl_cluster::pipeline::executor::decision::{Decision, decide};
+use imgctl_cluster::pipeline::step::{PlanView, Step};
 
 /// Prints the whole plan, as text or as one JSON object.
 pub(crate) fn show(planned: &Planned, context: &Context) -> Result<()> {

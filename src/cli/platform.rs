@@ -3,9 +3,9 @@
 use clap::Args;
 
 use crate::cli::context::Context;
-use crate::error::Result;
-use crate::image::Platform;
-use crate::store::Image;
+use imgctl_base::error::Result;
+use imgctl_base::image::Platform;
+use imgctl_store::store::Image;
 
 /// Platform to take from a multi-platform image.
 #[derive(Args, Clone, Debug)]

@@ -2,10 +2,10 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::error::Result;
-use crate::image::Platform;
-use crate::transfer::plan::Platforms;
-use crate::transfer::pull::Policy;
+use imgctl_base::error::Result;
+use imgctl_base::image::Platform;
+use imgctl_transfer::transfer::plan::Platforms;
+use imgctl_transfer::transfer::pull::Policy;
 
 /// `--policy` and `--pull`, with buildah's and podman's spellings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

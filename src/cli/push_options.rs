@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::{IoContext, Result};
-use crate::image::Digest;
-use crate::layer::Compression;
-use crate::transfer::push::PushOptions;
-use crate::transfer::recompress_image::{Change, Format};
+use imgctl_base::error::{IoContext, Result};
+use imgctl_base::image::Digest;
+use imgctl_store::layer::Compression;
+use imgctl_transfer::transfer::push::PushOptions;
+use imgctl_transfer::transfer::recompress_image::{Change, Format};
 
 /// Form in which an image is pushed.
 #[derive(Args, Clone, Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct PushFlags {
     pub(crate) remove_signatures: bool,
 
     /// Number of blobs to send in parallel
-    #[arg(long, value_name = "N", default_value_t = crate::transfer::engine::JOBS)]
+    #[arg(long, value_name = "N", default_value_t = imgctl_transfer::transfer::engine::JOBS)]
     pub(crate) jobs: usize,
 
     #[command(flatten)]

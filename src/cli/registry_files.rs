@@ -5,10 +5,10 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::cli::environment::Environment;
-use crate::error::{Error, IoContext as _, Result};
-use crate::registry::credentials::Secret;
-use crate::registry::registries::ConfigurationFiles;
-use crate::trust::guard::Guard;
+use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_registry::credentials::Secret;
+use imgctl_registry::registries::ConfigurationFiles;
+use imgctl_transfer::trust::guard::Guard;
 
 /// Proxy variables that curl and Go know, in lower and upper case.
 const PROXIES: [&str; 8] = [

@@ -8,10 +8,10 @@ use clap::Args;
 
 use crate::cli::context::Context;
 use crate::cli::registry_files;
-use crate::error::{Error, Result};
-use crate::registry::credentials::{Credentials, Login, Secret};
-use crate::registry::registries::Registries;
-use crate::registry::{Client, ClientOptions};
+use imgctl_base::error::{Error, Result};
+use imgctl_registry::credentials::{Credentials, Login, Secret};
+use imgctl_registry::registries::Registries;
+use imgctl_registry::{Client, ClientOptions};
 
 /// Access to registries.
 #[derive(Args, Clone, Debug, Default)]

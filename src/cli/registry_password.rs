@@ -1,15 +1,15 @@
 //! The embedded registry's password, read from the hosts when this controller does not know it: on
 //! a controller that replaces a lost one.
 
-use crate::agent::Agent;
 use crate::cli::context::Context;
 use crate::cli::crew::Agents;
 use crate::cli::ssh_options::SshArgs;
-use crate::cluster::registry_access;
-use crate::cluster::scene::Scene;
-use crate::error::{Error, Kind, Result};
-use crate::runtime::Crew as _;
-use crate::secret::Secret;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::secret::Secret;
+use imgctl_cluster::cluster::registry_access;
+use imgctl_cluster::cluster::scene::Scene;
+use imgctl_cluster::runtime::Crew as _;
+use imgctl_host::agent::Agent;
 
 /// Maximum size of a file to read, in bytes.
 const LARGEST: u64 = 64 << 10;

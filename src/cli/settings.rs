@@ -8,10 +8,10 @@ use clap::{Args, ColorChoice, ValueEnum};
 
 use crate::cli::environment::Environment;
 use crate::cli::limits::LimitsArgs;
-use crate::error::{Error, Result};
-use crate::layer::Limits;
 use crate::ui::log::Level;
 use crate::ui::{Colour, ProgressMode};
+use imgctl_base::error::{Error, Result};
+use imgctl_store::layer::Limits;
 
 /// Flags that every verb accepts, before or after its name.
 #[derive(Args, Clone, Debug, Default)]

@@ -1,8 +1,8 @@
 //! Converts signals to requests: the first SIGINT or SIGTERM asks a run to stop, the second to stop
 //! immediately.
 
-use crate::error::{IoContext, Result};
-use crate::pipeline::interrupt::Interrupt;
+use imgctl_base::error::{IoContext, Result};
+use imgctl_cluster::pipeline::interrupt::Interrupt;
 
 /// Listens for the rest of the process's lifetime.
 pub(crate) fn listen(interrupt: &Interrupt) -> Result<()> {

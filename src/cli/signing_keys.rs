@@ -7,11 +7,11 @@ use std::path::Path;
 use clap::Args;
 
 use crate::cli::context::Context;
-use crate::error::{Context as _, Error, IoContext as _, Result};
-use crate::image::Reference;
-use crate::registry::credentials::Secret;
-use crate::trust::payload::expanded;
-use crate::trust::{PrivateKey, PublicKey, policy};
+use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
+use imgctl_base::image::Reference;
+use imgctl_registry::credentials::Secret;
+use imgctl_transfer::trust::payload::expanded;
+use imgctl_transfer::trust::{PrivateKey, PublicKey, policy};
 
 /// Variable of cosign; set but empty means the empty password.
 const VARIABLE: &str = "COSIGN_PASSWORD";

@@ -9,10 +9,10 @@ use clap::Args;
 
 use crate::cli::context::Context;
 use crate::cli::registry_options::Concealed;
-use crate::error::{Error, IoContext as _, Result};
-use crate::host::address::SSH_PORT;
-use crate::host::login::{HostKeys, Login, Settings};
-use crate::secret::Secret;
+use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_base::secret::Secret;
+use imgctl_host::host::address::SSH_PORT;
+use imgctl_host::host::login::{HostKeys, Login, Settings};
 
 /// Maximum length of a password or passphrase, in bytes.
 const LONGEST_SECRET: u64 = 64 << 10;

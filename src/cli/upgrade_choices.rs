@@ -3,9 +3,9 @@
 use clap::{Args, ValueEnum};
 
 use crate::cli::duration;
-use crate::error::{Error, Result};
-use crate::runtime::upgrade::Renewal;
-use crate::upgrade::document::{
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::runtime::upgrade::Renewal;
+use imgctl_cluster::upgrade::document::{
     Choices, HopMode, KubeletSwap, OnFailure, OnTimeout, PauseAfter, Strategy,
 };
 

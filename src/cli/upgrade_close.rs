@@ -8,14 +8,14 @@ use crate::cli::context::Context;
 use crate::cli::upgrade_status;
 use crate::cli::upgrade_work::{Went, now};
 use crate::cli::work_report::report;
-use crate::cluster::scene::Scene;
-use crate::error::Result;
-use crate::pipeline::means::Means;
-use crate::pipeline::step::Step;
-use crate::upgrade::book::{Book, Stand};
-use crate::upgrade::document::{Direction, Document, HostBefore};
-use crate::upgrade::mirror::Mirror;
-use crate::upgrade::plan::CANNOT_BE_REACHED;
+use imgctl_base::error::Result;
+use imgctl_cluster::cluster::scene::Scene;
+use imgctl_cluster::pipeline::means::Means;
+use imgctl_cluster::pipeline::step::Step;
+use imgctl_cluster::upgrade::book::{Book, Stand};
+use imgctl_cluster::upgrade::document::{Direction, Document, HostBefore};
+use imgctl_cluster::upgrade::mirror::Mirror;
+use imgctl_cluster::upgrade::plan::CANNOT_BE_REACHED;
 
 /// Returns the step that closes `document` when everything is done, in the way that the upgrade
 /// store prescribes.

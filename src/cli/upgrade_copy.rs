@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use crate::cli::cluster_options::{data_root, state};
 use crate::cli::context::Context;
-use crate::cluster::paths::Paths;
-use crate::error::{Error, Result};
-use crate::upgrade::book::Book;
-use crate::upgrade::mirror::{Copied, copied, directory};
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::paths::Paths;
+use imgctl_cluster::upgrade::book::Book;
+use imgctl_cluster::upgrade::mirror::{Copied, copied, directory};
 
 /// Copy of the state on this machine.
 pub(crate) struct Copy {
@@ -20,7 +20,7 @@ pub(crate) struct Copy {
 /// Returns the copy that this machine has as a control plane of `cluster`, or `None`.
 pub(crate) fn here(cluster: &str, context: &Context) -> Result<Option<Copy>> {
     // Checked because the name becomes part of a path.
-    crate::cluster::name::check(cluster)?;
+    imgctl_cluster::cluster::name::check(cluster)?;
     let root = data_root(&context.environment)?;
     let directory = PathBuf::from(directory(&Paths::new(&root, cluster)));
     Ok(copied(&directory).map(|says| Copy { directory, says }))

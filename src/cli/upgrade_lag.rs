@@ -7,15 +7,15 @@ use crate::cli::cluster_work::Work;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::upgrade_sides::{Side, side_of};
 use crate::cli::upgrade_work::{Known, informed};
-use crate::cluster::host::Host;
-use crate::cluster::image::ClusterImage;
-use crate::cluster::scene::Scene;
-use crate::error::Result;
-use crate::pipeline::means::Means;
-use crate::sync::tree::ROOTFS;
-use crate::upgrade::book::{Book, Stand};
-use crate::upgrade::document::Direction;
-use crate::upgrade::observation::Observation;
+use imgctl_base::error::Result;
+use imgctl_cluster::cluster::host::Host;
+use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::cluster::scene::Scene;
+use imgctl_cluster::pipeline::means::Means;
+use imgctl_cluster::sync::tree::ROOTFS;
+use imgctl_cluster::upgrade::book::{Book, Stand};
+use imgctl_cluster::upgrade::document::Direction;
+use imgctl_cluster::upgrade::observation::Observation;
 
 /// Sets the version of each host from its tree. `releases` are cluster contexts with their
 /// versions; a host that has none of their trees gets no version.

@@ -7,10 +7,10 @@ use crate::cli::commands::rollback::{self, RollbackArgs};
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
-use crate::error::{Kind, Result};
-use crate::pipeline::event::Outcome;
-use crate::upgrade::book::{Book, Stand};
-use crate::upgrade::document::{Direction, Document, OnFailure};
+use imgctl_base::error::{Kind, Result};
+use imgctl_cluster::pipeline::event::Outcome;
+use imgctl_cluster::upgrade::book::{Book, Stand};
+use imgctl_cluster::upgrade::document::{Direction, Document, OnFailure};
 
 /// Flags for reaching the hosts.
 pub(crate) struct Reaching<'a> {

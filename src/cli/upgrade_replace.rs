@@ -11,13 +11,13 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::wait_options;
 use crate::cli::work_report::report;
-use crate::cluster::clusterfile::{Clusterfile, Ssh};
-use crate::cluster::desired::HostFlags;
-use crate::cluster::host::MASTER;
-use crate::error::{Error, Result};
-use crate::host::address::{self, Address, SSH_PORT};
-use crate::pipeline::change;
-use crate::upgrade::document::{Choices, Document};
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::clusterfile::{Clusterfile, Ssh};
+use imgctl_cluster::cluster::desired::HostFlags;
+use imgctl_cluster::cluster::host::MASTER;
+use imgctl_cluster::pipeline::change;
+use imgctl_cluster::upgrade::document::{Choices, Document};
+use imgctl_host::host::address::{self, Address, SSH_PORT};
 
 /// A spare host and the host that it replaces, as given.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,12 +3,12 @@
 use crate::cli::cluster_options;
 use crate::cli::cluster_work::{Prepared, Work};
 use crate::cli::registry_options::RegistryArgs;
-use crate::cluster::clusterfile::{self, Clusterfile};
-use crate::cluster::image::ImageKind;
-use crate::error::{Error, Kind, Result};
-use crate::image::{Digest, Platform};
-use crate::upgrade::book::Book;
-use crate::upgrade::document::{Direction, Document, Release};
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::{Digest, Platform};
+use imgctl_cluster::cluster::clusterfile::{self, Clusterfile};
+use imgctl_cluster::cluster::image::ImageKind;
+use imgctl_cluster::upgrade::book::Book;
+use imgctl_cluster::upgrade::document::{Direction, Document, Release};
 
 /// The cluster before, during and after an upgrade.
 pub(crate) struct Sides {
@@ -188,7 +188,7 @@ pub(crate) fn side_of(
             side.name.split('@').next().unwrap_or(&side.name)
         )));
     }
-    crate::cluster::image::check_together(&images)?;
+    imgctl_cluster::cluster::image::check_together(&images)?;
     work.scene(desired, images)
 }
 

@@ -6,10 +6,10 @@ use std::path::Path;
 use crate::cli::cluster_work::Work;
 use crate::cli::context::Context;
 use crate::cli::upgrade_work::Went;
-use crate::cluster::clusterfile::{self, Clusterfile, Mount};
-use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::error::Result;
-use crate::upgrade::book::Book;
+use imgctl_base::error::Result;
+use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, Mount};
+use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
+use imgctl_cluster::upgrade::book::Book;
 
 /// The cluster after a rollback.
 pub(crate) struct After {

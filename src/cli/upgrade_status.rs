@@ -1,14 +1,14 @@
 //! Displays the progress of an upgrade, and past upgrades.
 
 use crate::cli::context::Context;
-use crate::error::Result;
-use crate::pipeline::event::Outcome;
-use crate::pipeline::journal::Past;
 use crate::ui::table::Table;
-use crate::upgrade::book::{Ended, Stand, word};
-use crate::upgrade::document::{Direction, Document};
-use crate::upgrade::plan::few;
-use crate::upgrade::report::Report;
+use imgctl_base::error::Result;
+use imgctl_cluster::pipeline::event::Outcome;
+use imgctl_cluster::pipeline::journal::Past;
+use imgctl_cluster::upgrade::book::{Ended, Stand, word};
+use imgctl_cluster::upgrade::document::{Direction, Document};
+use imgctl_cluster::upgrade::plan::few;
+use imgctl_cluster::upgrade::report::Report;
 
 /// Prints the status.
 pub(crate) fn show(

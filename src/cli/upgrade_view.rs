@@ -3,9 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::cli::context::Context;
-use crate::error::Result;
 use crate::ui::table::Table;
-use crate::upgrade::document::{Direction, Document, Finding, HostBefore, Release, Severity};
+use imgctl_base::error::Result;
+use imgctl_cluster::upgrade::document::{
+    Direction, Document, Finding, HostBefore, Release, Severity,
+};
 
 /// Maximum number of containers listed for one host.
 const NAMED: usize = 20;
@@ -234,8 +236,8 @@ fn findings_text(findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upgrade::document::HopMode;
-    use crate::upgrade::test_clusters::{document, kubernetes, request};
+    use imgctl_cluster::upgrade::document::HopMode;
+    use imgctl_cluster::upgrade::test_clusters::{document, kubernetes, request};
 
     #[test]
     fn a_plan_is_told() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::cli::duration;
-use crate::error::Result;
-use crate::pipeline::nodes::Wait;
+use imgctl_base::error::Result;
+use imgctl_cluster::pipeline::nodes::Wait;
 
 /// Default timeout for Nodes.
 const LIMIT: Duration = Duration::from_secs(300);

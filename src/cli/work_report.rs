@@ -1,10 +1,10 @@
 //! The last output line of a verb that changes a cluster: the number of steps it ran.
 
 use crate::cli::context::Context;
-use crate::error::Result;
-use crate::pipeline::event::{Event, Listener as _, Outcome};
-use crate::pipeline::executor::Summary;
 use crate::ui::events::JsonEvents;
+use imgctl_base::error::Result;
+use imgctl_cluster::pipeline::event::{Event, Listener as _, Outcome};
+use imgctl_cluster::pipeline::executor::Summary;
 
 /// Shows the summary of a run; JSON events have already shown it, unless there was nothing to do.
 pub(crate) fn report(summary: &Summary, cluster: &str, context: &Context) -> Result<()> {

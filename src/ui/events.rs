@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::pipeline::event::{Event, Listener};
 use crate::ui::output;
+use imgctl_cluster::pipeline::event::{Event, Listener};
 
 /// Minimum interval between progress lines of one host.
 const INTERVAL_MS: i64 = 500;
@@ -50,7 +50,7 @@ fn line(event: &Event, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::event::Outcome;
+    use imgctl_cluster::pipeline::event::Outcome;
 
     #[test]
     fn one_object_per_line_with_time_and_kind() {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::pipeline::event::{Event, Listener, Outcome};
 use crate::ui::Terminal;
 use crate::ui::size::human;
 use crate::ui::table::{Table, cut, one_line};
+use imgctl_cluster::pipeline::event::{Event, Listener, Outcome};
 
 /// Maximum number of hosts listed; more are only counted.
 const MOST_LINES: usize = 20;

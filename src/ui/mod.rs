@@ -18,8 +18,8 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::error::{Error, Result};
-use crate::progress::{Reporter, Silent};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::progress::{Reporter, Silent};
 
 pub(crate) use terminal::Terminal;
 

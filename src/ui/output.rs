@@ -5,7 +5,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::io::{self, Write};
 
-use crate::error::{Error, IoContext, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 
 /// Marks an error as caused by a closed stdout; a broken pipe elsewhere is a failure.
 #[derive(Debug)]

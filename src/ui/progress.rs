@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::progress::{Reporter, Task, Unit};
 use crate::ui::Terminal;
 use crate::ui::table::one_line;
+use imgctl_base::progress::{Reporter, Task, Unit};
 
 /// Interval of status lines for long tasks, so that a CI system does not assume a hang.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(20);

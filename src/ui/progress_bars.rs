@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::progress::{Reporter, Task, Unit};
 use crate::ui::Terminal;
 use crate::ui::progress::with_newline;
 use crate::ui::table::one_line;
+use imgctl_base::progress::{Reporter, Task, Unit};
 
 /// One bar or spinner per running task.
 pub(crate) struct Bars {

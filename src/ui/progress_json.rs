@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::progress::{Reporter, Task, Unit};
+use imgctl_base::progress::{Reporter, Task, Unit};
 
 /// Minimum interval between events of one task.
 const INTERVAL: Duration = Duration::from_millis(200);

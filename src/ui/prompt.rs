@@ -4,9 +4,9 @@ use std::io::{self, BufRead, IsTerminal as _, Read as _};
 
 use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
 
-use crate::error::{Error, IoContext, Result};
 use crate::ui::output;
 use crate::ui::terminal::{Stream, is_terminal};
+use imgctl_base::error::{Error, IoContext, Result};
 
 /// Returns whether a user at a terminal can see a question and answer it.
 pub(crate) fn can_ask() -> bool {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::actors::Actors;
 use crate::common::{Ran, TestEnv};
 use crate::kube::api::{Api, PatchKind};
+use crate::kube::client::connect_kubeconfig;
 use crate::kube::real_server::Real;
 use crate::kube::stand_in::StandIn;
 use crate::kube::stand_in::serve::{Served, serve};
@@ -41,7 +42,7 @@ impl Cluster {
         let (server, api): (Server, Arc<dyn Api>) = match std::env::var_os("KUBEBUILDER_ASSETS") {
             Some(assets) => {
                 let real = Real::start_in(&PathBuf::from(assets));
-                let api = real.api("token.kubeconfig");
+                let api = connect_kubeconfig(&real.path("token.kubeconfig")).unwrap();
                 (Server::Real(Box::new(real)), api)
             }
             None => {

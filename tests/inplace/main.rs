@@ -18,8 +18,6 @@ mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod contract;
-#[path = "../../src/error.rs"]
-mod error;
 mod kube;
 mod losses;
 mod registries;

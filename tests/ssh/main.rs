@@ -9,8 +9,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../../src/host/test_sshd.rs"]
-mod sshd;
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
@@ -18,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Ran, TestEnv};
-use sshd::{Sshd, keygen};
+use imgctl_host::host::test_sshd::{self as sshd, Sshd, keygen};
 
 /// Two sshds that let the same key in, and a place for known_hosts.
 struct Fleet {

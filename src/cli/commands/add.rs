@@ -10,9 +10,9 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::wait_options::WaitArgs;
 use crate::cli::work_report::report;
-use crate::cluster::clusterfile::Ssh;
-use crate::error::{Error, Result};
-use crate::pipeline::change;
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::clusterfile::Ssh;
+use imgctl_cluster::pipeline::change;
 
 /// Add hosts to a cluster
 #[derive(Args, Clone, Debug)]

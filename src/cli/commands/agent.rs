@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::agent::{balancer, server};
 use crate::cli::context::Context;
-use crate::error::{Error, IoContext, Result};
-use crate::registry::server::signalled;
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_host::agent::{balancer, server};
+use imgctl_registry::server::signalled;
 
 /// Serve a controller on this host, or balance connections to the API (started by imgctl itself)
 #[derive(Args, Debug)]

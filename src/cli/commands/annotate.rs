@@ -5,8 +5,8 @@ use clap::Args;
 use crate::cli::commands::build_options::pairs;
 use crate::cli::commands::merge::{finish, references};
 use crate::cli::context::Context;
-use crate::edit::annotate::{self, Changes};
-use crate::error::{Error, Result};
+use imgctl_base::error::{Error, Result};
+use imgctl_transfer::edit::annotate::{self, Changes};
 
 /// Change an image's annotations and labels
 #[derive(Args, Debug)]

@@ -11,8 +11,8 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::wait_options::WaitArgs;
 use crate::cli::work_report::report;
-use crate::error::Result;
-use crate::pipeline::change;
+use imgctl_base::error::Result;
+use imgctl_cluster::pipeline::change;
 
 /// Create or change a cluster to match a Clusterfile
 #[derive(Args, Clone, Debug)]

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::signing_keys::remote_image;
-use crate::error::{Error, IoContext as _, Result};
-use crate::registry::Target;
-use crate::trust::payload::expanded;
-use crate::trust::referrer::{self, Attachment};
-use crate::trust::{provenance, sbom};
+use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_registry::Target;
+use imgctl_transfer::trust::payload::expanded;
+use imgctl_transfer::trust::referrer::{self, Attachment};
+use imgctl_transfer::trust::{provenance, sbom};
 
 /// Maximum size of a document, in bytes.
 const MAX_DOCUMENT: u64 = 1 << 30;

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::build::{self, Built};
 use crate::cli::commands::build_embedding::{self, EmbedArgs};
 use crate::cli::commands::build_options;
 use crate::cli::context::Context;
 use crate::cli::pull_options::PolicyArg;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::{Error, IoContext, Kind, Result};
-use crate::image::Digest;
-use crate::transfer::pull::Policy;
-use crate::trust::provenance::{self, Invocation};
-use crate::trust::sbom::{self, SbomOptions};
+use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::image::Digest;
+use imgctl_build::build::{self, Built};
+use imgctl_transfer::transfer::pull::Policy;
+use imgctl_transfer::trust::provenance::{self, Invocation};
+use imgctl_transfer::trust::sbom::{self, SbomOptions};
 
 /// Build an image from a Kubefile
 #[derive(Args, Debug)]

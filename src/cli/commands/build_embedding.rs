@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::build::embedding::{Report, ReportedImage};
-use crate::build::options::{EmbedOptions, LockUse};
 use crate::cli::context::Context;
-use crate::embed::Skipped;
-use crate::embed::plan::Naming;
-use crate::embed::search::SearchOptions;
-use crate::error::{Context as _, Error, IoContext as _, Result};
-use crate::template::yaml;
 use crate::ui::size::human;
 use crate::ui::table::Table;
+use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
+use imgctl_build::build::embedding::{Report, ReportedImage};
+use imgctl_build::build::options::{EmbedOptions, LockUse};
+use imgctl_build::embed::Skipped;
+use imgctl_build::embed::plan::Naming;
+use imgctl_build::embed::search::SearchOptions;
+use imgctl_template::yaml;
 
 /// Kubernetes version that charts are rendered for unless `--kube-version` sets another one.
 const KUBERNETES: &str = "v1.34.0";

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::build::base_image::BaseImages;
-use crate::build::options::{ContextSource, NamedContext, Network, SecretSource};
-use crate::build::{Format, Options};
 use crate::cli::commands::build::{self, BuildArgs};
 use crate::cli::context::Context;
 use crate::cli::environment::Environment;
-use crate::error::{Error, IoContext, Result};
-use crate::image::{Platform, Reference};
-use crate::layer::Compression;
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::image::{Platform, Reference};
+use imgctl_build::build::base_image::BaseImages;
+use imgctl_build::build::options::{ContextSource, NamedContext, Network, SecretSource};
+use imgctl_build::build::{Format, Options};
+use imgctl_store::layer::Compression;
 
 /// Resolves every value that a build depends on.
 pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {

@@ -6,10 +6,10 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::cli::commands::save::{self, Compression, compression};
 use crate::cli::context::Context;
-use crate::edit::bundle::{self, Bundle, CreateOptions};
-use crate::error::Result;
-use crate::image::Platform;
 use crate::ui::size::human;
+use imgctl_base::error::Result;
+use imgctl_base::image::Platform;
+use imgctl_transfer::edit::bundle::{self, Bundle, CreateOptions};
 
 /// Transfer updates that hold only what an image adds to an older one
 #[derive(Args, Debug)]

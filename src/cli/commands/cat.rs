@@ -10,10 +10,10 @@ use crate::cli::context::Context;
 use crate::cli::image_tree::{hint, whole_tree};
 use crate::cli::names::image_and_path;
 use crate::cli::platform::PlatformArg;
-use crate::error::{Error, IoContext, Result};
-use crate::layer::{ContentReader, LayerPath, Tree};
-use crate::store::{Image, Store};
 use crate::ui::output::Stdout;
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_store::layer::{ContentReader, LayerPath, Tree};
+use imgctl_store::store::{Image, Store};
 
 /// Print files of an image, without mounting it
 #[derive(Args, Debug)]

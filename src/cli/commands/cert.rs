@@ -9,15 +9,15 @@ use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::context::Context;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::work_report::report;
-use crate::cluster::image::ClusterImage;
-use crate::error::{Error, IoContext, Result};
-use crate::pipeline::renew;
-use crate::runtime::certificates::inspect::{self, Certificate};
-use crate::runtime::certificates::kubeconfig;
-use crate::runtime::certificates::validity;
-use crate::runtime::kubeadm::Kubeadm;
-use crate::runtime::kubeadm::renew::Wanted;
 use crate::ui::table::Table;
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::pipeline::renew;
+use imgctl_cluster::runtime::certificates::inspect::{self, Certificate};
+use imgctl_cluster::runtime::certificates::kubeconfig;
+use imgctl_cluster::runtime::certificates::validity;
+use imgctl_cluster::runtime::kubeadm::Kubeadm;
+use imgctl_cluster::runtime::kubeadm::renew::Wanted;
 
 /// Show certificate expiry, renew certificates, or add names to the API server's certificate
 #[derive(Args, Debug)]

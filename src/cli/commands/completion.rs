@@ -5,7 +5,7 @@ use clap_complete::Shell;
 
 use crate::cli::arguments;
 use crate::cli::context::Context;
-use crate::error::Result;
+use imgctl_base::error::Result;
 
 /// Print a completion script for a shell
 #[derive(Args, Debug)]

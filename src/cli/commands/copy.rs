@@ -9,11 +9,11 @@ use serde_json::json;
 use crate::cli::context::Context;
 use crate::cli::pull_options::PlatformsArg;
 use crate::cli::registry_options::{Concealed, RegistryArgs};
-use crate::error::Result;
-use crate::transfer::copy::Copier;
-use crate::transfer::engine::{CopyOptions, JOBS};
-use crate::transfer::location::Location;
-use crate::transfer::plan::Selection;
+use imgctl_base::error::Result;
+use imgctl_transfer::transfer::copy::Copier;
+use imgctl_transfer::transfer::engine::{CopyOptions, JOBS};
+use imgctl_transfer::transfer::location::Location;
+use imgctl_transfer::transfer::plan::Selection;
 
 /// Copy an image from one location to another
 #[derive(Args, Debug)]

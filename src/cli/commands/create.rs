@@ -7,9 +7,9 @@ use crate::cli::commands::build_options::pairs_or_environment;
 use crate::cli::commands::mounts;
 use crate::cli::context::Context;
 use crate::cli::platform::PlatformArg;
-use crate::error::Result;
-use crate::mount::{self, CreateOptions};
-use crate::template::Missing;
+use imgctl_base::error::Result;
+use imgctl_store::mount::{self, CreateOptions};
+use imgctl_template::Missing;
 
 /// Mount an image for writing and show what running it would do
 #[derive(Args, Debug)]

@@ -8,10 +8,10 @@ use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::work_report::report;
-use crate::cluster::clusterfile::ClusterDocument;
-use crate::error::{Error, Result};
-use crate::host::address::{self, SSH_PORT};
-use crate::pipeline::change;
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::clusterfile::ClusterDocument;
+use imgctl_cluster::pipeline::change;
+use imgctl_host::host::address::{self, SSH_PORT};
 
 /// Remove hosts from a cluster
 #[derive(Args, Clone, Debug)]

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use crate::cli::context::Context;
 use crate::cli::format::{Listing, Row};
-use crate::error::Result;
-use crate::store::usage::Usage;
 use crate::ui::size::human;
 use crate::ui::table::Table;
+use imgctl_base::error::Result;
+use imgctl_store::store::usage::Usage;
 
 /// Show the disk space used by images, snapshots and caches
 #[derive(Args, Debug)]

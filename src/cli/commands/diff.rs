@@ -11,9 +11,9 @@ use crate::cli::context::Context;
 use crate::cli::image_tree::{tree_of, whole_tree};
 use crate::cli::names::printable;
 use crate::cli::platform::PlatformArg;
-use crate::edit::bundle::CreateOptions;
-use crate::error::{Error, Result};
-use crate::layer::compare::{Change, compare};
+use imgctl_base::error::{Error, Result};
+use imgctl_store::layer::compare::{Change, compare};
+use imgctl_transfer::edit::bundle::CreateOptions;
 
 /// Show the files that differ between two images
 #[derive(Args, Debug)]

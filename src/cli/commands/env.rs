@@ -5,12 +5,12 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::cluster_options::{data_root, runtime_root, state, with_surroundings};
 use crate::cli::context::Context;
-use crate::cluster::compose::is_confidential;
-use crate::cluster::desired;
-use crate::cluster::image::ClusterImage;
-use crate::cluster::scene::Scene;
-use crate::error::{Error, Result};
 use crate::ui::table::{Table, one_line};
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::compose::is_confidential;
+use imgctl_cluster::cluster::desired;
+use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::cluster::scene::Scene;
 
 /// Show system settings, or the variables of a cluster's hosts and their origins
 #[derive(Args, Debug)]
@@ -140,7 +140,7 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
     let mounts = &clusterfile.cluster.status.mounts;
     let images: Vec<ClusterImage> = mounts
         .iter()
-        .map(crate::cluster::clusterfile::Mount::image)
+        .map(imgctl_cluster::cluster::clusterfile::Mount::image)
         .collect();
     let data_root = data_root(&context.environment)?;
     let directory = state.directory().to_owned();

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use crate::cli::context::Context;
 use crate::cli::host_outcomes::{for_each, sum_up};
 use crate::cli::host_selection::HostArgs;
-use crate::cluster::host::Host;
-use crate::error::{Error, Kind, Result};
-use crate::host::connect::Connections;
-use crate::host::transport::{Ended, Privilege, Source, follow};
 use crate::ui::output;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_cluster::cluster::host::Host;
+use imgctl_host::host::connect::Connections;
+use imgctl_host::host::transport::{Ended, Privilege, Source, follow};
 
 /// Maximum number of pieces of output that a host buffers while it waits for earlier hosts; a full
 /// buffer blocks the command.

@@ -6,10 +6,10 @@ use clap::Args;
 
 use crate::cli::context::Context;
 use crate::cli::platform::PlatformArg;
-use crate::error::{Error, Result};
-use crate::layer::Compression;
-use crate::mount::{checkout, tar_export};
 use crate::ui::output::Stdout;
+use imgctl_base::error::{Error, Result};
+use imgctl_store::layer::Compression;
+use imgctl_store::mount::{checkout, tar_export};
 
 /// Write an image's files into a directory or a tar file
 #[derive(Args, Debug)]

@@ -10,15 +10,15 @@ use crate::cli::cluster_options::{
 use crate::cli::context::Context;
 use crate::cli::image_files::StoreFiles;
 use crate::cli::registry_options::RegistryArgs;
-use crate::cluster::clusterfile::{self, Clusterfile};
-use crate::cluster::image::{ClusterImage, check_together};
-use crate::cluster::local_addresses;
-use crate::cluster::scene::Scene;
-use crate::error::{Context as _, Result};
-use crate::fs::atomic::{self, Durability};
-use crate::runtime::certificates::validity::Validity;
-use crate::runtime::k3s::K3s;
-use crate::runtime::kubeadm::Kubeadm;
+use imgctl_base::error::{Context as _, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_cluster::cluster::clusterfile::{self, Clusterfile};
+use imgctl_cluster::cluster::image::{ClusterImage, check_together};
+use imgctl_cluster::cluster::local_addresses;
+use imgctl_cluster::cluster::scene::Scene;
+use imgctl_cluster::runtime::certificates::validity::Validity;
+use imgctl_cluster::runtime::k3s::K3s;
+use imgctl_cluster::runtime::kubeadm::Kubeadm;
 
 /// Write the Clusterfile that `imgctl run` would create
 #[derive(Args, Debug)]

@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::cli::arguments;
 use crate::cli::context::Context;
-use crate::error::Result;
+use imgctl_base::error::Result;
 
 /// Print the help of all commands
 #[derive(Args, Debug)]

@@ -6,13 +6,13 @@ use serde_json::{Map, Value, json};
 use crate::cli::context::Context;
 use crate::cli::format::{Listing, Row};
 use crate::cli::platform::PlatformArg;
-use crate::error::Result;
-use crate::image::time::parse_rfc3339;
-use crate::image::{Descriptor, History, LayerKind};
-use crate::store::Image;
 use crate::ui::ago::{ago, now};
 use crate::ui::size::human;
 use crate::ui::table::cut;
+use imgctl_base::error::Result;
+use imgctl_base::image::time::parse_rfc3339;
+use imgctl_base::image::{Descriptor, History, LayerKind};
+use imgctl_store::store::Image;
 
 /// Show the history of an image, newest step first
 #[derive(Args, Debug)]

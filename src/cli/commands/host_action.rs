@@ -7,10 +7,10 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::agent::protocol::{Checkout, InventoryQuestion, Run, SwitchTree};
-use crate::agent::{execution, tree};
 use crate::cli::context::Context;
-use crate::error::{Error, IoContext, Result};
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_host::agent::protocol::{Checkout, InventoryQuestion, Run, SwitchTree};
+use imgctl_host::agent::{execution, tree};
 
 /// Perform an action of the agent on this machine
 ///

@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 use crate::cli::context::Context;
 use crate::cli::filter::Filters;
 use crate::cli::format::{Listing, Row};
-use crate::error::Result;
-use crate::image::time::parse_rfc3339;
-use crate::store::list::ImageSummary;
 use crate::ui::ago::{ago, now};
 use crate::ui::size::human;
+use imgctl_base::error::Result;
+use imgctl_base::image::time::parse_rfc3339;
+use imgctl_store::store::list::ImageSummary;
 
 /// List images
 #[derive(Args, Debug)]

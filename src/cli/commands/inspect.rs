@@ -9,14 +9,14 @@ use crate::cli::commands::inspect_view;
 use crate::cli::context::Context;
 use crate::cli::platform::PlatformArg;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::{Context as _, Error, Result};
-use crate::image::Reference;
-use crate::image::manifest::MAX_DOCUMENT;
-use crate::template::value::from_json;
-use crate::template::{Dialect, Missing, Template};
-use crate::transfer::copy::Copier;
-use crate::transfer::location::Location;
-use crate::transfer::plan::{Plain, Platforms};
+use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::image::Reference;
+use imgctl_base::image::manifest::MAX_DOCUMENT;
+use imgctl_template::value::from_json;
+use imgctl_template::{Dialect, Missing, Template};
+use imgctl_transfer::transfer::copy::Copier;
+use imgctl_transfer::transfer::location::Location;
+use imgctl_transfer::transfer::plan::{Plain, Platforms};
 
 /// Show details of an image, a manifest or layers
 #[derive(Args, Debug)]
@@ -165,16 +165,16 @@ fn json_view(bytes: &[u8], name: &str) -> Result<View> {
 fn stored(args: &InspectArgs, name: &str, context: &Context) -> Result<View> {
     let store = context.store()?;
     let asking = |error: Error| match error.kind() {
-        crate::error::Kind::NotFound if Reference::parse(name).is_ok() => error.hint(format!(
-            "`imgctl inspect docker://{name}` asks the registry"
-        )),
+        imgctl_base::error::Kind::NotFound if Reference::parse(name).is_ok() => error.hint(
+            format!("`imgctl inspect docker://{name}` asks the registry"),
+        ),
         _ => error,
     };
     match args.kind {
         Kind::Image | Kind::App => {
             let image = args.platform.image(name, context).map_err(asking)?;
             let manifest = store.read_blob(&image.descriptor.digest, MAX_DOCUMENT)?;
-            let config = store.read_blob(image.id(), crate::image::config::MAX_CONFIG)?;
+            let config = store.read_blob(image.id(), imgctl_base::image::config::MAX_CONFIG)?;
             Ok(inspect_view::image(&image, &manifest, &config))
         }
         Kind::Manifest => {

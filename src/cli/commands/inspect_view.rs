@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::commands::history;
 use crate::cli::commands::inspect::View;
-use crate::image::{ImageConfig, LayerKind};
-use crate::store::Image;
+use imgctl_base::image::{ImageConfig, LayerKind};
+use imgctl_store::store::Image;
 
 /// Returns the view of an image. `manifest` and `config` are the blobs as stored.
 pub(crate) fn image(image: &Image, manifest: &[u8], config: &[u8]) -> View {

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::cli::cluster_options;
 use crate::cli::context::Context;
-use crate::error::{Error, Result};
-use crate::pipeline::journal::{Past, past};
-use crate::pipeline::step::journals;
 use crate::ui::table::{Table, one_line};
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::pipeline::journal::{Past, past};
+use imgctl_cluster::pipeline::step::journals;
 
 /// Show the recorded runs of a cluster, or the steps of one run
 #[derive(Args, Debug)]
@@ -97,12 +97,12 @@ fn all(names: &[String], directory: &std::path::Path, context: &Context) -> Resu
 }
 
 fn one(run: &Past, failed: bool, context: &Context) -> Result<()> {
-    let steps: Vec<(&String, &crate::pipeline::journal::PastStep)> = run
+    let steps: Vec<(&String, &imgctl_cluster::pipeline::journal::PastStep)> = run
         .order
         .iter()
         .filter_map(|id| Some((id, run.steps.get(id)?)))
         .filter(|(_, step)| {
-            use crate::pipeline::event::Outcome::{Assumed, Done};
+            use imgctl_cluster::pipeline::event::Outcome::{Assumed, Done};
             !failed || !matches!(step.outcome, Some(Done | Assumed))
         })
         .collect();

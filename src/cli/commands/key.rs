@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::cli::context::Context;
 use crate::cli::signing_keys::{self, PasswordArg};
-use crate::error::{Error, Kind, Result};
-use crate::fs::atomic::{self, Durability};
-use crate::trust::PrivateKey;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_transfer::trust::PrivateKey;
 
 /// Manage keys for signing images
 #[derive(Args, Debug)]

@@ -7,9 +7,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::context::Context;
-use crate::error::{Error, Result};
-use crate::image::Reference;
-use crate::transfer::{self, Input, LoadOptions};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Reference;
+use imgctl_transfer::transfer::{self, Input, LoadOptions};
 
 /// Load images from an archive or a directory
 #[derive(Args, Debug)]

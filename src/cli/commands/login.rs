@@ -7,10 +7,10 @@ use serde_json::json;
 
 use crate::cli::context::Context;
 use crate::cli::registry_options::{Concealed, RegistryArgs, ask_password};
-use crate::error::{Context as _, Error, IoContext as _, Kind, Result};
-use crate::registry::Client;
-use crate::registry::credentials::{Credentials, Key, Login, Secret};
 use crate::ui::log::Level;
+use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
+use imgctl_registry::Client;
+use imgctl_registry::credentials::{Credentials, Key, Login, Secret};
 
 /// Maximum length of a password, in bytes; some tokens come close to it.
 const LONGEST_PASSWORD: u64 = 64 << 10;

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::{Error, Result};
-use crate::registry::credentials::Key;
+use imgctl_base::error::{Error, Result};
+use imgctl_registry::credentials::Key;
 
 /// Log out of a registry
 #[derive(Args, Debug)]

@@ -10,12 +10,12 @@ use crate::cli::context::Context;
 use crate::cli::image_tree::{hint, whole_tree};
 use crate::cli::names::{image_and_path, printable};
 use crate::cli::platform::PlatformArg;
-use crate::error::{Error, Result};
-use crate::image::time::rfc3339;
-use crate::image::{Descriptor, LayerKind};
-use crate::layer::{Entry, EntryKind, Found, LayerPath, Tree};
-use crate::store::Image;
 use crate::ui::table::Table;
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::time::rfc3339;
+use imgctl_base::image::{Descriptor, LayerKind};
+use imgctl_store::layer::{Entry, EntryKind, Found, LayerPath, Tree};
+use imgctl_store::store::Image;
 
 /// List files in an image, without mounting it
 #[derive(Args, Debug)]

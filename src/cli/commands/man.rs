@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::cli::arguments;
 use crate::cli::context::Context;
-use crate::error::{IoContext, Result};
+use imgctl_base::error::{IoContext, Result};
 
 /// Print the manual page, or write the pages of all commands into a directory
 #[derive(Args, Debug)]

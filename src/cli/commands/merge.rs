@@ -3,16 +3,16 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::build::base_image::BaseImages;
 use crate::cli::commands::build_options::pairs;
 use crate::cli::context::Context;
 use crate::cli::pull_options::PolicyArg;
 use crate::cli::registry_options::RegistryArgs;
-use crate::edit::merge::{self, MergeOptions};
-use crate::edit::{Edited, write_index};
-use crate::error::Result;
-use crate::image::{Platform, Reference};
-use crate::layer::Compression;
+use imgctl_base::error::Result;
+use imgctl_base::image::{Platform, Reference};
+use imgctl_build::build::base_image::BaseImages;
+use imgctl_store::layer::Compression;
+use imgctl_transfer::edit::merge::{self, MergeOptions};
+use imgctl_transfer::edit::{Edited, write_index};
 
 /// Merge images into one
 #[derive(Args, Debug)]

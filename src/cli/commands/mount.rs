@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 use crate::cli::commands::mounts;
 use crate::cli::context::Context;
 use crate::cli::platform::PlatformArg;
-use crate::error::Result;
-use crate::mount::{self, Backend};
+use imgctl_base::error::Result;
+use imgctl_store::mount::{self, Backend};
 
 /// Mount an image as a directory and print its path
 #[derive(Args, Debug)]

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::cli::context::Context;
 use crate::cli::format::{Listing, Row};
-use crate::error::Result;
-use crate::image::time::parse_rfc3339;
-use crate::mount::{self, Listed, Record, State};
 use crate::ui::ago::{ago, now};
+use imgctl_base::error::Result;
+use imgctl_base::image::time::parse_rfc3339;
+use imgctl_store::mount::{self, Listed, Record, State};
 
 /// List mounts
 #[derive(Args, Debug)]

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use crate::cli::commands::{add, apply, delete, reset, run, uninstall};
 use crate::cli::context::Context;
-use crate::error::Result;
+use imgctl_base::error::Result;
 
 /// Show what a command would do on which hosts, without changing anything
 #[derive(Args, Debug)]

@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::context::Context;
 use crate::cli::duration;
-use crate::error::{Error, Result};
-use crate::mount;
-use crate::store::prune::{Class, PruneOptions, PrunePlan};
 use crate::ui::size::human;
 use crate::ui::table::Table;
+use imgctl_base::error::{Error, Result};
+use imgctl_store::mount;
+use imgctl_store::store::prune::{Class, PruneOptions, PrunePlan};
 
 /// Remove everything that no image, mount or running command needs
 #[derive(Args, Debug)]

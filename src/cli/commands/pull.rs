@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::cli::context::Context;
 use crate::cli::pull_options::{PlatformsArg, PolicyArg};
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::{Context as _, Error, Result};
-use crate::image::Reference;
-use crate::registry::Client;
-use crate::transfer::engine::JOBS;
-use crate::transfer::location::Location;
-use crate::transfer::plan::Selection;
-use crate::transfer::pull::{PullOptions, Pulled, pull};
+use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::image::Reference;
+use imgctl_registry::Client;
+use imgctl_transfer::transfer::engine::JOBS;
+use imgctl_transfer::transfer::location::Location;
+use imgctl_transfer::transfer::plan::Selection;
+use imgctl_transfer::transfer::pull::{PullOptions, Pulled, pull};
 
 /// Pull images from registries into the store
 #[derive(Args, Debug)]

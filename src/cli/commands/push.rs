@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use crate::cli::context::Context;
 use crate::cli::push_options::{PushFlags as Shared, write_digest};
-use crate::error::{Error, Result};
-use crate::image::reference::LOCAL_REGISTRY;
-use crate::image::{Platform, Reference};
-use crate::store::Named;
-use crate::transfer::location::Location;
-use crate::transfer::plan::Platforms;
-use crate::transfer::push::{Destination, PushOptions, PushReport, push};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::reference::LOCAL_REGISTRY;
+use imgctl_base::image::{Platform, Reference};
+use imgctl_store::store::Named;
+use imgctl_transfer::transfer::location::Location;
+use imgctl_transfer::transfer::plan::Platforms;
+use imgctl_transfer::transfer::push::{Destination, PushOptions, PushReport, push};
 
 /// Push an image to a registry, an archive or a directory
 #[derive(Args, Debug)]

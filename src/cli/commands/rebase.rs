@@ -5,9 +5,9 @@ use clap::Args;
 use crate::cli::commands::merge::{finish, references};
 use crate::cli::context::Context;
 use crate::cli::platform::PlatformArg;
-use crate::edit::rebase::{self, BASE_DIGEST, BASE_NAME, Called};
-use crate::error::{Error, Result};
-use crate::store::Image;
+use imgctl_base::error::{Error, Result};
+use imgctl_store::store::Image;
+use imgctl_transfer::edit::rebase::{self, BASE_DIGEST, BASE_NAME, Called};
 
 /// Move an image to another base without building
 #[derive(Args, Debug)]

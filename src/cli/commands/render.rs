@@ -8,25 +8,25 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 
-use crate::agent::protocol::Facts;
 use crate::cli::cluster_options::{
     DesiredArgs, ValuesArgs, data_root, images, state, with_surroundings,
 };
 use crate::cli::context::Context;
 use crate::cli::image_tree::whole_tree;
 use crate::cli::registry_options::RegistryArgs;
-use crate::cluster::clusterfile::{Clusterfile, Ssh};
-use crate::cluster::desired::{self, HostFlags};
-use crate::cluster::host::Host;
-use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::cluster::name;
-use crate::cluster::paths::Paths;
-use crate::cluster::scene::Scene;
-use crate::error::{Context as _, Error, IoContext, Result};
-use crate::fs::atomic::{self, Durability};
-use crate::layer::{ContentReader, EntryKind, LayerPath};
-use crate::render::{self, BuiltIn, ConfigEdit, ImageInputs, Inputs, Rendered};
-use crate::store::Store;
+use imgctl_base::error::{Context as _, Error, IoContext, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_cluster::cluster::clusterfile::{Clusterfile, Ssh};
+use imgctl_cluster::cluster::desired::{self, HostFlags};
+use imgctl_cluster::cluster::host::Host;
+use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
+use imgctl_cluster::cluster::name;
+use imgctl_cluster::cluster::paths::Paths;
+use imgctl_cluster::cluster::scene::Scene;
+use imgctl_host::agent::protocol::Facts;
+use imgctl_host::render::{self, BuiltIn, ConfigEdit, ImageInputs, Inputs, Rendered};
+use imgctl_store::layer::{ContentReader, EntryKind, LayerPath};
+use imgctl_store::store::Store;
 
 /// Show the files that templates render to on a host
 #[derive(Args, Debug)]

@@ -6,8 +6,8 @@ use crate::cli::cluster_options::ClusterArg;
 use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::context::Context;
 use crate::cli::ssh_options::SshArgs;
-use crate::error::Result;
-use crate::pipeline::reset;
+use imgctl_base::error::Result;
+use imgctl_cluster::pipeline::reset;
 
 /// Tear down a cluster
 #[derive(Args, Clone, Debug)]

@@ -4,11 +4,11 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::context::Context;
-use crate::error::{Error, Kind, Result};
-use crate::image::Digest;
-use crate::mount;
-use crate::store::Named;
-use crate::store::prune::PruneOptions;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::Digest;
+use imgctl_store::mount;
+use imgctl_store::store::Named;
+use imgctl_store::store::prune::PruneOptions;
 
 /// Remove images
 #[derive(Args, Debug)]

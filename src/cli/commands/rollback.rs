@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::agent::protocol::InventoryQuestion;
 use crate::cli::cluster_options::ClusterArg;
 use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::commands::upgrade::check_blockers;
@@ -20,13 +19,14 @@ use crate::cli::upgrade_sides::{Side, Start, rootfs_of, sides_to};
 use crate::cli::upgrade_snapshot::{self, After};
 use crate::cli::upgrade_work::{Carrying, Known, Went, Wish, carry, know, plan_of};
 use crate::cli::{upgrade_copy, upgrade_view};
-use crate::cluster::host::{Host, MASTER};
-use crate::error::{Error, IoContext, Kind, Result};
-use crate::pipeline::means::Means;
-use crate::sync::tree::ROOTFS;
-use crate::upgrade::book::{Book, Stand};
-use crate::upgrade::document::{Choices, Direction, Document};
-use crate::upgrade::plan::Planned;
+use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_cluster::cluster::host::{Host, MASTER};
+use imgctl_cluster::pipeline::means::Means;
+use imgctl_cluster::sync::tree::ROOTFS;
+use imgctl_cluster::upgrade::book::{Book, Stand};
+use imgctl_cluster::upgrade::document::{Choices, Direction, Document};
+use imgctl_cluster::upgrade::plan::Planned;
+use imgctl_host::agent::protocol::InventoryQuestion;
 
 /// Roll back a cluster to its state before the last upgrade
 #[derive(Args, Clone, Debug)]

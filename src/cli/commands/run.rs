@@ -13,17 +13,17 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::wait_options::WaitArgs;
 use crate::cli::work_report::report;
-use crate::cluster::clusterfile::{Clusterfile, Ssh};
-use crate::cluster::desired::HostFlags;
-use crate::cluster::image::ImageKind;
-use crate::cluster::local_addresses;
-use crate::error::{Error, Result};
-use crate::host::address;
-use crate::image::Reference;
-use crate::pipeline::change;
-use crate::pipeline::executor::Summary;
-use crate::transfer::{self, Input, LoadOptions};
-use crate::upgrade::plan::few;
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Reference;
+use imgctl_cluster::cluster::clusterfile::{Clusterfile, Ssh};
+use imgctl_cluster::cluster::desired::HostFlags;
+use imgctl_cluster::cluster::image::ImageKind;
+use imgctl_cluster::cluster::local_addresses;
+use imgctl_cluster::pipeline::change;
+use imgctl_cluster::pipeline::executor::Summary;
+use imgctl_cluster::upgrade::plan::few;
+use imgctl_host::host::address;
+use imgctl_transfer::transfer::{self, Input, LoadOptions};
 
 /// Create a cluster from images, or install images on an existing one
 #[derive(Args, Clone, Debug)]

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use crate::cli::context::Context;
-use crate::error::{Error, Result};
-use crate::image::Platform;
-use crate::transfer::{self, ArchiveFormat, OuterCompression, Output, SaveOptions};
 use crate::ui::output::Stdout;
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Platform;
+use imgctl_transfer::transfer::{self, ArchiveFormat, OuterCompression, Output, SaveOptions};
 
 /// Save images to an archive or a directory
 #[derive(Args, Debug)]

@@ -8,11 +8,11 @@ use serde_json::json;
 use crate::cli::context::Context;
 use crate::cli::platform::PlatformArg;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::{Error, Result};
-use crate::fs::atomic::{self, Durability};
-use crate::image::Reference;
-use crate::trust::referrer::{self, Attachment};
-use crate::trust::sbom::{self, SbomOptions};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::image::Reference;
+use imgctl_transfer::trust::referrer::{self, Attachment};
+use imgctl_transfer::trust::sbom::{self, SbomOptions};
 
 /// Create an SPDX SBOM of an image
 #[derive(Args, Debug)]

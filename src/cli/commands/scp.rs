@@ -10,11 +10,11 @@ use serde_json::json;
 use crate::cli::context::Context;
 use crate::cli::host_outcomes::{for_each, sum_up};
 use crate::cli::host_selection::HostArgs;
-use crate::error::{Error, IoContext as _, Result};
-use crate::host::send_tree::{SentTree, send_tree};
-use crate::host::transport::{Privilege, Transport};
-use crate::host::upload::{Place, upload_to};
-use crate::progress::Unit;
+use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_base::progress::Unit;
+use imgctl_host::host::send_tree::{SentTree, send_tree};
+use imgctl_host::host::transport::{Privilege, Transport};
+use imgctl_host::host::upload::{Place, upload_to};
 
 /// Copy a file or a directory to hosts
 #[derive(Args, Debug)]

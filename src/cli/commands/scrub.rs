@@ -4,10 +4,10 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::context::Context;
-use crate::error::{Error, Kind, Result};
-use crate::store::scrub::{Problem, ScrubOptions};
 use crate::ui::size::human;
 use crate::ui::table::one_line;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_store::store::scrub::{Problem, ScrubOptions};
 
 /// Verify every blob, image and unpacked layer in the store
 #[derive(Args, Debug)]

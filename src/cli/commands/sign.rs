@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::signing_keys::{self, PasswordArg, remote_image};
-use crate::error::{Error, Result};
-use crate::trust::payload::expanded;
-use crate::trust::sign::{self, SignOptions};
+use imgctl_base::error::{Error, Result};
+use imgctl_transfer::trust::payload::expanded;
+use imgctl_transfer::trust::sign::{self, SignOptions};
 
 /// Sign an image in a registry
 #[derive(Args, Debug)]

@@ -9,19 +9,19 @@ use serde_json::json;
 
 use crate::cli::context::Context;
 use crate::cli::signals;
-use crate::error::{IoContext, Result};
-use crate::pipeline::change::{self, Change};
-use crate::pipeline::event::{Deaf, Listener};
-use crate::pipeline::executor::{Options, Surroundings, execute};
-use crate::pipeline::interrupt::Interrupt;
-use crate::pipeline::journal::past;
-use crate::pipeline::means::Means;
-use crate::pipeline::redact::of_scene;
-use crate::pipeline::simulation::{
+use crate::ui::events::JsonEvents;
+use imgctl_base::error::{IoContext, Result};
+use imgctl_cluster::pipeline::change::{self, Change};
+use imgctl_cluster::pipeline::event::{Deaf, Listener};
+use imgctl_cluster::pipeline::executor::{Options, Surroundings, execute};
+use imgctl_cluster::pipeline::interrupt::Interrupt;
+use imgctl_cluster::pipeline::journal::past;
+use imgctl_cluster::pipeline::means::Means;
+use imgctl_cluster::pipeline::redact::of_scene;
+use imgctl_cluster::pipeline::simulation::{
     Bare, Behaviour, SimulatedCrew, SimulatedFiles, SimulatedKeeper, Simulation, hosts, scene,
 };
-use crate::pipeline::step::{PlanView, journals};
-use crate::ui::events::JsonEvents;
+use imgctl_cluster::pipeline::step::{PlanView, journals};
 
 /// Simulate the creation of a cluster, for benchmarks and crash tests
 #[derive(Args, Debug)]

@@ -11,16 +11,16 @@ use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::context::Context;
 use crate::cli::crew::Agents;
 use crate::cli::ssh_options::SshArgs;
-use crate::cluster::scene::Scene;
-use crate::error::{Error, Kind, Result};
-use crate::inplace::drift::{self, Report};
-use crate::kube::client;
-use crate::pipeline::nodes::{NETWORK_HINT, NodeStatus};
-use crate::pipeline::status::{self, Status};
-use crate::runtime::certificates::validity::Validity;
-use crate::runtime::{Crew, choice};
 use crate::ui::size::human;
 use crate::ui::table::Table;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_cluster::cluster::scene::Scene;
+use imgctl_cluster::inplace::drift::{self, Report};
+use imgctl_cluster::pipeline::nodes::{NETWORK_HINT, NodeStatus};
+use imgctl_cluster::pipeline::status::{self, Status};
+use imgctl_cluster::runtime::certificates::validity::Validity;
+use imgctl_cluster::runtime::{Crew, choice};
+use imgctl_kube::client;
 
 /// Show the status of a cluster
 #[derive(Args, Debug)]

@@ -3,8 +3,8 @@
 use clap::Args;
 
 use crate::cli::context::Context;
-use crate::error::Result;
-use crate::image::Reference;
+use imgctl_base::error::Result;
+use imgctl_base::image::Reference;
 
 /// Add names to an image
 #[derive(Args, Debug)]

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::{Context as _, Error, Kind, Result};
-use crate::image::Reference;
+use imgctl_base::error::{Context as _, Error, Kind, Result};
+use imgctl_base::image::Reference;
 
 /// List the tags of a repository in a registry
 #[derive(Args, Debug)]

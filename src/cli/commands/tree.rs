@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use crate::cli::commands::history;
 use crate::cli::context::Context;
 use crate::cli::platform::PlatformArg;
-use crate::error::Result;
-use crate::image::{Descriptor, Digest, LayerKind};
-use crate::store::{Image, Store};
 use crate::ui::size::human;
 use crate::ui::table::{Table, cut, one_line};
+use imgctl_base::error::Result;
+use imgctl_base::image::{Descriptor, Digest, LayerKind};
+use imgctl_store::store::{Image, Store};
 
 /// Show the layers of an image: kind, size, instruction, and which images share them
 #[derive(Args, Debug)]

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::cli::commands::mounts;
 use crate::cli::context::Context;
-use crate::error::Result;
-use crate::mount;
+use imgctl_base::error::Result;
+use imgctl_store::mount;
 
 /// Unmount images, discarding what was written into the mounts
 #[derive(Args, Debug)]

@@ -7,8 +7,8 @@ use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::context::Context;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::work_report::report;
-use crate::error::{Error, Result};
-use crate::pipeline::uninstall;
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::pipeline::uninstall;
 
 /// Uninstall an application from a cluster
 #[derive(Args, Clone, Debug)]

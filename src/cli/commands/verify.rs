@@ -9,9 +9,9 @@ use crate::cli::commands::sign::pairs;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::signing_keys::{self, remote_image};
-use crate::error::Result;
-use crate::image::Reference;
-use crate::trust::verify::{self, Identity, VerifyOptions};
+use imgctl_base::error::Result;
+use imgctl_base::image::Reference;
+use imgctl_transfer::trust::verify::{self, Identity, VerifyOptions};
 
 /// Verify the signatures of an image in a registry
 #[derive(Args, Debug)]

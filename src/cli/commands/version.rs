@@ -4,8 +4,8 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::cli::context::Context;
-use crate::error::Result;
-use crate::image::Platform;
+use imgctl_base::error::Result;
+use imgctl_base::image::Platform;
 
 /// Show the version
 #[derive(Args, Debug)]

@@ -8,9 +8,9 @@ use reqwest::Method;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::error::Result;
 use crate::kube::api::{Answer, Api, ApiError, PatchKind};
 use crate::kube::credentials::TOKEN;
+use imgctl_base::error::Result;
 
 struct Client {
     http: reqwest::Client,

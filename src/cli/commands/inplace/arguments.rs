@@ -6,10 +6,10 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
-use crate::cluster::name;
-use crate::error::{Error, Result};
-use crate::inplace::batches::Share;
-use crate::inplace::request::{self, Request, Selection, TemplatePolicy, Verify, checked};
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::name;
+use imgctl_cluster::inplace::batches::Share;
+use imgctl_cluster::inplace::request::{self, Request, Selection, TemplatePolicy, Verify, checked};
 
 /// Help heading for the flags that control how Pods are changed.
 const HOW: &str = "How";

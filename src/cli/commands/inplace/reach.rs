@@ -10,21 +10,21 @@ use crate::cli::cluster_options::runtime_root;
 use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::context::Context;
 use crate::cli::crew::Agents;
-use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
-use crate::cluster::state::Held;
-use crate::error::{Error, Result};
-use crate::inplace::host_puller::HostPuller;
-use crate::inplace::job_puller::JobPuller;
-use crate::inplace::object::Node;
-use crate::inplace::pre_pull::{OrWithSecrets, Puller};
-use crate::inplace::target::{Images, RegistryImages};
-use crate::inplace::world::World;
-use crate::kube::api::Api;
-use crate::kube::client;
-use crate::registry::credentials::Login;
-use crate::registry::{Client, ClientOptions};
-use crate::runtime::action::Crew;
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::host::Host;
+use imgctl_cluster::cluster::scene::Scene;
+use imgctl_cluster::cluster::state::Held;
+use imgctl_cluster::inplace::host_puller::HostPuller;
+use imgctl_cluster::inplace::job_puller::JobPuller;
+use imgctl_cluster::inplace::object::Node;
+use imgctl_cluster::inplace::pre_pull::{OrWithSecrets, Puller};
+use imgctl_cluster::inplace::target::{Images, RegistryImages};
+use imgctl_cluster::inplace::world::World;
+use imgctl_cluster::runtime::action::Crew;
+use imgctl_kube::api::Api;
+use imgctl_kube::client;
+use imgctl_registry::credentials::Login;
+use imgctl_registry::{Client, ClientOptions};
 
 /// Connections to a cluster: its API, hosts and registries.
 pub(super) struct Reach {

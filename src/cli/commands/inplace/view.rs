@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use crate::cli::context::Context;
-use crate::error::{Error, Result};
-use crate::inplace::drift::Report;
-use crate::inplace::event::Event;
-use crate::inplace::journal::Journal;
-use crate::inplace::plan::{ContainerPlan, Plan};
 use crate::ui::table::Table;
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::inplace::drift::Report;
+use imgctl_cluster::inplace::event::Event;
+use imgctl_cluster::inplace::journal::Journal;
+use imgctl_cluster::inplace::plan::{ContainerPlan, Plan};
 
 /// Shows the plan: a table of Pods, messages about their workloads, problems and notes.
 pub(super) fn plan(plan: &Plan, context: &Context) -> Result<()> {

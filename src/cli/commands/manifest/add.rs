@@ -5,8 +5,8 @@ use clap::Args;
 use crate::cli::commands::manifest::details::{DetailArgs, members};
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::Result;
-use crate::transfer::manifest_list::ManifestList;
+use imgctl_base::error::Result;
+use imgctl_transfer::transfer::manifest_list::ManifestList;
 
 /// Add images to a manifest list
 #[derive(Args, Debug)]

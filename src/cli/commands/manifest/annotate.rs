@@ -4,8 +4,8 @@ use clap::Args;
 
 use crate::cli::commands::manifest::details::DetailArgs;
 use crate::cli::context::Context;
-use crate::error::{Error, Result};
-use crate::transfer::manifest_list::ManifestList;
+use imgctl_base::error::{Error, Result};
+use imgctl_transfer::transfer::manifest_list::ManifestList;
 
 /// Change the entry of an image in a manifest list
 #[derive(Args, Debug)]

@@ -5,10 +5,10 @@ use clap::Args;
 use crate::cli::commands::manifest::details::members;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::Result;
-use crate::image::{Platform, Reference};
-use crate::transfer::manifest_list::{Details, ManifestList};
-use crate::transfer::manifest_list_members::Choice;
+use imgctl_base::error::Result;
+use imgctl_base::image::{Platform, Reference};
+use imgctl_transfer::transfer::manifest_list::{Details, ManifestList};
+use imgctl_transfer::transfer::manifest_list_members::Choice;
 
 /// Create a manifest list
 #[derive(Args, Debug)]

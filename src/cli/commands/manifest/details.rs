@@ -7,11 +7,11 @@ use clap::Args;
 
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::{Error, Kind, Result};
-use crate::image::{Platform, Reference};
-use crate::transfer::location::Location;
-use crate::transfer::manifest_list::{Details, Member};
-use crate::transfer::manifest_list_members::{Choice, in_registry, in_store};
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::{Platform, Reference};
+use imgctl_transfer::transfer::location::Location;
+use imgctl_transfer::transfer::manifest_list::{Details, Member};
+use imgctl_transfer::transfer::manifest_list_members::{Choice, in_registry, in_store};
 
 /// Description of a member in the list.
 #[derive(Args, Clone, Debug)]

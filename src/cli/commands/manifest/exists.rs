@@ -3,8 +3,8 @@
 use clap::Args;
 
 use crate::cli::context::Context;
-use crate::error::Result;
-use crate::transfer::manifest_list;
+use imgctl_base::error::Result;
+use imgctl_transfer::transfer::manifest_list;
 
 /// Report by exit code whether a manifest list exists
 #[derive(Args, Debug)]

@@ -6,12 +6,12 @@ use clap::Args;
 
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::{Error, Kind, Result};
-use crate::image::Reference;
-use crate::image::manifest::MAX_DOCUMENT;
-use crate::transfer::location::Location;
-use crate::transfer::registry_source::RegistrySource;
-use crate::transfer::source::ImageSource;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::Reference;
+use imgctl_base::image::manifest::MAX_DOCUMENT;
+use imgctl_transfer::transfer::location::Location;
+use imgctl_transfer::transfer::registry_source::RegistrySource;
+use imgctl_transfer::transfer::source::ImageSource;
 
 /// Show a manifest list, or the manifest of an image
 #[derive(Args, Debug)]

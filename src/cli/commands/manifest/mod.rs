@@ -4,8 +4,8 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::cli::context::Context;
-use crate::error::Result;
-use crate::image::{Descriptor, Digest, Reference};
+use imgctl_base::error::Result;
+use imgctl_base::image::{Descriptor, Digest, Reference};
 
 mod add;
 mod annotate;

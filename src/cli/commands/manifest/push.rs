@@ -7,11 +7,11 @@ use clap::Args;
 use crate::cli::commands::push::{own_name, show, to};
 use crate::cli::context::Context;
 use crate::cli::push_options::{PushFlags as Shared, write_digest};
-use crate::error::Result;
-use crate::store::prune::PruneOptions;
-use crate::transfer::location::Location;
-use crate::transfer::manifest_list;
-use crate::transfer::push::PushOptions;
+use imgctl_base::error::Result;
+use imgctl_store::store::prune::PruneOptions;
+use imgctl_transfer::transfer::location::Location;
+use imgctl_transfer::transfer::manifest_list;
+use imgctl_transfer::transfer::push::PushOptions;
 
 /// Push a manifest list with its images
 #[derive(Args, Debug)]

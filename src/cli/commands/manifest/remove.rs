@@ -3,8 +3,8 @@
 use clap::Args;
 
 use crate::cli::context::Context;
-use crate::error::Result;
-use crate::transfer::manifest_list::ManifestList;
+use imgctl_base::error::Result;
+use imgctl_transfer::transfer::manifest_list::ManifestList;
 
 /// Remove an image from a manifest list
 #[derive(Args, Debug)]

@@ -4,9 +4,9 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::context::Context;
-use crate::error::Result;
-use crate::store::prune::PruneOptions;
-use crate::transfer::manifest_list;
+use imgctl_base::error::Result;
+use imgctl_store::store::prune::PruneOptions;
+use imgctl_transfer::transfer::manifest_list;
 
 /// Remove manifest lists from the store
 #[derive(Args, Debug)]

@@ -8,9 +8,9 @@ use crate::cli::commands::registry::save::{Sources, deliver};
 use crate::cli::commands::registry::selection::SelectionArgs;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::{Error, Result};
-use crate::transfer::mirror::IMAGES;
-use crate::transfer::mirror_place::PlaceName;
+use imgctl_base::error::{Error, Result};
+use imgctl_transfer::transfer::mirror::IMAGES;
+use imgctl_transfer::transfer::mirror_place::PlaceName;
 
 /// Copy images into a registry or a tree on disk under their own names
 #[derive(Args, Debug)]

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::cli::context::Context;
 use crate::cli::duration;
-use crate::error::Result;
-use crate::registry::layout::Layout;
-use crate::registry::layout::gc::GcOptions;
 use crate::ui::size::human;
+use imgctl_base::error::Result;
+use imgctl_registry::layout::Layout;
+use imgctl_registry::layout::gc::GcOptions;
 
 /// Remove content that no manifest needs from a registry on disk
 #[derive(Args, Debug)]

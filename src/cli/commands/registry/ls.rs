@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::{Error, Kind, Result};
-use crate::image::Reference;
-use crate::registry::layout::Layout;
-use crate::registry::{Client, Repository, Target};
-use crate::transfer::mirror_place::PlaceName;
-use crate::transfer::workers::{for_each, lock};
 use crate::ui::table::Table;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::Reference;
+use imgctl_registry::layout::Layout;
+use imgctl_registry::{Client, Repository, Target};
+use imgctl_transfer::transfer::mirror_place::PlaceName;
+use imgctl_transfer::transfer::workers::{for_each, lock};
 
 /// Number of repository names read at a time.
 const PAGE: usize = 1000;

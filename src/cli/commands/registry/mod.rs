@@ -14,7 +14,7 @@ pub(crate) mod sync;
 use clap::{Args, Subcommand};
 
 use crate::cli::context::Context;
-use crate::error::Result;
+use imgctl_base::error::Result;
 
 /// Serve registries and maintain registries on disk
 #[derive(Args, Debug)]

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::context::Context;
-use crate::error::{Error, IoContext, Result};
-use crate::registry::credentials::Secret;
-use crate::registry::server::{hash_password, set_password};
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_registry::credentials::Secret;
+use imgctl_registry::server::{hash_password, set_password};
 
 /// Maximum length of a password, in bytes.
 const MAX_PASSWORD: u64 = 4096;

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::{Context as _, Error, Result};
-use crate::image::Reference;
-use crate::registry::Target;
+use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::image::Reference;
+use imgctl_registry::Target;
 
 /// Remove images from a registry
 #[derive(Args, Debug)]

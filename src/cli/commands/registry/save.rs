@@ -5,24 +5,24 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::build;
 use crate::cli::commands::build_embedding::ChartArgs;
 use crate::cli::commands::registry::selection::SelectionArgs;
 use crate::cli::commands::registry::sync::show;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
-use crate::embed::search::SearchOptions;
-use crate::error::{Error, IoContext, Result};
-use crate::image::Reference;
-use crate::registry::Client;
-use crate::store::ScratchDirectory;
-use crate::transfer::copy::Copier;
-use crate::transfer::engine::CopyOptions;
-use crate::transfer::location::{Archived, Location};
-use crate::transfer::mirror::{self, IMAGES, MirrorOptions};
-use crate::transfer::mirror_images::{Found, find, items, read_list};
-use crate::transfer::mirror_place::{Place, PlaceName};
-use crate::transfer::plan::Selection;
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::image::Reference;
+use imgctl_build::build;
+use imgctl_build::embed::search::SearchOptions;
+use imgctl_registry::Client;
+use imgctl_store::store::ScratchDirectory;
+use imgctl_transfer::transfer::copy::Copier;
+use imgctl_transfer::transfer::engine::CopyOptions;
+use imgctl_transfer::transfer::location::{Archived, Location};
+use imgctl_transfer::transfer::mirror::{self, IMAGES, MirrorOptions};
+use imgctl_transfer::transfer::mirror_images::{Found, find, items, read_list};
+use imgctl_transfer::transfer::mirror_place::{Place, PlaceName};
+use imgctl_transfer::transfer::plan::Selection;
 
 /// Maximum size of a list of images, in bytes.
 const MAX_LIST: u64 = 16 << 20;

@@ -6,10 +6,10 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::context::Context;
-use crate::error::{Error, Kind, Result};
-use crate::registry::layout::Layout;
 use crate::ui::size::human;
 use crate::ui::table::one_line;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_registry::layout::Layout;
 
 /// Verify every blob, link and manifest of a registry on disk
 #[derive(Args, Debug)]

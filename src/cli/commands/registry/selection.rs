@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use crate::error::Result;
-use crate::image::Platform;
-use crate::transfer::mirror::everything;
-use crate::transfer::plan::{Platforms, Selection};
+use imgctl_base::error::Result;
+use imgctl_base::image::Platform;
+use imgctl_transfer::transfer::mirror::everything;
+use imgctl_transfer::transfer::plan::{Platforms, Selection};
 
 /// Platforms of multi-platform images.
 #[derive(Args, Clone, Debug)]

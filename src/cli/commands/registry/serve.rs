@@ -11,18 +11,18 @@ use serde_json::json;
 use crate::cli::context::Context;
 use crate::cli::duration;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::{Error, IoContext, Kind, Result};
-use crate::fs::atomic::{self, Durability};
-use crate::image::Reference;
-use crate::registry::credentials::Secret;
-use crate::registry::layout::Layout;
-use crate::registry::server::backend::Backend;
-use crate::registry::server::{
+use crate::ui::table::one_line;
+use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::image::Reference;
+use imgctl_registry::credentials::Secret;
+use imgctl_registry::layout::Layout;
+use imgctl_registry::server::backend::Backend;
+use imgctl_registry::server::{
     Access, AccessLog, LayoutBackend, Limits, ProxyBackend, ServeOptions, Server, Upstream,
     signalled,
 };
-use crate::transfer::store_backend::StoreBackend;
-use crate::ui::table::one_line;
+use imgctl_transfer::transfer::store_backend::StoreBackend;
 
 /// Variable with the token, for use without a token file.
 const TOKEN: &str = "IMGCTL_REGISTRY_TOKEN";

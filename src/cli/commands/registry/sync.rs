@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::cli::commands::registry::selection::SelectionArgs;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
-use crate::error::Result;
-use crate::registry::Target;
-use crate::transfer::mirror::{self, Action, IMAGES, MirrorOptions, Mirrored, Planned};
-use crate::transfer::mirror_place::PlaceName;
+use imgctl_base::error::Result;
+use imgctl_registry::Target;
+use imgctl_transfer::transfer::mirror::{self, Action, IMAGES, MirrorOptions, Mirrored, Planned};
+use imgctl_transfer::transfer::mirror_place::PlaceName;
 
 /// Mirror all images of a registry, or of a tree on disk, to another
 #[derive(Args, Debug)]

@@ -22,14 +22,14 @@ use crate::cli::upgrade_work::{
     Carrying, Known, Went, Wish, carry, check_fresh, check_start, know, pipeline_of, plan_of,
 };
 use crate::cli::{plan_view, upgrade_lag, upgrade_view};
-use crate::cluster::image::ImageKind;
-use crate::error::{Error, IoContext, Kind, Result};
-use crate::fs::atomic::{self, Durability};
-use crate::pipeline::means::Means;
-use crate::pipeline::step::Step;
-use crate::upgrade::book::Book;
-use crate::upgrade::document::{Choices, Direction, Document, HopMode};
-use crate::upgrade::plan::Planned;
+use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_cluster::cluster::image::ImageKind;
+use imgctl_cluster::pipeline::means::Means;
+use imgctl_cluster::pipeline::step::Step;
+use imgctl_cluster::upgrade::book::Book;
+use imgctl_cluster::upgrade::document::{Choices, Direction, Document, HopMode};
+use imgctl_cluster::upgrade::plan::Planned;
 
 /// Upgrade a cluster to a newer version of its rootfs image, host by host
 #[derive(Args, Clone, Debug)]

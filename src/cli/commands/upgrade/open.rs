@@ -15,9 +15,9 @@ use crate::cli::upgrade_sides::{Side, Sides, Start, is_recorded, sides_to};
 use crate::cli::upgrade_snapshot::{self, After};
 use crate::cli::upgrade_work::{Carrying, Known, Went, carry, know, pipeline_of};
 use crate::cli::{plan_view, upgrade_copy, upgrade_status};
-use crate::error::{Error, Kind, Result};
-use crate::upgrade::book::Book;
-use crate::upgrade::document::{Direction, Document, PauseAfter};
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_cluster::upgrade::book::Book;
+use imgctl_cluster::upgrade::document::{Direction, Document, PauseAfter};
 
 /// Options for resuming.
 pub(crate) struct Going<'a> {
@@ -281,8 +281,8 @@ pub(crate) fn release_nodes(known: &Known, context: &Context) -> Result<()> {
     let nodes = api.list("/api/v1/nodes").map_err(Error::from)?;
     for node in &nodes {
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
-        let mark = &node["metadata"]["annotations"][crate::kube::drain::MARK];
-        if mark.is_string() && crate::kube::drain::uncordon(&**api, name)? {
+        let mark = &node["metadata"]["annotations"][imgctl_kube::drain::MARK];
+        if mark.is_string() && imgctl_kube::drain::uncordon(&**api, name)? {
             context.ui.say(&format!("Node {name} takes Pods again"));
         }
     }

@@ -1,0 +1,306 @@
+//! The crate's only error type: what failed, on what, why, and what to do next.
+//!
+//! Every fallible function of the crate returns [`Result`]. An [`Error`] has a [`Kind`] (which
+//! decides the exit code), a message that names the failed operation and its object, hints, and the
+//! underlying error. Must not depend on how errors are displayed: `cli/` prints the chain.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A `Result` whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Category of a failure; each kind maps to one documented exit code (docs/cli.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Something on this machine failed: I/O, a syscall, a child process.
+    Failed,
+    /// The command line, a Kubefile or other user input is wrong.
+    Usage,
+    /// A named thing (image, file, mount) does not exist.
+    NotFound,
+    /// External content is malformed, hostile, or does not match its digest.
+    BadContent,
+    /// The operating system or a policy does not allow it.
+    Denied,
+    /// The object is in use: a lock, a mount in use, an image with several names.
+    Busy,
+    /// A registry or another machine was unreachable or refused the request.
+    Network,
+    /// The file system is full or a quota is exhausted.
+    NoSpace,
+    /// A `RUN` step or another user command exited non-zero.
+    CommandFailed,
+    /// A check found a problem (`scrub`, `build --check`).
+    CheckFailed,
+    /// The process was asked to stop (SIGINT, SIGTERM) before it finished.
+    Interrupted,
+}
+
+/// An error with its kind, message, hints and source. The message never repeats its source.
+pub struct Error {
+    inner: Box<Inner>,
+}
+
+struct Inner {
+    kind: Kind,
+    message: String,
+    hints: Vec<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// Returns an error without a source.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self {
+            inner: Box::new(Inner {
+                kind,
+                message: message.into(),
+                hints: Vec::new(),
+                source: None,
+            }),
+        }
+    }
+
+    /// Returns an error for a failure of this machine ([`Kind::Failed`]).
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(Kind::Failed, message)
+    }
+
+    /// Returns an error for wrong user input ([`Kind::Usage`]).
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, message)
+    }
+
+    /// Returns an error for something that does not exist ([`Kind::NotFound`]).
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Kind::NotFound, message)
+    }
+
+    /// Returns an error for external content that must be refused ([`Kind::BadContent`]).
+    pub fn bad_content(message: impl Into<String>) -> Self {
+        Self::new(Kind::BadContent, message)
+    }
+
+    /// Returns an I/O error with the operation that failed; the kind follows from the error number.
+    pub fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        let source = source.into();
+        let mut error = Self::new(kind_of_io(&source), doing);
+        if error.kind() == Kind::NoSpace {
+            error = error.hint("free space on that file system (`imgctl df`, `imgctl prune`) or use another --root");
+        }
+        error.inner.source = Some(Box::new(source));
+        error
+    }
+
+    /// Sets the underlying error.
+    pub fn caused_by(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        self.inner.source = Some(source.into());
+        self
+    }
+
+    /// Adds a sentence that tells the user what to do next.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.inner.hints.push(hint.into());
+        self
+    }
+
+    /// Wraps this error in an outer message and keeps its kind. Hints remain accessible.
+    pub fn context(self, message: impl Into<String>) -> Self {
+        Self {
+            inner: Box::new(Inner {
+                kind: self.kind(),
+                message: message.into(),
+                hints: Vec::new(),
+                source: Some(Box::new(self)),
+            }),
+        }
+    }
+
+    /// Replaces the message; the kind, hints and source are kept.
+    pub fn retold(mut self, message: impl Into<String>) -> Self {
+        self.inner.message = message.into();
+        self
+    }
+
+    /// Returns the category of the failure.
+    pub fn kind(&self) -> Kind {
+        self.inner.kind
+    }
+
+    /// Returns the message without its sources.
+    pub fn message(&self) -> &str {
+        &self.inner.message
+    }
+
+    /// Returns the hints of this error and of every underlying [`Error`], innermost first: the
+    /// error closest to the cause has the most useful hint.
+    pub fn hints(&self) -> Vec<&str> {
+        let below = self.sources().filter_map(|error| error.downcast_ref());
+        let mut errors: Vec<&Error> = std::iter::once(self).chain(below).collect();
+        errors.reverse();
+        let hints = errors.into_iter().flat_map(|error| &error.inner.hints);
+        hints.map(String::as_str).collect()
+    }
+
+    /// Returns the messages of this error and all underlying errors, outermost first.
+    pub fn chain(&self) -> Vec<String> {
+        let mut messages = vec![self.inner.message.clone()];
+        for error in self.sources() {
+            let text = match error.downcast_ref::<Error>() {
+                Some(ours) => ours.inner.message.clone(),
+                None => error.to_string(),
+            };
+            if messages.last() != Some(&text) {
+                messages.push(text);
+            }
+        }
+        messages
+    }
+
+    /// Returns all underlying errors, outermost first. An `io::Error` that only wraps an [`Error`]
+    /// is replaced by it; otherwise it would repeat the messages below it and hide their hints.
+    fn sources(&self) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+        let first = std::error::Error::source(self).map(ours_inside);
+        std::iter::successors(first, |error| error.source().map(ours_inside))
+    }
+}
+
+/// Prints the whole chain on one line: `doing a: doing b: No such file or directory`.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.chain().join(": "))
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.inner.kind)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.inner
+            .source
+            .as_ref()
+            .map(|source| &**source as &(dyn std::error::Error + 'static))
+    }
+}
+
+/// Allows an [`Error`] to pass through `std::io` traits and be recovered by [`Error::io`].
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        io::Error::other(error)
+    }
+}
+
+fn ours_inside<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> &'a (dyn std::error::Error + 'static) {
+    let inner = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+        .and_then(|inner| inner.downcast_ref::<Error>());
+    inner.map_or(error, |ours| ours)
+}
+
+fn kind_of_io(error: &io::Error) -> Kind {
+    if let Some(ours) = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Error>())
+    {
+        return ours.kind();
+    }
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Kind::NotFound,
+        io::ErrorKind::PermissionDenied => Kind::Denied,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Kind::NoSpace,
+        io::ErrorKind::ResourceBusy => Kind::Busy,
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => Kind::BadContent,
+        _ => Kind::Failed,
+    }
+}
+
+/// Adds the failed operation and its object to any error that converts to an `io::Error`.
+pub trait IoContext<T> {
+    /// `doing` is a phrase such as `cannot write layer`.
+    fn doing(self, doing: impl FnOnce() -> String) -> Result<T>;
+
+    /// Shorthand for `cannot VERB PATH`.
+    fn path(self, verb: &str, path: impl AsRef<Path>) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
+    fn doing(self, doing: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|source| Error::io(doing(), source))
+    }
+
+    fn path(self, verb: &str, path: impl AsRef<Path>) -> Result<T> {
+        self.map_err(|source| {
+            Error::io(
+                format!("cannot {verb} {}", PathBuf::from(path.as_ref()).display()),
+                source,
+            )
+        })
+    }
+}
+
+/// Adds an outer message to an [`Error`].
+pub trait Context<T> {
+    /// `message` describes the enclosing operation.
+    fn context(self, message: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T> Context<T> for Result<T> {
+    fn context(self, message: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|error| error.context(message()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chain_is_told_once_and_the_kind_survives() {
+        let io = io::Error::from_raw_os_error(2);
+        let error = Error::io("cannot open /x", io)
+            .hint("create it")
+            .context("cannot build");
+        assert_eq!(error.kind(), Kind::NotFound);
+        assert_eq!(
+            error.to_string(),
+            "cannot build: cannot open /x: No such file or directory (os error 2)"
+        );
+        assert_eq!(error.hints(), ["create it"]);
+    }
+
+    #[test]
+    fn our_kind_survives_a_trip_through_io() {
+        let inner = Error::bad_content("layer is truncated");
+        let through: io::Error = inner.into();
+        assert_eq!(Error::io("cannot unpack", through).kind(), Kind::BadContent);
+    }
+
+    #[test]
+    fn what_came_through_io_is_told_once_with_its_hints() {
+        let inner = Error::failed("no answer")
+            .hint("wait")
+            .context("cannot read");
+        let error = Error::io("cannot unpack", io::Error::from(inner));
+        assert_eq!(error.chain(), ["cannot unpack", "cannot read", "no answer"]);
+        assert_eq!(error.hints(), ["wait"]);
+    }
+
+    #[test]
+    fn a_full_disk_carries_a_hint() {
+        let error = Error::io("cannot write x", io::Error::from_raw_os_error(28));
+        assert_eq!(error.kind(), Kind::NoSpace);
+        assert_eq!(error.hints().len(), 1);
+    }
+}

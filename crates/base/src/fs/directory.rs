@@ -1,0 +1,74 @@
+//! Lists and opens directories by descriptor.
+
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{self, Mode, OFlags, RawDir, SeekFrom};
+use rustix::io;
+
+use crate::fs::metadata::{FileKind, Metadata};
+
+/// Buffer size for one `getdents` call: a few hundred names.
+const BUFFER: usize = 32 * 1024;
+
+/// Flags with which directories are opened everywhere: for listing, never through a symlink.
+pub(crate) const OPEN_DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// A directory entry and its type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    pub name: CString,
+    pub kind: FileKind,
+}
+
+/// Opens the directory `name` of `parent`; a symlink fails with ENOTDIR (or ELOOP).
+pub fn open(parent: impl AsFd, name: impl rustix::path::Arg) -> io::Result<OwnedFd> {
+    fs::openat(parent, name, OPEN_DIRECTORY, Mode::empty())
+}
+
+/// Calls `each` for every name in `directory` except `.` and `..`, in file system order. Reads from
+/// the start and moves the descriptor's position.
+pub fn for_each<E: From<io::Errno>>(
+    directory: impl AsFd,
+    mut each: impl FnMut(&CStr, FileKind) -> Result<(), E>,
+) -> Result<(), E> {
+    let directory = directory.as_fd();
+    fs::seek(directory, SeekFrom::Start(0))?;
+    let mut buffer = [MaybeUninit::<u8>::uninit(); BUFFER];
+    let mut entries = RawDir::new(directory, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let kind = match FileKind::from_type(entry.file_type()) {
+            Some(kind) => kind,
+            // Some file systems do not report the type; a name removed in the meantime is skipped.
+            None => match Metadata::at(directory, name) {
+                Ok(metadata) => metadata.kind,
+                Err(io::Errno::NOENT) => continue,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        each(name, kind)?;
+    }
+    Ok(())
+}
+
+/// Returns all names in `directory` except `.` and `..`, unsorted.
+pub fn names(directory: impl AsFd) -> io::Result<Vec<Name>> {
+    let mut names = Vec::new();
+    for_each(directory, |name, kind| {
+        names.push(Name {
+            name: name.to_owned(),
+            kind,
+        });
+        Ok::<(), io::Errno>(())
+    })?;
+    Ok(names)
+}

@@ -1,0 +1,14 @@
+//! Safe file access: directory-relative, symlink-safe, atomic, locked.
+//!
+//! Works on paths and descriptors of the operating system. Must not depend on layers, images or the
+//! store. Names are bytes throughout.
+
+pub mod atomic;
+pub mod directory;
+pub mod lock;
+pub mod metadata;
+mod remove;
+pub mod root;
+mod root_compat;
+pub mod walk;
+pub mod xattr;

@@ -1,0 +1,304 @@
+//! Walks a directory tree in layer order, by descriptor and without following symlinks. The caller
+//! decides which parts to leave out.
+//!
+//! The order is that of the full paths as bytes (`a`, `a-b`, `a/x`). This is the order of
+//! `LayerPath` and puts every directory before its content.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, IoContext, Result};
+use crate::fs::directory;
+use crate::fs::metadata::{FileKind, Metadata};
+use crate::fs::root::Root;
+use crate::fs::xattr::{self, Xattrs};
+
+/// Maximum directory depth; each level holds a descriptor while the walk is below it.
+const MAX_DEPTH: usize = 512;
+
+/// What to do with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// Report it and, if it is a directory, descend into it.
+    Keep,
+    /// Do not report it but, if it is a directory, descend into it.
+    Skip,
+    /// Skip it and everything below it; a directory is not opened.
+    Prune,
+}
+
+/// An entry found by [`walk`]; valid only while the callback runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// Path from the root of the walk, separated by `/`.
+    pub path: &'a [u8],
+    /// Metadata of the entry itself: symlinks are not followed.
+    pub metadata: Metadata,
+    directory: BorrowedFd<'a>,
+    name: &'a CStr,
+    root: &'a Path,
+}
+
+impl Found<'_> {
+    /// Opens the regular file for reading. It may have been replaced since it was examined:
+    /// compare [`Metadata::of`] the file with [`Found::metadata`] where that matters.
+    pub fn open(&self) -> Result<File> {
+        let flags =
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        fs::openat(self.directory, self.name, flags, Mode::empty())
+            .map(File::from)
+            .path("open", self.shown())
+    }
+
+    /// Returns the target of the symlink.
+    pub fn read_link(&self) -> Result<Vec<u8>> {
+        fs::readlinkat(self.directory, self.name, Vec::new())
+            .map(CString::into_bytes)
+            .path("read the link", self.shown())
+    }
+
+    /// Returns all extended attributes; makes one system call if there are none.
+    pub fn xattrs(&self) -> Result<Xattrs> {
+        xattr::read_at(self.directory, self.name.to_bytes())
+            .path("read the extended attributes of", self.shown())
+    }
+
+    /// Returns the directory that contains the entry.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory
+    }
+
+    /// Returns the name of the entry in [`Found::directory`].
+    pub fn name(&self) -> &CStr {
+        self.name
+    }
+
+    /// Returns the path including that of the root, for messages.
+    pub fn shown(&self) -> PathBuf {
+        self.root.join(OsStr::from_bytes(self.path))
+    }
+}
+
+/// Walks the tree below `root` (not reporting the root itself). `visit` is called with every path
+/// and whether it is a directory; `emit` receives the entries that are kept.
+///
+/// A directory that cannot be read is an error that names it; a name that disappears during the
+/// walk is skipped.
+pub fn walk(
+    root: &Root,
+    visit: &mut dyn FnMut(&[u8], bool) -> Visit,
+    emit: &mut dyn FnMut(Found<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut path = Vec::new();
+    let fd = root.open_directory(Path::new("."))?;
+    let mut stack = vec![Level::read(fd, 0).path("read the directory", root.path())?];
+    while let Some(level) = stack.last_mut() {
+        let Some(event) = level.events.pop() else {
+            stack.pop();
+            continue;
+        };
+        path.truncate(level.prefix);
+        path.extend_from_slice(event.name.to_bytes());
+        if event.enter {
+            let depth = stack.len();
+            if let Some(level) = enter(root, &stack, &event.name, &path)? {
+                path.push(b'/');
+                if depth >= MAX_DEPTH {
+                    return Err(too_deep(root, &path));
+                }
+                stack.push(level);
+            }
+            continue;
+        }
+        let is_directory = event.kind == FileKind::Directory;
+        let decision = visit(&path, is_directory);
+        if is_directory && decision != Visit::Prune {
+            level.schedule(&event.name);
+        }
+        if decision == Visit::Keep {
+            let metadata = match Metadata::at(&level.fd, &*event.name) {
+                Err(Errno::NOENT) => continue,
+                metadata => metadata.path("examine", root.path().join(OsStr::from_bytes(&path)))?,
+            };
+            emit(Found {
+                path: &path,
+                metadata,
+                directory: level.fd.as_fd(),
+                name: &event.name,
+                root: root.path(),
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Reports the entry at a path, or descends into the directory there.
+struct Event {
+    name: CString,
+    kind: FileKind,
+    enter: bool,
+}
+
+impl Event {
+    /// Paths below a directory continue with `/`, which sorts after `-` and `.`.
+    fn key(&self) -> impl Iterator<Item = u8> {
+        let slash = self.enter.then_some(b'/');
+        self.name.to_bytes().iter().copied().chain(slash)
+    }
+}
+
+/// A directory being walked.
+struct Level {
+    fd: OwnedFd,
+    /// Remaining events, last one first.
+    events: Vec<Event>,
+    /// Length of the path including the trailing slash.
+    prefix: usize,
+}
+
+impl Level {
+    fn read(fd: OwnedFd, prefix: usize) -> rustix::io::Result<Self> {
+        let mut events: Vec<Event> = directory::names(&fd)?
+            .into_iter()
+            .map(|found| Event {
+                name: found.name,
+                kind: found.kind,
+                enter: false,
+            })
+            .collect();
+        events.sort_unstable_by(|a, b| b.name.as_bytes().cmp(a.name.as_bytes()));
+        Ok(Self { fd, events, prefix })
+    }
+
+    /// Schedules the descent into `name` at the position of its content: usually next, but after
+    /// siblings such as `name-x` and `name.x`.
+    fn schedule(&mut self, name: &CStr) {
+        let event = Event {
+            name: name.to_owned(),
+            kind: FileKind::Directory,
+            enter: true,
+        };
+        let after = self
+            .events
+            .iter()
+            .rev()
+            .take_while(|other| other.key().lt(event.key()))
+            .count();
+        self.events.insert(self.events.len() - after, event);
+    }
+}
+
+fn enter(root: &Root, stack: &[Level], name: &CStr, path: &[u8]) -> Result<Option<Level>> {
+    let Some(parent) = stack.last() else {
+        return Ok(None);
+    };
+    match directory::open(&parent.fd, name).and_then(|fd| Level::read(fd, path.len() + 1)) {
+        Ok(level) => Ok(Some(level)),
+        // Removed or replaced after it was listed.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(error) => Err(error).path(
+            "read the directory",
+            root.path().join(OsStr::from_bytes(path)),
+        ),
+    }
+}
+
+fn too_deep(root: &Root, path: &[u8]) -> Error {
+    Error::failed(format!(
+        "cannot walk {}: there are more than {MAX_DEPTH} levels of directories",
+        root.path().join(OsStr::from_bytes(path)).display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn paths(root: &Root, mut visit: impl FnMut(&[u8], bool) -> Visit) -> Vec<String> {
+        let mut paths = Vec::new();
+        walk(root, &mut visit, &mut |found| {
+            paths.push(String::from_utf8(found.path.to_vec()).unwrap());
+            Ok(())
+        })
+        .unwrap();
+        paths
+    }
+
+    fn tree(files: &[&str]) -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = directory.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, file).unwrap();
+        }
+        let root = Root::open(directory.path()).unwrap();
+        (directory, root)
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_paths_as_bytes() {
+        let (_directory, root) = tree(&[
+            "b/c", "a/x/1", "a/x-1", "a-b", "a.b/z", "a/x.1/q", "a0", "a/y", "Z", "b/\u{e9}",
+            "a+/a",
+        ]);
+        let found = paths(&root, |_, _| Visit::Keep);
+        let mut sorted = found.clone();
+        sorted.sort();
+        assert_eq!(found, sorted);
+        assert_eq!(found.len(), 17);
+    }
+
+    #[test]
+    fn pruned_directories_are_not_opened_and_skipped_ones_are_looked_into() {
+        let (directory, root) = tree(&["keep/a", "skip/a", "prune/a", "skip/deep/b"]);
+        let found = paths(&root, |path, is_directory| match path {
+            b"skip" | b"skip/deep" => {
+                assert!(is_directory);
+                Visit::Skip
+            }
+            b"prune" => Visit::Prune,
+            path => {
+                assert!(!path.starts_with(b"prune/"));
+                Visit::Keep
+            }
+        });
+        assert_eq!(found, ["keep", "keep/a", "skip/a", "skip/deep/b"]);
+        drop(directory);
+    }
+
+    #[test]
+    fn symlinks_are_reported_with_their_target_and_never_followed() {
+        let (directory, root) = tree(&["d/file"]);
+        symlink("../..", directory.path().join("d/up")).unwrap();
+        let mut seen = Vec::new();
+        walk(&root, &mut |_, _| Visit::Keep, &mut |found| {
+            if found.metadata.kind == FileKind::Symlink {
+                seen.push((found.path.to_vec(), found.read_link().unwrap()));
+                assert!(found.open().is_err());
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(seen, [(b"d/up".to_vec(), b"../..".to_vec())]);
+    }
+
+    #[test]
+    fn an_error_of_the_callback_ends_the_walk() {
+        let (_directory, root) = tree(&["a", "b"]);
+        let mut calls = 0;
+        let outcome = walk(&root, &mut |_, _| Visit::Keep, &mut |found| {
+            calls += 1;
+            Err(Error::failed(found.shown().display().to_string()))
+        });
+        assert!(outcome.unwrap_err().message().ends_with("/a"));
+        assert_eq!(calls, 1);
+    }
+}

@@ -1,0 +1,192 @@
+//! Image configurations: the OCI members plus Docker's (HEALTHCHECK, SHELL, ONBUILD), which
+//! BuildKit and imgctl also write into OCI configs, because readers expect them there.
+//!
+//! Unknown members are kept (`extra`), so that an image that passes through stays unmodified.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::image::descriptor::null_as_default;
+use crate::image::{Digest, Platform};
+
+/// Maximum size of a config, in bytes.
+pub const MAX_CONFIG: u64 = 32 << 20;
+
+type Extra = serde_json::Map<String, serde_json::Value>;
+
+/// Config blob of one image (image-spec, config.md).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ImageConfig {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
+    #[serde(default)]
+    pub architecture: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    #[serde(default)]
+    pub os: String,
+    #[serde(
+        rename = "os.version",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub os_version: Option<String>,
+    #[serde(rename = "os.features", default, skip_serializing_if = "Vec::is_empty")]
+    pub os_features: Vec<String>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub config: ContainerConfig,
+    #[serde(default)]
+    pub rootfs: RootFs,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub history: Vec<History>,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl ImageConfig {
+    /// Parses a config blob.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        serde_json::from_slice(bytes)
+            .map_err(|error| Error::bad_content("the image's config is malformed").caused_by(error))
+    }
+
+    /// Returns the platform of the image.
+    pub fn platform(&self) -> Platform {
+        Platform::new(&self.os, &self.architecture, self.variant.as_deref())
+    }
+}
+
+/// Runtime settings for a container of the image. Member names are Docker's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ContainerConfig {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub user: String,
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "null_as_default"
+    )]
+    pub exposed_ports: BTreeMap<String, Empty>,
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_as_default"
+    )]
+    pub env: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entrypoint: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cmd: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthcheck: Option<Healthcheck>,
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "null_as_default"
+    )]
+    pub volumes: BTreeMap<String, Empty>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub working_dir: String,
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_as_default"
+    )]
+    pub on_build: Vec<String>,
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "null_as_default"
+    )]
+    pub labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stop_signal: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<Vec<String>>,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// `{}`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Empty {}
+
+/// HEALTHCHECK; durations are nanoseconds (Docker's config).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Healthcheck {
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_as_default"
+    )]
+    pub test: Vec<String>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub interval: i64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub timeout: i64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub start_period: i64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub start_interval: i64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retries: i64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// Layers, lowest first, by the digest of their uncompressed tar.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RootFs {
+    #[serde(rename = "type", default)]
+    pub kind: String,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub diff_ids: Vec<Digest>,
+}
+
+impl Default for RootFs {
+    fn default() -> Self {
+        Self {
+            kind: "layers".to_owned(),
+            diff_ids: Vec::new(),
+        }
+    }
+}
+
+/// One line of `imgctl history`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub empty_layer: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_members_and_nulls_pass_through() {
+        let text = r#"{"architecture":"amd64","os":"linux","config":{"Env":null,"Labels":null,"Image":"sha256:x","ArgsEscaped":true},"rootfs":{"type":"layers","diff_ids":null},"history":null,"docker_version":"1"}"#;
+        let config = ImageConfig::parse(text.as_bytes()).unwrap();
+        assert!(config.config.env.is_empty());
+        let back = serde_json::to_value(&config).unwrap();
+        assert_eq!(back["docker_version"], "1");
+        assert_eq!(back["config"]["ArgsEscaped"], true);
+    }
+}

@@ -1,0 +1,232 @@
+//! Image manifests and indexes, OCI and Docker schema 2, with checks that prevent one document from
+//! having two interpretations (CVE-2021-41190).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::image::descriptor::null_as_default;
+use crate::image::{Descriptor, Platform, media_type};
+
+/// Maximum size of a manifest or index, in bytes (distribution-spec asks registries for 4 MiB).
+pub const MAX_DOCUMENT: u64 = 16 << 20;
+/// Maximum number of layers in one image.
+pub const MAX_LAYERS: usize = 10_000;
+
+/// Manifest of an image for one platform.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Manifest {
+    pub schema_version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact_type: Option<String>,
+    pub config: Descriptor,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub layers: Vec<Descriptor>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Descriptor>,
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "null_as_default"
+    )]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Several manifests under one name, or the table of names of a layout.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Index {
+    pub schema_version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact_type: Option<String>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub manifests: Vec<Descriptor>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Descriptor>,
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "null_as_default"
+    )]
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Index {
+    /// Returns an index of `manifests`.
+    pub fn new(manifests: Vec<Descriptor>) -> Self {
+        Self {
+            schema_version: 2,
+            media_type: Some(media_type::OCI_INDEX.to_owned()),
+            artifact_type: None,
+            manifests,
+            subject: None,
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the entry that best matches `wanted`; attestations (`unknown/unknown`) never match.
+    pub fn select(&self, wanted: &Platform) -> Option<&Descriptor> {
+        let distance = |entry: &Descriptor| match &entry.platform {
+            Some(platform) => platform.distance_to(wanted),
+            None => Some(u32::MAX),
+        };
+        self.manifests
+            .iter()
+            .filter_map(|entry| Some((distance(entry)?, entry)))
+            .min_by_key(|(distance, _)| *distance)
+            .map(|(_, entry)| entry)
+    }
+}
+
+/// A parsed manifest or index.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, never in numbers")]
+pub enum Document {
+    Manifest(Manifest),
+    Index(Index),
+}
+
+impl Document {
+    /// Parses `bytes`. `declared` is the media type from the descriptor or registry; the document
+    /// must not contradict it.
+    pub fn parse(bytes: &[u8], declared: Option<&str>) -> Result<Self> {
+        let refuse = |why: &str| Error::bad_content(format!("cannot use the manifest: {why}"));
+        let value: serde_json::Value = serde_json::from_slice(bytes)
+            .map_err(|error| refuse("it is not JSON").caused_by(error))?;
+        let object = value
+            .as_object()
+            .ok_or_else(|| refuse("it is not a JSON object"))?;
+        if object
+            .get("schemaVersion")
+            .and_then(serde_json::Value::as_u64)
+            == Some(1)
+        {
+            return Err(
+                refuse("it is Docker schema 1, which has been obsolete since 2017")
+                    .hint("push the image again with a current tool"),
+            );
+        }
+        let has = |key: &str| object.get(key).is_some_and(|value| !value.is_null());
+        if has("manifests") && (has("layers") || has("config")) {
+            return Err(refuse("it claims to be a manifest and an index at once"));
+        }
+        let written = object.get("mediaType").and_then(serde_json::Value::as_str);
+        if let (Some(written), Some(declared)) = (written, declared)
+            && written != declared
+        {
+            return Err(refuse(&format!(
+                "it says it is {written} but was announced as {declared}"
+            )));
+        }
+        let media = written.or(declared);
+        let is_index = media.map_or_else(|| has("manifests"), media_type::is_index);
+        if let Some(media) = media
+            && !media_type::is_index(media)
+            && !media_type::is_manifest(media)
+        {
+            return Err(refuse(&format!("its media type {media} is not an image's")));
+        }
+        let malformed = |error: serde_json::Error| refuse("it is malformed").caused_by(error);
+        if is_index {
+            if has("layers") {
+                return Err(refuse("it is called an index but has layers"));
+            }
+            return Ok(Self::Index(
+                serde_json::from_value(value).map_err(malformed)?,
+            ));
+        }
+        if has("manifests") {
+            return Err(refuse("it is called a manifest but lists manifests"));
+        }
+        let manifest: Manifest = serde_json::from_value(value).map_err(malformed)?;
+        if manifest.layers.len() > MAX_LAYERS {
+            return Err(refuse(&format!("it has more than {MAX_LAYERS} layers")));
+        }
+        Ok(Self::Manifest(manifest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::Digest;
+
+    fn descriptor(media: &str) -> Descriptor {
+        Descriptor::new(media, Digest::of(b"x"), 1)
+    }
+
+    #[test]
+    fn a_document_that_is_both_is_refused() {
+        let json = serde_json::json!({
+            "schemaVersion": 2,
+            "config": descriptor(media_type::OCI_CONFIG),
+            "layers": [],
+            "manifests": [],
+        });
+        let error = Document::parse(json.to_string().as_bytes(), None).unwrap_err();
+        assert!(error.to_string().contains("at once"), "{error}");
+    }
+
+    #[test]
+    fn the_announced_type_must_agree() {
+        let json = serde_json::json!({
+            "schemaVersion": 2, "mediaType": media_type::OCI_INDEX, "manifests": [],
+        });
+        let bytes = json.to_string();
+        assert!(Document::parse(bytes.as_bytes(), Some(media_type::OCI_MANIFEST)).is_err());
+        assert!(Document::parse(bytes.as_bytes(), Some(media_type::OCI_INDEX)).is_ok());
+    }
+
+    #[test]
+    fn schema_1_is_refused_by_name() {
+        let error = Document::parse(br#"{"schemaVersion":1}"#, None).unwrap_err();
+        assert!(error.to_string().contains("schema 1"), "{error}");
+    }
+
+    #[test]
+    fn the_nearest_platform_is_selected() {
+        let entry = |platform: &str| {
+            let mut entry = descriptor(media_type::OCI_MANIFEST);
+            entry.digest = Digest::of(platform.as_bytes());
+            entry.platform = Some(Platform::parse(platform).unwrap());
+            entry
+        };
+        let index = Index::new(vec![
+            entry("unknown/unknown"),
+            entry("linux/arm/v6"),
+            entry("linux/arm/v7"),
+        ]);
+        let wanted = Platform::parse("linux/arm/v7").unwrap();
+        assert_eq!(
+            index.select(&wanted).unwrap().digest,
+            Digest::of(b"linux/arm/v7")
+        );
+        assert!(
+            index
+                .select(&Platform::parse("linux/amd64").unwrap())
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn no_document_makes_the_parser_panic() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            for declared in [
+                None,
+                Some(media_type::OCI_MANIFEST),
+                Some(media_type::OCI_INDEX),
+            ] {
+                if let Ok(Document::Manifest(manifest)) = Document::parse(bytes, declared) {
+                    assert!(manifest.layers.len() <= MAX_LAYERS);
+                }
+            }
+            let _ = crate::image::ImageConfig::parse(bytes);
+        });
+    }
+}

@@ -1,0 +1,20 @@
+//! The OCI model: names, digests, descriptors, manifests, configs, platforms.
+//!
+//! Pure data: converts text and bytes to values and back. Must not depend on files, stores or
+//! networks.
+
+pub mod config;
+pub mod descriptor;
+pub mod digest;
+pub mod manifest;
+pub mod media_type;
+pub mod platform;
+pub mod reference;
+pub mod time;
+
+pub use config::{ContainerConfig, Healthcheck, History, ImageConfig};
+pub use descriptor::{Descriptor, EMBEDDED_IMAGES, LayerKind};
+pub use digest::{Algorithm, Digest, Hasher};
+pub use manifest::{Document, Index, Manifest};
+pub use platform::Platform;
+pub use reference::Reference;

@@ -1,0 +1,10 @@
+//! What every other crate stands on: errors and their kinds, progress, secrets, the OCI image model
+//! and file system primitives that survive crashes and hostile names.
+//!
+//! Must not depend on any other crate of the workspace.
+
+pub mod error;
+pub mod fs;
+pub mod image;
+pub mod progress;
+pub mod secret;

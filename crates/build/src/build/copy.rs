@@ -1,0 +1,588 @@
+//! COPY and ADD: converts sources and a destination to the items of a layer. Nothing is read or
+//! written here. The rules are those of the Dockerfile reference, as applied by BuildKit and
+//! buildah.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::build::chmod::Chmod;
+use crate::build::items::{Content, Item, NO_TIME, Node, SourceTree, follow};
+use imgctl_base::error::{Error, Result};
+use imgctl_kubefile::glob::{self, SegmentPattern};
+use imgctl_kubefile::ignore::IgnoreRules;
+use imgctl_kubefile::suggest;
+use imgctl_store::layer::tree::Tree;
+use imgctl_store::layer::{Entry, EntryKind, LayerPath};
+
+/// Mode of directories that the destination implies.
+const IMPLIED_DIRECTORY: u32 = 0o755;
+
+/// Flags of one COPY or ADD, with their values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flags {
+    /// `--chown`, resolved to numbers.
+    pub owner: Option<(u32, u32)>,
+    pub chmod: Option<Chmod>,
+    pub link: bool,
+    pub parents: bool,
+    pub exclude: Option<IgnoreRules>,
+}
+
+/// The destination as written, and the tree that contains it.
+pub struct Destination<'a> {
+    pub tree: &'a Tree,
+    /// Absolute path.
+    path: LayerPath,
+    is_directory: bool,
+}
+
+impl<'a> Destination<'a> {
+    /// Parses an expanded destination word; an empty one is the working directory (BuildKit,
+    /// buildah). With `link`, symlinks in the tree are not followed.
+    pub fn new(tree: &'a Tree, workdir: &str, word: &str, link: bool) -> Result<Self> {
+        let absolute = if word.starts_with('/') {
+            word.to_owned()
+        } else {
+            format!("{workdir}/{word}")
+        };
+        let lexical = clamp(absolute.as_bytes())?;
+        let path = if link {
+            lexical
+        } else {
+            follow(&lexical, &|path| Ok(node_of(tree, path)))?
+        };
+        let last = word.rsplit('/').next().unwrap_or_default();
+        let named_directory = matches!(last, "" | "." | "..");
+        let is_directory = named_directory
+            || path.is_root()
+            || (!link && node_of(tree, &path) == Some(Node::Directory));
+        Ok(Self {
+            tree,
+            path,
+            is_directory,
+        })
+    }
+
+    fn file_path(&self, name: &[u8]) -> LayerPath {
+        if self.is_directory {
+            self.path.join(name)
+        } else {
+            self.path.clone()
+        }
+    }
+}
+
+/// Returns the node at `path` of a merged tree.
+pub fn node_of(tree: &Tree, path: &LayerPath) -> Option<Node> {
+    let found = tree.lookup(path)?;
+    Some(match &found.entry.entry.kind {
+        EntryKind::Directory => Node::Directory,
+        EntryKind::Symlink { target } => Node::Symlink(target.clone()),
+        EntryKind::File { .. } => Node::File,
+        _ => Node::Other,
+    })
+}
+
+/// Normalizes a path written by the user: `..` stops at the root (Dockerfile reference: sources are
+/// clamped to the context).
+pub fn clamp(path: &[u8]) -> Result<LayerPath> {
+    let mut clean = LayerPath::root();
+    for component in path.split(|b| *b == b'/') {
+        match component {
+            b"" | b"." => {}
+            b".." => clean = clean.parent().unwrap_or_default(),
+            _ if component.contains(&0) => return Err(Error::usage("a path contains a NUL byte")),
+            _ => clean = clean.join(component),
+        }
+    }
+    Ok(clean)
+}
+
+/// The items of one step, by path; a later item of the same path replaces an earlier one.
+pub(crate) struct Gathered<'a> {
+    destination: Destination<'a>,
+    flags: Flags,
+    /// In the order in which they were added; for each path, the last one counts.
+    items: Vec<Item>,
+    /// Directories among the items.
+    directories: HashSet<LayerPath>,
+    /// Parent directory of the last item; most items have the same parent as the one before.
+    last_parent: LayerPath,
+    /// Files of the current source: maps their identity there to a number that is unique in this
+    /// step.
+    files: HashMap<(u64, u64), u64>,
+    /// Number of files that have a number.
+    known_files: u64,
+}
+
+impl<'a> Gathered<'a> {
+    /// Creates an empty collection.
+    pub fn new(destination: Destination<'a>, flags: Flags) -> Self {
+        Self {
+            destination,
+            flags,
+            items: Vec::new(),
+            directories: HashSet::new(),
+            last_parent: LayerPath::root(),
+            files: HashMap::new(),
+            known_files: 0,
+        }
+    }
+
+    /// Keeps hard links between files of the same source. Another source, or the same one again,
+    /// provides separate files, as in BuildKit and buildah; and file identities of two archives are
+    /// unrelated.
+    fn keep_links_within_source(&mut self, item: &mut Item) {
+        let Some(file) = &mut item.file else { return };
+        let known_files = &mut self.known_files;
+        let number = *self.files.entry(*file).or_insert_with(|| {
+            *known_files += 1;
+            *known_files
+        });
+        *file = (0, number);
+    }
+
+    /// Adds the expanded source words of one COPY or ADD; `tree` contains the sources. `unpack`
+    /// returns the content of a file that must be extracted instead of copied.
+    ///
+    /// A pattern may match nothing, but at least one source must exist: a COPY with a typing error
+    /// must not pass for a COPY of optional files.
+    pub(crate) fn add_sources(
+        &mut self,
+        tree: &dyn SourceTree,
+        words: &[String],
+        unpack: &mut dyn FnMut(&LayerPath) -> Result<Option<Vec<Item>>>,
+    ) -> Result<()> {
+        let mut sources = Vec::new();
+        for word in words {
+            sources.extend(find_sources(tree, word, self.flags.parents)?);
+        }
+        if let (true, true, Some(word)) = (sources.is_empty(), self.items.is_empty(), words.first())
+        {
+            return Err(Error::not_found(format!(
+                "`{word}` matches nothing in {}",
+                tree.name()
+            ))
+            .hint(
+                "a pattern may match nothing beside a source that is there; patterns are matched \
+                 after the ignore rules",
+            ));
+        }
+        let mut found = Vec::with_capacity(sources.len());
+        for source in sources {
+            let real = follow(&source.path, &|path| tree.node(path))?;
+            let node = tree.node(&real)?;
+            found.push((source, real, node));
+        }
+        // Directories contribute their content, whatever their number.
+        let has_file = found
+            .iter()
+            .any(|(_, _, node)| *node != Some(Node::Directory));
+        if found.len() > 1 && has_file && !self.destination.is_directory && !self.flags.parents {
+            return Err(Error::usage(format!(
+                "{} sources need a directory as destination",
+                found.len()
+            ))
+            .hint("end the destination with `/`"));
+        }
+        for (source, real, node) in &found {
+            if *node == Some(Node::File)
+                && let Some(items) = unpack(real)?
+            {
+                self.add_archive(items)?;
+                continue;
+            }
+            self.add_source(tree, source, real, node.as_ref())?;
+        }
+        Ok(())
+    }
+
+    fn add_source(
+        &mut self,
+        tree: &dyn SourceTree,
+        source: &Source,
+        real: &LayerPath,
+        node: Option<&Node>,
+    ) -> Result<()> {
+        let into = match (&source.pivot, self.flags.parents) {
+            (pivot, true) => {
+                self.add_parents(tree, source)?;
+                let below = relative(&source.path, pivot.as_ref().unwrap_or(&LayerPath::root()));
+                join(&self.destination.path, &below)
+            }
+            _ => self.destination.path.clone(),
+        };
+        match node {
+            Some(Node::Directory) => {
+                self.files.clear();
+                tree.each_below(real, &mut |mut item| {
+                    let below = relative(&item.entry.path, real);
+                    // The directory itself is the destination, which is left unchanged if it
+                    // exists.
+                    if below.is_root() && !self.flags.parents || self.is_excluded(&below) {
+                        return Ok(());
+                    }
+                    self.keep_links_within_source(&mut item);
+                    self.put(join(&into, &below), item)
+                })?;
+                self.imply_directories(&into)?;
+            }
+            Some(_) => {
+                let name = source.path.file_name().unwrap_or_default().to_vec();
+                if self.is_excluded(&LayerPath::root().join(&name)) {
+                    return Ok(());
+                }
+                let target = if self.flags.parents {
+                    into
+                } else {
+                    self.destination.file_path(&name)
+                };
+                for mut item in tree.below(real)? {
+                    // Hard links that are named individually become separate files.
+                    item.file = None;
+                    self.put(target.clone(), item)?;
+                }
+            }
+            None => return Err(missing(tree, &source.path, &source.word)),
+        }
+        Ok(())
+    }
+
+    /// `--parents`: the directories between pivot and source keep their metadata.
+    fn add_parents(&mut self, tree: &dyn SourceTree, source: &Source) -> Result<()> {
+        let pivot = source.pivot.clone().unwrap_or_default();
+        let mut parent = source.path.parent();
+        while let Some(directory) = parent.filter(|path| *path != pivot && path.starts_with(&pivot))
+        {
+            if let Some(item) = tree.below(&directory)?.into_iter().next() {
+                let below = relative(&directory, &pivot);
+                self.put(join(&self.destination.path, &below), item)?;
+            }
+            parent = directory.parent();
+        }
+        Ok(())
+    }
+
+    fn is_excluded(&self, below: &LayerPath) -> bool {
+        self.flags
+            .exclude
+            .as_ref()
+            .is_some_and(|rules| rules.matches(below.as_bytes()))
+    }
+
+    /// Adds a file created by the Kubefile itself: heredoc or download.
+    pub fn add_file(&mut self, name: &[u8], item: Item) -> Result<()> {
+        let path = self.destination.file_path(name);
+        self.put(path, item)
+    }
+
+    /// Adds the content of an archive below the destination, with the archive's own modes, and with
+    /// its owners unless `--chown` specifies one (BuildKit's rule).
+    pub(crate) fn add_archive(&mut self, items: Vec<Item>) -> Result<()> {
+        self.files.clear();
+        for mut item in items {
+            self.keep_links_within_source(&mut item);
+            let link = match &item.entry.kind {
+                EntryKind::HardLink { target } => Some(join(&self.destination.path, target)),
+                _ => None,
+            };
+            if let Some(target) = link {
+                item.entry.kind = EntryKind::HardLink { target };
+            }
+            // The archive's entry for its root describes the destination, which is the image's root
+            // here.
+            if item.entry.path.is_root() && self.destination.path.is_root() {
+                continue;
+            }
+            let path = join(&self.destination.path, &item.entry.path.clone());
+            let owner = (item.entry.uid, item.entry.gid);
+            self.put_owned(path, item, self.flags.owner.unwrap_or(owner))?;
+        }
+        self.imply_directories(&self.destination.path.clone())
+    }
+
+    fn imply_directories(&mut self, path: &LayerPath) -> Result<()> {
+        let mut directory = Some(path.clone());
+        while let Some(path) = directory.filter(|path| !path.is_root()) {
+            // A directory that is already listed has implied its parents.
+            if self.directories.contains(&path) {
+                break;
+            }
+            self.imply_directory(&path)?;
+            directory = path.parent();
+        }
+        Ok(())
+    }
+
+    fn imply_directory(&mut self, path: &LayerPath) -> Result<()> {
+        if path.is_root() || self.directories.contains(path) {
+            return Ok(());
+        }
+        match node_of(self.destination.tree, path) {
+            Some(Node::Directory) if !self.flags.link => return Ok(()),
+            Some(Node::File | Node::Other) if !self.flags.link => {
+                return Err(Error::usage(format!(
+                    "{path} is a file in the image, not a directory"
+                )));
+            }
+            _ => {}
+        }
+        let (uid, gid) = self.flags.owner.unwrap_or((0, 0));
+        let mut entry = Entry::new(path.clone(), EntryKind::Directory, IMPLIED_DIRECTORY);
+        (entry.uid, entry.gid) = (uid, gid);
+        entry.mtime = NO_TIME;
+        self.directories.insert(path.clone());
+        self.items.push(Item::bare(entry));
+        Ok(())
+    }
+
+    fn put(&mut self, path: LayerPath, mut item: Item) -> Result<()> {
+        if let Some(chmod) = &self.flags.chmod
+            && !matches!(item.entry.kind, EntryKind::Symlink { .. })
+        {
+            item.entry.mode = chmod.apply(item.entry.mode, item.entry.is_directory());
+        }
+        let own = (item.entry.uid, item.entry.gid);
+        self.put_owned(path, item, self.flags.owner.unwrap_or(own))
+    }
+
+    fn put_owned(&mut self, path: LayerPath, mut item: Item, owner: (u32, u32)) -> Result<()> {
+        refuse_marker(&path)?;
+        let parent = path.parent().unwrap_or_default();
+        if parent != self.last_parent {
+            self.imply_directories(&parent)?;
+            self.last_parent = parent;
+        }
+        if item.entry.is_directory() {
+            self.directories.insert(path.clone());
+        }
+        item.entry.path = path;
+        (item.entry.uid, item.entry.gid) = owner;
+        self.items.push(item);
+        Ok(())
+    }
+
+    /// Returns all items in layer order. A file where a directory with content is needed is an
+    /// error.
+    pub fn finish(self) -> Result<Vec<Item>> {
+        let mut items = self.items;
+        items.sort_by(|a, b| a.entry.path.cmp(&b.entry.path));
+        items.dedup_by(|later, kept| {
+            let is_same = later.entry.path == kept.entry.path;
+            // A directory that was only implied replaces nothing.
+            if is_same && !is_implied(later) {
+                std::mem::swap(later, kept);
+            }
+            is_same
+        });
+        // The parents of an item are listed or in the image, so checking its own directory is
+        // enough.
+        let mut checked = LayerPath::root();
+        for item in &items {
+            let parent = item.entry.path.parent().unwrap_or_default();
+            if parent == checked {
+                continue;
+            }
+            let place = items.binary_search_by(|other| other.entry.path.cmp(&parent));
+            if place.is_ok_and(|place| !items[place].entry.is_directory()) {
+                return Err(Error::usage(format!(
+                    "{parent} is both a file and the directory of {}",
+                    item.entry.path
+                )));
+            }
+            checked = parent;
+        }
+        Ok(items)
+    }
+}
+
+fn is_implied(item: &Item) -> bool {
+    item.entry.is_directory() && item.entry.mtime == NO_TIME
+}
+
+/// Rejects a name that would delete something in a lower layer (image-spec, layer.md).
+pub(crate) fn refuse_marker(path: &LayerPath) -> Result<()> {
+    match path.file_name() {
+        Some(name) if name.starts_with(b".wh.") => Err(Error::usage(format!(
+            "{path} cannot be stored in an image: names that begin with `.wh.` mark deletions"
+        ))
+        .hint("rename it, or name it in .dockerignore")),
+        _ => Ok(()),
+    }
+}
+
+/// A source found in its tree.
+struct Source {
+    path: LayerPath,
+    /// `--parents`: the part before `/./`, which is left out of the destination.
+    pivot: Option<LayerPath>,
+    word: String,
+}
+
+/// Returns the sources that a word names; only a pattern may have none.
+fn find_sources(tree: &dyn SourceTree, word: &str, parents: bool) -> Result<Vec<Source>> {
+    let (pivot, pattern) = match word.split_once("/./") {
+        Some((before, after)) => (Some(clamp(before.as_bytes())?), format!("{before}/{after}")),
+        None => (None, word.to_owned()),
+    };
+    let source = |path| Source {
+        path,
+        pivot: pivot.clone(),
+        word: word.to_owned(),
+    };
+    let path = clamp(pattern.as_bytes())?;
+    if !glob::has_meta(path.as_bytes()) {
+        let real = follow(&path, &|path| tree.node(path))?;
+        if tree.node(&real)?.is_none() && !path.is_root() {
+            return Err(missing(tree, &path, word));
+        }
+        return Ok(vec![source(path)]);
+    }
+    let mut found = vec![LayerPath::root()];
+    for segment in path.components() {
+        let mut next = Vec::new();
+        // Any number of directories, but only with --parents; otherwise `**` is `*` (BuildKit).
+        if parents && segment == b"**" {
+            for directory in found {
+                next.extend(directories_below(tree, directory)?);
+            }
+            found = next;
+            continue;
+        }
+        for directory in found {
+            if !glob::has_meta(segment) {
+                next.push(directory.join(segment));
+                continue;
+            }
+            let real = follow(&directory, &|path| tree.node(path))?;
+            if tree.node(&real)? != Some(Node::Directory) && !real.is_root() {
+                continue;
+            }
+            let pattern = SegmentPattern::compile(segment)
+                .map_err(|_| Error::usage(format!("`{word}` is not a valid pattern")))?;
+            let names = tree
+                .names(&real)?
+                .into_iter()
+                .filter(|name| pattern.matches(name));
+            next.extend(names.map(|name| directory.join(&name)));
+        }
+        found = next;
+    }
+    let mut sources = Vec::new();
+    for path in found {
+        let real = follow(&path, &|path| tree.node(path))?;
+        if tree.node(&real)?.is_some() {
+            sources.push(source(path));
+        } else if tree.node(&path)?.is_some() {
+            // A dangling symlink would otherwise be skipped silently.
+            return Err(missing(tree, &path, word));
+        }
+    }
+    Ok(sources)
+}
+
+/// Returns `directory` and all directories below it; symlinks are not followed.
+fn directories_below(tree: &dyn SourceTree, directory: LayerPath) -> Result<Vec<LayerPath>> {
+    if !directory.is_root() && tree.node(&directory)? != Some(Node::Directory) {
+        return Ok(Vec::new());
+    }
+    let below = tree.below(&directory)?.into_iter().map(|item| item.entry);
+    let below = below.filter(|entry| entry.is_directory() && entry.path != directory);
+    let mut all: Vec<LayerPath> = below.map(|entry| entry.path).collect();
+    all.insert(0, directory);
+    Ok(all)
+}
+
+fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
+    let error = Error::not_found(format!("`{word}` is not in {}", tree.name()));
+    if tree.is_ignored(path) {
+        return error.hint(format!(
+            "it exists, but an ignore rule excludes it; add `!{word}` to the ignore file"
+        ));
+    }
+    // The typing error is below the deepest existing directory.
+    let mut directory = path.parent().unwrap_or_default();
+    while tree.names(&directory).is_err() && !directory.is_root() {
+        directory = directory.parent().unwrap_or_default();
+    }
+    let names = tree.names(&directory).unwrap_or_default();
+    let names: Vec<String> = names
+        .iter()
+        .map(|name| String::from_utf8_lossy(name).into_owned())
+        .collect();
+    let wanted = path.components().nth(directory.components().count());
+    let wanted = String::from_utf8_lossy(wanted.unwrap_or_default()).into_owned();
+    // An existing name is a dangling symlink, or a file where a directory is needed.
+    if names.contains(&wanted) {
+        return error.hint(format!(
+            "`{wanted}` is there, but it leads nowhere: is it a dangling symlink?"
+        ));
+    }
+    match suggest::closest(&wanted, names.iter().map(String::as_str)) {
+        Some(near) => {
+            let near = directory.join(near.as_bytes());
+            error.hint(format!(
+                "did you mean `{}`?",
+                String::from_utf8_lossy(near.as_bytes())
+            ))
+        }
+        None => {
+            error.hint("sources are looked for below the build context, after the ignore rules")
+        }
+    }
+}
+
+fn relative(path: &LayerPath, base: &LayerPath) -> LayerPath {
+    let skip = base.components().count();
+    let mut below = LayerPath::root();
+    for component in path.components().skip(skip) {
+        below = below.join(component);
+    }
+    below
+}
+
+fn join(base: &LayerPath, below: &LayerPath) -> LayerPath {
+    if below.is_root() {
+        return base.clone();
+    }
+    base.join(below.as_bytes())
+}
+
+/// Returns a file created by the Kubefile itself, with mode 0644 and without a time.
+pub(crate) fn inline_file(bytes: Vec<u8>) -> Item {
+    let size = bytes.len() as u64;
+    let digest = *blake3::hash(&bytes).as_bytes();
+    let mut entry = Entry::new(LayerPath::root(), EntryKind::File { size }, 0o644);
+    entry.mtime = NO_TIME;
+    Item {
+        entry,
+        content: Content::Bytes(bytes.into()),
+        digest: Some(digest),
+        file: None,
+        xattrs_unread: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_clamped() {
+        assert_eq!(clamp(b"/../../a/./b/../c").unwrap().as_bytes(), b"a/c");
+    }
+
+    #[test]
+    fn a_file_cannot_be_a_directory_too_whatever_sorts_between() {
+        let tree = Tree::new();
+        let destination = Destination::new(&tree, "/", "/", false).unwrap();
+        let mut gathered = Gathered::new(destination, Flags::default());
+        for path in ["a", "a-b", "a/x"] {
+            let path = LayerPath::parse(path.as_bytes()).unwrap();
+            gathered
+                .put(path, inline_file(b"content".to_vec()))
+                .unwrap();
+        }
+        let error = gathered.finish().unwrap_err();
+        assert!(error.to_string().contains("/a is both a file"), "{error}");
+    }
+}

@@ -1,0 +1,259 @@
+//! Embedded container images: found in the context, resolved before the first step, and written as
+//! registry layers after the last one.
+
+mod files;
+mod layers;
+mod lock_file;
+pub(super) mod registry_parts;
+mod report;
+mod scan;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+
+use crate::build::context::ContextTree;
+use crate::build::embedding::files::Files;
+use crate::build::engine::Shared;
+use crate::build::image_tree::ImageTree;
+use crate::build::options::Options;
+use crate::build::stage::{ImageLayer, StageImage};
+use crate::build::step_cache::CachedLayer;
+use crate::embed::plan::{self, Present};
+use crate::embed::resolve::{ResolvedImage, Resolver, Wanted};
+use crate::embed::search::{self, names};
+use crate::embed::{Found, found::FoundArchive};
+use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::image::{Descriptor, EMBEDDED_IMAGES, History, Platform};
+use imgctl_base::progress::Reporter;
+use imgctl_store::layer::LayerPath;
+use imgctl_store::store::{Named, Store};
+use imgctl_transfer::transfer::{self, Input, LoadOptions};
+
+pub use report::{Report, ReportedImage, report};
+pub use scan::scan;
+
+/// Annotation of a registry layer that lists its content, for people.
+const LAYER_IMAGES: &str = "io.imgctl.layer.images";
+/// Maximum size of a link file, in bytes: an algorithm, a colon and a digest.
+const MAX_LINK: u64 = 256;
+
+/// Returns the archives in a context whose images a build embeds, as paths of the context.
+pub(super) fn archives(context: &ContextTree) -> Result<Vec<String>> {
+    let found = search::archives(&Files(context))?;
+    Ok(found.into_iter().map(|archive| archive.path).collect())
+}
+
+/// The images that a build embeds.
+pub(super) struct Embedding {
+    images: Vec<ResolvedImage>,
+    /// Layers that this build has made, by key, for reuse in the images of all platforms.
+    made: Mutex<HashMap<String, CachedLayer>>,
+}
+
+/// Inputs for finding images before a build.
+struct Question<'a> {
+    store: &'a Store,
+    options: &'a Options,
+    context: Option<&'a ContextTree>,
+    platforms: &'a [Platform],
+    reporter: &'a dyn Reporter,
+}
+
+impl Question<'_> {
+    fn search(&self) -> Result<Found> {
+        match self.context {
+            Some(context) => search::search(&Files(context), &self.options.embed.search),
+            None => search::search(&NoFiles, &self.options.embed.search),
+        }
+    }
+
+    fn wanted(&self, found: &Found) -> Result<Vec<Wanted>> {
+        let mut wanted: Vec<Wanted> = found
+            .images
+            .iter()
+            .map(|image| Wanted {
+                reference: image.reference.clone(),
+                places: image.places.clone(),
+                stored: None,
+            })
+            .collect();
+        for archive in &found.archives {
+            let stored = Some(self.load(archive)?);
+            let places = vec![archive.place.clone()];
+            // An archive in the context takes precedence over a registry.
+            wanted.retain(|image| image.reference != archive.reference);
+            wanted.push(Wanted {
+                reference: archive.reference.clone(),
+                places,
+                stored,
+            });
+        }
+        wanted.sort_by(|a, b| a.reference.cmp(&b.reference));
+        wanted.dedup_by(|a, b| a.reference == b.reference);
+        Ok(wanted)
+    }
+
+    /// Loads an archive's image into the store under a temporary name.
+    fn load(&self, archive: &FoundArchive) -> Result<Descriptor> {
+        let context = self
+            .context
+            .ok_or_else(|| Error::usage("there is no build context"))?;
+        let file = context
+            .open(&LayerPath::parse(archive.path.as_bytes())?)
+            .context(|| archive.place.to_string())?;
+        let hash = blake3::hash(archive.path.as_bytes()).to_hex();
+        let name = names::normalise(&format!("localhost/embedded-archive-{}", &hash[..16]))?;
+        let options = LoadOptions {
+            tags: vec![name.clone()],
+        };
+        let input = Input::Stream(Box::new(file));
+        let loaded = transfer::load(self.store, input, &options, self.reporter)
+            .context(|| format!("{}: cannot use {}", archive.place, archive.path))?;
+        // From here on, this process holds the image, so that the name can be removed.
+        let image = loaded
+            .first()
+            .ok_or_else(|| Error::bad_content(format!("{} has no image", archive.path)))?;
+        self.store.image_at(&image.descriptor, None)?;
+        // Another build of this context may have removed the name or moved it to its own image.
+        self.store.untag(&[Named {
+            reference: Some(name),
+            // The archive's own names for the image are irrelevant here.
+            descriptor: Descriptor {
+                annotations: BTreeMap::new(),
+                ..image.descriptor.clone()
+            },
+        }])?;
+        Ok(image.descriptor.clone())
+    }
+}
+
+/// Used without a context: there are no files.
+struct NoFiles;
+
+impl crate::embed::ContextFiles for NoFiles {
+    fn list(&self, _directory: &str) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn read(&self, path: &str, _limit: u64) -> Result<Vec<u8>> {
+        Err(Error::not_found(format!("there is no {path}")))
+    }
+}
+
+/// Finds and resolves the images of a build; returns `None` if there are none or embedding is
+/// disabled.
+pub(super) fn prepare(
+    store: &Store,
+    options: &Options,
+    context: Option<&ContextTree>,
+    platforms: &[Platform],
+    reporter: &dyn Reporter,
+) -> Result<Option<Embedding>> {
+    if !options.embed.save {
+        return Ok(None);
+    }
+    let question = Question {
+        store,
+        options,
+        context,
+        platforms,
+        reporter,
+    };
+    let found = question.search()?;
+    for skipped in &found.skipped {
+        let (text, place, reason) = (&skipped.text, &skipped.place, &skipped.reason);
+        tracing::info!("{place}: `{text}` is left out: {reason}");
+    }
+    let lock = lock_file::read(options, context, &found)?;
+    let wanted = question.wanted(&found)?;
+    if wanted.is_empty() {
+        lock_file::update(options, lock, &[])?;
+        return Ok(None);
+    }
+    reporter.note(&format!(
+        "{} container {} to embed, {} left out (--images-report lists them)",
+        wanted.len(),
+        if wanted.len() == 1 { "image" } else { "images" },
+        found.skipped.len()
+    ));
+    let images = resolver(&question, lock.in_use()).resolve_all(&wanted)?;
+    lock_file::update(options, lock, &images)?;
+    Ok(Some(Embedding {
+        images,
+        made: Mutex::default(),
+    }))
+}
+
+fn resolver<'a>(
+    question: &'a Question<'a>,
+    lock: Option<&'a crate::embed::lock::Lock>,
+) -> Resolver<'a> {
+    Resolver {
+        store: question.store,
+        client: question.options.base_images.client.as_ref(),
+        lock,
+        platforms: question.platforms,
+        all: question.options.embed.all,
+        parallel: question.options.embed.pulls,
+        reporter: question.reporter,
+    }
+}
+
+/// The tree of an image, queried for files of the embedded registry.
+struct ImageFiles(ImageTree);
+
+impl Present for ImageFiles {
+    fn size(&self, path: &str) -> Option<u64> {
+        self.0.file_size(&LayerPath::parse(path.as_bytes()).ok()?)
+    }
+
+    fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
+        let path = LayerPath::parse(path.as_bytes())?;
+        self.0.read_small(&path, MAX_LINK)
+    }
+}
+
+impl Embedding {
+    /// Adds the registry layers on top of a finished image.
+    pub(super) fn add_to(&self, shared: &Shared<'_>, mut image: StageImage) -> Result<StageImage> {
+        let tree = ImageFiles(image.tree(shared, "the image")?);
+        let naming = shared.options.embed.naming;
+        let plans = plan::plan(&self.images, naming, &tree)?;
+        let layers = layers::write(shared, &self.images, &plans, &self.made)?;
+        for (plan, layer) in plans.iter().zip(layers) {
+            let mut descriptor = layer.descriptor;
+            descriptor
+                .annotations
+                .insert(LAYER_IMAGES.to_owned(), plan.title.clone());
+            image.layers.push(ImageLayer {
+                descriptor,
+                diff_id: layer.diff_id,
+            });
+            image.config.history.push(History {
+                created_by: Some(format!("imgctl build: embed {}", plan.title)),
+                comment: Some("registry layer".to_owned()),
+                ..History::default()
+            });
+        }
+        let list: BTreeMap<String, String> = self
+            .images
+            .iter()
+            .map(|image| (image.reference.to_string(), image.root.digest.to_string()))
+            .collect();
+        let list = serde_json::to_string(&list)
+            .map_err(|error| Error::failed("cannot write the list of images").caused_by(error))?;
+        let labels = &mut image.config.config.labels;
+        labels.insert(EMBEDDED_IMAGES.to_owned(), list);
+        Ok(image)
+    }
+}
+
+/// Returns the blobs needed to resolve an image offline, besides its layers: documents and configs.
+fn documents_of(image: &ResolvedImage) -> impl Iterator<Item = imgctl_base::image::Digest> {
+    let documents = image.documents.iter();
+    let documents = documents.map(|document| &document.descriptor.digest);
+    documents.chain(&image.configs).cloned()
+}
+
+/// Shared with the threads that write layers.
+type Made = Mutex<HashMap<String, CachedLayer>>;

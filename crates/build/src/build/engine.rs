@@ -1,0 +1,480 @@
+//! Executes a plan: runs every needed stage on its own thread; each waits for the stages it needs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use crate::build::context::{self, ContextTree};
+use crate::build::embedding;
+use crate::build::file::{self, Source};
+use crate::build::items::SourceTree;
+use crate::build::layer_step::LayerMaker;
+use crate::build::options::{Built, Format, NamedContext, Options};
+use crate::build::output::{self, Written};
+use crate::build::plan::{self, BuildPlan, StagePlan};
+use crate::build::scope::{self, PROXY_ARGS, Scope};
+use crate::build::squash;
+use crate::build::stage::{Stage, StageImage, stored_image};
+use crate::build::stat_cache::StatCache;
+use crate::build::step_cache::StepCache;
+use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::fs::root::Root;
+use imgctl_base::image::{Platform, Reference};
+use imgctl_base::progress::Reporter;
+use imgctl_kubefile as kubefile;
+use imgctl_kubefile::ast::{InstructionKind, Kubefile};
+use imgctl_kubefile::diagnostic;
+use imgctl_kubefile::ignore::IgnoreRules;
+use imgctl_store::store::{Lease, Store};
+use imgctl_transfer::transfer::{self, Input, LoadOptions};
+
+/// State shared by all stages of one platform's build.
+pub struct Shared<'a> {
+    pub store: &'a Store,
+    pub options: &'a Options,
+    pub source: &'a Source,
+    pub kubefile: &'a Kubefile,
+    pub context: Option<&'a ContextTree>,
+    pub lease: &'a Lease,
+    pub cache: &'a StepCache,
+    pub files: &'a Mutex<StatCache>,
+    pub reporter: &'a dyn Reporter,
+    pub results: &'a Results,
+}
+
+impl<'a> Shared<'a> {
+    /// Returns the layer maker with this build's options.
+    pub(crate) fn layer_maker(&self) -> LayerMaker<'a> {
+        let options = self.options;
+        LayerMaker {
+            store: self.store,
+            lease: self.lease,
+            cache: self.cache,
+            files: self.files,
+            compression: options.compression,
+            docker: options.format == Format::Docker,
+            threads: options.jobs,
+            timestamp: options.timestamp,
+            reporter: self.reporter,
+        }
+    }
+}
+
+impl Shared<'_> {
+    /// Returns the build context; a build from a lone Kubefile has none.
+    pub fn context(&self) -> Result<&ContextTree> {
+        self.context.ok_or_else(|| {
+            Error::usage(
+                "there is no build context to copy from: the Kubefile came alone on standard input",
+            )
+            .hint("give a directory as context and the Kubefile with `-f -`")
+        })
+    }
+
+    /// Returns a `--build-context` as a tree to copy from.
+    pub(crate) fn named_tree(
+        &self,
+        name: &str,
+        platform: &Platform,
+    ) -> Result<Arc<dyn SourceTree + Send + Sync>> {
+        match self.options.build_contexts.get(name) {
+            Some(NamedContext::Directory(path)) => {
+                let root = Root::open(path)?;
+                let rules = IgnoreRules::default();
+                Ok(Arc::new(ContextTree::new(
+                    format!("build context {name}"),
+                    root,
+                    rules,
+                )))
+            }
+            _ => {
+                let image = self.named_image(name, platform)?;
+                Ok(Arc::new(
+                    image.tree(self, &format!("build context {name}"))?,
+                ))
+            }
+        }
+    }
+
+    /// Returns a `--build-context` as a base image.
+    pub(crate) fn named_image(&self, name: &str, platform: &Platform) -> Result<StageImage> {
+        match self.options.build_contexts.get(name) {
+            Some(NamedContext::Image(image)) => stored_image(self, image, platform),
+            Some(NamedContext::OciLayout(path)) => self.layout_image(path, platform),
+            _ => Err(Error::usage(format!(
+                "build context `{name}` is a directory, not an image"
+            ))),
+        }
+    }
+}
+
+impl Shared<'_> {
+    /// Returns an image of an OCI layout on disk, loaded into the store under a temporary name.
+    fn layout_image(&self, path: &Path, platform: &Platform) -> Result<StageImage> {
+        let hash = blake3::hash(&context::identity(path)).to_hex();
+        let name =
+            Reference::parse(&format!("localhost/build-context-{}", &hash[..16]))?.qualified();
+        let options = LoadOptions {
+            tags: vec![name.clone()],
+        };
+        transfer::load(self.store, Input::Path(path), &options, self.reporter).context(|| {
+            format!(
+                "cannot use the OCI layout {} as a build context",
+                path.display()
+            )
+        })?;
+        let image = stored_image(self, &name.to_string(), platform)?;
+        self.store
+            .untag(&[self.store.resolve(&name.to_string())?])?;
+        Ok(image)
+    }
+}
+
+/// Finished stages, by number. Waiting for a stage that fails ends, too.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    done: Mutex<HashMap<usize, Option<Arc<StageImage>>>>,
+    changed: Condvar,
+}
+
+impl Results {
+    fn lock(&self) -> Result<MutexGuard<'_, HashMap<usize, Option<Arc<StageImage>>>>> {
+        self.done
+            .lock()
+            .map_err(|_| Error::failed("another stage of the build has failed"))
+    }
+
+    /// Returns the image of a finished stage.
+    pub fn get(&self, index: usize) -> Result<Arc<StageImage>> {
+        self.lock()?
+            .get(&index)
+            .cloned()
+            .flatten()
+            .ok_or_else(|| Error::failed(format!("stage {index} has not been built")))
+    }
+
+    fn put(&self, index: usize, image: Option<Arc<StageImage>>) -> Result<()> {
+        self.lock()?.insert(index, image);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until all of `needs` are finished; returns false if one of them failed.
+    fn wait(&self, stage: &StagePlan) -> Result<bool> {
+        let mut done = self.lock()?;
+        loop {
+            let states: Vec<_> = stage.needs.iter().map(|index| done.get(index)).collect();
+            if states.iter().any(|state| matches!(state, Some(None))) {
+                return Ok(false);
+            }
+            if states.iter().all(Option::is_some) {
+                return Ok(true);
+            }
+            done = self
+                .changed
+                .wait(done)
+                .map_err(|_| Error::failed("another stage of the build has failed"))?;
+        }
+    }
+}
+
+/// Builds according to `options` and names the result.
+pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Result<Built> {
+    let options = &with_source_date_epoch(options)?;
+    let (directory, source) = file::load(store, options)?;
+    let kubefile = source.parse()?;
+    reporter.note(&format!("building from {}", source.name));
+    let context = match &directory {
+        Some(directory) => {
+            let rules = file::ignore_rules(options, &directory.path, &source)?;
+            let root = Root::open(&directory.path)?;
+            Some(ContextTree::new(
+                "the build context".to_owned(),
+                root,
+                rules,
+            ))
+        }
+        None => None,
+    };
+    let lease = store.lease()?;
+    let cache = StepCache::new(store, !options.no_cache);
+    let files = Mutex::new(open_stat_cache(
+        store,
+        options,
+        directory.as_ref().map(|d| d.path.as_path()),
+    ));
+    let own = [Platform::host()];
+    let platforms: &[Platform] = if options.platforms.is_empty() {
+        &own
+    } else {
+        &options.platforms
+    };
+    let embedding = embedding::prepare(store, options, context.as_ref(), platforms, reporter)?;
+    let mut written = Vec::new();
+    let mut counts = (0, 0);
+    for platform in platforms {
+        let results = Results::default();
+        let shared = Shared {
+            store,
+            options,
+            source: &source,
+            kubefile: &kubefile,
+            context: context.as_ref(),
+            lease: &lease,
+            cache: &cache,
+            files: &files,
+            reporter,
+            results: &results,
+        };
+        let built = build_platform(&shared, platform, &mut counts);
+        let mut image = match platforms {
+            [_] => built?,
+            _ => built.context(|| format!("cannot build for {platform}"))?,
+        };
+        if let Some(embedding) = &embedding {
+            image = embedding.add_to(&shared, image)?;
+        }
+        written.push(output::write_image(store, options, &image)?);
+    }
+    save_stat_cache(files, reporter);
+    finish(store, options, &source, written, counts)
+}
+
+/// The build argument is equivalent to the environment variable (reproducible-builds.org, as in
+/// BuildKit).
+fn with_source_date_epoch(options: &Options) -> Result<Options> {
+    let mut options = options.clone();
+    if let (None, Some(text)) = (
+        options.timestamp,
+        options.build_args.get("SOURCE_DATE_EPOCH"),
+    ) {
+        let seconds = text.parse().map_err(|_| {
+            Error::usage(format!("the build argument SOURCE_DATE_EPOCH is `{text}`"))
+                .hint("it is a number of seconds since 1970")
+        })?;
+        options.timestamp = Some(seconds);
+    }
+    Ok(options)
+}
+
+fn finish(
+    store: &Store,
+    options: &Options,
+    source: &Source,
+    written: Vec<Written>,
+    (cached_steps, steps): (usize, usize),
+) -> Result<Built> {
+    let Some(first) = written.first() else {
+        return Err(Error::usage("there is no platform to build for"));
+    };
+    let image_id = first.config.clone();
+    let descriptor = match written.as_slice() {
+        [single] => single.descriptor.clone(),
+        several => output::write_index(store, options, several)?,
+    };
+    let names: Vec<_> = options.tags.iter().map(Reference::qualified).collect();
+    store.tag(&names, &descriptor)?;
+    Ok(Built {
+        descriptor,
+        image_id,
+        manifests: written.into_iter().map(|image| image.descriptor).collect(),
+        names,
+        file: source.name.clone(),
+        cached_steps,
+        steps,
+    })
+}
+
+fn open_stat_cache(store: &Store, options: &Options, context: Option<&Path>) -> StatCache {
+    let identity = context.and_then(|path| std::fs::canonicalize(path).ok());
+    let identity = identity
+        .map(|path| context::identity(&path))
+        .unwrap_or_default();
+    let name = blake3::hash(&identity).to_hex();
+    StatCache::open(
+        store
+            .cache_directory()
+            .join("stat")
+            .join(&name.as_str()[..32]),
+        options.now,
+    )
+}
+
+/// Failing to save the stat cache only slows down the next build.
+fn save_stat_cache(files: Mutex<StatCache>, reporter: &dyn Reporter) {
+    if let Ok(files) = files.into_inner()
+        && let Err(error) = files.save()
+    {
+        reporter.note(&format!(
+            "the cache of file digests could not be saved: {error}"
+        ));
+    }
+}
+
+fn build_platform(
+    shared: &Shared<'_>,
+    platform: &Platform,
+    counts: &mut (usize, usize),
+) -> Result<StageImage> {
+    let kubefile = shared.kubefile;
+    let globals = global_scope(shared.source, kubefile, shared.options, platform)?;
+    let plan = plan::plan(
+        shared.source,
+        kubefile,
+        shared.options.target.as_deref(),
+        &shared.options.build_contexts,
+        &globals,
+        platform,
+    )?;
+    warn_unused_args(shared, &plan, &globals);
+    let target = plan
+        .target()
+        .ok_or_else(|| Error::usage("the Kubefile has no stage"))?
+        .index;
+    let numbers = Mutex::new((0, 0));
+    let outcomes: Vec<Result<()>> = std::thread::scope(|threads| {
+        let Some((last, others)) = plan.stages.split_last() else {
+            return Vec::new();
+        };
+        let (plan, numbers) = (&plan, &numbers);
+        let handles: Vec<_> = others
+            .iter()
+            .map(|stage| threads.spawn(move || run_stage(shared, plan, stage, numbers)))
+            .collect();
+        let mut outcomes = vec![run_stage(shared, plan, last, numbers)];
+        for handle in handles {
+            let died = |_| Err(Error::failed("a stage's thread died"));
+            outcomes.push(handle.join().unwrap_or_else(died));
+        }
+        outcomes
+    });
+    outcomes.into_iter().collect::<Result<Vec<()>>>()?;
+    if let Ok((cached, steps)) = numbers.into_inner() {
+        counts.0 += cached;
+        counts.1 += steps;
+    }
+    let image = shared.results.get(target)?;
+    if shared.options.squash {
+        return squash::squash(shared, &image);
+    }
+    Ok(image.as_ref().clone())
+}
+
+fn run_stage(
+    shared: &Shared<'_>,
+    plan: &BuildPlan,
+    stage: &StagePlan,
+    numbers: &Mutex<(usize, usize)>,
+) -> Result<()> {
+    if !shared.results.wait(stage)? {
+        // The failed stage reports the reason.
+        return shared.results.put(stage.index, None);
+    }
+    match stage_image(shared, plan, stage) {
+        Ok((image, cached, steps)) => {
+            if let Ok(mut numbers) = numbers.lock() {
+                numbers.0 += cached;
+                numbers.1 += steps;
+            }
+            shared.results.put(stage.index, Some(Arc::new(image)))
+        }
+        Err(error) => {
+            shared.results.put(stage.index, None)?;
+            Err(error)
+        }
+    }
+}
+
+fn stage_image(
+    shared: &Shared<'_>,
+    plan: &BuildPlan,
+    planned: &StagePlan,
+) -> Result<(StageImage, usize, usize)> {
+    let Some(written) = shared.kubefile.stages.get(planned.index) else {
+        return Err(Error::failed("a planned stage is not in the Kubefile"));
+    };
+    let label = |number: usize, text: &str| {
+        let total = written.instructions.len();
+        let name = if plan.stages.len() > 1 {
+            format!("{} ", planned.name)
+        } else {
+            String::new()
+        };
+        shared
+            .reporter
+            .note(&format!("[{name}{number}/{total}] {text}"));
+    };
+    label(0, &written.from.text);
+    let (mut stage, triggers) = Stage::start(shared, planned, &plan.globals)
+        .map_err(|error| scope::placed(shared.source, written.from.span, "FROM", error))?;
+    for trigger in triggers {
+        let escape = shared.kubefile.directives.escape;
+        let instruction = kubefile::parse_instruction(&trigger, escape).map_err(|found| {
+            diagnostic::into_error(
+                &found,
+                "an ONBUILD trigger of the base image",
+                trigger.as_bytes(),
+            )
+        })?;
+        shared
+            .reporter
+            .note(&format!("[{} ONBUILD] {trigger}", planned.name));
+        stage.execute(&instruction)?;
+    }
+    for (index, instruction) in written.instructions.iter().enumerate() {
+        label(index + 1, &instruction.text);
+        stage.execute(instruction)?;
+    }
+    Ok((stage.image, stage.cached_steps, stage.steps))
+}
+
+fn global_scope(
+    source: &Source,
+    kubefile: &Kubefile,
+    options: &Options,
+    platform: &Platform,
+) -> Result<Scope> {
+    let last = kubefile
+        .stages
+        .last()
+        .and_then(|stage| stage.from.name.clone())
+        .unwrap_or_default();
+    let args = scope::platform_args(&Platform::host(), platform, &last);
+    let mut globals = Scope::global(kubefile.directives.escape, &options.build_args, args);
+    for instruction in &kubefile.global_args {
+        if let InstructionKind::Arg(arguments) = &instruction.kind {
+            for (name, default) in arguments {
+                globals
+                    .declare(name, default.as_deref())
+                    .map_err(|error| scope::at(source, instruction, error))?;
+            }
+        }
+    }
+    Ok(globals)
+}
+
+/// Warns about build arguments that no ARG declares, which are probably misspelled.
+fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan, globals: &Scope) {
+    let declared: BTreeMap<&str, ()> = plan
+        .stages
+        .iter()
+        .filter_map(|stage| shared.kubefile.stages.get(stage.index))
+        .flat_map(|stage| &stage.instructions)
+        .filter_map(|instruction| match &instruction.kind {
+            InstructionKind::Arg(arguments) => Some(arguments),
+            _ => None,
+        })
+        .flat_map(|arguments| arguments.iter().map(|(name, _)| (name.as_str(), ())))
+        .collect();
+    for name in shared.options.build_args.keys() {
+        let is_known = declared.contains_key(name.as_str())
+            || globals.declared().contains(name)
+            || PROXY_ARGS.contains(&name.as_str())
+            || name == "SOURCE_DATE_EPOCH";
+        if !is_known {
+            shared.reporter.note(&format!(
+                "--build-arg {name} is not used: no ARG declares it"
+            ));
+        }
+    }
+}

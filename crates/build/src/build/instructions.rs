@@ -1,0 +1,307 @@
+//! The effect of each instruction on a stage's image. COPY and ADD are in `transfer_step`, RUN is
+//! in `run_step`; the others change only the config (WORKDIR may also add a directory).
+
+use std::time::Duration;
+
+use crate::build::copy::{clamp, node_of};
+use crate::build::items::{Item, NO_TIME, Node};
+use crate::build::run::passwd;
+use crate::build::stage::Stage;
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Healthcheck;
+use imgctl_base::image::config::Empty;
+use imgctl_kubefile::ast::{self, CommandForm, Instruction, InstructionKind};
+use imgctl_store::layer::{Entry, EntryKind, LayerPath};
+
+/// Shell of images that specify none (Dockerfile reference, SHELL).
+const DEFAULT_SHELL: [&str; 2] = ["/bin/sh", "-c"];
+
+impl Stage<'_> {
+    /// Executes one instruction; errors include its position.
+    pub fn execute(&mut self, instruction: &Instruction) -> Result<()> {
+        self.steps += 1;
+        self.dispatch(instruction)
+            .map_err(|error| self.at(instruction, error))
+    }
+
+    fn dispatch(&mut self, instruction: &Instruction) -> Result<()> {
+        let text = instruction.text.as_str();
+        match &instruction.kind {
+            InstructionKind::Copy(transfer) => return self.transfer(transfer, false, text),
+            InstructionKind::Add(transfer) => return self.transfer(transfer, true, text),
+            InstructionKind::Run(run) => return self.run(run, text),
+            InstructionKind::Workdir(raw) => return self.set_workdir(raw, text),
+            InstructionKind::Arg(arguments) => {
+                for (name, default) in arguments {
+                    self.scope.declare(name, default.as_deref())?;
+                }
+            }
+            InstructionKind::Env(pairs) => self.set_env(pairs)?,
+            InstructionKind::Label(pairs) => {
+                for (key, value) in self.expanded(pairs)? {
+                    self.image.config.config.labels.insert(key, value);
+                }
+            }
+            InstructionKind::Cmd(form) => {
+                self.image.config.config.cmd = Some(self.command(form));
+                self.has_own_cmd = true;
+            }
+            InstructionKind::Entrypoint(form) => {
+                self.image.config.config.entrypoint = Some(self.command(form));
+                // An inherited CMD would be the arguments of another program (Dockerfile
+                // reference).
+                if !self.has_own_cmd {
+                    self.image.config.config.cmd = None;
+                }
+            }
+            InstructionKind::Expose(words) => self.expose(words)?,
+            InstructionKind::Healthcheck(check) => {
+                self.image.config.config.healthcheck = Some(self.healthcheck(check));
+            }
+            InstructionKind::Maintainer(name) => self.image.config.author = Some(name.clone()),
+            InstructionKind::Onbuild(onbuild) => {
+                self.image
+                    .config
+                    .config
+                    .on_build
+                    .push(onbuild.trigger.clone());
+            }
+            InstructionKind::Shell(words) => {
+                self.image.config.config.shell = Some(words.clone());
+            }
+            InstructionKind::StopSignal(raw) => {
+                let signal = self.scope.word(raw)?;
+                if signal.is_empty() {
+                    return Err(Error::usage(format!(
+                        "STOPSIGNAL `{raw}` expands to nothing"
+                    )));
+                }
+                self.image.config.config.stop_signal = signal;
+            }
+            // An empty USER means root (BuildKit, buildah).
+            InstructionKind::User(raw) => {
+                self.image.config.config.user = self.scope.word(raw)?;
+            }
+            InstructionKind::Volume(words) => {
+                for raw in words {
+                    let volume = self.scope.word(raw)?;
+                    if volume.is_empty() {
+                        return Err(Error::usage("VOLUME expands to nothing"));
+                    }
+                    self.image.config.config.volumes.insert(volume, Empty {});
+                }
+            }
+        }
+        self.add_history(text);
+        Ok(())
+    }
+
+    /// Expands every pair with the variables as they were before the instruction (Dockerfile
+    /// reference, "Environment replacement").
+    fn expanded(&self, pairs: &[(String, String)]) -> Result<Vec<(String, String)>> {
+        pairs
+            .iter()
+            .map(|(key, value)| Ok((self.scope.word(key)?, self.scope.word(value)?)))
+            .collect()
+    }
+
+    fn set_env(&mut self, pairs: &[(String, String)]) -> Result<()> {
+        for (name, value) in self.expanded(pairs)? {
+            if name.is_empty() {
+                return Err(Error::usage("ENV needs a name before `=`"));
+            }
+            self.scope.set_env(&name, &value);
+        }
+        self.write_env();
+        Ok(())
+    }
+
+    /// Writes the scope's ENV to the config.
+    pub(crate) fn write_env(&mut self) {
+        self.image.config.config.env = self
+            .scope
+            .env()
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+    }
+
+    /// Returns the stage's shell.
+    pub fn shell(&self) -> Vec<String> {
+        let default = || DEFAULT_SHELL.map(str::to_owned).to_vec();
+        self.image
+            .config
+            .config
+            .shell
+            .clone()
+            .unwrap_or_else(default)
+    }
+
+    fn command(&self, form: &CommandForm) -> Vec<String> {
+        match form {
+            CommandForm::Exec(words) => words.clone(),
+            CommandForm::Shell(text) => {
+                let mut words = self.shell();
+                words.push(text.clone());
+                words
+            }
+        }
+    }
+
+    fn expose(&mut self, words: &[String]) -> Result<()> {
+        for raw in words {
+            for word in self.scope.words(raw)? {
+                for port in ports(&word)? {
+                    self.image
+                        .config
+                        .config
+                        .exposed_ports
+                        .insert(port, Empty {});
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn healthcheck(&self, check: &ast::Healthcheck) -> Healthcheck {
+        match check {
+            ast::Healthcheck::None => Healthcheck {
+                test: vec!["NONE".to_owned()],
+                ..Healthcheck::default()
+            },
+            ast::Healthcheck::Cmd {
+                interval,
+                timeout,
+                start_period,
+                start_interval,
+                retries,
+                command,
+            } => {
+                let mut test = Vec::new();
+                match command {
+                    CommandForm::Exec(words) => {
+                        test.push("CMD".to_owned());
+                        test.extend(words.iter().cloned());
+                    }
+                    CommandForm::Shell(text) => test.extend(["CMD-SHELL".to_owned(), text.clone()]),
+                }
+                let nanoseconds = |time: &Option<Duration>| {
+                    time.map_or(0, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
+                };
+                Healthcheck {
+                    test,
+                    interval: nanoseconds(interval),
+                    timeout: nanoseconds(timeout),
+                    start_period: nanoseconds(start_period),
+                    start_interval: nanoseconds(start_interval),
+                    retries: retries.map_or(0, i64::from),
+                }
+            }
+        }
+    }
+
+    fn set_workdir(&mut self, raw: &str, text: &str) -> Result<()> {
+        // An empty WORKDIR changes nothing (BuildKit, buildah).
+        let word = self.scope.word(raw)?;
+        let joined = if word.starts_with('/') {
+            word
+        } else {
+            format!("{}/{word}", self.workdir())
+        };
+        let path = clamp(joined.as_bytes())?;
+        let shown = format!("/{}", String::from_utf8_lossy(path.as_bytes()));
+        self.image.config.config.working_dir.clone_from(&shown);
+        if self.has_directory(&path)? {
+            self.add_history(text);
+            return Ok(());
+        }
+        let user = self.image.config.config.user.clone();
+        let (passwd, group) = self.accounts_for(&user)?;
+        let (owner, known) = passwd::resolve_maker(user.as_bytes(), &passwd, &group);
+        if !known {
+            self.shared.reporter.note(&format!(
+                "WORKDIR {shown} belongs to {}:{}: `{user}` is not in /etc/passwd and /etc/group of the image",
+                owner.0, owner.1
+            ));
+        }
+        self.add_directories(&path, owner, text)
+    }
+
+    /// Creates a directory and its missing parents, with mode 0755.
+    pub(crate) fn add_directories(
+        &mut self,
+        path: &LayerPath,
+        owner: (u32, u32),
+        created_by: &str,
+    ) -> Result<()> {
+        let tree = self.tree()?;
+        let path = tree.resolve(path)?;
+        let mut items = Vec::new();
+        let mut directory = Some(path);
+        while let Some(path) = directory.filter(|path| !path.is_root()) {
+            match node_of(tree, &path) {
+                Some(Node::Directory) => break,
+                Some(_) => {
+                    return Err(Error::usage(format!(
+                        "`{created_by}` needs a directory at {path}, but the image has a file there"
+                    )));
+                }
+                None => items.push(new_directory(path.clone(), owner)),
+            }
+            directory = path.parent();
+        }
+        items.reverse();
+        self.add_items(items, created_by)
+    }
+}
+
+fn new_directory(path: LayerPath, (uid, gid): (u32, u32)) -> Item {
+    let mut entry = Entry::new(path, EntryKind::Directory, 0o755);
+    (entry.uid, entry.gid) = (uid, gid);
+    entry.mtime = NO_TIME;
+    Item::bare(entry)
+}
+
+/// Converts `80`, `80/udp` and `8000-8003/tcp` to keys of the config.
+fn ports(word: &str) -> Result<Vec<String>> {
+    let wrong = || {
+        Error::usage(format!("`{word}` is not a port"))
+            .hint("EXPOSE takes PORT[-PORT][/tcp|udp|sctp]")
+    };
+    let (range, protocol) = match word.split_once('/') {
+        Some((range, protocol)) => (range, protocol.to_lowercase()),
+        None => (word, "tcp".to_owned()),
+    };
+    if !matches!(protocol.as_str(), "tcp" | "udp" | "sctp") {
+        return Err(wrong());
+    }
+    // `ip:host:container` as in `docker run -p`: only the container's port counts.
+    let range = range.rsplit(':').next().unwrap_or(range);
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    let first: u16 = first.parse().map_err(|_| wrong())?;
+    let last: u16 = last.parse().map_err(|_| wrong())?;
+    if first > last {
+        return Err(wrong());
+    }
+    Ok((first..=last)
+        .map(|port| format!("{port}/{protocol}"))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_and_ranges() {
+        assert_eq!(ports("80").unwrap(), ["80/tcp"]);
+        assert_eq!(ports("53/UDP").unwrap(), ["53/udp"]);
+        assert_eq!(
+            ports("8000-8002").unwrap(),
+            ["8000/tcp", "8001/tcp", "8002/tcp"]
+        );
+        for bad in ["", "x", "80/x", "2-1", "70000", "1-"] {
+            assert!(ports(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! Turns items into stored layers: splits them by kind, looks them up by content, and writes them
+//! in one pass.
+//!
+//! A layer's key covers all of its content except for modification times, so that a fresh clone of
+//! the same files reuses the existing layers. Files that the stat cache does not know are hashed
+//! while the layer is written. Only if few bytes are unknown are they read in advance, because the
+//! layer probably exists then.
+
+use std::fs::File;
+use std::io::{Cursor, Read};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex};
+
+use crate::build::embedding::registry_parts;
+use crate::build::items::{self, Content, Item, NO_TIME, RangeReader};
+use crate::build::stat_cache::{FileState, Known, StatCache};
+use crate::build::step_cache::{CachedLayer, Key, StepCache};
+use imgctl_base::error::{Error, IoContext as _, Kind, Result};
+use imgctl_base::fs::metadata::Metadata;
+use imgctl_base::fs::xattr::{self, Xattrs};
+use imgctl_base::image::descriptor::LAYER_KIND;
+use imgctl_base::image::{Descriptor, LayerKind};
+use imgctl_base::progress::{Reporter, Unit};
+use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime};
+use imgctl_store::store::{Lease, Store};
+
+/// If at most 1/N of the bytes is unknown, files are read in advance to find an existing layer.
+const READ_FIRST: u64 = 4;
+
+/// One layer of a stage.
+#[derive(Clone, Debug)]
+pub(crate) struct StageLayer {
+    pub layer: CachedLayer,
+    pub(crate) from_cache: bool,
+}
+
+/// Makes layers from items, according to the build's options.
+pub(crate) struct LayerMaker<'a> {
+    pub store: &'a Store,
+    pub lease: &'a Lease,
+    pub cache: &'a StepCache,
+    pub files: &'a Mutex<StatCache>,
+    pub compression: Compression,
+    pub docker: bool,
+    pub threads: usize,
+    /// Maximum modification time; later times are set to it.
+    pub timestamp: Option<i64>,
+    pub reporter: &'a dyn Reporter,
+}
+
+impl LayerMaker<'_> {
+    /// Stores `items` (in layer order) as one layer per kind; registry data becomes one layer per
+    /// image.
+    pub fn make(&self, items: Vec<Item>) -> Result<Vec<StageLayer>> {
+        let kind_of = |item: &Item| item.entry.path.layer_kind();
+        let mut items = items;
+        items.sort_by_key(kind_of);
+        // Splits from the end, so that nothing is copied if there is only one kind.
+        let mut parts = Vec::new();
+        while let Some(kind) = items.last().map(kind_of) {
+            let start = items.partition_point(|item| kind_of(item) < kind);
+            parts.push((kind, items.split_off(start)));
+        }
+        let mut layers = Vec::new();
+        for (kind, items) in parts.into_iter().rev() {
+            let parts = match kind {
+                LayerKind::Registry => registry_parts::split(items)?,
+                LayerKind::Rootfs | LayerKind::Addons => vec![items],
+            };
+            for items in parts {
+                layers.push(self.make_one(kind, items)?);
+            }
+        }
+        Ok(layers)
+    }
+
+    fn make_one(&self, kind: LayerKind, mut items: Vec<Item>) -> Result<StageLayer> {
+        items::link_names(&mut items);
+        self.recall(&mut items)?;
+        let size = |item: &&Item| item.entry.size();
+        let total: u64 = items.iter().map(|item| item.entry.size()).sum();
+        let unknown: u64 = items
+            .iter()
+            .filter(|item| item.digest.is_none())
+            .map(|i| size(&i))
+            .sum();
+        if unknown * READ_FIRST <= total {
+            for item in items.iter_mut().filter(|item| item.digest.is_none()) {
+                self.read_ahead(item)?;
+            }
+            if let Some(layer) = self.cached(kind, &items)? {
+                return Ok(layer);
+            }
+        }
+        let newest = self.settle_times(&mut items);
+        let layer = self.write(kind, &mut items, newest)?;
+        let key = self.key(kind, &items);
+        // All digests are known only now: the same content may be stored with other times.
+        if let Some(layers) = self.cache.get(self.store, self.lease, &key)?
+            && let [known] = layers.as_slice()
+        {
+            return Ok(StageLayer {
+                layer: known.clone(),
+                from_cache: true,
+            });
+        }
+        self.cache.put(&key, std::slice::from_ref(&layer))?;
+        Ok(StageLayer {
+            layer,
+            from_cache: false,
+        })
+    }
+
+    /// Adds `items` to a key, without their times.
+    pub(crate) fn add_content(&self, mut items: Vec<Item>, key: &mut Key) -> Result<()> {
+        self.recall(&mut items)?;
+        for item in &mut items {
+            if item.digest.is_none() {
+                self.read_ahead(item)?;
+            }
+            add_entry(key, &item.entry);
+            key.add(&item.digest.unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    fn cached(&self, kind: LayerKind, items: &[Item]) -> Result<Option<StageLayer>> {
+        let found = self
+            .cache
+            .get(self.store, self.lease, &self.key(kind, items))?;
+        Ok(found.and_then(|layers| match layers.as_slice() {
+            [layer] => Some(StageLayer {
+                layer: layer.clone(),
+                from_cache: true,
+            }),
+            _ => None,
+        }))
+    }
+
+    /// Fills in the digests that the stat cache knows.
+    fn recall(&self, items: &mut [Item]) -> Result<()> {
+        let mut files = lock(self.files)?;
+        for item in items {
+            if let Content::Context { state, .. } = &item.content
+                && let Some(known) = files.get(state)
+            {
+                item.digest = Some(known.content);
+                item.xattrs_unread = known.has_xattrs;
+            }
+            if item.digest.is_some() && item.xattrs_unread {
+                read_xattrs(item)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a file only to compute its digest.
+    fn read_ahead(&self, item: &mut Item) -> Result<()> {
+        if item.entry.is_directory() {
+            read_xattrs(item)?;
+            item.digest = Some([0; 32]);
+            return self.remember(item);
+        }
+        let mut hasher = blake3::Hasher::new();
+        let mut reader = Opened::open(item)?;
+        std::io::copy(&mut reader, &mut hasher)
+            .doing(|| format!("cannot read {}", item.entry.path))?;
+        reader.check(item)?;
+        item.digest = Some(*hasher.finalize().as_bytes());
+        self.remember(item)
+    }
+
+    fn remember(&self, item: &Item) -> Result<()> {
+        if let (Content::Context { state, .. }, Some(content)) = (&item.content, item.digest) {
+            let has_xattrs = !item.entry.xattrs.is_empty();
+            lock(self.files)?.put(
+                state,
+                Known {
+                    content,
+                    has_xattrs,
+                },
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns the layer's key, which covers everything except times. All digests must be known.
+    fn key(&self, kind: LayerKind, items: &[Item]) -> String {
+        let mut key = Key::new("layer");
+        key.add(kind.as_str().as_bytes());
+        key.add(
+            format!(
+                "{:?} {} {:?}",
+                self.compression_of(kind),
+                self.docker,
+                self.timestamp
+            )
+            .as_bytes(),
+        );
+        for item in items {
+            add_entry(&mut key, &item.entry);
+            key.add(&item.digest.unwrap_or_default());
+        }
+        key.finish()
+    }
+
+    /// The embedded registry's content is already compressed (design: registry layers are plain).
+    fn compression_of(&self, kind: LayerKind) -> Compression {
+        if kind == LayerKind::Registry {
+            Compression::None
+        } else {
+            self.compression
+        }
+    }
+
+    /// Clamps times, and sets missing ones to the newest of the others. Returns the newest, in
+    /// seconds.
+    fn settle_times(&self, items: &mut [Item]) -> i64 {
+        let clamp = |seconds: i64| self.timestamp.map_or(seconds, |limit| seconds.min(limit));
+        let known = items
+            .iter()
+            .map(|item| item.entry.mtime)
+            .filter(|time| *time != NO_TIME);
+        let newest = known.map(|time| clamp(time.seconds)).max();
+        let newest = newest.or(self.timestamp).unwrap_or(0);
+        for item in items {
+            let time = item.entry.mtime;
+            let seconds = if time == NO_TIME {
+                newest
+            } else {
+                clamp(time.seconds)
+            };
+            item.entry.mtime = Mtime {
+                seconds,
+                nanoseconds: 0,
+            };
+        }
+        newest
+    }
+
+    fn write(&self, kind: LayerKind, items: &mut [Item], newest: i64) -> Result<CachedLayer> {
+        let compression = self.compression_of(kind);
+        let total = items.iter().map(|item| item.entry.size()).sum();
+        let task = self
+            .reporter
+            .start(&format!("writing {kind} layer"), Unit::Bytes, Some(total));
+        let mut writer = LayerWriter::start(self.store.ingest()?, compression, self.threads)?;
+        for item in items.iter_mut() {
+            let mut reader = Opened::open(item)?;
+            writer.add(item.entry.clone(), &mut reader)?;
+            reader.check(item)?;
+            task.advance(item.entry.size());
+        }
+        let (ingest, layer) = writer.finish()?;
+        self.lease.hold(&layer.digest)?;
+        self.lease.hold(&layer.diff_id)?;
+        self.store.commit(ingest, &layer.digest)?;
+        self.store.put_toc(&layer.diff_id, &layer.toc)?;
+        for (item, entry) in items.iter_mut().zip(&layer.toc.entries) {
+            if item.digest.is_none() {
+                item.digest = Some(entry.content.unwrap_or_default());
+                self.remember(item)?;
+            }
+        }
+        task.done(&format!(
+            "{kind} layer {}: {} stored in {}",
+            layer.digest.short(),
+            shown(layer.diff_size),
+            shown(layer.size)
+        ));
+        let media_type = compression.media_type(self.docker)?;
+        let mut descriptor = Descriptor::new(media_type, layer.digest, layer.size);
+        descriptor
+            .annotations
+            .insert(LAYER_KIND.to_owned(), kind.as_str().to_owned());
+        Ok(CachedLayer {
+            descriptor,
+            diff_id: layer.diff_id,
+            newest,
+        })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> Result<std::sync::MutexGuard<'_, T>> {
+    mutex
+        .lock()
+        .map_err(|_| Error::failed("another thread of the build has failed"))
+}
+
+/// Formats a size in decimal units, as docker does.
+fn shown(bytes: u64) -> String {
+    let size = bytes as f64;
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", size / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", size / 1e6),
+        _ => format!("{:.2} GB", size / 1e9),
+    }
+}
+
+/// Adds everything that affects an entry's bytes to the key, except for its time.
+fn add_entry(key: &mut Key, entry: &Entry) {
+    key.add(entry.path.as_bytes());
+    match &entry.kind {
+        EntryKind::File { size } => {
+            key.add(b"file");
+            key.add_number(*size);
+        }
+        EntryKind::Directory => key.add(b"directory"),
+        EntryKind::Symlink { target } => {
+            key.add(b"symlink");
+            key.add(target);
+        }
+        EntryKind::HardLink { target } => {
+            key.add(b"link");
+            key.add(target.as_bytes());
+        }
+        EntryKind::CharDevice { major, minor } | EntryKind::BlockDevice { major, minor } => {
+            key.add(if matches!(entry.kind, EntryKind::CharDevice { .. }) {
+                b"char"
+            } else {
+                b"blck"
+            });
+            key.add_number(u64::from(*major) << 32 | u64::from(*minor));
+        }
+        EntryKind::Fifo => key.add(b"fifo"),
+    }
+    for number in [entry.mode, entry.uid, entry.gid] {
+        key.add_number(u64::from(number));
+    }
+    key.add_number(entry.xattrs.len() as u64);
+    for (name, value) in &entry.xattrs {
+        key.add(name);
+        key.add(value);
+    }
+}
+
+/// An item's content, opened for reading.
+pub(crate) enum Opened {
+    /// A file of the context, which may change while it is read.
+    Context(File),
+    Other(Box<dyn Read>),
+}
+
+impl Read for Opened {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Context(file) => file.read(buffer),
+            Self::Other(reader) => reader.read(buffer),
+        }
+    }
+}
+
+impl Opened {
+    /// Opens an item's content, and reads its extended attributes if that has not happened yet.
+    pub fn open(item: &mut Item) -> Result<Self> {
+        let size = item.entry.size();
+        let opened = match &item.content {
+            Content::None => Self::Other(Box::new(std::io::empty())),
+            Content::Bytes(bytes) => Self::Other(Box::new(Cursor::new(Arc::clone(bytes)))),
+            Content::Range { file, offset } => {
+                Self::Other(Box::new(RangeReader::new(Arc::clone(file), *offset, size)))
+            }
+            Content::Upper { root, path } => Self::Other(Box::new(root.open_file(path.as_path())?)),
+            Content::Layer { layer, offset } => {
+                Self::Other(Box::new(RangeReader::new(layer.open()?, *offset, size)))
+            }
+            Content::Sparse { layer, path } => Self::Other(Box::new(RangeReader::new(
+                layer.open_sparse(path)?,
+                0,
+                size,
+            ))),
+            Content::Context { root, path, .. } if !item.entry.is_directory() => {
+                let file = root.open_file(path.as_path())?;
+                if item.xattrs_unread {
+                    item.entry.xattrs = layer_xattrs(&file, path)?;
+                    item.xattrs_unread = false;
+                }
+                Self::Context(file)
+            }
+            Content::Context { .. } => Self::Other(Box::new(std::io::empty())),
+        };
+        if item.xattrs_unread {
+            read_xattrs(item)?;
+        }
+        Ok(opened)
+    }
+
+    /// Fails if the file differs from the one that the walk saw: its digest would match neither
+    /// state.
+    fn check(&self, item: &Item) -> Result<()> {
+        let (Self::Context(file), Content::Context { path, state, .. }) = (self, &item.content)
+        else {
+            return Ok(());
+        };
+        let now = FileState::of(&Metadata::of(file).path("look at", path.as_path())?);
+        if now == *state {
+            return Ok(());
+        }
+        Err(Error::new(
+            Kind::Busy,
+            format!("{} changed while it was being read", item.entry.path),
+        )
+        .hint("build again when nothing writes to the context"))
+    }
+}
+
+fn read_xattrs(item: &mut Item) -> Result<()> {
+    if let Content::Context { root, path, .. } = &item.content {
+        item.entry.xattrs = if item.entry.is_directory() {
+            layer_xattrs(root.open_directory(path.as_path())?, path)?
+        } else {
+            layer_xattrs(root.open_file(path.as_path())?, path)?
+        };
+    }
+    item.xattrs_unread = false;
+    Ok(())
+}
+
+/// Returns the extended attributes that belong in a layer. Those set by the host's own policies
+/// (labels, ACLs of host users) must not leak into an image.
+fn layer_xattrs(file: impl AsFd, path: &LayerPath) -> Result<Xattrs> {
+    let all = xattr::read(file).path("read the extended attributes of", path.as_path())?;
+    let belongs = |name: &[u8]| name == b"security.capability" || name.starts_with(b"user.");
+    Ok(all.into_iter().filter(|(name, _)| belongs(name)).collect())
+}

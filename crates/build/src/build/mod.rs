@@ -1,0 +1,38 @@
+//! Builds an image from a Kubefile: plan, steps, cache, output.
+//!
+//! Must not print or read the environment: all inputs come in [`Options`], and all messages go to a
+//! `Reporter`.
+
+mod archive;
+pub mod base_image;
+mod cache_mounts;
+mod check;
+mod chmod;
+mod context;
+mod copy;
+mod download;
+pub mod embedding;
+mod engine;
+mod file;
+mod image_tree;
+mod instructions;
+mod items;
+mod layer_step;
+pub mod options;
+mod output;
+mod plan;
+pub mod run;
+mod run_mounts;
+mod run_step;
+mod scope;
+mod squash;
+mod stage;
+mod stat_cache;
+mod step_cache;
+#[cfg(test)]
+mod tests;
+mod transfer_step;
+
+pub use check::check;
+pub use engine::build;
+pub use options::{Built, Format, Options};

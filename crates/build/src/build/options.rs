@@ -1,0 +1,168 @@
+//! Inputs of a build: all values from the command line, the environment and the clock.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::build::base_image::BaseImages;
+use crate::embed::plan::Naming;
+use crate::embed::search::SearchOptions;
+use imgctl_base::image::{Descriptor, Digest, Platform, Reference};
+use imgctl_store::layer::Compression;
+
+/// Family of media types of the result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    #[default]
+    Oci,
+    Docker,
+}
+
+/// Source of the build context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ContextSource {
+    /// A directory.
+    Directory(PathBuf),
+    /// A tar file, compressed or not.
+    Archive(PathBuf),
+    /// A tar, or a lone Kubefile, on standard input.
+    Stdin,
+}
+
+/// An additional named context (`--build-context name=…`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamedContext {
+    Directory(PathBuf),
+    /// An image of the store (`docker-image://…`, `container-image://…`).
+    Image(String),
+    /// An OCI layout on disk (`oci-layout://…`).
+    OciLayout(PathBuf),
+}
+
+/// Network of a RUN step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    #[default]
+    Default,
+    None,
+    Host,
+}
+
+/// Source of a secret (`--secret id=…,src=…|env=…`). The value never leaves memory or its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    File(PathBuf),
+    Value(Vec<u8>),
+}
+
+/// All inputs of a build.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub context: ContextSource,
+    /// `-f`; `None` = the first of `Kubefile`, `Sealfile`, `Dockerfile`, `Containerfile` in the
+    /// context; `-` = stdin.
+    pub file: Option<PathBuf>,
+    /// `--ignorefile`.
+    pub ignore_file: Option<PathBuf>,
+    pub tags: Vec<Reference>,
+    /// Several platforms make an index; empty = this machine's platform.
+    pub platforms: Vec<Platform>,
+    pub target: Option<String>,
+    /// `--build-arg`, in order; a name without a value takes its value from the environment (done
+    /// by cli/).
+    pub build_args: BTreeMap<String, String>,
+    pub build_contexts: BTreeMap<String, NamedContext>,
+    /// `--env K=V` added to the config; `--unsetenv K` removed from it.
+    pub env: Vec<(String, String)>,
+    pub unset_env: Vec<String>,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// Source of images in FROM and --from; its client also fetches embedded images.
+    pub base_images: BaseImages,
+    pub no_cache: bool,
+    pub compression: Compression,
+    pub format: Format,
+    /// Upper limit of mtimes and value of `created` (`--timestamp`, `SOURCE_DATE_EPOCH`,
+    /// `--reproducible`), in seconds.
+    pub timestamp: Option<i64>,
+    /// Current time in seconds since 1970, taken before the context is examined: the digests of
+    /// files that changed around this time are not cached. The image does not depend on it.
+    pub now: i64,
+    /// Merges all layers into one, except for those of the base image (`--squash`).
+    pub squash: bool,
+    pub network: Network,
+    /// `--allow security.insecure`; without it, a RUN that requests it is rejected.
+    pub allow_insecure: bool,
+    pub secrets: BTreeMap<String, SecretSource>,
+    /// `--ssh id[=socket]`: agent sockets by id.
+    pub ssh: BTreeMap<String, PathBuf>,
+    /// `--add-host name:address`.
+    pub add_hosts: Vec<(String, String)>,
+    /// Number of compression threads.
+    pub jobs: usize,
+    /// Path of this binary, for re-execution in RUN steps.
+    pub executable: PathBuf,
+    /// Proxy variables passed to RUN without being recorded.
+    pub proxy_env: BTreeMap<String, String>,
+    /// Options for embedded container images.
+    pub embed: EmbedOptions,
+}
+
+/// How a build uses `imgctl.lock`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LockUse {
+    /// Uses its digests for the references that it contains.
+    #[default]
+    IfThere,
+    /// Resolves everything again and writes the file (`--update-lock`).
+    Update,
+    /// Rejects a build that would have to change it (`--locked`).
+    Insist,
+}
+
+/// How container images are embedded.
+#[derive(Clone, Debug)]
+pub struct EmbedOptions {
+    /// `--save-image`.
+    pub save: bool,
+    pub search: SearchOptions,
+    pub lock: LockUse,
+    /// `--lock-file`; `None` = `imgctl.lock` in the context.
+    pub lock_file: Option<PathBuf>,
+    /// Embeds every platform of each image (`--all`), not only the platforms of the build.
+    pub all: bool,
+    /// Maximum number of images to fetch concurrently (`--max-pull-procs`), at least 1.
+    pub pulls: usize,
+    /// `--registry-namespace`.
+    pub naming: Naming,
+}
+
+impl Default for EmbedOptions {
+    fn default() -> Self {
+        Self {
+            save: true,
+            search: SearchOptions::default(),
+            lock: LockUse::default(),
+            lock_file: None,
+            all: false,
+            pulls: 5,
+            naming: Naming::default(),
+        }
+    }
+}
+
+/// Result of a build.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// The manifest or index.
+    pub descriptor: Descriptor,
+    /// Docker's image ID (config digest) of the first platform, for `--iidfile`.
+    pub image_id: Digest,
+    /// One manifest per platform.
+    pub manifests: Vec<Descriptor>,
+    pub names: Vec<Reference>,
+    /// Name of the Kubefile, for messages.
+    pub file: String,
+    /// Number of steps taken from the cache, and of all steps.
+    pub cached_steps: usize,
+    pub steps: usize,
+}

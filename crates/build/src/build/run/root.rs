@@ -1,0 +1,403 @@
+//! The file system that a command sees: the given root plus `/proc`, `/sys`, `/dev`, the step's own
+//! mounts and a few files in `/etc`. Ends with `pivot_root` into it. Runs in a private mount
+//! namespace. Does not know about users and capabilities.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{self, FileType, Gid, Mode, OFlags, ResolveFlags, StatVfsMountFlags, Uid};
+use rustix::io::Errno;
+use rustix::mount::{self, MountFlags, UnmountFlags};
+
+use super::devices;
+use super::spec::{Bytes, MountKind, Network, RunSpec, SandboxMount, Security, Stub};
+use super::target::{self, Place, Want};
+use imgctl_base::error::{Error, IoContext, Result};
+
+/// Paths hidden from commands, as in Docker: they expose or affect the whole machine.
+const MASKED: [&str; 9] = [
+    "/proc/acpi",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+];
+/// Read-only paths, as in Docker: writing there configures the whole machine.
+const READ_ONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
+/// Creates the root and enters it. Mount points that had to be created are pushed to `stubs`, even
+/// if a later step fails.
+pub(super) fn enter(spec: &RunSpec, stubs: &mut Vec<Stub>) -> Result<()> {
+    let mut tree = Tree::new(spec, stubs)?;
+    tree.proc_and_sys(spec)?;
+    devices::mount(&mut tree)?;
+    tree.etc(spec)?;
+    for (index, wanted) in spec.mounts.iter().enumerate() {
+        tree.add(wanted, index)?;
+    }
+    if spec.security == Security::Sandbox {
+        for path in MASKED {
+            tree.mask(path)?;
+        }
+        for path in READ_ONLY {
+            tree.make_read_only(path)?;
+        }
+    }
+    tree.pivot()
+}
+
+/// The tree under construction.
+pub(super) struct Tree<'a> {
+    /// The directory that becomes `/`.
+    root: OwnedFd,
+    /// A tmpfs that only this process sees, with the content of files that are bind-mounted.
+    scratch: OwnedFd,
+    /// Paths of mounts: mount points created below them are not created in the root.
+    covered: Vec<Vec<Vec<u8>>>,
+    stubs: &'a mut Vec<Stub>,
+}
+
+impl<'a> Tree<'a> {
+    /// Mounts the scratch file system over the root's own path, which is the only directory that
+    /// certainly exists and is no longer needed; the root is bound inside it.
+    fn new(spec: &RunSpec, stubs: &'a mut Vec<Stub>) -> Result<Self> {
+        let path = spec.rootfs.as_path();
+        let doing = || format!("cannot make {} a root for RUN", path.display());
+        if let Some(overlay) = &spec.overlay {
+            imgctl_store::mount::attach(overlay, path)?;
+        }
+        let original = open_path(path).doing(doing)?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount::mount(
+            "tmpfs",
+            fd_path(&original),
+            "tmpfs",
+            flags,
+            Some(c"mode=0700"),
+        )
+        .doing(doing)?;
+        let scratch = open_path(path).doing(doing)?;
+        fs::mkdirat(&scratch, "root", Mode::from_raw_mode(0o755)).doing(doing)?;
+        let root = path.join("root");
+        mount::mount_bind(fd_path(&original), &root).doing(doing)?;
+        // Devices work only below the sandbox's `/dev`: there is no device cgroup here, and with
+        // CAP_MKNOD a command could otherwise create a node for the host's disk and open it.
+        if spec.security == Security::Sandbox {
+            restrict(&root, MountFlags::NODEV).doing(doing)?;
+        }
+        let root = open_path(&root).doing(doing)?;
+        Ok(Self {
+            root,
+            scratch,
+            covered: Vec::new(),
+            stubs,
+        })
+    }
+
+    /// Finds or creates a mount point.
+    pub(super) fn place(&mut self, target: &[u8], want: Want) -> Result<Place> {
+        let mut made = Vec::new();
+        let place = target::place(self.root.as_fd(), target, want, &mut made);
+        made.retain(|stub| !self.is_covered(&stub.path));
+        self.stubs.append(&mut made);
+        place
+    }
+
+    /// Like [`Self::place`], for a directory that must not be reached through a symlink: a `/proc`
+    /// mounted elsewhere would escape the masks.
+    pub(super) fn place_exactly(&mut self, target: &str) -> Result<Place> {
+        let place = self.place(target.as_bytes(), Want::Directory)?;
+        if place.components.join(&b'/') != target.as_bytes()[1..] {
+            return Err(Error::bad_content(format!(
+                "{target} is a symbolic link in the image; RUN needs a directory there"
+            )));
+        }
+        Ok(place)
+    }
+
+    fn is_covered(&self, path: &Bytes) -> bool {
+        let components: Vec<&[u8]> = path.0.split(|&byte| byte == b'/').collect();
+        self.covered.iter().any(|mounted| {
+            mounted.len() < components.len() && mounted.iter().zip(&components).all(|(a, b)| a == b)
+        })
+    }
+
+    /// Mounts a kernel file system.
+    pub(super) fn mount(
+        &mut self,
+        place: &Place,
+        kind: &str,
+        flags: MountFlags,
+        data: &str,
+    ) -> Result<(), Errno> {
+        let data = std::ffi::CString::new(data).map_err(|_| Errno::INVAL)?;
+        mount::mount(kind, fd_path(&place.fd), kind, flags, Some(data.as_c_str()))?;
+        self.covered.push(place.components.clone());
+        Ok(())
+    }
+
+    /// Binds `source` to a mount point, with `flags` in addition to those of the source.
+    pub(super) fn bind(
+        &mut self,
+        source: &OwnedFd,
+        place: &Place,
+        flags: MountFlags,
+    ) -> Result<(), Errno> {
+        match mount::mount_bind(fd_path(source), fd_path(&place.fd)) {
+            // In a user namespace, a directory can only be bound together with the mounts below it.
+            Err(Errno::INVAL) => mount::mount_bind_recursive(fd_path(source), fd_path(&place.fd))?,
+            other => other?,
+        }
+        self.covered.push(place.components.clone());
+        self.restrict(place, flags)
+    }
+
+    /// Adds flags to the topmost mount at a place.
+    fn restrict(&self, place: &Place, flags: MountFlags) -> Result<(), Errno> {
+        let top = target::reopen(self.root.as_fd(), &place.components)?;
+        restrict(Path::new(&fd_path(&top)), flags)
+    }
+
+    fn proc_and_sys(&mut self, spec: &RunSpec) -> Result<()> {
+        let inert = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        let proc = self.place_exactly("/proc")?;
+        self.mount(&proc, "proc", inert, "").map_err(|errno| {
+            Error::io("cannot mount /proc for RUN", errno)
+                .hint("inside another container, its /proc must not be masked (docker: --security-opt systempaths=unconfined)")
+        })?;
+        let sys = self.place_exactly("/sys")?;
+        let flags = match spec.security {
+            Security::Sandbox => inert | MountFlags::RDONLY,
+            Security::Insecure => inert,
+        };
+        match self.mount(&sys, "sysfs", flags, "") {
+            // sysfs belongs to a network namespace, and this one is the host's, not that of our
+            // user namespace.
+            Err(Errno::PERM) if spec.network == Network::Host => {
+                let host = open_path(Path::new("/sys")).path("open", "/sys")?;
+                self.bind(&host, &sys, flags)
+            }
+            other => other,
+        }
+        .doing(|| "cannot mount /sys for RUN".to_owned())
+    }
+
+    fn etc(&mut self, spec: &RunSpec) -> Result<()> {
+        let hostname = Bytes(format!("{}\n", spec.hostname).into_bytes());
+        let files = [
+            ("resolv.conf", spec.resolv_conf.as_ref()),
+            ("hosts", spec.hosts.as_ref()),
+            ("hostname", Some(&hostname)),
+        ];
+        for (name, content) in files {
+            let Some(content) = content else { continue };
+            let source = self.keep(name, &content.0, 0o644)?;
+            self.bind_file(&source, format!("/etc/{name}").as_bytes(), false)?;
+        }
+        Ok(())
+    }
+
+    fn bind_file(&mut self, source: &OwnedFd, target: &[u8], runs: bool) -> Result<()> {
+        let mut flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+        // A heredoc with its own `#!` line is executable.
+        if !runs {
+            flags |= MountFlags::NOEXEC;
+        }
+        let place = self.place(target, Want::File)?;
+        self.bind(source, &place, flags)
+            .doing(|| format!("cannot put a file at {}", String::from_utf8_lossy(target)))
+    }
+
+    /// Creates a file in the scratch file system.
+    fn keep(&self, name: &str, content: &[u8], mode: u32) -> Result<OwnedFd> {
+        let doing = || format!("cannot keep {name} in memory for RUN");
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = fs::openat(&self.scratch, name, flags, Mode::empty()).doing(doing)?;
+        let mut file = std::fs::File::from(file);
+        std::io::Write::write_all(&mut file, content).doing(doing)?;
+        fs::fchmod(&file, Mode::from_raw_mode(mode & 0o7777)).doing(doing)?;
+        fs::openat(
+            &self.scratch,
+            name,
+            OFlags::PATH | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .doing(doing)
+    }
+
+    fn add(&mut self, wanted: &SandboxMount, index: usize) -> Result<()> {
+        let target = &wanted.target.0;
+        let shown = wanted.target.as_path().display();
+        let doing = || format!("cannot mount {shown} for RUN");
+        match &wanted.kind {
+            MountKind::Bind {
+                source,
+                read_only,
+                inode,
+            } => {
+                let (source, want) = open_source(source, *inode)?;
+                let place = self.place_outside_kernel(target, want)?;
+                let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+                flags.set(MountFlags::RDONLY, *read_only);
+                self.bind(&source, &place, flags).doing(doing)
+            }
+            MountKind::Tmpfs { size, mode } => {
+                let place = self.place_outside_kernel(target, Want::Directory)?;
+                let mut data = format!("mode={:o}", mode & 0o7777);
+                if let Some(size) = size {
+                    data.push_str(&format!(",size={size}"));
+                }
+                let flags = MountFlags::NOSUID | MountFlags::NODEV;
+                self.mount(&place, "tmpfs", flags, &data).doing(doing)
+            }
+            MountKind::File {
+                content,
+                mode,
+                uid,
+                gid,
+            } => {
+                let source = self.keep(&format!("file-{index}"), &content.0, *mode)?;
+                let owner = (Some(Uid::from_raw(*uid)), Some(Gid::from_raw(*gid)));
+                fs::chownat(&source, "", owner.0, owner.1, fs::AtFlags::EMPTY_PATH).map_err(
+                    |errno| {
+                        Error::io(format!("cannot give {shown} to {uid}:{gid}"), errno)
+                            .hint("as an ordinary user, ids other than 0 need ranges in /etc/subuid and /etc/subgid")
+                    },
+                )?;
+                self.place_outside_kernel(target, Want::File)?;
+                self.bind_file(&source, target, mode & 0o111 != 0)
+            }
+        }
+    }
+
+    /// Finds a place for one of the step's own mounts, which must not replace /proc or /sys.
+    fn place_outside_kernel(&mut self, target: &[u8], want: Want) -> Result<Place> {
+        let place = self.place(target, want)?;
+        if matches!(place.components[0].as_slice(), b"proc" | b"sys") {
+            return Err(Error::usage(format!(
+                "nothing can be mounted on {}: /proc and /sys belong to the kernel",
+                String::from_utf8_lossy(target)
+            )));
+        }
+        Ok(place)
+    }
+
+    /// Opens a path in a kernel file system; returns `None` if this kernel does not provide it.
+    fn kernel_place(&self, path: &str) -> Result<Option<Place>> {
+        let components: Vec<Vec<u8>> = path
+            .split('/')
+            .skip(1)
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
+        match target::reopen(self.root.as_fd(), &components) {
+            Ok(fd) => Ok(Some(Place { fd, components })),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(Error::io(format!("cannot open {path} to mask it"), errno)),
+        }
+    }
+
+    fn mask(&mut self, path: &str) -> Result<()> {
+        let Some(place) = self.kernel_place(path)? else {
+            return Ok(());
+        };
+        let doing = || format!("cannot mask {path} for RUN");
+        let stat = fs::fstat(&place.fd).doing(doing)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            let flags =
+                MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+            self.mount(&place, "tmpfs", flags, "nr_inodes=2,size=4k")
+                .doing(doing)
+        } else {
+            let null = devices::open("null")?;
+            self.bind(&null, &place, MountFlags::RDONLY).doing(doing)
+        }
+    }
+
+    fn make_read_only(&mut self, path: &str) -> Result<()> {
+        let Some(place) = self.kernel_place(path)? else {
+            return Ok(());
+        };
+        let doing = || format!("cannot make {path} read-only for RUN");
+        mount::mount_bind_recursive(fd_path(&place.fd), fd_path(&place.fd)).doing(doing)?;
+        self.restrict(&place, MountFlags::RDONLY).doing(doing)
+    }
+
+    /// Makes the tree `/` and detaches everything else.
+    fn pivot(self) -> Result<()> {
+        let doing = || "cannot enter the root of the RUN step".to_owned();
+        rustix::process::fchdir(&self.root).doing(doing)?;
+        // Uses the same place for the old and the new root: the old one ends up on top, where it
+        // can be unmounted without a directory to hold it.
+        rustix::process::pivot_root(".", ".").doing(doing)?;
+        mount::unmount(".", UnmountFlags::DETACH).doing(doing)?;
+        rustix::process::chdir("/").doing(doing)
+    }
+}
+
+/// Adds flags to a bind mount and keeps the existing ones, which cannot be cleared in a user
+/// namespace.
+pub(super) fn restrict(path: &Path, flags: MountFlags) -> Result<(), Errno> {
+    let has = fs::statvfs(path)?.f_flag;
+    let mut all = flags | MountFlags::BIND;
+    for (theirs, ours) in [
+        (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+    ] {
+        if has.contains(theirs) {
+            all |= ours;
+        }
+    }
+    mount::mount_remount(path, all, c"")
+}
+
+/// Returns a path for a descriptor that mount(2) accepts. `/proc` is still the host's.
+pub(super) fn fd_path(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Opens a host path for mounting from or onto it.
+pub(super) fn open_path(path: &Path) -> Result<OwnedFd, Errno> {
+    fs::open(
+        path,
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+/// Opens the source of a bind mount. No symlink is followed in any component, so that none can be
+/// swapped in after the caller's check (CVE-2024-1753, CVE-2024-23651).
+fn open_source(source: &Bytes, inode: Option<(u64, u64)>) -> Result<(OwnedFd, Want)> {
+    let shown = source.as_path().display();
+    let doing = || format!("cannot open {shown} to mount it for RUN");
+    if !source.0.starts_with(b"/") {
+        return Err(Error::usage(format!(
+            "the source of a mount must be an absolute path, not {shown}"
+        )));
+    }
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let fd = fs::openat2(fs::CWD, source.as_path(), flags, Mode::empty(), resolve).doing(doing)?;
+    let stat = fs::fstat(&fd).doing(doing)?;
+    if inode.is_some_and(|checked| checked != (stat.st_dev, stat.st_ino)) {
+        return Err(Error::failed(format!(
+            "{shown} was replaced while RUN was being prepared"
+        )));
+    }
+    let want = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Want::Directory,
+        _ => Want::File,
+    };
+    Ok((fd, want))
+}

@@ -1,0 +1,292 @@
+//! `RUN --mount`: binds, caches, secrets, SSH agents and tmpfs mounts, converted for the sandbox.
+//!
+//! A bind mounts a copy of its source, made for the step and removed with it, unless the source is
+//! in the context, the mount is read-only and no ignore rules apply. `cache_mounts` finds the
+//! directories of caches.
+
+use std::path::{Path, PathBuf};
+
+use crate::build::cache_mounts::{self, Caches};
+use crate::build::context::ContextTree;
+use crate::build::copy::clamp;
+use crate::build::items::{SourceTree, follow};
+use crate::build::layer_step::Opened;
+use crate::build::options::SecretSource;
+use crate::build::run::spec::{MountKind as SandboxKind, SandboxMount};
+use crate::build::run_step::identity;
+use crate::build::stage::Stage;
+use crate::build::step_cache::Key;
+use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_base::fs::root::Root;
+use imgctl_kubefile::ast::{Mount, MountKind};
+use imgctl_store::layer::LayerPath;
+use imgctl_store::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
+use imgctl_store::store::ScratchDirectory;
+
+/// Maximum size of a secret, in bytes (BuildKit's limit).
+const MAX_SECRET: u64 = 500 << 10;
+
+/// The mounts of one RUN step; files created for them are removed when this value is dropped.
+#[derive(Debug)]
+pub struct Mounts {
+    pub mounts: Vec<SandboxMount>,
+    /// Environment variables for the command: secrets, and the SSH agent's socket.
+    pub env: Vec<(String, String)>,
+    directory: ScratchDirectory,
+    count: usize,
+    caches: Caches,
+}
+
+impl Mounts {
+    /// Creates an empty set of mounts.
+    pub fn new(stage: &Stage<'_>) -> Result<Self> {
+        Ok(Self {
+            mounts: Vec::new(),
+            env: Vec::new(),
+            directory: stage.shared.store.scratch_directory()?,
+            count: 0,
+            caches: Caches::default(),
+        })
+    }
+
+    /// Adds one mount.
+    pub fn add(&mut self, stage: &Stage<'_>, mount: &Mount) -> Result<()> {
+        let target = mount.target.as_ref().map(|target| {
+            if target.starts_with('/') {
+                target.clone()
+            } else {
+                format!("{}/{target}", stage.workdir())
+            }
+        });
+        let place = target.clone().unwrap_or_else(|| stage.workdir());
+        let kind = match &mount.kind {
+            MountKind::Bind { from, source } => {
+                let path = self.bind(stage, from.as_deref(), source.as_deref(), mount.read_only)?;
+                bind_kind(&path, mount.read_only)?
+            }
+            MountKind::Cache(cache) => {
+                let mut caches = std::mem::take(&mut self.caches);
+                let opened = caches.open(stage, cache, &mut || match &cache.from {
+                    Some(from) => self.bind(stage, Some(from), cache.source.as_deref(), false),
+                    None => self.fresh(),
+                });
+                self.caches = caches;
+                let (path, inode) = opened?;
+                SandboxKind::Bind {
+                    source: path.as_path().into(),
+                    read_only: mount.read_only,
+                    inode: Some(inode),
+                }
+            }
+            MountKind::Tmpfs { size, mode } => SandboxKind::Tmpfs {
+                size: *size,
+                mode: *mode,
+            },
+            MountKind::Secret { .. } => return self.secret(stage, &mount.kind, target),
+            MountKind::Ssh { .. } => return self.ssh(stage, &mount.kind, target),
+        };
+        self.mounts.push(SandboxMount {
+            target: place.as_str().into(),
+            kind,
+        });
+        Ok(())
+    }
+
+    /// Creates a directory that is removed with the step.
+    fn fresh(&mut self) -> Result<PathBuf> {
+        self.count += 1;
+        let path = self.directory.path().join(self.count.to_string());
+        std::fs::create_dir(&path).path("make", &path)?;
+        Ok(path)
+    }
+
+    /// Returns the source of a bind: the path in the context itself, or a copy.
+    fn bind(
+        &mut self,
+        stage: &Stage<'_>,
+        from: Option<&str>,
+        source: Option<&str>,
+        read_only: bool,
+    ) -> Result<PathBuf> {
+        let path = clamp(source.unwrap_or("/").as_bytes())?;
+        match from {
+            Some(name) => {
+                let tree = stage.source(name)?;
+                self.copy(tree.as_ref(), &path)
+            }
+            None => {
+                let context = stage.shared.context()?;
+                match context.as_it_is(&path)? {
+                    Some(path) if read_only => Ok(path),
+                    _ => self.copy(context, &path),
+                }
+            }
+        }
+    }
+
+    /// Copies a file or directory of a tree; returns the path of the copy.
+    fn copy(&mut self, tree: &dyn SourceTree, path: &LayerPath) -> Result<PathBuf> {
+        let real = follow(path, &|path| tree.node(path))?;
+        if tree.node(&real)?.is_none() {
+            return Err(Error::not_found(format!(
+                "{path} is not in {}",
+                tree.name()
+            )));
+        }
+        let directory = self.fresh()?;
+        let root = Root::open(&directory)?;
+        let privilege = if rustix::process::geteuid().is_root() {
+            Privilege::Root
+        } else {
+            Privilege::User
+        };
+        let mut unpacker =
+            Unpacker::new(root.open_directory(Path::new("."))?, Form::Flat, privilege)?;
+        for mut item in tree.below(&real)? {
+            let mut reader = Opened::open(&mut item)?;
+            unpacker.apply(&item.entry, &mut reader, &NoLowerFiles)?;
+        }
+        unpacker.finish()?;
+        Ok(directory.join(real.as_path()))
+    }
+
+    fn secret(
+        &mut self,
+        stage: &Stage<'_>,
+        kind: &MountKind,
+        target: Option<String>,
+    ) -> Result<()> {
+        let MountKind::Secret {
+            id,
+            env,
+            required,
+            mode,
+            uid,
+            gid,
+        } = kind
+        else {
+            return Err(Error::failed("not a secret"));
+        };
+        let Some(source) = stage.shared.options.secrets.get(id) else {
+            if *required {
+                return Err(
+                    Error::not_found(format!("secret `{id}` was not given")).hint(format!(
+                        "pass it with --secret id={id},src=FILE or --secret id={id},env=NAME"
+                    )),
+                );
+            }
+            return Ok(());
+        };
+        let content = match source {
+            SecretSource::Value(value) => value.clone(),
+            SecretSource::File(path) => {
+                let size = std::fs::metadata(path).path("look at secret", path)?.len();
+                if size > MAX_SECRET {
+                    return Err(Error::usage(format!(
+                        "secret {} is larger than 500 KiB",
+                        path.display()
+                    )));
+                }
+                std::fs::read(path).path("read secret", path)?
+            }
+        };
+        if let Some(name) = env {
+            let value = String::from_utf8(content.clone()).map_err(|_| {
+                Error::usage(format!(
+                    "secret `{id}` is not text, so it cannot be a variable"
+                ))
+            })?;
+            self.env.push((name.clone(), value));
+        }
+        if target.is_some() || env.is_none() {
+            let target = target.unwrap_or_else(|| format!("/run/secrets/{id}"));
+            let kind = SandboxKind::File {
+                content: content.into(),
+                mode: *mode,
+                uid: *uid,
+                gid: *gid,
+            };
+            self.mounts.push(SandboxMount {
+                target: target.as_str().into(),
+                kind,
+            });
+        }
+        Ok(())
+    }
+
+    fn ssh(&mut self, stage: &Stage<'_>, kind: &MountKind, target: Option<String>) -> Result<()> {
+        let MountKind::Ssh { id, required, .. } = kind else {
+            return Err(Error::failed("not an SSH mount"));
+        };
+        let Some(socket) = stage.shared.options.ssh.get(id) else {
+            if *required {
+                return Err(Error::not_found(format!("SSH agent `{id}` was not given"))
+                    .hint(format!("pass it with --ssh {id}=SOCKET")));
+            }
+            return Ok(());
+        };
+        let number = self.mounts.len();
+        let target = target.unwrap_or_else(|| format!("/run/buildkit/ssh_agent.{number}"));
+        let socket = std::fs::canonicalize(socket).path("find the SSH agent", socket)?;
+        self.mounts.push(SandboxMount {
+            target: target.as_str().into(),
+            kind: bind_kind(&socket, false)?,
+        });
+        self.env.push(("SSH_AUTH_SOCK".to_owned(), target));
+        Ok(())
+    }
+}
+
+fn bind_kind(path: &Path, read_only: bool) -> Result<SandboxKind> {
+    let path = std::fs::canonicalize(path).path("find", path)?;
+    let inode = Some(identity(&path)?);
+    Ok(SandboxKind::Bind {
+        source: path.as_path().into(),
+        read_only,
+        inode,
+    })
+}
+
+/// Adds to the key what the step's result depends on: the content of binds, and the names of other
+/// mounts.
+pub(crate) fn mount_key(stage: &Stage<'_>, mount: &Mount, key: &mut Key) -> Result<()> {
+    key.add(format!("{:?} {}", mount.target, mount.read_only).as_bytes());
+    match &mount.kind {
+        MountKind::Bind { from, source } => {
+            stage.add_source(from.as_deref(), source.as_deref(), key)
+        }
+        MountKind::Cache(cache) => {
+            key.add(format!("cache {}", cache.id).as_bytes());
+            if let (None, Some(source)) = (&cache.from, &cache.source) {
+                key.add(format!("inside {source}").as_bytes());
+            }
+            cache_mounts::add_base(stage, cache, key)
+        }
+        MountKind::Tmpfs { size, mode } => {
+            key.add(format!("tmpfs {size:?} {mode:o}").as_bytes());
+            Ok(())
+        }
+        MountKind::Secret { id, env, .. } => {
+            key.add(format!("secret {id} {env:?}").as_bytes());
+            Ok(())
+        }
+        MountKind::Ssh { id, .. } => {
+            key.add(format!("ssh {id}").as_bytes());
+            Ok(())
+        }
+    }
+}
+
+impl ContextTree {
+    /// Returns the path on disk, unless the context has ignore rules.
+    fn as_it_is(&self, path: &LayerPath) -> Result<Option<PathBuf>> {
+        if self.has_rules() {
+            return Ok(None);
+        }
+        let real = follow(path, &|path| self.node(path))?;
+        Ok(self
+            .node(&real)?
+            .is_some()
+            .then(|| self.path().join(real.as_path())))
+    }
+}

@@ -1,0 +1,346 @@
+//! One stage: its image, extended instruction by instruction.
+
+use std::sync::Arc;
+
+use crate::build::copy::{clamp, node_of};
+use crate::build::engine::Shared;
+use crate::build::image_tree::ImageTree;
+use crate::build::items::{Item, LayerTar, Node, SourceTree, follow};
+use crate::build::layer_step::{LayerMaker, StageLayer};
+use crate::build::plan::{From, StagePlan};
+use crate::build::scope::{self, Scope};
+use crate::build::step_cache::{CachedLayer, Key};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::{Descriptor, Digest, History, ImageConfig, Platform};
+use imgctl_kubefile::ast::Instruction;
+use imgctl_store::layer::tree::Tree;
+use imgctl_store::layer::{LayerPath, Toc};
+
+/// Maximum size of an image's `/etc/passwd` or `/etc/group`, in bytes.
+const MAX_ACCOUNTS: u64 = 16 << 20;
+
+/// `PATH` for images that set none, and for images built from scratch (Docker, buildah).
+pub(crate) const DEFAULT_PATH: &str =
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// One layer of a stage's image.
+#[derive(Clone, Debug)]
+pub struct ImageLayer {
+    pub descriptor: Descriptor,
+    pub diff_id: Digest,
+}
+
+/// The image of an unfinished or finished stage.
+#[derive(Clone, Debug)]
+pub(crate) struct StageImage {
+    /// Config and history; `rootfs` is filled in when the image is written.
+    pub config: ImageConfig,
+    pub layers: Vec<ImageLayer>,
+    /// Number of layers that come from the base image.
+    pub(crate) base_layers: usize,
+    /// Name and manifest digest of the base image, for annotations.
+    pub base: Option<(String, Digest)>,
+    /// Newest modification time of all layers made by this build, in seconds since 1970.
+    pub newest: Option<i64>,
+}
+
+impl StageImage {
+    /// Returns the image as a tree to copy files from.
+    pub fn tree(&self, shared: &Shared<'_>, name: &str) -> Result<ImageTree> {
+        let tocs = self.tocs(shared)?;
+        let tars = self
+            .layers
+            .iter()
+            .map(|layer| Arc::new(LayerTar::new(shared.store, layer.descriptor.digest.clone())));
+        Ok(ImageTree::new(
+            name.to_owned(),
+            Arc::new(Tree::from_layers(tocs)?),
+            tars.collect(),
+        ))
+    }
+
+    fn tocs(&self, shared: &Shared<'_>) -> Result<Vec<Arc<Toc>>> {
+        let toc = |layer: &ImageLayer| {
+            shared
+                .store
+                .toc(&layer.descriptor.digest, &layer.diff_id)
+                .map(Arc::new)
+        };
+        self.layers.iter().map(toc).collect()
+    }
+}
+
+/// A stage that is being built.
+pub struct Stage<'a> {
+    pub shared: &'a Shared<'a>,
+    pub plan: &'a StagePlan,
+    pub scope: Scope,
+    pub image: StageImage,
+    /// The merged tree; created on demand, then kept up to date.
+    tree: Option<Tree>,
+    /// Whether this stage has set `CMD`, so that `ENTRYPOINT` must not reset it.
+    pub(crate) has_own_cmd: bool,
+    pub steps: usize,
+    pub cached_steps: usize,
+}
+
+impl<'a> Stage<'a> {
+    /// Starts a stage on its base. Also returns the base's ONBUILD triggers, which must run first.
+    pub fn start(
+        shared: &'a Shared<'a>,
+        plan: &'a StagePlan,
+        globals: &std::collections::BTreeMap<String, String>,
+    ) -> Result<(Self, Vec<String>)> {
+        let mut image = base_image(shared, plan)?;
+        let triggers = std::mem::take(&mut image.config.config.on_build);
+        let mut outer = scope::platform_args(&Platform::host(), &plan.platform, &plan.name);
+        outer.extend(globals.clone());
+        let scope = Scope::new(
+            shared.kubefile.directives.escape,
+            shared.options.build_args.clone(),
+            outer,
+            scope::split_env(&image.config.config.env),
+        );
+        let stage = Self {
+            shared,
+            plan,
+            scope,
+            image,
+            tree: None,
+            has_own_cmd: false,
+            steps: 0,
+            cached_steps: 0,
+        };
+        Ok((stage, triggers))
+    }
+
+    /// Returns the image's merged tree.
+    pub fn tree(&mut self) -> Result<&Tree> {
+        if self.tree.is_none() {
+            self.tree = Some(Tree::from_layers(self.image.tocs(self.shared)?)?);
+        }
+        self.tree
+            .as_ref()
+            .ok_or_else(|| Error::failed("the stage has no tree"))
+    }
+
+    /// Returns the merged tree if it has been created.
+    pub(crate) fn tree_made(&self) -> Option<&Tree> {
+        self.tree.as_ref()
+    }
+
+    /// Returns the absolute working directory for relative paths.
+    pub fn workdir(&self) -> String {
+        match self.image.config.config.working_dir.as_str() {
+            "" => "/".to_owned(),
+            directory => directory.to_owned(),
+        }
+    }
+
+    /// Returns the image's account files, for `--chown` and `USER`.
+    pub fn accounts(&mut self) -> Result<(Vec<u8>, Vec<u8>)> {
+        if self.image.layers.is_empty() {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let tree = self.image.tree(self.shared, "the stage")?;
+        let read = |name: &[u8]| {
+            let path = LayerPath::parse(name)?;
+            Ok::<_, Error>(tree.read_small(&path, MAX_ACCOUNTS)?.unwrap_or_default())
+        };
+        Ok((read(b"etc/passwd")?, read(b"etc/group")?))
+    }
+
+    /// Returns the account files if `owner` (`user[:group]`) needs them: numbers do not.
+    pub(crate) fn accounts_for(&mut self, owner: &str) -> Result<(Vec<u8>, Vec<u8>)> {
+        let is_number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+        if owner.split(':').all(is_number) {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        self.accounts()
+    }
+
+    /// Returns the layer maker with this build's options.
+    pub(crate) fn layer_maker(&self) -> LayerMaker<'a> {
+        self.shared.layer_maker()
+    }
+
+    /// Stores items as new layers on top.
+    pub(crate) fn add_items(&mut self, items: Vec<Item>, created_by: &str) -> Result<()> {
+        if items.is_empty() {
+            self.add_history(created_by);
+            return Ok(());
+        }
+        let layers = self.layer_maker().make(items)?;
+        self.add_layers(layers, created_by)
+    }
+
+    /// Adds finished layers on top.
+    pub(crate) fn add_layers(&mut self, layers: Vec<StageLayer>, created_by: &str) -> Result<()> {
+        if layers.iter().all(|layer| layer.from_cache) {
+            self.cached_steps += 1;
+        }
+        if layers.is_empty() {
+            self.add_history(created_by);
+        }
+        for StageLayer { layer, .. } in layers {
+            self.add_layer(layer, created_by)?;
+        }
+        Ok(())
+    }
+
+    fn add_layer(&mut self, layer: CachedLayer, created_by: &str) -> Result<()> {
+        if let Some(tree) = &mut self.tree {
+            tree.apply(
+                self.shared
+                    .store
+                    .toc(&layer.descriptor.digest, &layer.diff_id)?,
+            )?;
+        }
+        let kind = layer
+            .descriptor
+            .layer_kind()
+            .map(|kind| format!("{kind} layer"));
+        self.image.newest = self.image.newest.max(Some(layer.newest));
+        self.image.layers.push(ImageLayer {
+            descriptor: layer.descriptor,
+            diff_id: layer.diff_id,
+        });
+        self.image.config.history.push(History {
+            created_by: Some(created_by.to_owned()),
+            comment: kind,
+            ..History::default()
+        });
+        Ok(())
+    }
+
+    /// Records an instruction that created no layer.
+    pub(crate) fn add_history(&mut self, created_by: &str) {
+        self.image.config.history.push(History {
+            created_by: Some(created_by.to_owned()),
+            empty_layer: true,
+            ..History::default()
+        });
+    }
+
+    /// Whether the image has a directory at `path`, following symlinks.
+    pub(crate) fn has_directory(&mut self, path: &LayerPath) -> Result<bool> {
+        let tree = self.tree()?;
+        let real = tree.resolve(path)?;
+        Ok(real.is_root() || node_of(tree, &real) == Some(Node::Directory))
+    }
+
+    /// Returns the tree that `--from=name` refers to in this stage.
+    pub fn source(&self, name: &str) -> Result<Arc<dyn SourceTree + Send + Sync>> {
+        let shared = self.shared;
+        let from = crate::build::plan::from_name(
+            shared.kubefile,
+            &shared.options.build_contexts,
+            name,
+            self.plan.index,
+        )?;
+        match from {
+            From::Scratch => Err(Error::usage("`scratch` has no files to copy")),
+            From::Stage(index) => {
+                let image = shared.results.get(index)?;
+                Ok(Arc::new(image.tree(shared, &format!("stage {name}"))?))
+            }
+            From::Image(name) => {
+                let image = stored_image(shared, &name, &self.plan.platform)?;
+                Ok(Arc::new(image.tree(shared, &format!("image {name}"))?))
+            }
+            From::Context(name) => shared.named_tree(&name, &self.plan.platform),
+        }
+    }
+
+    /// Adds the content of `source=` in `from=` to a key; without `from=`, the context is used.
+    pub(crate) fn add_source(
+        &self,
+        from: Option<&str>,
+        source: Option<&str>,
+        key: &mut Key,
+    ) -> Result<()> {
+        let path = clamp(source.unwrap_or("/").as_bytes())?;
+        let items = match from {
+            Some(name) => items_at(self.source(name)?.as_ref(), &path)?,
+            None => items_at(self.shared.context()?, &path)?,
+        };
+        self.layer_maker().add_content(items, key)
+    }
+
+    /// Adds the instruction's position to an error.
+    pub fn at(&self, instruction: &Instruction, error: Error) -> Error {
+        scope::at(self.shared.source, instruction, error)
+    }
+}
+
+fn items_at(tree: &dyn SourceTree, path: &LayerPath) -> Result<Vec<Item>> {
+    let real = follow(path, &|path| tree.node(path))?;
+    if tree.node(&real)?.is_none() {
+        return Err(Error::not_found(format!(
+            "{path} is not in {}",
+            tree.name()
+        )));
+    }
+    tree.below(&real)
+}
+
+fn base_image(shared: &Shared<'_>, plan: &StagePlan) -> Result<StageImage> {
+    match &plan.base {
+        From::Scratch => {
+            let mut config = ImageConfig {
+                architecture: plan.platform.architecture.clone(),
+                variant: plan.platform.variant.clone(),
+                os: plan.platform.os.clone(),
+                ..ImageConfig::default()
+            };
+            config.rootfs.kind = "layers".to_owned();
+            config.config.env = vec![format!("PATH={DEFAULT_PATH}")];
+            Ok(StageImage {
+                config,
+                layers: Vec::new(),
+                base_layers: 0,
+                base: None,
+                newest: None,
+            })
+        }
+        From::Stage(index) => Ok(shared.results.get(*index)?.as_ref().clone()),
+        From::Image(name) => stored_image(shared, name, &plan.platform),
+        From::Context(name) => shared.named_image(name, &plan.platform),
+    }
+}
+
+/// Returns an image of the store, pulled first if necessary, as a stage's base.
+pub(crate) fn stored_image(
+    shared: &Shared<'_>,
+    name: &str,
+    platform: &Platform,
+) -> Result<StageImage> {
+    let images = &shared.options.base_images;
+    let image = images.get(shared.store, name, platform, shared.reporter)?;
+    shared.lease.hold(&image.descriptor.digest)?;
+    let layers: Vec<ImageLayer> = image
+        .manifest
+        .layers
+        .into_iter()
+        .zip(image.config.rootfs.diff_ids.iter().cloned())
+        .map(|(descriptor, diff_id)| ImageLayer {
+            descriptor,
+            diff_id,
+        })
+        .collect();
+    for layer in &layers {
+        shared.lease.hold(&layer.descriptor.digest)?;
+    }
+    let mut config = image.config;
+    config.rootfs.diff_ids.clear();
+    let base_name = image
+        .reference
+        .map_or_else(|| name.to_owned(), |name| name.to_string());
+    Ok(StageImage {
+        config,
+        base_layers: layers.len(),
+        layers,
+        base: Some((base_name, image.descriptor.digest)),
+        newest: None,
+    })
+}

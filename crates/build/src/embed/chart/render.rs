@@ -1,0 +1,264 @@
+//! Renders a loaded chart with values: which templates exist, what data each of them sees, and the
+//! order in which they are parsed and run.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use serde_json::{Map, Value as Json};
+
+use super::engine::objects::Object;
+use super::engine::{Engine, Fault, STACK, Value};
+use super::{Chart, RenderOptions, Rendered, capabilities, coalesce, dependencies};
+use imgctl_base::error::{Error, Result};
+use imgctl_template::semver::{self, Version};
+
+/// Maximum total size of the rendered text, in bytes.
+const MOST_RENDERED: usize = 64 << 20;
+
+/// Renders on a separate thread whose stack is large enough for deeply nested templates.
+pub(super) fn render(
+    chart: &Chart,
+    values: &[Json],
+    options: &RenderOptions,
+) -> Result<Vec<Rendered>> {
+    let run = || rendered(chart, values, options);
+    let doing = || format!("cannot render the chart {}", chart.name());
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("chart".to_owned())
+            .stack_size(STACK)
+            .spawn_scoped(scope, run)
+            .map_err(|error| Error::io(doing(), error))?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(Error::failed("the renderer stopped unexpectedly")))
+            .map_err(|error| error.context(doing()))
+    })
+}
+
+fn rendered(chart: &Chart, values: &[Json], options: &RenderOptions) -> Result<Vec<Rendered>> {
+    check(chart, options)?;
+    let mut given = Map::new();
+    for values in values {
+        match values {
+            Json::Object(table) => coalesce::overlay(&mut given, table),
+            Json::Null => {}
+            _ => return Err(Error::usage("the chart's values are not a table")),
+        }
+    }
+    let mut chart = chart.clone();
+    dependencies::process(&mut chart, &given);
+    let values = coalesce::chart_values(&chart, &given, coalesce::Nulls::Drop);
+    let mut all = Vec::new();
+    crds(&chart, chart.name(), &mut all);
+
+    let shared = Shared {
+        release: capabilities::release(options),
+        capabilities: capabilities::capabilities(options),
+    };
+    let values = Value::from_json(&Json::Object(values));
+    let mut templates = BTreeMap::new();
+    shared.collect(&chart, chart.name(), &values, true, &mut templates);
+    run(&templates, &mut all)?;
+    Ok(all)
+}
+
+/// Checks what Helm rejects before it reads any template.
+fn check(chart: &Chart, options: &RenderOptions) -> Result<()> {
+    if chart.metadata.is_library() {
+        return Err(Error::usage(format!(
+            "{} is a library chart: it has nothing to install",
+            chart.name()
+        )));
+    }
+    let wanted = &chart.metadata.kube_version;
+    if !wanted.is_empty() {
+        let fits = Version::parse(&options.kubernetes)
+            .and_then(|version| semver::satisfies(wanted, &version))
+            .unwrap_or(false);
+        if !fits {
+            return Err(Error::usage(format!(
+                "the chart needs Kubernetes {wanted}, which {} is not",
+                options.kubernetes
+            ))
+            .hint("say for which version of Kubernetes the chart is rendered"));
+        }
+    }
+    dependencies::check(chart)
+}
+
+/// A template and its dot.
+struct Item {
+    text: String,
+    data: Value,
+    base: String,
+    /// Whether the template is rendered on its own; helpers and library charts are only parsed.
+    runs: bool,
+}
+
+/// Values that are the same for all charts.
+struct Shared {
+    release: Value,
+    capabilities: Value,
+}
+
+impl Shared {
+    /// Collects the templates of `chart` and its dependencies; returns the chart's dot. Recursion:
+    /// charts nest at most [`super::MOST_NESTED`] deep.
+    fn collect(
+        &self,
+        chart: &Chart,
+        path: &str,
+        values: &Value,
+        is_root: bool,
+        templates: &mut BTreeMap<String, Item>,
+    ) -> Value {
+        let files = chart.files.iter();
+        let files = files.map(|(path, content)| (path.clone(), Rc::from(content.as_slice())));
+        let files = Object::Files(Rc::new(files.collect()));
+        let subcharts = Value::map::<&str>([]);
+        let dot = Value::map([
+            ("Chart", capabilities::chart(chart, is_root)),
+            ("Files", Value::Object(Rc::new(files))),
+            ("Release", self.release.clone()),
+            ("Capabilities", self.capabilities.clone()),
+            ("Values", values.clone()),
+            ("Subcharts", subcharts.clone()),
+        ]);
+        for dependency in &chart.dependencies {
+            let name = dependency.name();
+            let below = match values {
+                Value::Map(values) => values.member(name),
+                _ => None,
+            };
+            let below = match below {
+                Some(table @ Value::Map(_)) => table,
+                _ => Value::map::<&str>([]),
+            };
+            let path = format!("{path}/charts/{name}");
+            let dot = self.collect(dependency, &path, &below, false, templates);
+            if let Value::Map(subcharts) = &subcharts {
+                subcharts.set(name, dot);
+            }
+        }
+        for (name, text) in chart.templates.iter() {
+            let base = name.rsplit('/').next().unwrap_or(name);
+            let partial = base.starts_with('_');
+            if chart.metadata.is_library() && !partial {
+                continue;
+            }
+            let item = Item {
+                text: text.clone(),
+                data: dot.clone(),
+                base: format!("{path}/templates"),
+                runs: !partial && !name.ends_with("NOTES.txt"),
+            };
+            templates.insert(format!("{path}/{name}"), item);
+        }
+        dot
+    }
+}
+
+/// Parses all templates, then runs those that produce output.
+fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()> {
+    // Dependencies come first, so that the definitions of a parent chart override theirs.
+    let mut order: Vec<&String> = templates.keys().collect();
+    order.sort_by_key(|name| std::cmp::Reverse((name.matches('/').count(), *name)));
+    let mut engine = Engine::new();
+    for name in &order {
+        if let Some(item) = templates.get(*name) {
+            engine.add(name, &item.text).map_err(failed)?;
+        }
+    }
+    let mut size = 0_usize;
+    let mut texts = Vec::new();
+    for name in order {
+        let Some(item) = templates.get(name).filter(|item| item.runs) else {
+            continue;
+        };
+        if let Value::Map(dot) = &item.data {
+            dot.set(
+                "Template",
+                Value::map([
+                    ("Name", Value::text(name)),
+                    ("BasePath", Value::text(&item.base)),
+                ]),
+            );
+        }
+        let text = parted(engine.render(name, &item.data).map_err(failed)?);
+        size = size.saturating_add(text.len());
+        if size > MOST_RENDERED {
+            return Err(Error::bad_content(format!(
+                "the chart renders to more than {} MiB",
+                MOST_RENDERED >> 20
+            )));
+        }
+        if !text.trim().is_empty() {
+            texts.push(Rendered {
+                path: name.clone(),
+                text,
+            });
+        }
+    }
+    texts.sort_by(|a, b| a.path.cmp(&b.path));
+    all.append(&mut texts);
+    Ok(())
+}
+
+/// Helm splits documents at `---` regardless of what follows on the line; YAML requires a space or
+/// the end of the line.
+fn parted(text: String) -> String {
+    let glued = |line: &str| {
+        let rest = line.strip_prefix("---");
+        rest.is_some_and(|rest| rest.starts_with(|c: char| c != '-' && !c.is_whitespace()))
+    };
+    if !text.lines().any(glued) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for line in text.split_inclusive('\n') {
+        if glued(line) {
+            out.push_str("---\n");
+            out.push_str(&line[3..]);
+        } else {
+            out.push_str(line);
+        }
+    }
+    out
+}
+
+/// Converts a fault to an error: its position first, then the including templates.
+fn failed(fault: Fault) -> Error {
+    let mut places = fault.at.into_iter();
+    let message = match places.next() {
+        Some(place) => format!("{place}: {}", fault.message),
+        None => fault.message,
+    };
+    let outer: Vec<String> = places.collect();
+    let error = Error::usage(message);
+    if outer.is_empty() {
+        error
+    } else {
+        error.hint(format!("it was included from {}", outer.join(", from ")))
+    }
+}
+
+/// Adds the files under `crds/`, a chart's own before those of its dependencies.
+fn crds(chart: &Chart, path: &str, all: &mut Vec<Rendered>) {
+    for (name, content) in chart.files.iter() {
+        let manifest = [".yaml", ".yml", ".json"]
+            .iter()
+            .any(|end| name.ends_with(end));
+        let text = String::from_utf8_lossy(content);
+        if name.starts_with("crds/") && manifest && !text.trim().is_empty() {
+            all.push(Rendered {
+                path: format!("{path}/{name}"),
+                text: text.into_owned(),
+            });
+        }
+    }
+    for dependency in &chart.dependencies {
+        let path = format!("{path}/charts/{}", dependency.name());
+        crds(dependency, &path, all);
+    }
+}

@@ -1,0 +1,206 @@
+//! `imgctl.lock`: the digest that each container image had when the lock was last updated.
+//!
+//! A TOML file that is committed next to the Kubefile: sorted, without timestamps, and
+//! byte-identical for the same images. Must not depend on the location of the file or on
+//! registries.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::{Digest, Reference};
+
+/// Default name of the lock file.
+pub(crate) const LOCK_FILE: &str = "imgctl.lock";
+/// Maximum size of a lock file, in bytes.
+pub(crate) const MAX_LOCK: u64 = 16 << 20;
+const VERSION: u32 = 1;
+const HEAD: &str = "\
+# The container images of this cluster image, by digest. Commit this file next to the Kubefile.
+# `imgctl build --update-lock` writes it, `imgctl build` uses it, `imgctl build --locked` insists on it.
+";
+
+/// One image of the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Locked {
+    /// Digest of the index or manifest that the reference names.
+    pub digest: Digest,
+    /// The manifest for each platform that was built, by platform name.
+    pub platforms: BTreeMap<String, Digest>,
+    /// The files that name the image, sorted.
+    pub found: Vec<String>,
+}
+
+/// All locked images.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lock {
+    pub images: BTreeMap<Reference, Locked>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    version: u32,
+    #[serde(default)]
+    image: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    digest: Digest,
+    #[serde(default)]
+    platforms: BTreeMap<String, Digest>,
+    #[serde(default)]
+    found: Vec<String>,
+}
+
+impl Lock {
+    /// Parses the text of the file called `name`.
+    pub fn parse(text: &str, name: &str) -> Result<Self> {
+        let wrong = |why: &str| {
+            Error::usage(format!("{name} cannot be used: {why}"))
+                .hint("`imgctl build --update-lock` writes it anew")
+        };
+        let file: File =
+            toml::from_str(text).map_err(|error| wrong("it is malformed").caused_by(error))?;
+        if file.version != VERSION {
+            let why = format!("it has version {}, not {VERSION}", file.version);
+            return Err(wrong(&why));
+        }
+        let mut images = BTreeMap::new();
+        for entry in file.image {
+            let reference = Reference::parse(&entry.name)?;
+            let locked = Locked {
+                digest: entry.digest,
+                platforms: entry.platforms,
+                found: entry.found,
+            };
+            if images.insert(reference, locked).is_some() {
+                return Err(wrong(&format!("it lists {} twice", entry.name)));
+            }
+        }
+        Ok(Self { images })
+    }
+
+    /// Returns the locked digest of a reference.
+    pub fn digest(&self, reference: &Reference) -> Option<&Digest> {
+        self.images.get(reference).map(|locked| &locked.digest)
+    }
+
+    /// Returns the text of the lock file.
+    pub(crate) fn to_text(&self) -> String {
+        let mut text = format!("{HEAD}version = {VERSION}\n");
+        for (reference, locked) in &self.images {
+            // Writing to a string does not fail.
+            let _ = write!(
+                text,
+                "\n[[image]]\nname = {}\ndigest = \"{}\"\n",
+                quoted(&reference.to_string()),
+                locked.digest
+            );
+            let platforms: Vec<String> = locked
+                .platforms
+                .iter()
+                .map(|(platform, digest)| format!("{} = \"{digest}\"", quoted(platform)))
+                .collect();
+            if !platforms.is_empty() {
+                let _ = writeln!(text, "platforms = {{ {} }}", platforms.join(", "));
+            }
+            let found: Vec<String> = locked.found.iter().map(|file| quoted(file)).collect();
+            let _ = writeln!(text, "found = [{}]", found.join(", "));
+        }
+        text
+    }
+
+    /// Returns the errors that `--locked` reports: references missing from the lock, and entries
+    /// that are no longer named.
+    pub fn check<'a>(&self, name: &str, wanted: impl Iterator<Item = &'a Reference>) -> Result<()> {
+        let mut unused: BTreeMap<&Reference, ()> =
+            self.images.keys().map(|key| (key, ())).collect();
+        let mut lines = Vec::new();
+        for reference in wanted {
+            if unused.remove(reference).is_none() && !self.images.contains_key(reference) {
+                lines.push(format!("{reference} is new"));
+            }
+        }
+        lines.extend(
+            unused
+                .keys()
+                .map(|reference| format!("{reference} is not named any more")),
+        );
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let error = Error::usage(format!("{name} is out of date: {}", lines.join("; ")));
+        Err(error.hint("`imgctl build --update-lock` brings it up to date"))
+    }
+}
+
+/// Returns a TOML basic string; JSON strings are a subset of them.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text)
+        .to_string()
+        .replace('\u{7f}', "\\u007f")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(names: &[&str]) -> Lock {
+        let entry = |name: &&str| {
+            let locked = Locked {
+                digest: Digest::of(name.as_bytes()),
+                platforms: BTreeMap::from([("linux/amd64".to_owned(), Digest::of(b"p"))]),
+                found: vec!["charts/x: \"odd\"\u{7f}\\.yaml".to_owned()],
+            };
+            (Reference::parse(name).unwrap(), locked)
+        };
+        Lock {
+            images: names.iter().map(entry).collect(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let lock = lock(&["quay.io/b/c:1", "docker.io/library/a:latest"]);
+        let text = lock.to_text();
+        assert!(text.find("library/a").unwrap() < text.find("b/c").unwrap());
+        assert_eq!(Lock::parse(&text, "imgctl.lock").unwrap(), lock);
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let digest = Digest::of(b"");
+        let entry = format!("[[image]]\nname = \"a.b/c:1\"\ndigest = \"{digest}\"\n");
+        for text in [
+            "",
+            "version = 2",
+            "version = 1\nmore = 1",
+            "version = 1\n[[image]]\nname = \"a\"\ndigest = \"sha256:12\"",
+            &format!("version = 1\n{entry}{entry}"),
+        ] {
+            assert!(Lock::parse(text, "x").is_err(), "{text}");
+        }
+        assert!(Lock::parse(&format!("version = 1\n{entry}"), "x").is_ok());
+    }
+
+    #[test]
+    fn drift_is_told_in_both_directions() {
+        let lock = lock(&["a.io/a:1", "a.io/b:1"]);
+        let wanted = |names: &[&str]| -> Vec<Reference> {
+            let names = names.iter();
+            names.map(|name| Reference::parse(name).unwrap()).collect()
+        };
+        lock.check("l", wanted(&["a.io/a:1", "a.io/b:1"]).iter())
+            .unwrap();
+        let drifted = wanted(&["a.io/a:1", "a.io/c:1"]);
+        let error = lock.check("l", drifted.iter()).unwrap_err().to_string();
+        assert!(error.contains("a.io/c:1 is new"), "{error}");
+        assert!(error.contains("a.io/b:1 is not named any more"), "{error}");
+    }
+}

@@ -1,0 +1,104 @@
+//! Collects search results and sorts them at the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::embed::found::{Found, FoundArchive, FoundImage, How, Place, Skipped};
+use crate::embed::search::lists;
+use crate::embed::search::names::{self, Reading, Trust};
+use imgctl_base::image::Reference;
+
+/// Everything found so far.
+#[derive(Debug, Default)]
+pub(super) struct Collector {
+    images: BTreeMap<Reference, BTreeSet<Place>>,
+    pub(super) archives: Vec<FoundArchive>,
+    /// By file, line and text; the first reason recorded is kept.
+    skipped: BTreeMap<(String, usize, String), (How, String)>,
+    /// Lines of `.sealignore`, as written and, if they name an image, as a full reference.
+    ignored: BTreeSet<String>,
+}
+
+impl Collector {
+    /// Returns a collector that leaves out the references listed in `.sealignore`, one per line.
+    pub(super) fn new(ignore_file: &str) -> Self {
+        let mut ignored = BTreeSet::new();
+        for (_, line) in lists::entries(ignore_file) {
+            ignored.insert(line.to_owned());
+            ignored.extend(names::normalise(line).map(|name| name.to_string()));
+        }
+        Self {
+            ignored,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a string found in a place that may name an image.
+    pub(super) fn text(&mut self, text: &str, trust: Trust, place: Place) {
+        let text = text.trim();
+        match names::read(text, trust) {
+            Reading::Image(reference) => self.image(text, reference, place),
+            Reading::Skipped(reason) => self.skip(text, reason, place),
+            Reading::Nothing => {}
+        }
+    }
+
+    /// Adds an image that was written as `text`.
+    pub(super) fn image(&mut self, text: &str, reference: Reference, place: Place) {
+        if self.is_ignored(text, &reference) {
+            return self.skip(text, "it is listed in .sealignore", place);
+        }
+        self.wanted(reference, place);
+    }
+
+    /// Adds an image regardless of `.sealignore`.
+    pub(super) fn wanted(&mut self, reference: Reference, place: Place) {
+        let places = self.images.entry(reference).or_default();
+        // A place found by structure takes precedence over the line scan of the same line.
+        let is_told = place.how == How::Line
+            && places
+                .iter()
+                .any(|other| other.file == place.file && other.line == place.line);
+        if !is_told {
+            places.insert(place);
+        }
+    }
+
+    /// Records that something was left out.
+    pub(super) fn skip(&mut self, text: &str, reason: &str, place: Place) {
+        let shown: String = text.chars().take(200).collect();
+        self.skipped
+            .entry((place.file, place.line, shown))
+            .or_insert_with(|| (place.how, reason.to_owned()));
+    }
+
+    /// sealos compares whole lines, with the text as written in lists and with the full name
+    /// elsewhere; here, `nginx` and `docker.io/library/nginx:latest` are the same name everywhere.
+    fn is_ignored(&self, text: &str, reference: &Reference) -> bool {
+        let full = reference.to_string();
+        let tagged = full.split('@').next().unwrap_or_default();
+        [text, &full, tagged]
+            .iter()
+            .any(|name| self.ignored.contains(*name))
+    }
+
+    /// Returns the results, sorted.
+    pub(super) fn finish(mut self) -> Found {
+        self.archives
+            .sort_by(|a, b| (&a.reference, &a.path).cmp(&(&b.reference, &b.path)));
+        self.archives.dedup();
+        let image = |(reference, places): (Reference, BTreeSet<Place>)| FoundImage {
+            reference,
+            places: places.into_iter().collect(),
+        };
+        let skipped = |((file, line, text), (how, reason))| Skipped {
+            text,
+            place: Place { file, line, how },
+            reason,
+        };
+        Found {
+            images: self.images.into_iter().map(image).collect(),
+            archives: self.archives,
+            skipped: self.skipped.into_iter().map(skipped).collect(),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Values of a Clusterfile.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::cluster::clusterfile::login::Ssh;
+use crate::cluster::compose::is_confidential;
+use imgctl_host::render::ConfigEdit;
+
+/// All documents of one file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Clusterfile {
+    pub cluster: ClusterDocument,
+    /// `kind: Config`, in the file's order.
+    pub configs: Vec<ConfigEdit>,
+    /// kubeadm, kube-proxy, kubelet and k3s documents as read.
+    pub documents: Vec<Value>,
+    /// Documents of unknown kinds, which are kept.
+    pub others: Vec<Value>,
+}
+
+/// `kind: Cluster`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterDocument {
+    pub name: String,
+    /// `metadata.creationTimestamp`, RFC 3339: the time of the cluster's first creation; `None`
+    /// before.
+    pub created: Option<String>,
+    /// `metadata.deletionTimestamp`.
+    pub deleted: Option<String>,
+    /// Other members of `metadata`.
+    pub metadata: Map<String, Value>,
+    /// `spec.image`, in installation order.
+    pub images: Vec<String>,
+    /// `spec.ssh`.
+    pub ssh: Ssh,
+    /// `spec.hosts`.
+    pub hosts: Vec<HostGroup>,
+    /// `spec.env`.
+    pub environment: BTreeMap<String, String>,
+    /// `spec.command`: replaces the CMD of the last image.
+    pub command: Vec<String>,
+    pub status: Status,
+}
+
+/// One entry of `spec.hosts`: hosts with the same settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostGroup {
+    /// As written: `ip`, `ip:port`, `[v6]:port`, ranges.
+    pub ips: Vec<String>,
+    pub roles: Vec<String>,
+    pub environment: BTreeMap<String, String>,
+    /// Differences from `spec.ssh`.
+    pub ssh: Option<Ssh>,
+}
+
+/// `status`: the current state of the cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    pub phase: Option<Phase>,
+    pub mounts: Vec<Mount>,
+    pub conditions: Vec<Condition>,
+    pub command_conditions: Vec<CommandCondition>,
+    /// `--env` of this and earlier commands. sealos does not have it.
+    pub environment: BTreeMap<String, String>,
+    /// Unknown members.
+    pub extra: Map<String, Value>,
+}
+
+/// `status.phase`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    InProcess,
+    Success,
+    Failed,
+}
+
+impl Phase {
+    pub(crate) const ALL: [Self; 3] = [Self::InProcess, Self::Success, Self::Failed];
+
+    /// Returns the form that sealos writes.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InProcess => "ClusterInProcess",
+            Self::Success => "ClusterSuccess",
+            Self::Failed => "ClusterFailed",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.as_str() == text)
+    }
+}
+
+/// `status.mounts[]`: an image installed in the cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Mount {
+    /// Name of the image's directories on hosts.
+    pub name: String,
+    /// `rootfs`, `patch`, `application`.
+    pub kind: String,
+    /// As in `spec.image`.
+    pub image: String,
+    /// Directory where sealos mounted the image; written empty.
+    pub mount_point: String,
+    /// Digest of the manifest; sealos writes none.
+    pub digest: Option<String>,
+    pub environment: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
+    pub command: Vec<String>,
+    pub entrypoint: Vec<String>,
+    /// Unknown members.
+    pub extra: Map<String, Value>,
+}
+
+/// `status.conditions[]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Condition {
+    /// `ApplyClusterSuccess`, `ApplyClusterError`.
+    pub kind: String,
+    pub status: String,
+    /// RFC 3339.
+    pub time: Option<String>,
+    pub reason: String,
+    pub message: String,
+}
+
+/// `status.commandCondition[]`: results of installations.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CommandCondition {
+    /// `ApplyCommandSuccess`, `ApplyCommandError`, `ApplyCommandCancelled`.
+    pub condition: Condition,
+    pub images: Vec<String>,
+}
+
+impl Clusterfile {
+    /// Whether the cluster has been created (in sealos: a creation time is set).
+    pub fn exists(&self) -> bool {
+        self.cluster.created.is_some()
+    }
+
+    /// Whether sealos has managed the cluster so far: it does not record digests.
+    pub(crate) fn is_of_sealos(&self) -> bool {
+        let mounts = &self.cluster.status.mounts;
+        self.exists() && mounts.iter().all(|mount| mount.digest.is_none())
+    }
+
+    /// Returns a copy without the secrets in the file itself and without variables that look like
+    /// secrets, for readers who must not see them.
+    pub fn without_secrets(&self) -> Self {
+        let mut copy = self.clone();
+        copy.cluster.ssh.forget_secrets();
+        for group in &mut copy.cluster.hosts {
+            group.environment.retain(|name, _| !is_confidential(name));
+            if let Some(ssh) = &mut group.ssh {
+                ssh.forget_secrets();
+            }
+        }
+        let status = &mut copy.cluster.status;
+        copy.cluster
+            .environment
+            .retain(|name, _| !is_confidential(name));
+        status.environment.retain(|name, _| !is_confidential(name));
+        for mount in &mut status.mounts {
+            mount.environment.retain(|name, _| !is_confidential(name));
+        }
+        copy
+    }
+}

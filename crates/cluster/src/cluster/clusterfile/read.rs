@@ -1,0 +1,433 @@
+//! Converts text to a [`Clusterfile`]: kinds, `spec`, Config documents.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::clusterfile::documents;
+use crate::cluster::clusterfile::fields::{self, Fields, Problems};
+use crate::cluster::clusterfile::login::Ssh;
+use crate::cluster::clusterfile::model::{ClusterDocument, Clusterfile, HostGroup};
+use crate::cluster::clusterfile::node::{Content, Node};
+use crate::cluster::clusterfile::read_status;
+use crate::cluster::host::{MASTER, NODE, REGISTRY};
+use crate::cluster::name;
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Reference;
+use imgctl_host::host::address::{self, SSH_PORT};
+use imgctl_host::render::{ConfigEdit, Strategy};
+use imgctl_kubefile::suggest::closest;
+
+pub(super) const API_VERSION: &str = "apps.sealos.io/v1beta1";
+/// API groups whose documents go to the runtime unchanged.
+const RUNTIME_GROUPS: [&str; 4] = [
+    "kubeadm.k8s.io",
+    "kubeproxy.config.k8s.io",
+    "kubelet.config.k8s.io",
+    "k3s.cattle.io",
+];
+/// Kubernetes members of `metadata` that are kept without being interpreted.
+const METADATA: [&str; 12] = [
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "managedFields",
+    "name",
+    "namespace",
+    "resourceVersion",
+];
+
+/// Reads a whole Clusterfile; `file` is used in messages. The second value holds notes for the
+/// user.
+pub fn read(text: &str, file: &str) -> Result<(Clusterfile, Vec<String>)> {
+    read_as(text, file, false)
+}
+
+/// Same as `read`, for a file that a tool has written: members that a later version may have added
+/// are notes instead of mistakes.
+pub fn read_stored(text: &str, file: &str) -> Result<(Clusterfile, Vec<String>)> {
+    read_as(text, file, true)
+}
+
+fn read_as(text: &str, file: &str, lenient: bool) -> Result<(Clusterfile, Vec<String>)> {
+    let mut problems = Problems::new(file, lenient);
+    let (clusterfile, cluster_at) = read_documents(text, file, &mut problems)?;
+    if cluster_at.is_none() && problems.is_empty() {
+        return Err(
+            Error::usage(format!("{file} has no document of kind Cluster")).hint(format!(
+                "it begins with `apiVersion: {API_VERSION}` and `kind: Cluster`; `imgctl gen IMAGE` writes one"
+            )),
+        );
+    }
+    Ok((clusterfile, problems.finish()?))
+}
+
+/// Reads a file of documents to add to a Clusterfile (`--config-file`); a Cluster document is not
+/// allowed.
+pub fn read_additions(text: &str, file: &str) -> Result<(Clusterfile, Vec<String>)> {
+    let mut problems = Problems::new(file, false);
+    let (clusterfile, cluster_at) = read_documents(text, file, &mut problems)?;
+    if let Some(line) = cluster_at {
+        problems.add(line, "a document of kind Cluster has no place here");
+        problems.hint("a whole Clusterfile is for `imgctl apply -f`");
+    }
+    Ok((clusterfile, problems.finish()?))
+}
+
+/// Returns all documents, and the line of the Cluster document.
+fn read_documents(
+    text: &str,
+    file: &str,
+    problems: &mut Problems<'_>,
+) -> Result<(Clusterfile, Option<u64>)> {
+    let mut read = Clusterfile::default();
+    let mut cluster_at = None;
+    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+    for node in documents::parse(text, file)? {
+        let line = node.line;
+        let sort = sort_of(&node, problems);
+        let name = match &sort {
+            Sort::Cluster => Some("document of kind Cluster".to_owned()),
+            Sort::Config => node
+                .member("metadata")
+                .and_then(|metadata| metadata.text_of("name"))
+                .map(|name| format!("Config `{name}`")),
+            Sort::Runtime(kind) => Some(format!("document of kind {kind}")),
+            Sort::Other(_) | Sort::Wrong => None,
+        };
+        if let Some(name) = name
+            && let Some(first) = seen.insert(name.clone(), line)
+        {
+            problems.add(
+                line,
+                format!("a second {name}; the first is on line {first}"),
+            );
+        }
+        match sort {
+            Sort::Cluster => {
+                cluster_at = Some(line);
+                read.cluster = cluster(&node, problems);
+            }
+            Sort::Config => read.configs.extend(config(&node, problems)),
+            Sort::Runtime(_) => read.documents.push(node.to_value()),
+            Sort::Other(kind) => {
+                problems.note(
+                    line,
+                    format!("nothing here uses the document of kind {kind}"),
+                );
+                read.others.push(node.to_value());
+            }
+            Sort::Wrong => {}
+        }
+    }
+    Ok((read, cluster_at))
+}
+
+/// Type of a document.
+enum Sort {
+    Cluster,
+    Config,
+    /// Document of kubeadm or k3s, with its kind.
+    Runtime(String),
+    Other(String),
+    /// Invalid; already reported.
+    Wrong,
+}
+
+fn sort_of(node: &Node, problems: &mut Problems<'_>) -> Sort {
+    let Content::Map(members) = &node.content else {
+        fields::wrong(node, "", "a mapping", problems);
+        return Sort::Wrong;
+    };
+    let (kind, version) = (node.text_of("kind"), node.text_of("apiVersion"));
+    let Some(kind) = kind else {
+        let is_flag = |key: &str| {
+            !matches!(key, "apiVersion" | "metadata" | "spec" | "status")
+                && key
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        };
+        if version.is_none() && members.iter().all(|member| is_flag(&member.key)) {
+            return Sort::Runtime("k3s".to_owned());
+        }
+        problems.add(node.line, "the document has no `kind`");
+        return Sort::Wrong;
+    };
+    let group = version.and_then(|version| version.split_once('/'));
+    let group = group.map(|(group, _)| group);
+    if group.is_some_and(|group| RUNTIME_GROUPS.contains(&group)) {
+        return Sort::Runtime(kind.to_owned());
+    }
+    let ours = match kind {
+        "Cluster" => Sort::Cluster,
+        "Config" => Sort::Config,
+        _ if group == Some("apps.sealos.io") || version.is_none() => {
+            let meant = closest(kind, ["Cluster", "Config"]);
+            let meant = meant.map_or(String::new(), |kind| format!("; did you mean {kind}?"));
+            problems.add(node.line, format!("unknown kind `{kind}`{meant}"));
+            return Sort::Wrong;
+        }
+        _ => return Sort::Other(kind.to_owned()),
+    };
+    match version {
+        Some(API_VERSION) => ours,
+        Some(other) if group != Some("apps.sealos.io") => {
+            problems.note(node.line, format!("{kind} of {other} is not ours"));
+            Sort::Other(kind.to_owned())
+        }
+        _ => {
+            let is = version.map_or("missing".to_owned(), |version| format!("`{version}`"));
+            problems.add(node.line, format!("`apiVersion` is {is}"));
+            problems.hint(format!("write `apiVersion: {API_VERSION}`"));
+            Sort::Wrong
+        }
+    }
+}
+
+fn cluster(node: &Node, problems: &mut Problems<'_>) -> ClusterDocument {
+    let mut top = Fields::of(node, "", problems);
+    let (_, _) = (top.get("apiVersion"), top.get("kind"));
+    let mut read = ClusterDocument::default();
+    match top.get("metadata") {
+        Some(node) => metadata(node, &mut read, problems),
+        None => problems.add(node.line, "`metadata.name` is missing: the cluster's name"),
+    }
+    if let Some(node) = top.get("spec") {
+        spec(node, &mut read, problems);
+    }
+    if let Some(node) = top.get("status") {
+        read.status = read_status::status(node, problems);
+    }
+    top.finish(problems);
+    read
+}
+
+fn metadata(node: &Node, read: &mut ClusterDocument, problems: &mut Problems<'_>) {
+    let mut fields = Fields::of(node, "metadata", problems);
+    match fields.text("name", problems) {
+        Some(name) => {
+            if let Err(error) = name::check(&name) {
+                problems.add(node.line, error.message());
+                error.hints().iter().for_each(|hint| problems.hint(*hint));
+            }
+            read.name = name;
+        }
+        None => problems.add(node.line, "`metadata.name` is missing: the cluster's name"),
+    }
+    read.created = fields.text("creationTimestamp", problems);
+    read.deleted = fields.text("deletionTimestamp", problems);
+    for name in METADATA
+        .iter()
+        .chain(&["ownerReferences", "selfLink", "uid"])
+    {
+        if let Some(value) = fields.get(name) {
+            read.metadata.insert((*name).to_owned(), value.to_value());
+        }
+    }
+    for name in ["name", "creationTimestamp", "deletionTimestamp"] {
+        read.metadata.shift_remove(name);
+    }
+    fields.finish(problems);
+}
+
+fn spec(node: &Node, read: &mut ClusterDocument, problems: &mut Problems<'_>) {
+    let mut fields = Fields::of(node, "spec", problems);
+    for (at, node) in fields.list("image", problems).iter().enumerate() {
+        let Some(image) = fields::text(node, &format!("spec.image[{at}]"), problems) else {
+            continue;
+        };
+        if let Err(error) = Reference::parse(&image) {
+            problems.add(node.line, format!("`spec.image[{at}]`: {error}"));
+        }
+        if read.images.contains(&image) {
+            problems.note(node.line, format!("image `{image}` is listed twice"));
+        } else {
+            read.images.push(image);
+        }
+    }
+    if let Some(node) = fields.get("ssh") {
+        read.ssh = Ssh::read(node, "spec.ssh", problems);
+    }
+    for (at, node) in fields.list("hosts", problems).iter().enumerate() {
+        read.hosts.push(host_group(node, at, problems));
+    }
+    read.environment = environment(&mut fields, "env", problems);
+    read.command = fields.texts("command", problems);
+    fields.finish(problems);
+}
+
+fn host_group(node: &Node, at: usize, problems: &mut Problems<'_>) -> HostGroup {
+    let path = format!("spec.hosts[{at}]");
+    let mut fields = Fields::of(node, &path, problems);
+    let mut group = HostGroup::default();
+    for (at, node) in fields.list("ips", problems).iter().enumerate() {
+        let Some(ip) = fields::text(node, &format!("{path}.ips[{at}]"), problems) else {
+            continue;
+        };
+        if let Err(error) = address::parse_list(&ip, SSH_PORT) {
+            problems.add(node.line, format!("`{path}.ips[{at}]`: {error}"));
+        }
+        group.ips.push(ip);
+    }
+    if group.ips.is_empty() {
+        problems.add(node.line, format!("`{path}.ips` names no host"));
+    }
+    group.roles = fields.texts("roles", problems);
+    check_roles(&group.roles, &path, node.line, problems);
+    group.environment = environment(&mut fields, "env", problems);
+    let ssh_path = fields.path_of("ssh");
+    if let Some(node) = fields.get("ssh") {
+        group.ssh = Some(Ssh::read(node, &ssh_path, problems)).filter(|ssh| !ssh.is_empty());
+    }
+    fields.finish(problems);
+    group
+}
+
+fn check_roles(roles: &[String], path: &str, line: u64, problems: &mut Problems<'_>) {
+    for role in roles {
+        let fine = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+        if role.is_empty() || !role.chars().all(fine) {
+            problems.add(
+                line,
+                format!("`{path}.roles`: `{role}` is no word for a role"),
+            );
+        }
+    }
+    if roles.iter().any(|role| role == MASTER || role == NODE) {
+        return;
+    }
+    let meant = roles
+        .iter()
+        .find_map(|role| Some((role, closest(role, [MASTER, NODE])?)))
+        .map_or(String::new(), |(role, meant)| {
+            format!("; `{role}`: did you mean `{meant}`?")
+        });
+    problems.add(
+        line,
+        format!("`{path}.roles` has neither `{MASTER}` nor `{NODE}`{meant}"),
+    );
+    if roles.iter().any(|role| role == REGISTRY) {
+        problems.hint(format!(
+            "a host of role `{REGISTRY}` is a `{MASTER}` or a `{NODE}`, too"
+        ));
+    }
+}
+
+/// Reads a list of `NAME=VALUE`; the last of several entries with the same name counts.
+pub(super) fn environment(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    problems: &mut Problems<'_>,
+) -> BTreeMap<String, String> {
+    let path = fields.path_of(name);
+    let mut read: BTreeMap<String, String> = BTreeMap::new();
+    for (at, node) in fields.list(name, problems).iter().enumerate() {
+        let path = format!("{path}[{at}]");
+        let Some(entry) = fields::text(node, &path, problems) else {
+            continue;
+        };
+        match crate::cluster::variable::parse(&entry) {
+            Ok((name, value)) => {
+                if read.get(&name).is_some_and(|earlier| *earlier != value) {
+                    problems.note(
+                        node.line,
+                        format!("`{name}` is set twice; the last value counts"),
+                    );
+                }
+                read.insert(name, value);
+            }
+            Err(error) if problems.is_lenient() => {
+                problems.note(
+                    node.line,
+                    format!("`{path}` is left out: {}", error.message()),
+                );
+            }
+            Err(error) => {
+                problems.add(node.line, format!("`{path}`: {}", error.message()));
+                error.hints().iter().for_each(|hint| problems.hint(*hint));
+            }
+        }
+    }
+    read
+}
+
+fn config(node: &Node, problems: &mut Problems<'_>) -> Option<ConfigEdit> {
+    let mut top = Fields::of(node, "", problems);
+    let (_, _) = (top.get("apiVersion"), top.get("kind"));
+    let name = top.get("metadata").and_then(|node| {
+        let name = node.text_of("name").map(str::to_owned);
+        let mut fields = Fields::of(node, "metadata", problems);
+        for known in METADATA {
+            fields.get(known);
+        }
+        fields.finish(problems);
+        name.filter(|name| !name.is_empty())
+    });
+    if name.is_none() {
+        problems.add(node.line, "a Config needs a name: `metadata.name`");
+    }
+    let Some(spec) = top.get("spec") else {
+        problems.add(node.line, "a Config needs a `spec`");
+        return None;
+    };
+    // sealos writes an empty status.
+    top.get("status");
+    top.finish(problems);
+    let mut fields = Fields::of(spec, "spec", problems);
+    let path = fields.text("path", problems);
+    let image = fields.text("match", problems).filter(|m| !m.is_empty());
+    let strategy = fields.text("strategy", problems);
+    let strategy = strategy.map_or(Some(Strategy::Override), |text| strategy_of(&text));
+    if strategy.is_none() {
+        problems.add(
+            spec.line,
+            "`spec.strategy` is one of override, insert, append and merge",
+        );
+    }
+    let data = match fields.get("data") {
+        Some(
+            node @ Node {
+                content: Content::Map(_) | Content::List(_),
+                ..
+            },
+        ) => {
+            fields::wrong(node, "spec.data", "a text", problems);
+            problems.hint("write `data: |` and the text below it");
+            None
+        }
+        Some(node) => fields::text(node, "spec.data", problems),
+        None => Some(String::new()),
+    };
+    fields.finish(problems);
+    let path = path.filter(|path| !path.is_empty());
+    match &path {
+        None => problems.add(spec.line, "`spec.path` is missing: which file it is about"),
+        Some(path) if path.starts_with('/') || path.split('/').any(|part| part == "..") => {
+            problems.add(
+                spec.line,
+                format!("`spec.path` `{path}` is to be relative to the image's root, without `..`"),
+            );
+        }
+        Some(_) => {}
+    }
+    Some(ConfigEdit {
+        name: name?,
+        path: path?,
+        image,
+        strategy: strategy?,
+        data: data?,
+    })
+}
+
+fn strategy_of(text: &str) -> Option<Strategy> {
+    Some(match text {
+        "" | "override" => Strategy::Override,
+        "insert" => Strategy::Insert,
+        "append" => Strategy::Append,
+        "merge" => Strategy::Merge,
+        _ => return None,
+    })
+}

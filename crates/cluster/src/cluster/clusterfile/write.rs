@@ -1,0 +1,186 @@
+//! Converts a [`Clusterfile`] to text: the Cluster first, then Config, kubeadm and k3s documents
+//! and all others. Reading the text returns the same value.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::cluster::clusterfile::model::{
+    ClusterDocument, Clusterfile, CommandCondition, Condition, HostGroup, Mount, Status,
+};
+use crate::cluster::clusterfile::read::API_VERSION;
+use imgctl_base::error::Result;
+use imgctl_host::render::{ConfigEdit, Strategy};
+use imgctl_template::yaml;
+
+impl Clusterfile {
+    /// Returns all documents as YAML. Contains secrets: only for files of mode 0600.
+    pub fn write(&self) -> Result<String> {
+        let cluster = std::iter::once(self.cluster.to_value());
+        let documents = cluster
+            .chain(self.configs.iter().map(config))
+            .chain(self.documents.iter().cloned())
+            .chain(self.others.iter().cloned());
+        let texts = documents
+            .map(|document| yaml::write(&document))
+            .collect::<Result<Vec<_>>>()?;
+        Ok(format!("{}\n", texts.join("\n---\n")))
+    }
+}
+
+impl ClusterDocument {
+    fn to_value(&self) -> Value {
+        let mut metadata = Map::new();
+        put(&mut metadata, "creationTimestamp", &self.created);
+        put(&mut metadata, "deletionTimestamp", &self.deleted);
+        metadata.extend(self.metadata.clone());
+        metadata.insert("name".into(), self.name.as_str().into());
+
+        let mut spec = Map::new();
+        put_list(&mut spec, "image", &self.images);
+        if !self.ssh.is_empty() {
+            spec.insert("ssh".into(), self.ssh.to_value());
+        }
+        if !self.hosts.is_empty() {
+            spec.insert("hosts".into(), self.hosts.iter().map(host_group).collect());
+        }
+        put_list(&mut spec, "env", &pairs(&self.environment));
+        put_list(&mut spec, "command", &self.command);
+
+        let mut document = Map::new();
+        document.insert("apiVersion".into(), API_VERSION.into());
+        document.insert("kind".into(), "Cluster".into());
+        document.insert("metadata".into(), metadata.into());
+        document.insert("spec".into(), spec.into());
+        let status = status(&self.status);
+        if !status.is_empty() {
+            document.insert("status".into(), status.into());
+        }
+        document.into()
+    }
+}
+
+fn host_group(group: &HostGroup) -> Value {
+    let mut object = Map::new();
+    put_list(&mut object, "ips", &group.ips);
+    put_list(&mut object, "roles", &group.roles);
+    put_list(&mut object, "env", &pairs(&group.environment));
+    if let Some(ssh) = &group.ssh {
+        object.insert("ssh".into(), ssh.to_value());
+    }
+    object.into()
+}
+
+fn config(config: &ConfigEdit) -> Value {
+    let mut spec = Map::new();
+    spec.insert("path".into(), config.path.as_str().into());
+    put(&mut spec, "match", &config.image);
+    let strategy = match config.strategy {
+        Strategy::Override => "override",
+        Strategy::Insert => "insert",
+        Strategy::Append => "append",
+        Strategy::Merge => "merge",
+    };
+    spec.insert("strategy".into(), strategy.into());
+    spec.insert("data".into(), config.data.as_str().into());
+    json!({
+        "apiVersion": API_VERSION,
+        "kind": "Config",
+        "metadata": {"name": config.name},
+        "spec": spec,
+    })
+}
+
+fn status(status: &Status) -> Map<String, Value> {
+    let mut object = Map::new();
+    let phase = status.phase.map(|phase| phase.as_str().to_owned());
+    put(&mut object, "phase", &phase);
+    put_values(&mut object, "mounts", status.mounts.iter().map(mount));
+    put_values(
+        &mut object,
+        "conditions",
+        status.conditions.iter().map(|one| condition(one).into()),
+    );
+    put_values(
+        &mut object,
+        "commandCondition",
+        status.command_conditions.iter().map(command_condition),
+    );
+    put_list(&mut object, "env", &pairs(&status.environment));
+    object.extend(status.extra.clone());
+    object
+}
+
+fn mount(mount: &Mount) -> Value {
+    let mut object = Map::new();
+    for (name, text) in [
+        ("name", &mount.name),
+        ("type", &mount.kind),
+        ("imageName", &mount.image),
+        ("mountPoint", &mount.mount_point),
+    ] {
+        object.insert(name.to_owned(), text.as_str().into());
+    }
+    put(&mut object, "digest", &mount.digest);
+    for (name, table) in [("env", &mount.environment), ("labels", &mount.labels)] {
+        if !table.is_empty() {
+            object.insert(name.to_owned(), json!(table));
+        }
+    }
+    put_list(&mut object, "cmd", &mount.command);
+    put_list(&mut object, "entrypoint", &mount.entrypoint);
+    object.extend(mount.extra.clone());
+    object.into()
+}
+
+fn condition(condition: &Condition) -> Map<String, Value> {
+    let mut object = Map::new();
+    for (name, text) in [("type", &condition.kind), ("status", &condition.status)] {
+        object.insert(name.to_owned(), text.as_str().into());
+    }
+    put(&mut object, "lastHeartbeatTime", &condition.time);
+    for (name, text) in [
+        ("reason", &condition.reason),
+        ("message", &condition.message),
+    ] {
+        if !text.is_empty() {
+            object.insert(name.to_owned(), text.as_str().into());
+        }
+    }
+    object
+}
+
+fn command_condition(outcome: &CommandCondition) -> Value {
+    let mut object = condition(&outcome.condition);
+    put_list(&mut object, "images", &outcome.images);
+    object.into()
+}
+
+fn put(object: &mut Map<String, Value>, name: &str, text: &Option<String>) {
+    if let Some(text) = text {
+        object.insert(name.to_owned(), text.as_str().into());
+    }
+}
+
+fn put_list(object: &mut Map<String, Value>, name: &str, texts: &[String]) {
+    if !texts.is_empty() {
+        object.insert(name.to_owned(), texts.into());
+    }
+}
+
+fn put_values(
+    object: &mut Map<String, Value>,
+    name: &str,
+    values: impl ExactSizeIterator<Item = Value>,
+) {
+    if values.len() > 0 {
+        object.insert(name.to_owned(), values.collect());
+    }
+}
+
+fn pairs(table: &BTreeMap<String, String>) -> Vec<String> {
+    table
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect()
+}

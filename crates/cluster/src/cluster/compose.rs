@@ -1,0 +1,180 @@
+//! Builds a [`Scene`] from a Clusterfile and the images that it names.
+
+use std::path::PathBuf;
+
+use crate::cluster::clusterfile::{Clusterfile, Mount, Surroundings};
+use crate::cluster::image::{ClusterImage, ImageKind};
+use crate::cluster::paths::Paths;
+use crate::cluster::scene::Scene;
+use imgctl_base::error::Result;
+use imgctl_base::image::Digest;
+use imgctl_base::secret::{Redactor, Secret};
+
+/// Label for the API address that workers use, unless another address is given.
+const VIP_LABEL: &str = "vip";
+/// Parts of variable names that mark confidential values.
+const CONFIDENTIAL: [&str; 6] = [
+    "passw",
+    "secret",
+    "token",
+    "credential",
+    "privatekey",
+    "apikey",
+];
+
+impl Scene {
+    /// Returns the cluster that `clusterfile` describes, with `images` in `spec.image` order. The
+    /// registry is not set, and no host leaves.
+    pub fn new(
+        clusterfile: &Clusterfile,
+        images: Vec<ClusterImage>,
+        data_root: &str,
+        state_directory: PathBuf,
+        surroundings: &Surroundings<'_>,
+    ) -> Result<Self> {
+        let cluster = &clusterfile.cluster;
+        let mut scene = Self {
+            name: cluster.name.clone(),
+            hosts: cluster.hosts(surroundings)?,
+            leaving: Vec::new(),
+            images,
+            paths: Paths::new(data_root, &cluster.name),
+            state_directory,
+            environment: cluster.environment.clone(),
+            flag_environment: cluster.status.environment.clone(),
+            registry: None,
+            vip: None,
+            documents: clusterfile.documents.clone(),
+        };
+        scene.vip = scene.rendered_label(VIP_LABEL);
+        Ok(scene)
+    }
+
+    /// Returns a label of the rootfs with the cluster's variables substituted; `None` if it is
+    /// missing or empty.
+    pub(crate) fn rendered_label(&self, name: &str) -> Option<String> {
+        let rootfs = self.rootfs()?;
+        let mut environment = rootfs.environment.clone();
+        for layer in [&self.environment, &self.flag_environment] {
+            environment.extend(layer.iter().map(|(k, v)| (k.clone(), v.clone())));
+        }
+        rootfs.rendered_label(name, &environment)
+    }
+
+    /// Returns a redactor for every secret of this cluster: logins, the registry's password, and
+    /// variables with confidential names.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    pub fn redactor(&self) -> Redactor {
+        let mut redactor = Redactor::default();
+        for host in self.hosts.iter().chain(&self.leaving) {
+            let login = &host.login;
+            let passwords = [&login.password, &login.key_passphrase, &login.sudo_password];
+            for secret in passwords.into_iter().flatten().chain(&login.key_data) {
+                redactor.add(secret);
+            }
+            add_variables(&mut redactor, &host.environment);
+        }
+        for image in &self.images {
+            add_variables(&mut redactor, &image.environment);
+        }
+        add_variables(&mut redactor, &self.environment);
+        add_variables(&mut redactor, &self.flag_environment);
+        if let Some(registry) = &self.registry {
+            redactor.add(&registry.password);
+        }
+        redactor
+    }
+}
+
+fn add_variables(redactor: &mut Redactor, variables: &std::collections::BTreeMap<String, String>) {
+    for (name, value) in variables {
+        if is_confidential(name) {
+            redactor.add(&Secret::new(value.as_str()));
+        }
+    }
+}
+
+/// Whether a variable of this name holds a secret, judging by the name alone.
+pub fn is_confidential(name: &str) -> bool {
+    let name: String = name
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .collect();
+    CONFIDENTIAL.iter().any(|word| name.contains(word))
+}
+
+impl Mount {
+    /// Returns the record of an image of a cluster.
+    pub fn of(image: &ClusterImage) -> Self {
+        Self {
+            name: image.mount_name.clone(),
+            kind: image.kind.as_str().to_owned(),
+            image: image.name.clone(),
+            digest: Some(image.digest.to_string()),
+            environment: image.environment.clone(),
+            labels: image.labels.clone(),
+            command: image.command.clone(),
+            entrypoint: image.entrypoint.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the image as recorded, without layers: for display when the store no longer has it.
+    pub fn image(&self) -> ClusterImage {
+        let digest = self.digest.as_deref().map(Digest::parse);
+        ClusterImage {
+            name: self.image.clone(),
+            mount_name: self.name.clone(),
+            kind: ImageKind::parse(&self.kind).unwrap_or(ImageKind::Application),
+            digest: match digest {
+                Some(Ok(digest)) => digest,
+                _ => Digest::of(self.image.as_bytes()),
+            },
+            labels: self.labels.clone(),
+            environment: self.environment.clone(),
+            entrypoint: self.entrypoint.clone(),
+            command: self.command.clone(),
+            layers: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::clusterfile::read;
+    use crate::cluster::test_scenes::image;
+
+    #[test]
+    fn a_scene_has_the_clusters_words_and_keeps_its_secrets() {
+        let text = "apiVersion: apps.sealos.io/v1beta1\nkind: Cluster\nmetadata: {name: c}\nspec:\n  image: [r:v1]\n  env: [defaultVIP=10.9.9.9, dbPassword=s3cret-word, DB=open]\n  ssh: {passwd: pass-word}\n  hosts:\n  - {ips: [10.0.0.1], roles: [master]}\nstatus: {env: [X=1]}\n";
+        let clusterfile = read(text, "f").unwrap().0;
+        let mut rootfs = image("r:v1", ImageKind::Rootfs);
+        rootfs.labels.insert("vip".into(), "$defaultVIP".into());
+        rootfs
+            .environment
+            .insert("defaultVIP".into(), "10.103.97.2".into());
+        let surroundings = Surroundings {
+            variable: &|_| None,
+            home: None,
+            local: Vec::new(),
+        };
+        let scene = Scene::new(
+            &clusterfile,
+            vec![rootfs.clone()],
+            "/data",
+            "/state".into(),
+            &surroundings,
+        )
+        .unwrap();
+        assert_eq!(scene.vip.as_deref(), Some("10.9.9.9"));
+        assert_eq!(scene.flag_environment["X"], "1");
+        assert_eq!(scene.paths.root(), "/data/data/c");
+        assert_eq!(
+            scene.redactor().redact("s3cret-word pass-word open"),
+            "*** *** open"
+        );
+        assert_eq!(Mount::of(&rootfs).image(), rootfs);
+    }
+}

@@ -1,0 +1,23 @@
+//! Clusters as values: the Clusterfile, its hosts and images, and their state on disk.
+//!
+//! Must not depend on how operations on hosts are carried out.
+
+pub mod clusterfile;
+pub mod compose;
+pub mod desired;
+pub mod diff;
+pub mod environment;
+pub mod facts;
+pub mod host;
+pub mod image;
+mod label;
+pub mod local_addresses;
+pub mod name;
+pub mod paths;
+pub mod registry_access;
+pub mod scene;
+pub mod state;
+#[cfg(any(test, feature = "testing"))]
+pub mod test_scenes;
+pub mod touched;
+pub mod variable;

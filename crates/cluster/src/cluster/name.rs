@@ -1,0 +1,60 @@
+//! Names of clusters, which become directories and parts of keys and are therefore restricted.
+
+use imgctl_base::error::{Error, Result};
+
+/// Default name.
+pub const DEFAULT: &str = "default";
+/// Maximum length of a name, in bytes.
+const MAX_LENGTH: usize = 63;
+/// Names with another use in the directory of all clusters.
+const RESERVED: [&str; 1] = ["logs"];
+
+/// Fails unless `name` is `[a-z0-9][a-z0-9.-]{0,62}` and not reserved.
+pub fn check(name: &str) -> Result<()> {
+    let is_narrow = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let fits = name.starts_with(is_narrow)
+        && name.len() <= MAX_LENGTH
+        && name.chars().all(|c| is_narrow(c) || c == '.' || c == '-');
+    if !fits {
+        return Err(Error::usage(format!(
+            "`{}` is no name for a cluster",
+            name.escape_debug()
+        ))
+        .hint(format!(
+            "lower-case letters, digits, `-` and `.`, a letter or digit first, {MAX_LENGTH} at most"
+        )));
+    }
+    if RESERVED.contains(&name) {
+        return Err(Error::usage(format!("a cluster cannot be called `{name}`")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_directory() {
+        for name in ["default", "a", "0", "etcd-1.test", &"a".repeat(63)] {
+            assert!(check(name).is_ok(), "{name}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "a/b",
+            "-a",
+            ".a",
+            "A",
+            "a b",
+            "ä",
+            "a\n",
+            "logs",
+            &"a".repeat(64),
+        ] {
+            assert!(check(name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! State that the controller keeps of each cluster: `~/.sealos/<cluster>/` in sealos' layout, plus
+//! `journal/` and `logs/`. Mode 0700, because it contains passwords and private keys.
+
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::clusterfile::{self, Clusterfile};
+use crate::cluster::name;
+use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::lock::{Lock, Mode};
+use imgctl_base::image::time::rfc3339;
+
+const CLUSTERFILE: &str = "Clusterfile";
+const LOCK: &str = ".lock";
+const HOLDER: &str = ".lock.holder";
+/// Maximum size of the file that names a lock's holder, in bytes.
+const MAX_HOLDER: u64 = 4096;
+
+/// All clusters of one controller.
+#[derive(Clone, Debug)]
+pub struct States {
+    root: PathBuf,
+}
+
+impl States {
+    /// `root` is `SEALOS_RUNTIME_ROOT`, `~/.sealos` by default.
+    pub fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Returns the state of one cluster, whether it exists or not.
+    pub fn of(&self, name: &str) -> Result<State> {
+        name::check(name)?;
+        Ok(State {
+            name: name.to_owned(),
+            directory: self.root.join(name),
+        })
+    }
+
+    /// Returns the clusters that have a Clusterfile, by name.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    pub fn list(&self) -> Result<Vec<State>> {
+        let entries = match std::fs::read_dir(&self.root) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.path("read", &self.root)?,
+        };
+        let mut states = Vec::new();
+        for entry in entries {
+            let entry = entry.path("read", &self.root)?;
+            let Some(state) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| self.of(name).ok())
+            else {
+                continue;
+            };
+            if state.clusterfile().is_file() {
+                states.push(state);
+            }
+        }
+        states.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(states)
+    }
+}
+
+/// State directory of one cluster.
+#[derive(Clone, Debug)]
+pub struct State {
+    name: String,
+    directory: PathBuf,
+}
+
+impl State {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub fn clusterfile(&self) -> PathBuf {
+        self.directory.join(CLUSTERFILE)
+    }
+
+    /// Returns the directory of kubeconfigs, tokens and generated configuration.
+    pub fn etc(&self) -> PathBuf {
+        self.directory.join("etc")
+    }
+
+    pub fn pki(&self) -> PathBuf {
+        self.directory.join("pki")
+    }
+
+    pub fn tmp(&self) -> PathBuf {
+        self.directory.join("tmp")
+    }
+
+    /// Returns the directory of run journals.
+    pub fn journal(&self) -> PathBuf {
+        self.directory.join("journal")
+    }
+
+    /// Returns the directory of host output, by run.
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.directory.join("logs")
+    }
+
+    /// Creates the directory and its subdirectories, readable only by their owner.
+    pub fn prepare(&self) -> Result<()> {
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        for directory in [
+            self.directory.clone(),
+            self.etc(),
+            self.pki(),
+            self.tmp(),
+            self.journal(),
+            self.logs(),
+        ] {
+            builder.create(&directory).path("make", &directory)?;
+        }
+        // sealos makes it readable by everyone.
+        std::fs::set_permissions(&self.directory, PermissionsExt::from_mode(0o700))
+            .path("close to others", &self.directory)
+    }
+
+    /// Returns the stored Clusterfile with notes on it; `None` if the cluster does not exist.
+    pub fn load(&self) -> Result<Option<(Clusterfile, Vec<String>)>> {
+        let path = self.clusterfile();
+        let text = match read_text(&path, clusterfile::MAX_LENGTH as u64) {
+            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+            text => text?,
+        };
+        let (mut read, mut notes) = clusterfile::read_stored(&text, &path.display().to_string())
+            .context(|| format!("cannot use the state of cluster `{}`", self.name))?;
+        if read.cluster.name != self.name {
+            return Err(Error::bad_content(format!(
+                "{} is about a cluster called `{}`",
+                path.display(),
+                read.cluster.name
+            ))
+            .hint(format!(
+                "the directory and `metadata.name` must agree: rename one of them to the other ({})",
+                self.directory.display()
+            )));
+        }
+        if read.is_of_sealos() {
+            notes.extend(self.adopt(&mut read)?);
+        }
+        Ok(Some((read, notes)))
+    }
+
+    /// Returns the stored Clusterfile of a cluster that must exist.
+    pub fn require(&self) -> Result<(Clusterfile, Vec<String>)> {
+        self.load()?.ok_or_else(|| {
+            Error::not_found(format!("there is no cluster `{}`", self.name)).hint(format!(
+                "clusters are kept in {}; name one with --cluster",
+                self.directory.parent().unwrap_or(&self.directory).display()
+            ))
+        })
+    }
+
+    /// Adopts kubeadm's documents from the file that sealos generated: sealos does not write them
+    /// back to the Clusterfile.
+    fn adopt(&self, read: &mut Clusterfile) -> Result<Option<String>> {
+        let path = self.etc().join("kubeadm-init.yaml");
+        if !read.documents.is_empty() || !path.is_file() {
+            return Ok(None);
+        }
+        let text = read_text(&path, clusterfile::MAX_LENGTH as u64)?;
+        let (generated, _) = clusterfile::read_additions(&text, &path.display().to_string())
+            .context(|| format!("cannot take over cluster `{}` from sealos", self.name))?;
+        let count = generated.documents.len();
+        read.documents = generated.documents;
+        Ok(Some(format!(
+            "made by sealos; {count} documents of kubeadm are taken over from {}",
+            path.display()
+        )))
+    }
+
+    /// Replaces the stored Clusterfile; the change is durable on return.
+    pub fn save(&self, clusterfile: &Clusterfile) -> Result<()> {
+        if clusterfile.cluster.name != self.name {
+            return Err(Error::failed(format!(
+                "the Clusterfile of `{}` does not belong into {}",
+                clusterfile.cluster.name,
+                self.directory.display()
+            )));
+        }
+        self.prepare()?;
+        let text = clusterfile.write()?;
+        atomic::write(
+            &self.clusterfile(),
+            text.as_bytes(),
+            0o600,
+            Durability::Durable,
+        )
+        .context(|| format!("cannot keep the state of cluster `{}`", self.name))
+    }
+
+    /// Archives the state after a reset: the Clusterfile becomes `Clusterfile.<now>`; `now` is in
+    /// seconds since 1970.
+    pub fn archive(&self, now: i64) -> Result<PathBuf> {
+        let from = self.clusterfile();
+        // Two resets within one second must not overwrite the first archive.
+        let to = (now..)
+            .map(|second| self.directory.join(format!("{CLUSTERFILE}.{second}")))
+            .find(|path| !path.exists())
+            .unwrap_or_else(|| from.with_extension("old"));
+        // Upgrades of a removed cluster can be neither resumed nor rolled back. They are renamed
+        // first: if the process is killed in between, the next reset still finds the Clusterfile.
+        let upgrades = self.directory.join("upgrade");
+        let former = self.directory.join(format!("upgrade.{now}"));
+        match std::fs::rename(&upgrades, &former) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).path("rename", &upgrades);
+            }
+            _ => {}
+        }
+        std::fs::rename(&from, &to).path("rename", &from)?;
+        atomic::sync_directory(&self.directory)?;
+        Ok(to)
+    }
+
+    /// Locks the cluster for one command; the error names the current holder. `now` is in seconds
+    /// since 1970.
+    pub fn lock(&self, verb: &str, now: i64) -> Result<Held> {
+        self.prepare()?;
+        let path = self.directory.join(LOCK);
+        let Some(lock) = Lock::try_acquire(&path, Mode::Exclusive)? else {
+            return Err(self.busy());
+        };
+        let holder = Holder {
+            pid: std::process::id(),
+            host: own_name(),
+            verb: verb.to_owned(),
+            since: rfc3339(now),
+        };
+        let text = serde_json::to_vec(&holder)
+            .map_err(|error| Error::failed("cannot write who holds the lock").caused_by(error))?;
+        atomic::write(
+            &self.directory.join(HOLDER),
+            &text,
+            0o600,
+            Durability::Atomic,
+        )?;
+        Ok(Held { _lock: lock })
+    }
+
+    fn busy(&self) -> Error {
+        let error = Error::new(
+            Kind::Busy,
+            format!("another command works on cluster `{}`", self.name),
+        );
+        let holder = read_text(&self.directory.join(HOLDER), MAX_HOLDER)
+            .ok()
+            .and_then(|text| serde_json::from_str::<Holder>(&text).ok());
+        match holder {
+            Some(holder) => error.hint(format!(
+                "`imgctl {}`, process {} on {}, since {}: wait for it or stop it",
+                holder.verb, holder.pid, holder.host, holder.since
+            )),
+            None => error.hint("wait for it or stop it"),
+        }
+    }
+}
+
+/// Lock on a cluster, held until this is dropped.
+#[derive(Debug)]
+pub struct Held {
+    _lock: Lock,
+}
+
+/// Process that works on a cluster.
+#[derive(Debug, Serialize, Deserialize)]
+struct Holder {
+    pid: u32,
+    host: String,
+    verb: String,
+    /// RFC 3339.
+    since: String,
+}
+
+/// Returns this machine's name.
+fn own_name() -> String {
+    let uname = rustix::system::uname();
+    uname.nodename().to_string_lossy().into_owned()
+}
+
+fn read_text(path: &Path, limit: u64) -> Result<String> {
+    let mut text = String::new();
+    let length = std::fs::File::open(path)
+        .and_then(|file| file.take(limit + 1).read_to_string(&mut text))
+        .path("read", path)?;
+    match length as u64 > limit {
+        true => Err(Error::bad_content(format!(
+            "{} is longer than {limit} bytes",
+            path.display()
+        ))),
+        false => Ok(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::clusterfile::ClusterDocument;
+
+    fn named(name: &str) -> Clusterfile {
+        Clusterfile {
+            cluster: ClusterDocument {
+                name: name.into(),
+                images: vec!["a:b".into()],
+                ..ClusterDocument::default()
+            },
+            ..Clusterfile::default()
+        }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded_listed_and_closed_to_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let states = States::new(directory.path().join(".sealos"));
+        assert!(states.list().unwrap().is_empty());
+        let state = states.of("one").unwrap();
+        assert!(state.load().unwrap().is_none());
+        assert_eq!(state.require().unwrap_err().kind(), Kind::NotFound);
+        state.save(&named("one")).unwrap();
+        assert_eq!(state.load().unwrap().unwrap().0, named("one"));
+        assert_eq!(mode(&state.clusterfile()), 0o600);
+        assert_eq!(mode(state.directory()), 0o700);
+        assert!(state.save(&named("two")).is_err());
+        std::fs::create_dir(states.root().join("logs")).unwrap();
+        std::fs::create_dir(states.root().join("empty")).unwrap();
+        let names: Vec<String> = states
+            .list()
+            .unwrap()
+            .iter()
+            .map(|state| state.name().to_owned())
+            .collect();
+        assert_eq!(names, ["one"]);
+        for wrong in ["../one", "", ".", "One"] {
+            assert!(states.of(wrong).is_err(), "{wrong}");
+        }
+
+        let first = state.archive(1_700_000_000).unwrap();
+        state.save(&named("one")).unwrap();
+        let second = state.archive(1_700_000_000).unwrap();
+        assert!(first.ends_with("Clusterfile.1700000000") && first != second);
+        assert!(state.load().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_second_command_is_told_who_has_the_cluster() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = States::new(directory.path().into()).of("one").unwrap();
+        let held = state.lock("run", 0).unwrap();
+        let error = state.lock("reset", 1).unwrap_err();
+        assert_eq!(error.kind(), Kind::Busy);
+        let hint = error.hints()[0];
+        let pid = format!("process {} on ", std::process::id());
+        assert!(
+            hint.contains("`imgctl run`") && hint.contains(&pid) && hint.contains("1970-01-01"),
+            "{hint}"
+        );
+        drop(held);
+        state.lock("reset", 1).unwrap();
+    }
+}

@@ -1,0 +1,133 @@
+//! Hosts on which a run began to work but that did not become members: no other record shows that
+//! something may be left on them. A reset cleans them too, and `delete` accepts them.
+//!
+//! Stored beside the Clusterfile, in the same form, until they are members or clean.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use crate::cluster::clusterfile::{self, ClusterDocument, Clusterfile, HostGroup};
+use crate::cluster::state::State;
+use imgctl_base::error::{Context as _, IoContext, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_host::host::address::Address;
+
+const FILE: &str = "Clusterfile.touched";
+
+impl State {
+    fn touched_file(&self) -> PathBuf {
+        self.directory().join(FILE)
+    }
+
+    /// Returns the hosts, each in a group of its own.
+    pub fn touched(&self) -> Result<Vec<HostGroup>> {
+        let path = self.touched_file();
+        let text = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            text => text.path("read", &path)?,
+        };
+        let (read, _) = clusterfile::read_stored(&text, &path.display().to_string())?;
+        Ok(read.cluster.hosts)
+    }
+
+    /// Records the hosts of `documents` in addition to those already recorded, except those of
+    /// `stored`, which the Clusterfile itself names. Durable on return.
+    pub fn touch(&self, documents: &[&ClusterDocument], stored: &ClusterDocument) -> Result<()> {
+        let mut groups = self.touched()?;
+        for document in documents {
+            groups.extend(document.one_by_one()?.into_iter().map(|(_, group)| group));
+        }
+        self.keep_touched(groups, stored, &stored.addresses()?)
+    }
+
+    /// Removes hosts that are now members of `stored`, and hosts that were cleaned.
+    pub fn untouch(&self, stored: &ClusterDocument, cleaned: &[Address]) -> Result<()> {
+        let mut known = stored.addresses()?;
+        known.extend_from_slice(cleaned);
+        self.keep_touched(self.touched()?, stored, &known)
+    }
+
+    /// Removes all hosts.
+    pub fn untouch_all(&self) -> Result<()> {
+        let path = self.touched_file();
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).path("remove", &path),
+            _ => Ok(()),
+        }
+    }
+
+    fn keep_touched(
+        &self,
+        groups: Vec<HostGroup>,
+        stored: &ClusterDocument,
+        known: &[Address],
+    ) -> Result<()> {
+        let mut document = ClusterDocument {
+            hosts: groups,
+            ..stored.clone()
+        };
+        let mut seen = known.to_vec();
+        let mut kept = Vec::new();
+        for (address, group) in document.one_by_one()? {
+            if !seen.contains(&address) {
+                seen.push(address);
+                kept.push(group);
+            }
+        }
+        if kept.is_empty() {
+            return self.untouch_all();
+        }
+        document.hosts = kept;
+        let file = Clusterfile {
+            cluster: document,
+            ..Clusterfile::default()
+        };
+        self.prepare()?;
+        let path = self.touched_file();
+        atomic::write(&path, file.write()?.as_bytes(), 0o600, Durability::Durable)
+            .context(|| format!("cannot keep which hosts cluster `{}` touched", self.name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::state::States;
+
+    fn document(hosts: &[&str]) -> ClusterDocument {
+        ClusterDocument {
+            name: "one".into(),
+            images: vec!["a:b".into()],
+            hosts: vec![HostGroup {
+                ips: hosts.iter().map(|host| (*host).to_owned()).collect(),
+                roles: vec!["master".into()],
+                ..HostGroup::default()
+            }],
+            ..ClusterDocument::default()
+        }
+    }
+
+    #[test]
+    fn hosts_are_remembered_until_they_are_members_or_clean() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = States::new(directory.path().into()).of("one").unwrap();
+        let ips = || -> Vec<String> {
+            let groups = state.touched().unwrap();
+            groups.into_iter().flat_map(|group| group.ips).collect()
+        };
+        assert!(ips().is_empty());
+        let cluster = document(&["10.0.0.1"]);
+        let wanted = document(&["10.0.0.1", "10.0.0.2-10.0.0.4"]);
+        state.touch(&[&wanted, &cluster], &cluster).unwrap();
+        assert_eq!(ips(), ["10.0.0.2:22", "10.0.0.3:22", "10.0.0.4:22"]);
+        state.touch(&[&wanted], &cluster).unwrap();
+        assert_eq!(ips().len(), 3);
+        let cleaned = document(&["10.0.0.3"]).addresses().unwrap();
+        state
+            .untouch(&document(&["10.0.0.1", "10.0.0.2"]), &cleaned)
+            .unwrap();
+        assert_eq!(ips(), ["10.0.0.4:22"]);
+        state.untouch(&wanted, &[]).unwrap();
+        assert!(!state.touched_file().exists());
+    }
+}

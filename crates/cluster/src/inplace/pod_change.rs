@@ -1,0 +1,310 @@
+//! Changes and restores a single Pod: reads it, decides based on its state, and patches it with
+//! tests.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::inplace::completion::Changed;
+use crate::inplace::marks::{self, Before, PodState};
+use crate::inplace::object::{self, Pod, pod_path};
+use crate::inplace::patch;
+use crate::inplace::plan::{PodPlan, Verdict};
+use crate::inplace::verdict::same;
+use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_kube::api::{Api, PatchKind};
+
+/// The readiness gate that other tools close for the same purpose.
+pub(crate) const GATE: &str = "InPlaceUpdateReady";
+/// Maximum number of attempts if the Pod changes between the read and the patch.
+const ATTEMPTS: u32 = 5;
+/// Timeout for a Pod to leave the EndpointSlices.
+const OUT_OF_SERVICE: Duration = Duration::from_secs(30);
+
+/// Result of starting a change.
+pub(crate) enum Started {
+    Changed(Box<Changed>),
+    /// The Pod already has the requested state, and not because of this run.
+    Nothing,
+    Gone,
+    /// Another party has set a different image than the plan expected; contains the message.
+    Edited(String),
+}
+
+/// Changes the Pod, or detects that the run `id` has already changed it.
+pub fn start(
+    api: &dyn Api,
+    plan: &PodPlan,
+    id: &str,
+    labels: &BTreeMap<String, String>,
+) -> Result<Started> {
+    let failed = || format!("cannot change Pod {}", plan.full_name());
+    let path = pod_path(&plan.namespace, &plan.name);
+    for _ in 0..ATTEMPTS {
+        let value = match api.get(&path) {
+            Ok(value) => value,
+            Err(error) if error.is_not_found() => return Ok(Started::Gone),
+            Err(error) => return Err(Error::from(error)).context(failed),
+        };
+        let pod: Pod = object::read(&value, "Pod")?;
+        if pod.metadata.uid != plan.uid || pod.is_going() {
+            return Ok(Started::Gone);
+        }
+        let (mut images, mut sizes) = (BTreeMap::new(), BTreeMap::new());
+        let ours = marks::state(&pod.metadata).filter(|state| state.id == id);
+        for one in &plan.containers {
+            let Some(place) = pod.spec.container(&one.name) else {
+                return Ok(Started::Edited(format!(
+                    "it has no container `{}`",
+                    one.name
+                )));
+            };
+            let has = &place.spec.image;
+            let stored = ours.as_ref().is_some_and(|state| {
+                let before = state.containers.get(&one.name);
+                before.is_some_and(|before| before.to == one.to && before.image != *has)
+            });
+            if *has == one.from && one.from != one.to {
+                images.insert(one.name.clone(), one.to.clone());
+            } else if *has != one.to && !stored {
+                return Ok(Started::Edited(format!(
+                    "somebody has set `{}` to {has}; the plan knew {}",
+                    one.name, one.from
+                )));
+            }
+            if let Some(resize) = &one.resize
+                && !same(&place.spec.resources, &resize.to)
+            {
+                if !same(&place.spec.resources, &resize.from) {
+                    return Ok(Started::Edited(format!(
+                        "somebody has changed the resources of `{}`",
+                        one.name
+                    )));
+                }
+                sizes.insert(one.name.clone(), resize.to.clone());
+            }
+        }
+        let state = match (&ours, images.is_empty()) {
+            (Some(state), true) => state.clone(),
+            (None, true) if sizes.is_empty() => return Ok(Started::Nothing),
+            _ => PodState {
+                id: id.to_owned(),
+                time: Timestamp::now(),
+                containers: before(&pod, plan),
+            },
+        };
+        if sizes.is_empty() && is_admitted(api, &pod, &images)? {
+            return Ok(Started::Nothing);
+        }
+        let mut stored = pod.clone();
+        if ours.is_none() || !images.is_empty() {
+            let operations = patch::images(&pod, &images, Some(&state), labels)?;
+            match api.patch(&path, PatchKind::Json, &operations) {
+                Ok(value) => stored = object::read(&value, "Pod")?,
+                // The Pod was changed concurrently: read it and decide again.
+                Err(error) if error.is_conflict() => continue,
+                Err(error) if error.is_not_found() => return Ok(Started::Gone),
+                Err(error) => return Err(Error::from(error)).context(failed),
+            }
+        }
+        if !sizes.is_empty() {
+            let operations = patch::resources(&stored, &sizes)?;
+            let answer = api.patch(&format!("{path}/resize"), PatchKind::Json, &operations);
+            match answer {
+                Ok(_) => {}
+                Err(error) if error.code == 409 => continue,
+                Err(error) => return Err(Error::from(error)).context(failed),
+            }
+        }
+        return Ok(Started::Changed(Box::new(changed(plan, state, &stored))));
+    }
+    Err(Error::failed("somebody else keeps changing it")).context(failed)
+}
+
+/// Returns whether the patch would store what the Pod already has: an earlier run requested the
+/// same names, and admission rewrote them. Another patch would not restart anything.
+fn is_admitted(api: &dyn Api, pod: &Pod, images: &BTreeMap<String, String>) -> Result<bool> {
+    let state = marks::state(&pod.metadata);
+    let has = |pod: &Pod, name: &String| {
+        let place = pod.spec.container(name);
+        place.map(|place| place.spec.image.clone())
+    };
+    let asked_before = images.iter().all(|(name, to)| {
+        let before = state.as_ref().and_then(|state| state.containers.get(name));
+        before
+            .is_some_and(|before| before.to == *to && has(pod, name) != Some(before.image.clone()))
+    });
+    if images.is_empty() || !asked_before {
+        return Ok(false);
+    }
+    let operations = patch::images(pod, images, state.as_ref(), &BTreeMap::new())?;
+    let path = format!("{}?dryRun=All", pod.path());
+    let answer = api.patch(&path, PatchKind::Json, &operations);
+    // An error of the dry run is reported by the actual patch.
+    let Ok(value) = answer else {
+        return Ok(false);
+    };
+    let stored: Pod = object::read(&value, "Pod")?;
+    Ok(images
+        .keys()
+        .all(|name| has(&stored, name) == has(pod, name)))
+}
+
+fn before(pod: &Pod, plan: &PodPlan) -> BTreeMap<String, Before> {
+    let mut all = BTreeMap::new();
+    for one in &plan.containers {
+        let status = pod.status_of(&one.name).cloned().unwrap_or_default();
+        let image = pod
+            .spec
+            .container(&one.name)
+            .map(|place| place.spec.image.clone());
+        let before = Before {
+            image: image.unwrap_or_default(),
+            image_id: status.image_id,
+            container_id: status.container_id,
+            restart_count: status.restart_count,
+            waiting: status
+                .state
+                .waiting
+                .map(|one| one.reason)
+                .unwrap_or_default(),
+            to: one.to.clone(),
+            resources: one.resize.as_ref().map(|resize| resize.from.clone()),
+        };
+        all.insert(one.name.clone(), before);
+    }
+    all
+}
+
+fn changed(plan: &PodPlan, state: PodState, stored: &Pod) -> Changed {
+    let image = |name: &String| {
+        let place = stored.spec.container(name)?;
+        Some((name.clone(), place.spec.image.clone()))
+    };
+    Changed {
+        uid: plan.uid.clone(),
+        architecture: plan.architecture.clone(),
+        stored: state.containers.keys().filter_map(image).collect(),
+        // A resumed run may plan NOOP if the patch was already applied.
+        verdicts: plan
+            .containers
+            .iter()
+            .map(|one| {
+                let before = state.containers.get(&one.name);
+                let moved = before.is_some_and(|before| before.image != before.to);
+                let verdict = match one.verdict {
+                    Verdict::Noop if moved => Verdict::Change,
+                    verdict => verdict,
+                };
+                (one.name.clone(), (verdict, one.role))
+            })
+            .collect(),
+        state,
+    }
+}
+
+/// Restores the former images and resources of the Pod; `false`: there is nothing to restore.
+pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Result<bool> {
+    let failed = || format!("cannot give Pod {} its former image back", plan.full_name());
+    let path = pod_path(&plan.namespace, &plan.name);
+    for _ in 0..ATTEMPTS {
+        let value = match api.get(&path) {
+            Ok(value) => value,
+            Err(error) if error.is_not_found() => return Ok(false),
+            Err(error) => return Err(Error::from(error)).context(failed),
+        };
+        let pod: Pod = object::read(&value, "Pod")?;
+        if pod.metadata.uid != changed.uid || pod.is_going() {
+            return Ok(false);
+        }
+        let (mut images, mut sizes) = (BTreeMap::new(), BTreeMap::new());
+        for (name, before) in &changed.state.containers {
+            let Some(place) = pod.spec.container(name) else {
+                continue;
+            };
+            // Only restores images that this run has set.
+            if changed.stored.get(name) == Some(&place.spec.image) {
+                images.insert(name.clone(), before.image.clone());
+            }
+            if let Some(resources) = &before.resources {
+                sizes.insert(name.clone(), resources.clone());
+            }
+        }
+        let operations = patch::images(&pod, &images, None, &BTreeMap::new())?;
+        let answer = api.patch(&path, PatchKind::Json, &operations);
+        let answer = answer.and_then(|_| match sizes.is_empty() {
+            true => Ok(Value::Null),
+            false => match patch::resources(&pod, &sizes) {
+                Ok(operations) => {
+                    api.patch(&format!("{path}/resize"), PatchKind::Json, &operations)
+                }
+                Err(_) => Ok(Value::Null),
+            },
+        });
+        match answer {
+            Ok(_) => return Ok(true),
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(Error::from(error)).context(failed),
+        }
+    }
+    Err(Error::failed("somebody else keeps changing it")).context(failed)
+}
+
+/// Returns whether a Pod with restored images is ready.
+pub fn is_back(pod: &Pod, changed: &Changed) -> bool {
+    let back = changed.state.containers.iter().all(|(name, before)| {
+        pod.spec
+            .container(name)
+            .is_some_and(|place| place.spec.image == before.image)
+            && pod
+                .status_of(name)
+                .is_some_and(|status| status.ready && status.state.running.is_some())
+    });
+    back && pod.is_ready()
+}
+
+/// Opens or closes a readiness gate.
+pub(crate) fn set_gate(api: &dyn Api, pod: &Pod, gate: &str, open: bool) -> Result<()> {
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let condition = json!({
+        "type": gate,
+        "status": if open { "True" } else { "False" },
+        "reason": if open { "Done" } else { "StartInPlaceUpdate" },
+        "lastTransitionTime": now,
+    });
+    let document = json!({
+        "metadata": {"uid": pod.metadata.uid},
+        "status": {"conditions": [condition]},
+    });
+    let path = format!("{}/status", pod.path());
+    api.patch(&path, PatchKind::Strategic, &document)
+        .map_err(Error::from)
+        .context(|| format!("cannot set {gate} of Pod {}", pod.full_name()))?;
+    Ok(())
+}
+
+/// Waits until no EndpointSlice sends traffic to the Pod, up to a timeout.
+pub(crate) fn wait_out_of_service(api: &dyn Api, pod: &Pod, poll: Duration) {
+    let path = format!(
+        "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices",
+        pod.metadata.namespace
+    );
+    let until = Instant::now() + OUT_OF_SERVICE;
+    while Instant::now() < until {
+        let Ok(slices) = api.list(&path) else { return };
+        let mut endpoints = slices
+            .iter()
+            .filter_map(|slice| slice["endpoints"].as_array())
+            .flatten();
+        let serves = endpoints.any(|one| {
+            one["targetRef"]["uid"] == pod.metadata.uid.as_str()
+                && one["conditions"]["ready"] == true
+        });
+        if !serves {
+            return;
+        }
+        std::thread::sleep(poll);
+    }
+}

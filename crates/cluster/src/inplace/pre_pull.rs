@@ -1,0 +1,114 @@
+//! Pulls new images to Nodes before any container is killed: the kubelet kills the container first
+//! and pulls afterwards. Must not depend on how a Node is reached.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use crate::inplace::plan::{PodPlan, Verdict};
+use crate::inplace::target::Target;
+use imgctl_base::error::{Error, Kind, Result};
+
+/// Maximum number of Nodes that pull concurrently.
+const PARALLEL: usize = 8;
+/// Size of an unpacked image relative to its compressed size, in tenths.
+const UNPACKED: u64 = 25;
+
+/// Pulls images on Nodes.
+pub trait Puller: Sync {
+    /// Pulls `image` on the Node of `pod`, with the secrets of `pod` if supported. Returns the
+    /// names of the image on the Node (digests), if reported. `room`: free space required, in
+    /// bytes.
+    fn pull(&self, pod: &PodPlan, image: &str, room: u64) -> Result<Vec<String>>;
+}
+
+/// Pulls with the Node's own credentials first and, if that fails, with the secrets of the Pod.
+pub struct OrWithSecrets<A, B> {
+    pub node: A,
+    pub secrets: B,
+}
+
+impl<A: Puller, B: Puller> Puller for OrWithSecrets<A, B> {
+    fn pull(&self, pod: &PodPlan, image: &str, room: u64) -> Result<Vec<String>> {
+        match self.node.pull(pod, image, room) {
+            Err(error) if error.kind() == Kind::CommandFailed && !pod.pull_secrets.is_empty() => {
+                tracing::info!("{error}; trying with {}", pod.pull_secrets.join(", "));
+                self.secrets.pull(pod, image, room)
+            }
+            pulled => pulled,
+        }
+    }
+}
+
+/// Pulls on all Nodes of `pods` the images that they need. The error lists the failures of all
+/// Nodes.
+pub fn pre_pull(
+    pods: &[&PodPlan],
+    targets: &BTreeMap<String, Target>,
+    puller: &dyn Puller,
+) -> Result<usize> {
+    let mut tasks: BTreeMap<(&str, &str), &PodPlan> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| !pod.node.is_empty()) {
+        for one in &pod.containers {
+            // An image under a new name has to be pulled as well, even if its content is present.
+            if matches!(one.verdict, Verdict::Change | Verdict::RestartOnly) {
+                tasks.entry((&pod.node, &one.to)).or_insert(pod);
+            }
+        }
+    }
+    // A Node pulls its images one after another; several Nodes pull concurrently.
+    let mut by_node: BTreeMap<&str, Vec<(&str, &PodPlan)>> = BTreeMap::new();
+    for ((node, image), pod) in tasks {
+        by_node.entry(node).or_default().push((image, pod));
+    }
+    let count = by_node.values().map(Vec::len).sum();
+    let queue = Mutex::new(by_node.into_iter());
+    let problems: Mutex<Vec<String>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..PARALLEL {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some((node, images)) = next else { return };
+                    for (image, pod) in images {
+                        if let Err(error) = one(pod, image, targets.get(image), puller) {
+                            let mut problems =
+                                problems.lock().unwrap_or_else(PoisonError::into_inner);
+                            problems.push(format!("Node {node}: {error}"));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut problems = problems
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    if problems.is_empty() {
+        return Ok(count);
+    }
+    problems.sort();
+    Err(Error::new(
+        Kind::CheckFailed,
+        format!(
+            "not every Node can have the new image; nothing was changed:\n  {}",
+            problems.join("\n  ")
+        ),
+    )
+    .hint("see to the Node, its registry and its room, then run the same command again; --pre-pull none goes on without"))
+}
+
+fn one(pod: &PodPlan, image: &str, target: Option<&Target>, puller: &dyn Puller) -> Result<()> {
+    let variant = target.and_then(|target| target.variant(&pod.architecture));
+    let room = variant.map_or(0, |one| one.size.saturating_mul(UNPACKED) / 10);
+    let found = puller.pull(pod, image, room)?;
+    let Some(target) = target else { return Ok(()) };
+    match found.is_empty() || found.iter().any(|id| target.is(id, &pod.architecture)) {
+        true => Ok(()),
+        false => Err(Error::bad_content(format!(
+            "{image} is {} there, and {} in the registry",
+            found.join(", "),
+            target.digest
+        ))),
+    }
+}

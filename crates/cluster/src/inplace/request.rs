@@ -1,0 +1,261 @@
+//! The operator's request: which Pods, which images and resources, and the safety settings.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::inplace::batches::Share;
+use crate::inplace::quantity;
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Reference;
+
+/// The complete request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    pub selection: Selection,
+    /// Images by container name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub set: BTreeMap<String, String>,
+    /// Resources by container name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resize: BTreeMap<String, Resize>,
+    pub template: TemplatePolicy,
+    pub batches: Vec<Share>,
+    pub max_unavailable: Share,
+    pub verify: Verify,
+    #[serde(default)]
+    pub include_sidecars: bool,
+    #[serde(default)]
+    pub include_init: bool,
+    #[serde(default)]
+    pub allow_single_replica: bool,
+    #[serde(default)]
+    pub force_owner: bool,
+    /// A readiness gate that is closed while a Pod's containers restart.
+    #[serde(default)]
+    pub gate: Option<String>,
+}
+
+/// Selection of Pods.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "by")]
+pub enum Selection {
+    Workload {
+        kind: WorkloadKind,
+        namespace: String,
+        name: String,
+    },
+    Labels {
+        namespace: String,
+        selector: String,
+    },
+    Pods {
+        namespace: String,
+        names: Vec<String>,
+    },
+}
+
+impl Selection {
+    pub fn namespace(&self) -> &str {
+        match self {
+            Self::Workload { namespace, .. }
+            | Self::Labels { namespace, .. }
+            | Self::Pods { namespace, .. } => namespace,
+        }
+    }
+
+    /// Parses `kind/namespace/name`, or `kind/name` in `namespace`.
+    pub fn workload(text: &str, namespace: &str) -> Result<Self> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let (kind, namespace, name) = match parts[..] {
+            [kind, namespace, name] => (kind, namespace, name),
+            [kind, name] => (kind, namespace, name),
+            _ => {
+                return Err(Error::usage(format!("`{text}` names no workload"))
+                    .hint("a workload looks like deployment/default/web"));
+            }
+        };
+        Ok(Self::Workload {
+            kind: WorkloadKind::parse(kind)?,
+            namespace: checked(namespace, "a namespace")?,
+            name: checked(name, "a workload")?,
+        })
+    }
+}
+
+/// Validates a name that becomes part of an API path.
+pub fn checked(name: &str, what: &str) -> Result<String> {
+    let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    if name.is_empty() || name.len() > 253 || name.starts_with('.') || !name.chars().all(sound) {
+        return Err(Error::usage(format!(
+            "`{}` is no name of {what}",
+            name.escape_debug()
+        )));
+    }
+    Ok(name.to_owned())
+}
+
+/// Supported workload kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub enum WorkloadKind {
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+    DaemonSet,
+    Job,
+}
+
+impl WorkloadKind {
+    fn parse(text: &str) -> Result<Self> {
+        Ok(match text.to_ascii_lowercase().as_str() {
+            "deployment" | "deployments" | "deploy" => Self::Deployment,
+            "replicaset" | "replicasets" | "rs" => Self::ReplicaSet,
+            "statefulset" | "statefulsets" | "sts" => Self::StatefulSet,
+            "daemonset" | "daemonsets" | "ds" => Self::DaemonSet,
+            "job" | "jobs" => Self::Job,
+            _ => {
+                return Err(Error::usage(format!("`{text}` is no kind of workload"))
+                    .hint("deployment, replicaset, statefulset, daemonset or job; single Pods with --pods"));
+            }
+        })
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::Job => "Job",
+        }
+    }
+
+    /// Returns the API path of the collection in `namespace`.
+    pub(crate) fn collection(self, namespace: &str) -> String {
+        let (group, plural) = match self {
+            Self::Deployment => ("apps", "deployments"),
+            Self::ReplicaSet => ("apps", "replicasets"),
+            Self::StatefulSet => ("apps", "statefulsets"),
+            Self::DaemonSet => ("apps", "daemonsets"),
+            Self::Job => ("batch", "jobs"),
+        };
+        format!("/apis/{group}/v1/namespaces/{namespace}/{plural}")
+    }
+
+    /// Returns whether its template can be updated after its Pods.
+    pub(crate) fn syncs(self) -> bool {
+        matches!(
+            self,
+            Self::Deployment | Self::StatefulSet | Self::DaemonSet | Self::ReplicaSet
+        )
+    }
+}
+
+/// `--template`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TemplatePolicy {
+    /// Pods whose workload would return to the old image are not changed.
+    #[default]
+    Refuse,
+    /// The template is left behind, which is recorded on the workload.
+    Keep,
+    /// The template is updated, without a rollout.
+    Sync,
+}
+
+/// `--verify`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verify {
+    /// The name that the kubelet reports, or the digest if it is known.
+    #[default]
+    Image,
+    /// The digest, which must be known in advance.
+    Digest,
+}
+
+/// New requests and limits; resources that are not named stay unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resize {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
+    /// Applies to requests and limits, where a container has them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub both: BTreeMap<String, String>,
+}
+
+/// Parses `container=image`.
+pub fn set(text: &str) -> Result<(String, String)> {
+    let (container, image) = text.split_once('=').ok_or_else(|| {
+        Error::usage(format!("`{text}` sets no image"))
+            .hint("write --set CONTAINER=IMAGE, with the container's name")
+    })?;
+    Reference::parse(image)?;
+    Ok((checked(container, "a container")?, image.to_owned()))
+}
+
+/// Parses `container=cpu=500m,memory=1Gi,limits.cpu=1`.
+pub fn resize(text: &str) -> Result<(String, Resize)> {
+    let wrong = || {
+        Error::usage(format!("`{text}` sets no resources")).hint(
+            "write --resize CONTAINER=cpu=500m,memory=1Gi; requests.cpu=, limits.memory= for one of the two",
+        )
+    };
+    let (container, list) = text.split_once('=').ok_or_else(wrong)?;
+    let mut resize = Resize::default();
+    for entry in list.split(',') {
+        let (what, amount) = entry.split_once('=').ok_or_else(wrong)?;
+        quantity::parse(amount)?;
+        let (to, resource) = match what.split_once('.') {
+            Some(("requests", resource)) => (&mut resize.requests, resource),
+            Some(("limits", resource)) => (&mut resize.limits, resource),
+            Some(_) => return Err(wrong()),
+            None => (&mut resize.both, what),
+        };
+        if !matches!(resource, "cpu" | "memory") {
+            return Err(Error::usage(format!(
+                "{resource} of a running container cannot be changed"
+            ))
+            .hint("only cpu and memory can"));
+        }
+        to.insert(resource.to_owned(), amount.to_owned());
+    }
+    Ok((checked(container, "a container")?, resize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_are_named_by_kind_namespace_and_name() {
+        let long = Selection::workload("deploy/shop/web", "default").unwrap();
+        let short = Selection::workload("Deployment/web", "shop").unwrap();
+        assert_eq!(long, short);
+        for wrong in ["web", "pod/a/b", "deploy/a/b/c", "deploy//x", "deploy/../x"] {
+            assert!(Selection::workload(wrong, "d").is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn images_and_resources_are_set_by_name() {
+        let (container, image) = set("app=reg.example.com:5000/a/b:v2").unwrap();
+        assert_eq!(
+            (&*container, &*image),
+            ("app", "reg.example.com:5000/a/b:v2")
+        );
+        let (container, resize) = resize("app=cpu=500m,limits.memory=1Gi").unwrap();
+        assert_eq!(container, "app");
+        assert_eq!(resize.both["cpu"], "500m");
+        assert_eq!(resize.limits["memory"], "1Gi");
+        assert!(set("app").is_err() && set("app=").is_err() && set("a/b=x").is_err());
+        for wrong in ["app", "app=cpu", "app=gpu=1", "app=x.cpu=1", "app=cpu=much"] {
+            assert!(super::resize(wrong).is_err(), "{wrong}");
+        }
+    }
+}

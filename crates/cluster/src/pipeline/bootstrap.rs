@@ -1,0 +1,169 @@
+//! Preparation that every runtime needs on a host before the host joins a cluster, and how to undo
+//! it.
+//!
+//! The order follows sealos: the image's check, names, registry, container runtime, init; undone in
+//! reverse. Only labels of the rootfs image name scripts.
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::pipeline::means::Means;
+use crate::runtime::Action;
+use crate::runtime::action::Line;
+use crate::runtime::leftovers;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_host::agent::protocol::HostsBlock;
+
+/// Returns the image's own preflight check. Its output is for the operator.
+pub(crate) fn preflight(scene: &Scene, host: &Host) -> Vec<Action> {
+    script(scene, host, "check", &["check"], Some("check.sh"))
+        .into_iter()
+        .collect()
+}
+
+/// Returns the action that writes the cluster's block in the hosts file.
+pub fn names(means: &Means<'_>, scene: &Scene, host: &Host) -> Action {
+    let mut entries = Vec::new();
+    if let Some(registry) = &scene.registry {
+        let hosts = scene.registry_hosts();
+        let own = hosts.iter().find(|other| other.address == host.address);
+        if let Some(serving) = own.or(hosts.first()) {
+            entries.push((serving.ip().to_owned(), registry.domain.clone()));
+        }
+    }
+    for entry in means.runtime.hosts_entries(scene, host) {
+        if !entries.contains(&entry) {
+            entries.push(entry);
+        }
+    }
+    set_names("hosts", scene, entries)
+}
+
+fn set_names(name: &str, scene: &Scene, entries: Vec<(String, String)>) -> Action {
+    let says = match entries.is_empty() {
+        true => "take our lines out of the hosts file".to_owned(),
+        false => {
+            let lines: Vec<String> = entries
+                .iter()
+                .map(|(address, name)| format!("{address} {name}"))
+                .collect();
+            format!("hosts file: {}", lines.join(", "))
+        }
+    };
+    let block = HostsBlock {
+        cluster: scene.name.clone(),
+        entries,
+    };
+    Action::new(name, says, "", move |site| {
+        site.agent.set_hosts(&block).map(|_| ())
+    })
+}
+
+/// Returns the actions for the container runtime, the image's `init`, and the runtime's own
+/// preparation.
+pub fn prepare(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    let mut actions = Vec::new();
+    actions.extend(script(scene, host, "init-cri", &["init-cri"], None));
+    if inits_every_host(means) {
+        actions.extend(script(scene, host, "init", &["init"], Some("init.sh")));
+    }
+    actions.extend(means.runtime.prepare(scene, host)?);
+    Ok(actions)
+}
+
+/// Returns whether `init` is a step of each host. The runtime `script` starts the cluster with
+/// `init` instead.
+fn inits_every_host(means: &Means<'_>) -> bool {
+    means.runtime.name() != "script"
+}
+
+/// Returns the actions that remove everything from a host: the runtime's part first, names and
+/// files last.
+pub fn clean(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    let mut actions = means.runtime.reset(scene, host)?;
+    actions.extend(script(scene, host, "clean", &["clean"], Some("clean.sh")));
+    actions.extend(script(scene, host, "clean-cri", &["clean-cri"], None));
+    if means.runtime.has_api() {
+        actions.push(leftovers::pods());
+    }
+    let serves = |other: &&Host| other.address == host.address;
+    let registry_role = host.has_role(crate::cluster::host::REGISTRY);
+    if registry_role || scene.registry_hosts().iter().any(serves) {
+        actions.extend((means.clean_registry)(scene, host)?);
+    }
+    actions.push(set_names("hosts-clean", scene, Vec::new()));
+    actions.push(remove_files(scene));
+    Ok(actions)
+}
+
+/// Returns the action that removes the cluster's files from a host. It reports files that cannot be
+/// removed.
+fn remove_files(scene: &Scene) -> Action {
+    let root = scene.paths.root();
+    Action::new("files", format!("remove {root}"), "", move |site| {
+        let left = site.agent.remove(std::slice::from_ref(&root))?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(
+            Kind::CheckFailed,
+            format!("{}: left behind: {}", site.agent.host(), left.join(", ")),
+        )
+        .hint("unmount or end what uses it, and run the same command again"))
+    })
+}
+
+/// Returns the script named by the first of `labels` that the rootfs image has, otherwise `default`
+/// if that file exists on the host.
+fn script(
+    scene: &Scene,
+    host: &Host,
+    name: &str,
+    labels: &[&str],
+    default: Option<&str>,
+) -> Option<Action> {
+    let rootfs = scene.rootfs()?;
+    let environment = scene.environment_on(host, Some(rootfs));
+    let scripts = scene.paths.scripts();
+    let content = scene.rootfs_content();
+    if let Some(value) = rootfs.label(labels) {
+        // A host that never received its files has no script to run; only `clean` runs in that
+        // case.
+        return Some(match name.starts_with("clean") {
+            false => Action::script(name, value, scripts, environment).bringing(&content),
+            true => Action::command(
+                name,
+                Line {
+                    line: format!(
+                        "if cd {} 2>/dev/null; then bash {value}; fi",
+                        quoted(&scripts)
+                    ),
+                    environment,
+                    ..Line::default()
+                },
+            ),
+        });
+    }
+    let default = default?;
+    let action = Action::command(
+        name,
+        Line {
+            line: format!(
+                "if [ -e {path} ]; then cd {directory} && bash {default}; fi",
+                path = quoted(&format!("{scripts}/{default}")),
+                directory = quoted(&scripts),
+            ),
+            environment,
+            ..Line::default()
+        },
+    );
+    Some(action.bringing(&content))
+}
+
+/// Quotes a word for the shell.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+=".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}

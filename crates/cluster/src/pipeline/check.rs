@@ -1,0 +1,299 @@
+//! Checks whether hosts can join a cluster and reports all problems of all hosts at once.
+//!
+//! Changes nothing and does not query hosts: it evaluates the facts that they have reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::pipeline::look::Looks;
+use crate::runtime::Runtime;
+use imgctl_base::error::{Error, Kind};
+use imgctl_host::agent::protocol::Facts;
+
+/// Maximum clock difference, as in sealos.
+const MOST_SKEW_MS: i64 = 5_000;
+/// Required space per transferred byte: a tree needs space in addition to the layers it is made
+/// from.
+const ROOM_PER_BYTE: u64 = 2;
+
+/// Problems and notes of each host.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Keyed by [`Host::id`].
+    pub problems: BTreeMap<String, Vec<Problem>>,
+    pub notes: Vec<String>,
+}
+
+/// One problem that blocks the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub kind: Kind,
+    pub what: String,
+    pub hint: Option<String>,
+}
+
+impl Problem {
+    fn new(what: String, hint: &str) -> Self {
+        Self {
+            kind: Kind::CheckFailed,
+            what,
+            hint: (!hint.is_empty()).then(|| hint.to_owned()),
+        }
+    }
+
+    /// Combines several problems of one host into one error.
+    pub fn error(host: &str, problems: &[Self]) -> Error {
+        let kind = problems.first().map_or(Kind::CheckFailed, |one| one.kind);
+        let list: Vec<&str> = problems.iter().map(|one| one.what.as_str()).collect();
+        let list = list.join("; ");
+        // Messages of the transport already begin with the host.
+        let message = match list.strip_prefix(host) {
+            Some(rest) if rest.starts_with([':', ' ']) => list,
+            _ => format!("{host}: {list}"),
+        };
+        let mut error = Error::new(kind, message);
+        let mut told: Vec<&str> = Vec::new();
+        for hint in problems.iter().filter_map(|one| one.hint.as_deref()) {
+            if !told.contains(&hint) {
+                told.push(hint);
+                error = error.hint(hint);
+            }
+        }
+        error
+    }
+}
+
+/// Input of the check.
+pub struct Question<'a> {
+    pub scene: &'a Scene,
+    pub runtime: &'a dyn Runtime,
+    pub looks: &'a Looks,
+    /// Hosts that join the cluster. The others only have to answer.
+    pub new: &'a [Host],
+    /// Bytes that each host receives.
+    pub bytes: &'a BTreeMap<String, u64>,
+    pub force: bool,
+}
+
+/// Evaluates the hosts' facts.
+pub fn findings(question: &Question<'_>) -> Findings {
+    let mut found = Findings::default();
+    let scene = question.scene;
+    for host in &scene.hosts {
+        let Some(look) = question.looks.get(&host.id()) else {
+            continue;
+        };
+        let problems = match look {
+            Err(error) => vec![unreachable(error)],
+            Ok(facts) => {
+                let is_new = question.new.contains(host);
+                let mut problems = always(question, host, facts);
+                if is_new {
+                    problems.extend(before_joining(question, host, facts, &mut found.notes));
+                }
+                problems
+            }
+        };
+        if !problems.is_empty() {
+            found.problems.insert(host.id(), problems);
+        }
+    }
+    twins(question, &mut found);
+    let masters = scene.control_planes().count();
+    if masters > 0 && masters.is_multiple_of(2) {
+        found.notes.push(format!(
+            "{masters} control planes bear no more losses than {}: an odd number is better",
+            masters - 1
+        ));
+    }
+    found
+}
+
+/// Reports a problem for each host with another rootfs image: its files do not change until an
+/// upgrade also moves the members that run there.
+pub(crate) fn refuse_switch(scene: &Scene, behind: &BTreeSet<String>, found: &mut Findings) {
+    let image = scene.rootfs().map_or("", |image| &image.name);
+    for id in behind {
+        let problem = Problem::new(
+            format!(
+                "it has another rootfs image than {image}, and only an upgrade moves what runs there"
+            ),
+            &format!(
+                "`imgctl upgrade {image}` takes it along; or take it out with `imgctl delete` and add it again"
+            ),
+        );
+        found.problems.entry(id.clone()).or_default().push(problem);
+    }
+}
+
+fn unreachable(error: &Error) -> Problem {
+    Problem {
+        kind: error.kind(),
+        what: error.chain().join(": "),
+        hint: (!error.hints().is_empty()).then(|| error.hints().join("; ")),
+    }
+}
+
+/// Returns problems that apply to every host of the operation.
+fn always(question: &Question<'_>, host: &Host, facts: &Facts) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if facts.skew_ms.abs() > MOST_SKEW_MS {
+        problems.push(Problem::new(
+            format!(
+                "its clock is {:.1} s {} ours",
+                seconds(facts.skew_ms.abs()),
+                if facts.skew_ms > 0 { "ahead of" } else { "behind" }
+            ),
+            "synchronise the clocks (chronyc makestep, timedatectl set-ntp true); at most 5 s are borne",
+        ));
+    }
+    if !facts.writable {
+        problems.push(Problem::new(
+            format!("{} cannot be written", question.scene.paths.root()),
+            "mount it read-write, or choose another place with SEALOS_DATA_ROOT",
+        ));
+    }
+    if facts.bash.is_none() {
+        problems.push(Problem::new(
+            "there is no bash".to_owned(),
+            "install bash: scripts and commands of images need it",
+        ));
+    }
+    let bytes = question.bytes.get(&host.id()).copied().unwrap_or(0);
+    let needed = bytes.saturating_mul(ROOM_PER_BYTE);
+    if bytes > 0 && facts.free_bytes < needed {
+        problems.push(Problem {
+            kind: Kind::NoSpace,
+            what: format!(
+                "{} are free where {} lies, about {} are needed",
+                megabytes(facts.free_bytes),
+                question.scene.paths.root(),
+                megabytes(needed)
+            ),
+            hint: Some(
+                "free space there, or choose another place with SEALOS_DATA_ROOT".to_owned(),
+            ),
+        });
+    }
+    problems
+}
+
+/// Returns problems that apply to a host before it joins the cluster.
+fn before_joining(
+    question: &Question<'_>,
+    host: &Host,
+    facts: &Facts,
+    notes: &mut Vec<String>,
+) -> Vec<Problem> {
+    let scene = question.scene;
+    let mut problems = Vec::new();
+    let is_ours = facts.clusters.contains(&scene.name);
+    let others: Vec<&str> = facts
+        .clusters
+        .iter()
+        .map(String::as_str)
+        .filter(|name| *name != scene.name)
+        .collect();
+    if !others.is_empty() {
+        let what = format!("it belongs to another cluster: {}", others.join(", "));
+        if question.force {
+            notes.push(format!("{}: {what}", host.id()));
+        } else {
+            problems.push(Problem::new(
+                what,
+                "take it out there (imgctl delete, imgctl reset), or add --force if that cluster is gone",
+            ));
+        }
+    }
+    let mut ports = question.runtime.ports(scene, host);
+    let serves = scene
+        .registry_hosts()
+        .iter()
+        .any(|other| other.address == host.address);
+    if let Some(registry) = scene.registry.as_ref().filter(|_| serves) {
+        ports.push(registry.port);
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    // An interrupted run has left services of this cluster: their ports are no problem.
+    if !is_ours {
+        let taken: Vec<String> = ports
+            .iter()
+            .filter(|port| facts.listening.contains(port))
+            .map(ToString::to_string)
+            .collect();
+        if !taken.is_empty() {
+            problems.push(Problem::new(
+                format!("something listens on port {}", taken.join(", ")),
+                "stop what listens there (ss -ltnp shows it), or configure another port",
+            ));
+        }
+        if !facts.runtimes.is_empty() {
+            notes.push(format!(
+                "{}: has {} already; the image's check decides about it",
+                host.id(),
+                facts.runtimes.join(", ")
+            ));
+        }
+    }
+    problems
+}
+
+/// Reports hosts with the same name, and machines listed under two addresses.
+fn twins(question: &Question<'_>, found: &mut Findings) {
+    let mut names: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut machines: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for host in &question.scene.hosts {
+        if let Some(Ok(facts)) = question.looks.get(&host.id()) {
+            names.entry(&facts.hostname).or_default().push(host.id());
+            if !facts.machine_id.is_empty() {
+                machines
+                    .entry(&facts.machine_id)
+                    .or_default()
+                    .push(host.id());
+            }
+        }
+    }
+    let mut tell = |ids: &[String], what: &dyn Fn(&str) -> String, hint: &str| {
+        for id in ids.iter().skip(1) {
+            let others: Vec<&str> = ids
+                .iter()
+                .map(String::as_str)
+                .filter(|other| other != id)
+                .collect();
+            let problem = Problem::new(what(&others.join(", ")), hint);
+            found.problems.entry(id.clone()).or_default().push(problem);
+        }
+    };
+    for ids in machines.values().filter(|ids| ids.len() > 1) {
+        tell(
+            ids,
+            &|others| format!("it is the same machine as {others} (one machine-id)"),
+            "name each machine once; of a cloned one, make a new /etc/machine-id (systemd-machine-id-setup)",
+        );
+    }
+    for (name, ids) in names.iter().filter(|(_, ids)| ids.len() > 1) {
+        let same_machine = machines.values().any(|machine| machine == ids);
+        if !same_machine {
+            tell(
+                ids,
+                &|others| format!("its hostname `{name}` is also that of {others}"),
+                "give each host a hostname of its own (hostnamectl hostname NAME)",
+            );
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "one digit is shown")]
+fn seconds(milliseconds: i64) -> f64 {
+    milliseconds as f64 / 1000.0
+}
+
+/// Formats bytes as `120 MB`, rounded up.
+pub(crate) fn megabytes(bytes: u64) -> String {
+    format!("{} MB", bytes.div_ceil(1_000_000))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Reasons for which hosts are refused.
+
+use super::*;
+use crate::pipeline::simulation::{Bare, facts, hosts, scene};
+use imgctl_host::agent::protocol::Facts;
+
+fn ask(scene: &Scene, looks: &Looks, bytes: u64, force: bool) -> Findings {
+    let bytes = scene.hosts.iter().map(|host| (host.id(), bytes)).collect();
+    findings(&Question {
+        scene,
+        runtime: &Bare,
+        looks,
+        new: &scene.hosts,
+        bytes: &bytes,
+        force,
+    })
+}
+
+fn looks(scene: &Scene, change: &dyn Fn(usize, &mut Facts)) -> Looks {
+    let known = scene.hosts.iter().enumerate().map(|(number, host)| {
+        let mut facts = facts(host);
+        change(number, &mut facts);
+        (host.id(), Ok(facts))
+    });
+    known.collect()
+}
+
+#[test]
+fn all_problems_of_all_hosts_are_found_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let scene = scene("c", hosts(3, 2), directory.path());
+    assert!(
+        ask(&scene, &looks(&scene, &|_, _| {}), 1 << 30, false)
+            .problems
+            .is_empty()
+    );
+    let known = looks(&scene, &|number, facts| match number {
+        0 => {
+            facts.skew_ms = -6_000;
+            facts.bash = None;
+        }
+        1 => {
+            facts.free_bytes = 1_000_000;
+            facts.writable = false;
+            facts.listening = vec![22, 7000];
+        }
+        2 => {
+            facts.clusters = vec!["other".into()];
+            facts.hostname = "host-10-77-0-1".into();
+        }
+        3 => facts.machine_id = "machine-10.77.0.1".into(),
+        _ => {}
+    });
+    let found = ask(&scene, &known, 1 << 30, false);
+    let told = |number: usize| {
+        let list = found.problems.get(&scene.hosts[number].id());
+        list.into_iter()
+            .flatten()
+            .map(|one| one.what.as_str())
+            .collect::<Vec<_>>()
+            .join(" | ")
+    };
+    assert!(
+        told(0).contains("6.0 s behind") && told(0).contains("no bash"),
+        "{}",
+        told(0)
+    );
+    assert!(
+        told(1).contains("1 MB are free") && told(1).contains("cannot be written"),
+        "{}",
+        told(1)
+    );
+    assert!(
+        told(1).contains("port 7000") && !told(1).contains("22"),
+        "{}",
+        told(1)
+    );
+    assert!(told(2).contains("another cluster: other"), "{}", told(2));
+    assert!(
+        told(2).contains("also that of") || told(0).contains("also that of"),
+        "{}",
+        told(2)
+    );
+    assert!(told(3).contains("same machine as 10.77.0.1"), "{}", told(3));
+    assert_eq!(told(4), "");
+    let error = Problem::error("h", &found.problems[&scene.hosts[0].id()]);
+    assert_eq!(error.hints().len(), 2);
+}
+
+#[test]
+fn what_a_run_left_half_done_is_no_problem_and_force_lets_other_clusters_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let scene = scene("c", hosts(1, 0), directory.path());
+    let ours = looks(&scene, &|_, facts| {
+        facts.clusters = vec!["c".into()];
+        facts.listening = vec![7000];
+    });
+    assert!(ask(&scene, &ours, 0, false).problems.is_empty());
+    let theirs = looks(&scene, &|_, facts| facts.clusters = vec!["other".into()]);
+    assert!(!ask(&scene, &theirs, 0, false).problems.is_empty());
+    let forced = ask(&scene, &theirs, 0, true);
+    assert!(forced.problems.is_empty() && forced.notes.len() == 1);
+}
+
+#[test]
+fn an_even_number_of_control_planes_is_worth_a_note() {
+    let directory = tempfile::tempdir().unwrap();
+    let scene = scene("c", hosts(2, 0), directory.path());
+    let found = ask(&scene, &looks(&scene, &|_, _| {}), 0, false);
+    assert!(
+        found.notes[0].contains("2 control planes"),
+        "{:?}",
+        found.notes
+    );
+}

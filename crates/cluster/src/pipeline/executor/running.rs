@@ -1,0 +1,343 @@
+//! Running steps and their commands on hosts, so that they can be reported and cancelled.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::cluster::host::Host;
+use crate::runtime::action::Crew;
+use crate::runtime::wait::WAITING;
+use imgctl_base::error::Result;
+use imgctl_base::image::{Descriptor, Digest};
+use imgctl_host::agent::protocol::{
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
+    Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
+};
+use imgctl_host::agent::tunnel::Tunnel;
+use imgctl_host::agent::{Agent, BlobOpener};
+
+/// All running steps.
+#[derive(Default)]
+pub struct Running {
+    steps: Mutex<HashMap<String, Arc<StepWatch>>>,
+}
+
+/// One running step.
+pub(crate) struct StepWatch {
+    pub step: String,
+    pub host: String,
+    heard: Mutex<Heard>,
+    commands: Mutex<Vec<Command>>,
+    cancelled: AtomicBool,
+    recalled: AtomicBool,
+    unknown: Mutex<Option<String>>,
+}
+
+/// Output of a step.
+struct Heard {
+    at: Instant,
+    last: String,
+    /// Time since which the step has reported that it waits, for whatever reason.
+    waits: Option<Instant>,
+    /// How long the step had been silent or waiting when it was last reported.
+    mentioned: Duration,
+}
+
+/// Time after which a waiting step is reported.
+const WAITS: Duration = Duration::from_secs(15);
+
+/// One command that is running on a host.
+#[derive(Clone)]
+pub struct Command {
+    agent: Arc<dyn Agent>,
+    directory: String,
+    key: String,
+    cancelled: bool,
+}
+
+impl Running {
+    /// Registers a step until [`Running::ended`].
+    pub(crate) fn began(&self, step: &str, host: &str) -> Arc<StepWatch> {
+        let watch = Arc::new(StepWatch {
+            step: step.to_owned(),
+            host: host.to_owned(),
+            heard: Mutex::new(Heard {
+                at: Instant::now(),
+                last: String::new(),
+                waits: None,
+                mentioned: Duration::ZERO,
+            }),
+            commands: Mutex::default(),
+            cancelled: AtomicBool::new(false),
+            recalled: AtomicBool::new(false),
+            unknown: Mutex::default(),
+        });
+        lock(&self.steps).insert(step.to_owned(), Arc::clone(&watch));
+        watch
+    }
+
+    pub fn ended(&self, step: &str) {
+        lock(&self.steps).remove(step);
+    }
+
+    /// Returns the running steps.
+    pub fn steps(&self) -> Vec<Arc<StepWatch>> {
+        lock(&self.steps).values().cloned().collect()
+    }
+}
+
+impl StepWatch {
+    /// Records output of the step.
+    pub(crate) fn hears(&self, text: &str) {
+        let mut heard = lock(&self.heard);
+        heard.at = Instant::now();
+        match text.strip_prefix(WAITING) {
+            Some(what) => {
+                what.clone_into(&mut heard.last);
+                if heard.waits.is_none() {
+                    heard.waits = Some(heard.at);
+                    heard.mentioned = Duration::ZERO;
+                }
+            }
+            None => {
+                text.clone_into(&mut heard.last);
+                heard.waits = None;
+                heard.mentioned = Duration::ZERO;
+            }
+        }
+    }
+
+    /// Returns the message due for the step: what it waits for, or that it has been silent for
+    /// `first`. Repeats whenever the time has doubled.
+    pub(crate) fn mention(&self, first: Duration) -> Option<String> {
+        let mut heard = lock(&self.heard);
+        let (since, first) = match heard.waits {
+            Some(since) => (since, WAITS.min(first)),
+            None => (heard.at, first),
+        };
+        let lasts = since.elapsed();
+        let due = match heard.mentioned.is_zero() {
+            true => first,
+            false => heard.mentioned * 2,
+        };
+        if lasts < due {
+            return None;
+        }
+        heard.mentioned = lasts;
+        let seconds = lasts.as_secs();
+        let last = heard.last.lines().next().unwrap_or_default();
+        Some(match heard.waits {
+            Some(_) => format!("step {} has waited for {seconds} s: {last}", self.step),
+            None if last.is_empty() => {
+                format!("step {} has said nothing for {seconds} s", self.step)
+            }
+            None => format!(
+                "step {} has said nothing for {seconds} s; its last line: {last}",
+                self.step
+            ),
+        })
+    }
+
+    /// Returns the commands that have not been cancelled yet and marks them as cancelled.
+    pub(crate) fn to_cancel(&self) -> Vec<Command> {
+        let mut commands = lock(&self.commands);
+        let open = commands.iter_mut().filter(|command| !command.cancelled);
+        let taken: Vec<Command> = open
+            .map(|command| {
+                command.cancelled = true;
+                command.clone()
+            })
+            .collect();
+        if !taken.is_empty() {
+            self.cancelled.store(true, Ordering::SeqCst);
+        }
+        taken
+    }
+
+    /// Returns whether one of its commands was cancelled.
+    pub(crate) fn was_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether a command had run before and its result was only recalled.
+    pub(crate) fn was_recalled(&self) -> bool {
+        self.recalled.load(Ordering::SeqCst)
+    }
+
+    /// Takes the reason why the result of a command is unknown.
+    pub(crate) fn take_unknown(&self) -> Option<String> {
+        lock(&self.unknown).take()
+    }
+}
+
+impl Command {
+    /// Cancels the command. Blocks until its host has answered; a command on an unreachable host is
+    /// found by the next run.
+    pub fn cancel(&self) {
+        let _ = self.agent.cancel(&self.directory, &self.key);
+    }
+}
+
+/// An agent whose commands are watched.
+struct WatchedAgent {
+    agent: Arc<dyn Agent>,
+    watch: Arc<StepWatch>,
+}
+
+/// Host pool whose agents are watched.
+pub(crate) struct WatchedCrew {
+    pub crew: Arc<dyn Crew + Send>,
+    pub watch: Arc<StepWatch>,
+}
+
+impl Crew for WatchedCrew {
+    fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
+        Ok(Arc::new(WatchedAgent {
+            agent: self.crew.agent(host)?,
+            watch: Arc::clone(&self.watch),
+        }))
+    }
+}
+
+impl Agent for WatchedAgent {
+    fn host(&self) -> &str {
+        self.agent.host()
+    }
+
+    fn facts(&self) -> Result<Facts> {
+        self.agent.facts()
+    }
+
+    fn inventory(&self, question: &InventoryQuestion) -> Result<Inventory> {
+        self.agent.inventory(question)
+    }
+
+    fn send_blob(
+        &self,
+        blob: &Descriptor,
+        open: &BlobOpener<'_>,
+        sent: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        self.agent.send_blob(blob, open, sent)
+    }
+
+    fn offer(&self) -> Result<Offer> {
+        self.agent.offer()
+    }
+
+    fn withdraw(&self) -> Result<()> {
+        self.agent.withdraw()
+    }
+
+    fn fetch(
+        &self,
+        from: &Offer,
+        blobs: &[Descriptor],
+        fetched: &(dyn Fn(u64) + Sync),
+    ) -> Result<Vec<Digest>> {
+        self.agent.fetch(from, blobs, fetched)
+    }
+
+    fn checkout(&self, request: &Checkout, done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut> {
+        self.agent.checkout(request, done)
+    }
+
+    fn switch_tree(&self, request: &SwitchTree) -> Result<Vec<String>> {
+        self.agent.switch_tree(request)
+    }
+
+    fn read_part(&self, part: &ReadPart) -> Result<Vec<u8>> {
+        self.agent.read_part(part)
+    }
+
+    fn write_part(&self, part: &WritePart) -> Result<()> {
+        self.agent.write_part(part)
+    }
+
+    fn run(&self, request: &Run, output: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {
+        lock(&self.watch.commands).push(Command {
+            agent: Arc::clone(&self.agent),
+            directory: request.directory.clone(),
+            key: request.key.clone(),
+            cancelled: false,
+        });
+        let outcome = self.agent.run(request, output);
+        lock(&self.watch.commands).retain(|command| command.key != request.key);
+        let outcome = outcome?;
+        if outcome.recalled {
+            self.watch.recalled.store(true, Ordering::SeqCst);
+        }
+        if let Some(why) = end_is_unknown(&outcome) {
+            *lock(&self.watch.unknown) = Some(why.to_owned());
+        }
+        Ok(outcome)
+    }
+
+    fn cancel(&self, directory: &str, key: &str) -> Result<()> {
+        self.agent.cancel(directory, key)
+    }
+
+    fn write_file(&self, file: &FileToWrite) -> Result<bool> {
+        self.agent.write_file(file)
+    }
+
+    fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
+        self.agent.read_file(path, limit)
+    }
+
+    fn remove(&self, paths: &[String]) -> Result<Vec<String>> {
+        self.agent.remove(paths)
+    }
+
+    fn set_hosts(&self, block: &HostsBlock) -> Result<bool> {
+        self.agent.set_hosts(block)
+    }
+
+    fn tunnel(&self, address: &str, port: u16) -> Result<Tunnel> {
+        self.agent.tunnel(address, port)
+    }
+}
+
+/// Returns the reason if the end of a command was not observed: the host rebooted, or its
+/// supervisor was killed, while the command ran. A signal, a timeout and a cancellation are known
+/// ends.
+fn end_is_unknown(outcome: &Outcome) -> Option<&str> {
+    let reason = outcome.reason.as_deref()?;
+    (outcome.code.is_none() && reason.ends_with("while it ran")).then_some(reason)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_waits_is_mentioned_with_what_it_waits_for() {
+        let running = Running::default();
+        let watch = running.began("control-plane/h/gate-node", "h");
+        let long = Duration::from_secs(3600);
+        assert_eq!(watch.mention(long), None);
+        let silent = watch.mention(Duration::ZERO).unwrap();
+        assert!(silent.ends_with("has said nothing for 0 s"), "{silent}");
+        watch.hears("pulled");
+        let silent = watch.mention(Duration::ZERO).unwrap();
+        assert!(silent.ends_with("; its last line: pulled"), "{silent}");
+        // The reason for waiting changes, but the step keeps waiting.
+        watch.hears("waiting: Node a is not Ready");
+        let since = lock(&watch.heard).waits;
+        watch.hears("waiting: Pod p is not Ready");
+        assert_eq!(lock(&watch.heard).waits, since);
+        let waits = watch.mention(Duration::ZERO).unwrap();
+        assert!(
+            waits.ends_with("gate-node has waited for 0 s: Pod p is not Ready"),
+            "{waits}"
+        );
+        assert_eq!(watch.mention(long), None);
+        watch.hears("done");
+        assert!(lock(&watch.heard).waits.is_none());
+    }
+}

@@ -1,0 +1,247 @@
+//! Moves an image's files to hosts, as a phase of a pipeline. sync/ does the work.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::cluster::host::Host;
+use crate::cluster::image::ClusterImage;
+use crate::cluster::scene::Scene;
+use crate::pipeline::means::{Files, FilesPlan, HostFiles};
+use crate::pipeline::step::{Desk, Together};
+use crate::runtime::action::Crew;
+use crate::sync::brief::{Brief, Images, Wants};
+use crate::sync::execute::{Blobs, Limits, execute};
+use crate::sync::plan::{SyncPlan, Target, plan};
+use crate::sync::watch::{Origin, Watch};
+use imgctl_base::error::{Context, Result};
+use imgctl_host::render::ConfigEdit;
+
+/// Loads the images of a cluster context for an OCI architecture.
+type Load<'a> = dyn Fn(&Scene, &str) -> Result<Vec<ClusterImage>> + Sync + 'a;
+
+/// Syncs the trees that the images and Config documents define.
+pub struct SyncedFiles<'a> {
+    pub images: &'a Load<'a>,
+    pub configs: Vec<ConfigEdit>,
+    pub strict: bool,
+    pub blobs: Arc<dyn Blobs + Send + Sync>,
+}
+
+impl Files for SyncedFiles<'_> {
+    fn plan(
+        &self,
+        scene: &Arc<Scene>,
+        hosts: &[Host],
+        crew: &Arc<dyn Crew + Send>,
+    ) -> Result<FilesPlan> {
+        self.plan_as(scene, hosts, crew, false)
+    }
+
+    fn stage(
+        &self,
+        scene: &Arc<Scene>,
+        hosts: &[Host],
+        crew: &Arc<dyn Crew + Send>,
+    ) -> Result<FilesPlan> {
+        self.plan_as(scene, hosts, crew, true)
+    }
+}
+
+impl SyncedFiles<'_> {
+    fn plan_as(
+        &self,
+        scene: &Arc<Scene>,
+        hosts: &[Host],
+        crew: &Arc<dyn Crew + Send>,
+        stage: bool,
+    ) -> Result<FilesPlan> {
+        let targets = targets(scene, hosts, crew.as_ref())?;
+        let mut images = Images::new();
+        for (architecture, host) in architectures(&targets) {
+            let loaded = (self.images)(scene, &architecture).context(|| {
+                format!("step sync/{host}/files: host {host} is linux/{architecture}")
+            })?;
+            images.insert(architecture, loaded);
+        }
+        let mut brief = Brief::new(scene, images, self.configs.clone(), self.strict);
+        brief.stage = stage;
+        let brief = Arc::new(brief);
+        let mut planned = plan(&brief, &targets, &AtomicBool::new(false))?;
+        let failed = std::mem::take(&mut planned.failed);
+        let lacking = planned
+            .hosts
+            .iter()
+            .filter(|host| !host.is_done())
+            .map(|host| HostFiles {
+                host: host.host.clone(),
+                says: planned.says(host),
+                bytes: host.bytes(&planned),
+            })
+            .collect();
+        let trees = planned
+            .hosts
+            .iter()
+            .map(|host| (host.host.id(), host.trees.clone()))
+            .collect();
+        let leave_rootfs = planned
+            .hosts
+            .iter()
+            .filter(|host| host.leaves_rootfs)
+            .map(|host| host.host.id())
+            .collect();
+        Ok(FilesPlan {
+            hosts: lacking,
+            failed,
+            trees,
+            leave_rootfs,
+            work: Arc::new(Moves {
+                scene: Arc::clone(scene),
+                brief,
+                blobs: Arc::clone(&self.blobs),
+                planned: Mutex::new(Some(planned)),
+            }),
+        })
+    }
+}
+
+fn targets(scene: &Scene, hosts: &[Host], crew: &dyn Crew) -> Result<Vec<Target>> {
+    hosts
+        .iter()
+        .map(|host| {
+            Ok(Target {
+                host: host.clone(),
+                agent: crew.agent(host)?,
+                wants: Wants::of(scene, host),
+            })
+        })
+        .collect()
+}
+
+/// Returns the architectures of the hosts, each with the first host that has it. The agents have
+/// cached these facts.
+fn architectures(targets: &[Target]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for target in targets {
+        if let Ok(facts) = target.agent.facts() {
+            let first = found.entry(facts.architecture);
+            first.or_insert_with(|| target.host.id());
+        }
+    }
+    found
+}
+
+struct Moves {
+    scene: Arc<Scene>,
+    brief: Arc<Brief>,
+    blobs: Arc<dyn Blobs + Send + Sync>,
+    /// The plan that was shown is the plan that is executed. A retry queries the hosts again.
+    planned: Mutex<Option<SyncPlan>>,
+}
+
+impl Together for Moves {
+    fn run(
+        &self,
+        desk: &Desk<'_>,
+        hosts: &[String],
+        moved: &(dyn Fn(&str, u64) + Sync),
+        ended: &(dyn Fn(&str, Result<()>) + Sync),
+        cancel: &Arc<AtomicBool>,
+    ) {
+        let first = self
+            .planned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let planned = match first {
+            Some(planned) => Ok(planned),
+            None => self.again(desk, hosts, cancel),
+        };
+        let told = Told {
+            moved,
+            asked: Mutex::default(),
+        };
+        let results = planned
+            .and_then(|planned| execute(planned, &*self.blobs, Limits::default(), &told, cancel));
+        match results {
+            Ok(results) => {
+                for synced in results {
+                    ended(&synced.host, synced.result.map(|_| ()));
+                }
+            }
+            Err(error) if cancel.load(Ordering::SeqCst) => {
+                (desk.note)(&error.to_string());
+            }
+            Err(error) => {
+                // The error concerns all hosts; the first host reports it.
+                let mut told = Some(error);
+                for host in hosts {
+                    let error = told.take().unwrap_or_else(|| {
+                        imgctl_base::error::Error::failed(
+                            "not done: another host's failure stopped it",
+                        )
+                    });
+                    ended(host, Err(error));
+                }
+            }
+        }
+    }
+}
+
+impl Moves {
+    fn again(
+        &self,
+        desk: &Desk<'_>,
+        hosts: &[String],
+        cancel: &Arc<AtomicBool>,
+    ) -> Result<SyncPlan> {
+        let left: Vec<Host> = self
+            .scene
+            .hosts
+            .iter()
+            .filter(|host| hosts.contains(&host.id()))
+            .cloned()
+            .collect();
+        plan(
+            &self.brief,
+            &targets(&self.scene, &left, desk.crew)?,
+            cancel,
+        )
+    }
+}
+
+/// Progress of all hosts.
+struct Told<'a> {
+    moved: &'a (dyn Fn(&str, u64) + Sync),
+    /// Bytes that have to be sent again; they are not counted twice.
+    asked: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Watch for Told<'_> {
+    fn moved(&self, host: &str, _from: Origin<'_>, bytes: u64) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut new = bytes;
+        if let Some(lost) = asked.get_mut(host) {
+            let again = bytes.min(*lost);
+            *lost -= again;
+            new -= again;
+        }
+        drop(asked);
+        (self.moved)(host, new);
+    }
+
+    fn lost(&self, host: &str, bytes: u64) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        *asked.entry(host.to_owned()).or_default() += bytes;
+    }
+
+    fn checkout(&self, host: &str, _tree: &str) {
+        (self.moved)(host, 0);
+    }
+
+    fn unpacked(&self, host: &str, _bytes: u64) {
+        (self.moved)(host, 0);
+    }
+
+    fn ended(&self, _host: &str, _well: bool) {}
+}

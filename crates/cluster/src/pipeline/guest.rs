@@ -1,0 +1,135 @@
+//! Image commands: those of rootfs images and patches run on every host of the operation, those of
+//! applications on the first control plane.
+
+use crate::cluster::host::Host;
+use crate::cluster::image::{ClusterImage, ImageKind};
+use crate::cluster::paths::Paths;
+use crate::cluster::scene::Scene;
+use crate::pipeline::bootstrap::quoted;
+use crate::pipeline::commands;
+use crate::pipeline::step::{Lane, Order, Phase};
+use crate::runtime::Action;
+use crate::runtime::action::Line;
+
+/// `--cmd`: replaces the `CMD` of one image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// Name of the image in `spec.image`.
+    pub image: String,
+    pub command: Vec<String>,
+}
+
+/// Returns the commands of one image as a phase. Images run one after the other.
+pub fn phase(
+    scene: &Scene,
+    image: &ClusterImage,
+    hosts: &[Host],
+    replacement: Option<&Replacement>,
+) -> Phase {
+    let first: Vec<Host> = scene.first().cloned().into_iter().collect();
+    let hosts = match image.kind {
+        ImageKind::Application => &first,
+        ImageKind::Rootfs | ImageKind::Patch => hosts,
+    };
+    let mut phase = Phase::new("guest", Order::Parallel);
+    for host in hosts {
+        phase = phase.lane(Lane::on(host, actions(scene, image, host, replacement)));
+    }
+    phase
+}
+
+fn actions(
+    scene: &Scene,
+    image: &ClusterImage,
+    host: &Host,
+    replacement: Option<&Replacement>,
+) -> Vec<Action> {
+    let replaced = replacement
+        .filter(|replacement| replacement.image == image.name)
+        .map(|replacement| replacement.command.as_slice());
+    let lines = commands::lines(image, replaced);
+    if lines.is_empty() {
+        return Vec::new();
+    }
+    let environment = scene.environment_on(host, Some(image));
+    let workdir = workdir(scene, image);
+    let mut actions = Vec::new();
+    if image.layers.iter().all(|layer| layer.registry) {
+        // The image has only embedded images, so no tree was made for it.
+        actions.push(Action::command(
+            &format!("{}-workdir", image.mount_name),
+            Line::new(format!("mkdir -p {}", quoted(&workdir))),
+        ));
+    }
+    for (number, line) in (1..).zip(&lines) {
+        actions.push(Action::command(
+            &format!("{}-{number}", image.mount_name),
+            Line {
+                line: commands::expand(line, &environment),
+                workdir: Some(workdir.clone()),
+                environment: environment.clone(),
+                ..Line::default()
+            },
+        ));
+    }
+    actions
+}
+
+/// Returns the directory in which the commands of `image` run.
+pub(crate) fn workdir(scene: &Scene, image: &ClusterImage) -> String {
+    match image.kind {
+        ImageKind::Rootfs | ImageKind::Patch => scene.paths.rootfs(),
+        ImageKind::Application => format!(
+            "{}/{}",
+            scene.paths.root(),
+            Paths::application_tree(&image.mount_name)
+        ),
+    }
+}
+
+/// Returns the directory of an application on the first control plane.
+pub fn directory(scene: &Scene, mount_name: &str) -> String {
+    format!("{}/applications/{mount_name}", scene.paths.root())
+}
+
+/// Returns the actions that remove an application: the script in its label `uninstall` or `clean`,
+/// otherwise a script of that name.
+pub fn uninstall(scene: &Scene, image: &ClusterImage, host: &Host) -> Vec<Action> {
+    let workdir = quoted(&workdir(scene, image));
+    let line = match image.label(&["uninstall", "clean"]) {
+        Some(value) => format!("if cd {workdir} 2>/dev/null; then bash {value}; fi"),
+        None => format!(
+            "cd {workdir} 2>/dev/null || exit 0; \
+             for script in scripts/uninstall.sh uninstall.sh scripts/clean.sh clean.sh; do \
+             if [ -e $script ]; then bash $script; exit; fi; done"
+        ),
+    };
+    let environment = scene.environment_on(host, Some(image));
+    vec![
+        Action::command(
+            &format!("{}-uninstall", image.mount_name),
+            Line {
+                line,
+                environment,
+                ..Line::default()
+            },
+        ),
+        remove(scene, &image.mount_name),
+    ]
+}
+
+/// Removes the directory of an application.
+pub fn remove(scene: &Scene, mount_name: &str) -> Action {
+    let directory = directory(scene, mount_name);
+    let says = format!("remove {directory}");
+    Action::new(&format!("{mount_name}-files"), says, "", move |site| {
+        let left = site.agent.remove(std::slice::from_ref(&directory))?;
+        match left.is_empty() {
+            true => Ok(()),
+            false => Err(imgctl_base::error::Error::new(
+                imgctl_base::error::Kind::CheckFailed,
+                format!("{}: left behind: {}", site.agent.host(), left.join(", ")),
+            )),
+        }
+    })
+}

@@ -1,0 +1,249 @@
+//! An open journal: many threads append, and one sync covers their records.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+
+use crate::pipeline::journal::chain::Chain;
+use crate::pipeline::journal::past;
+use crate::pipeline::journal::record::Record;
+use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::fs::atomic::sync_directory;
+
+/// Called after each record that is on disk, with the number of records in this run.
+type Told = dyn Fn(u64) + Send + Sync;
+
+/// An open journal. Records are on disk when `append` returns.
+pub struct Journal {
+    id: String,
+    path: PathBuf,
+    file: File,
+    queue: Mutex<Queue>,
+    turned: Condvar,
+    sync: bool,
+    told: Option<Box<Told>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    chain: Chain,
+    bytes: Vec<u8>,
+    /// Number of records handed in, and number of records on disk.
+    taken: u64,
+    safe: u64,
+    /// A thread is writing.
+    busy: bool,
+    broken: Option<String>,
+}
+
+impl Journal {
+    /// Creates a journal `<time>-<verb>-<random>` in `directory`.
+    pub fn create(directory: &Path, verb: &str, sync: bool) -> Result<Self> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .path("create the directory", directory)?;
+        let mut random = [0; 4];
+        aws_lc_rs::rand::fill(&mut random)
+            .map_err(|_| Error::failed("the system gives no random numbers"))?;
+        let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let now = Timestamp::now();
+        let time = now.strftime("%Y%m%dT%H%M%S");
+        let id = format!("{time}.{:03}Z-{verb}-{random}", now.subsec_millisecond());
+        let path = past::path_of(directory, &id);
+        let file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .path("create the journal", &path)?;
+        if sync {
+            sync_directory(directory)?;
+        }
+        Ok(Self::over(id, path, file, sync, Chain::default()))
+    }
+
+    /// Reopens a journal and removes a partial line left by a crash.
+    pub(crate) fn reopen(directory: &Path, id: &str, sync: bool) -> Result<Self> {
+        let path = past::path_of(directory, id);
+        let (whole, chain) = past::whole_length(&path)?;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .path("open the journal", &path)?;
+        file.set_len(whole).path("cut a torn line off", &path)?;
+        Ok(Self::over(id.to_owned(), path, file, sync, chain))
+    }
+
+    fn over(id: String, path: PathBuf, file: File, sync: bool, chain: Chain) -> Self {
+        Self {
+            id,
+            path,
+            file,
+            queue: Mutex::new(Queue {
+                chain,
+                ..Queue::default()
+            }),
+            turned: Condvar::new(),
+            sync,
+            told: None,
+        }
+    }
+
+    /// Calls `told` for each record once it is on disk.
+    pub(crate) fn telling(mut self, told: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        self.told = Some(Box::new(told));
+        self
+    }
+
+    /// Returns the journal's name, which its logs and the commands on hosts also use.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the path of the journal.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a record.
+    pub(crate) fn append(&self, record: &Record) -> Result<()> {
+        self.append_all(std::slice::from_ref(record))
+    }
+
+    /// Writes records. If several threads call this at once, one of them writes and syncs for all.
+    pub(crate) fn append_all(&self, records: &[Record]) -> Result<()> {
+        let mut lines = Vec::new();
+        for record in records {
+            let line = serde_json::to_vec(record)
+                .map_err(|error| Error::failed("cannot write a record as JSON").caused_by(error))?;
+            lines.push(line);
+        }
+        let mut queue = self.queue();
+        for mut line in lines {
+            queue.chain.seal(&mut line);
+            line.push(b'\n');
+            queue.bytes.extend_from_slice(&line);
+        }
+        queue.taken += records.len() as u64;
+        let mine = queue.taken;
+        loop {
+            if queue.safe >= mine {
+                drop(queue);
+                if let Some(told) = &self.told {
+                    told(mine);
+                }
+                return Ok(());
+            }
+            if let Some(broken) = &queue.broken {
+                return Err(self.lost(broken));
+            }
+            if queue.busy {
+                queue = self
+                    .turned
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            queue.busy = true;
+            let bytes = std::mem::take(&mut queue.bytes);
+            let upto = queue.taken;
+            drop(queue);
+            let written = self.write(&bytes);
+            queue = self.queue();
+            queue.busy = false;
+            match written {
+                Ok(()) => queue.safe = upto,
+                Err(error) => queue.broken = Some(error.to_string()),
+            }
+            self.turned.notify_all();
+        }
+    }
+
+    fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
+        let mut file = &self.file;
+        file.write_all(bytes)?;
+        if self.sync {
+            file.sync_data()?;
+        }
+        Ok(())
+    }
+
+    fn lost(&self, why: &str) -> Error {
+        Error::new(
+            Kind::Failed,
+            format!("cannot write the journal {}: {why}", self.path.display()),
+        )
+        .hint("nothing more is begun without a journal; free space there and run the same command again")
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::event::Outcome;
+    use crate::pipeline::journal::past::Past;
+
+    fn begin(step: &str) -> Record {
+        Record::Begin {
+            time: Timestamp::UNIX_EPOCH,
+            step: step.to_owned(),
+            fingerprint: "f".to_owned(),
+            attempt: 1,
+        }
+    }
+
+    #[test]
+    fn many_threads_append_whole_lines() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = Journal::create(directory.path(), "run", true).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let journal = &journal;
+                scope.spawn(move || {
+                    for number in 0..25 {
+                        journal
+                            .append(&begin(&format!("a/{thread}/{number}")))
+                            .unwrap();
+                    }
+                });
+            }
+        });
+        let past = Past::read(journal.path()).unwrap();
+        assert_eq!(past.steps.len(), 200);
+    }
+
+    #[test]
+    fn a_torn_line_is_cut_and_a_broken_one_in_the_middle_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = Journal::create(directory.path(), "run", true).unwrap();
+        journal.append(&begin("a")).unwrap();
+        let (path, id) = (journal.path().to_owned(), journal.id().to_owned());
+        drop(journal);
+        let mut text = std::fs::read(&path).unwrap();
+        text.extend_from_slice(b"{\"record\":\"beg");
+        std::fs::write(&path, &text).unwrap();
+        assert_eq!(Past::read(&path).unwrap().steps.len(), 1);
+        let journal = Journal::reopen(directory.path(), &id, true).unwrap();
+        journal
+            .append(&Record::Finish {
+                time: Timestamp::UNIX_EPOCH,
+                outcome: Outcome::Done,
+            })
+            .unwrap();
+        let past = Past::read(&path).unwrap();
+        assert_eq!((past.steps.len(), past.finished), (1, Some(Outcome::Done)));
+        std::fs::write(&path, b"not json\n{}\n").unwrap();
+        let error = Past::read(&path).unwrap_err();
+        assert!(error.to_string().contains("line 1"), "{error}");
+    }
+}

@@ -1,0 +1,71 @@
+//! First query of hosts before there is a plan: which hosts answer, and their facts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::runtime::action::Crew;
+use imgctl_base::error::Result;
+use imgctl_host::agent::protocol::Facts;
+
+/// Answers of hosts, keyed by [`Host::id`].
+pub(crate) type Looks = BTreeMap<String, Result<Facts>>;
+
+/// Queries `hosts`, at most `parallel` at once.
+pub fn look<'a>(
+    hosts: impl IntoIterator<Item = &'a Host>,
+    crew: &Arc<dyn Crew + Send>,
+    parallel: usize,
+) -> Looks {
+    let hosts: Vec<&Host> = hosts.into_iter().collect();
+    let next = Mutex::new(hosts.iter());
+    let looks = Mutex::new(Looks::new());
+    std::thread::scope(|scope| {
+        for _ in 0..parallel.clamp(1, hosts.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let host = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some(host) = host else { return };
+                    let facts = crew.agent(host).and_then(|agent| agent.facts());
+                    looks
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(host.id(), facts);
+                }
+            });
+        }
+    });
+    looks.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the cluster context with the values that the hosts reported: `HOST_NAME` and `ARCH`,
+/// unless they are already set.
+pub fn informed(scene: &Scene, looks: &Looks) -> Scene {
+    let mut scene = scene.clone();
+    let is_set = |scene: &Scene, name: &str| {
+        scene.environment.contains_key(name)
+            || scene
+                .images
+                .iter()
+                .any(|image| image.environment.contains_key(name))
+    };
+    let arch_is_set = is_set(&scene, "ARCH");
+    for host in scene.hosts.iter_mut().chain(&mut scene.leaving) {
+        let Some(Ok(facts)) = looks.get(&host.id()) else {
+            continue;
+        };
+        let mut known = vec![("HOST_NAME", &facts.hostname)];
+        if !arch_is_set {
+            known.push(("ARCH", &facts.architecture));
+        }
+        for (name, value) in known {
+            if !value.is_empty() {
+                host.environment
+                    .entry(name.to_owned())
+                    .or_insert_with(|| value.clone());
+            }
+        }
+    }
+    scene
+}

@@ -1,0 +1,107 @@
+//! Execution context of pipelines: agents, a runtime, files to move, the cluster's record.
+//!
+//! `cli/` assembles it; the simulation provides its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::pipeline::step::Together;
+use crate::runtime::action::Crew;
+use crate::runtime::{Action, Runtime};
+use imgctl_base::error::{Error, Result};
+use imgctl_host::agent::protocol::FileToWrite;
+
+/// Puts an image's files on hosts.
+pub trait Files: Sync {
+    /// Queries `hosts` and returns the files they lack for `scene`.
+    fn plan(
+        &self,
+        scene: &Arc<Scene>,
+        hosts: &[Host],
+        crew: &Arc<dyn Crew + Send>,
+    ) -> Result<FilesPlan>;
+
+    /// Same as `plan`, but creates the trees next to the current ones without switching to them.
+    fn stage(
+        &self,
+        scene: &Arc<Scene>,
+        hosts: &[Host],
+        crew: &Arc<dyn Crew + Send>,
+    ) -> Result<FilesPlan>;
+}
+
+/// Files to move.
+pub struct FilesPlan {
+    /// Hosts that lack files.
+    pub hosts: Vec<HostFiles>,
+    /// Hosts that could not be queried.
+    pub failed: Vec<(Host, Error)>,
+    /// IDs of all trees that hosts should have, keyed by host ID and tree name.
+    pub trees: BTreeMap<String, BTreeMap<String, String>>,
+    /// IDs of hosts whose rootfs would be switched away from the tree of another rootfs image.
+    pub leave_rootfs: BTreeSet<String>,
+    /// Work that moves the files.
+    pub work: Arc<dyn Together>,
+}
+
+/// Files that one host lacks.
+pub struct HostFiles {
+    pub host: Host,
+    pub says: Vec<String>,
+    pub bytes: u64,
+}
+
+/// A state to write to the cluster's record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mark {
+    /// The cluster is being changed.
+    InProcess,
+    /// The change has succeeded: the current state is the desired state.
+    Success,
+    /// These applications were installed, or failed to install.
+    Commands {
+        images: Vec<String>,
+        failed: Option<String>,
+    },
+    /// The change has failed.
+    Failed(String),
+    /// The cluster no longer exists.
+    Gone,
+}
+
+/// Stores the Clusterfile and its related files.
+pub trait Keeper: Send + Sync {
+    /// Records the state of the cluster.
+    fn mark(&self, mark: &Mark) -> Result<()>;
+
+    /// Returns the files that control planes keep a copy of, without passwords and private keys.
+    /// Paths are relative to the copy's directory.
+    fn copies(&self) -> Result<Vec<FileToWrite>>;
+
+    /// Returns the Clusterfile for the cluster's own Secret.
+    fn clusterfile(&self) -> Result<String>;
+}
+
+/// Actions of a component other than the runtime.
+pub(crate) type Actions<'a> = dyn Fn(&Scene, &Host) -> Result<Vec<Action>> + Send + Sync + 'a;
+
+/// Execution context of a pipeline.
+pub struct Means<'a> {
+    pub crew: Arc<dyn Crew + Send>,
+    pub runtime: &'a dyn Runtime,
+    pub files: &'a dyn Files,
+    /// Starts the embedded registry on a registry host.
+    pub registry: &'a Actions<'a>,
+    /// Removes the embedded registry from a registry host.
+    pub clean_registry: &'a Actions<'a>,
+    pub keeper: Arc<dyn Keeper>,
+    /// Maximum number of hosts queried at once.
+    pub parallel: usize,
+    /// Keep a copy of the cluster's record on the control planes (`SEALOS_SYNC_WORKDIR`).
+    pub copy_state: bool,
+    /// `--force` turns these errors into warnings: hosts of other clusters, and hosts that do not
+    /// answer.
+    pub force: bool,
+}

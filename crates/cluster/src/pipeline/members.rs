@@ -1,0 +1,217 @@
+//! Hosts that join and leave a cluster.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::pipeline::bootstrap;
+use crate::pipeline::means::Means;
+use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Step};
+use crate::runtime::Action;
+use crate::runtime::action::Crew;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::{Descriptor, Digest};
+use imgctl_host::agent::protocol::{
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
+    Outcome, OutputLine, Run,
+};
+use imgctl_host::agent::tunnel::Tunnel;
+use imgctl_host::agent::{Agent, BlobOpener};
+
+/// Returns the phase in which the first control plane creates the cluster.
+pub fn init(means: &Means<'_>, scene: &Scene) -> Result<Phase> {
+    let mut phase = Phase::new("init", Order::Serial);
+    if let Some(first) = scene.first() {
+        let mut actions = means.runtime.init(scene, first)?;
+        actions.extend(means.runtime.health(scene, first)?);
+        phase = phase.lane(Lane::on(first, actions));
+    }
+    Ok(phase)
+}
+
+/// Returns the phases in which the other hosts join: control planes one by one, then workers.
+pub fn join(means: &Means<'_>, scene: &Scene, new: &[&Host]) -> Result<Vec<Phase>> {
+    let mut masters = Phase::new("join", Order::Serial);
+    let order = match means.runtime.workers_in_parallel() {
+        true => Order::Parallel,
+        false => Order::Serial,
+    };
+    let mut workers = Phase::new("join-workers", order);
+    for host in new.iter().filter(|host| host.is_control_plane()) {
+        let mut actions = means.runtime.join_control_plane(scene, host)?;
+        actions.extend(means.runtime.health(scene, host)?);
+        masters = masters.lane(Lane::on(host, actions));
+    }
+    for host in new.iter().filter(|host| !host.is_control_plane()) {
+        let mut actions = means.runtime.join_worker(scene, host)?;
+        actions.extend(means.runtime.health(scene, host)?);
+        workers = workers.lane(Lane::on(host, actions));
+    }
+    Ok(vec![masters, workers])
+}
+
+/// Returns the phase that updates the remaining hosts after others have joined or left.
+pub fn settle(means: &Means<'_>, scene: &Scene) -> Result<Phase> {
+    let mut phase = Phase::new("settle", Order::Parallel);
+    for host in &scene.hosts {
+        phase = phase.lane(Lane::on(host, means.runtime.settle(scene, host)?));
+    }
+    Ok(phase)
+}
+
+/// Returns the phases in which hosts leave: they are taken out of the cluster first, then cleaned.
+/// `lost` hosts do not answer, so they are only taken out.
+pub fn leave(
+    means: &Means<'_>,
+    scene: &Scene,
+    leaving: &[&Host],
+    lost: &BTreeSet<String>,
+    name: &str,
+) -> Result<Vec<Phase>> {
+    let mut out = Phase::new(name, Order::Serial);
+    // A failed cleanup must not prevent the cleanup of other hosts.
+    let mut clean =
+        Phase::new(&format!("{name}-clean"), Order::Parallel).on_failure(OnFailure::FinishPhase);
+    for host in leaving {
+        let is_lost = lost.contains(&host.id());
+        let actions = means.runtime.leave(scene, host)?;
+        let actions = actions.into_iter().map(|action| match is_lost {
+            true => forgiving(action),
+            false => action,
+        });
+        out = out.lane(Lane::on(host, actions));
+        if !is_lost {
+            clean = clean.lane(Lane::on(host, bootstrap::clean(means, scene, host)?));
+        }
+    }
+    Ok(vec![out, clean])
+}
+
+/// Returns the action for an unreachable host: work that needs the host itself is skipped.
+fn forgiving(action: Action) -> Action {
+    let does = Arc::clone(&action.does);
+    let mut says = action.says.clone();
+    says.push("(the host does not answer: only what others can do)".to_owned());
+    Action {
+        says,
+        does: Arc::new(move |site| match does(site) {
+            Err(error) if error.kind() == Kind::Network && error.to_string().contains(GONE) => {
+                (site.output)(OutputLine {
+                    text: format!("passed over: {error}"),
+                    error_stream: true,
+                });
+                Ok(())
+            }
+            done => done,
+        }),
+        ..action
+    }
+}
+
+/// Returns the steps of a reset on one host.
+pub(crate) fn reset_lane(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Lane> {
+    let steps: Vec<Step> = bootstrap::clean(means, scene, host)?
+        .into_iter()
+        .map(Step::from)
+        .collect();
+    Ok(Lane::on(host, steps))
+}
+
+const GONE: &str = "is given up as lost";
+
+/// Host pool in which some hosts are given up as lost.
+pub(crate) struct WithLosses {
+    pub crew: Arc<dyn Crew + Send>,
+    pub lost: BTreeSet<String>,
+}
+
+impl Crew for WithLosses {
+    fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
+        match self.lost.contains(&host.id()) {
+            true => Ok(Arc::new(Lost(host.id()))),
+            false => self.crew.agent(host),
+        }
+    }
+}
+
+/// Agent of a lost host: every request to it fails.
+struct Lost(String);
+
+impl Lost {
+    fn gone<T>(&self) -> Result<T> {
+        Err(Error::new(Kind::Network, format!("{} {GONE}", self.0)))
+    }
+}
+
+impl Agent for Lost {
+    fn host(&self) -> &str {
+        &self.0
+    }
+
+    fn facts(&self) -> Result<Facts> {
+        self.gone()
+    }
+
+    fn inventory(&self, _question: &InventoryQuestion) -> Result<Inventory> {
+        self.gone()
+    }
+
+    fn send_blob(
+        &self,
+        _blob: &Descriptor,
+        _open: &BlobOpener<'_>,
+        _sent: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        self.gone()
+    }
+
+    fn offer(&self) -> Result<Offer> {
+        self.gone()
+    }
+
+    fn withdraw(&self) -> Result<()> {
+        self.gone()
+    }
+
+    fn fetch(
+        &self,
+        _from: &Offer,
+        _blobs: &[Descriptor],
+        _fetched: &(dyn Fn(u64) + Sync),
+    ) -> Result<Vec<Digest>> {
+        self.gone()
+    }
+
+    fn checkout(&self, _request: &Checkout, _done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut> {
+        self.gone()
+    }
+
+    fn run(&self, _request: &Run, _output: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {
+        self.gone()
+    }
+
+    fn cancel(&self, _directory: &str, _key: &str) -> Result<()> {
+        self.gone()
+    }
+
+    fn write_file(&self, _file: &FileToWrite) -> Result<bool> {
+        self.gone()
+    }
+
+    fn read_file(&self, _path: &str, _limit: u64) -> Result<Option<Vec<u8>>> {
+        self.gone()
+    }
+
+    fn remove(&self, _paths: &[String]) -> Result<Vec<String>> {
+        self.gone()
+    }
+
+    fn set_hosts(&self, _block: &HostsBlock) -> Result<bool> {
+        self.gone()
+    }
+
+    fn tunnel(&self, _address: &str, _port: u16) -> Result<Tunnel> {
+        self.gone()
+    }
+}

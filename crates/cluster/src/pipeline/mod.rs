@@ -1,0 +1,27 @@
+//! Operations on clusters: lists of steps over hosts that are planned, recorded in a journal, and
+//! executed.
+//!
+//! The top layer of the logic. Must not print, prompt or read the environment.
+
+pub(crate) mod bootstrap;
+pub mod change;
+pub mod check;
+pub mod commands;
+pub mod event;
+pub mod executor;
+pub mod files;
+pub mod guest;
+pub mod interrupt;
+pub mod journal;
+pub mod look;
+pub mod means;
+pub mod members;
+pub mod nodes;
+pub mod record;
+pub mod redact;
+pub mod renew;
+pub mod reset;
+pub mod simulation;
+pub mod status;
+pub mod step;
+pub mod uninstall;

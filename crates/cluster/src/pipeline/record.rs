@@ -1,0 +1,104 @@
+//! Where the cluster's state is recorded: on the controller, on control planes, in the API.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::cluster::scene::Scene;
+use crate::pipeline::means::{Keeper, Mark, Means};
+use crate::pipeline::step::{Lane, Order, Phase, Step};
+use crate::runtime::Action;
+use crate::runtime::action::Line;
+use imgctl_base::error::Result;
+use imgctl_host::agent::protocol::FileToWrite;
+
+/// Returns the step that records the state of the cluster on the controller.
+pub fn mark(name: &str, says: &str, keeper: &Arc<dyn Keeper>, mark: Mark) -> Step {
+    let keeper = Arc::clone(keeper);
+    Step::local(name, says, &format!("{mark:?}"), move |_| {
+        keeper.mark(&mark)
+    })
+    .always()
+}
+
+/// Returns the phases that record the state after everything has succeeded.
+pub fn phases(means: &Means<'_>, scene: &Scene, marks: Vec<Step>) -> Vec<Phase> {
+    let local = Phase::new("record", Order::Serial).lane(Lane::controller(marks));
+    let mut remote = Phase::new("copy", Order::Parallel);
+    if means.copy_state {
+        for host in scene.control_planes() {
+            remote = remote.lane(Lane::on(host, [copies(means, scene)]));
+        }
+    }
+    let mut phases = vec![local, remote];
+    if let Some(first) = scene.first().filter(|_| means.runtime.has_api()) {
+        let secret = secret(means);
+        phases.push(Phase::new("mirror-state", Order::Serial).lane(Lane::on(first, [secret])));
+    }
+    phases
+}
+
+/// Returns the step that copies the record to control planes, so that a lost controller can be
+/// replaced.
+fn copies(means: &Means<'_>, scene: &Scene) -> Step {
+    let keeper = Arc::clone(&means.keeper);
+    let directory = format!("{}/state", scene.paths.root());
+    let says = format!("keep a copy of the Clusterfile, without secrets, in {directory}");
+    let action = Action::new("state", says, "", move |site| {
+        for file in keeper.copies()? {
+            site.agent.write_file(&FileToWrite {
+                path: format!("{directory}/{}", file.path),
+                ..file
+            })?;
+        }
+        Ok(())
+    });
+    Step::from(action).always()
+}
+
+/// Returns the step that stores the Clusterfile as a Secret in the cluster.
+fn secret(means: &Means<'_>) -> Step {
+    let keeper = Arc::clone(&means.keeper);
+    let says = "kubectl apply: Secret kube-system/imgctl-cluster with the Clusterfile";
+    let action = Action::new("secret", says, "", move |site| {
+        let manifest = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": "imgctl-cluster",
+                "namespace": "kube-system",
+                "labels": {"app.kubernetes.io/managed-by": "imgctl"},
+            },
+            "data": {"Clusterfile": STANDARD.encode(keeper.clusterfile()?)},
+        });
+        site.run(&kubectl(
+            "apply -f - >/dev/null",
+            Some(manifest.to_string()),
+        ))
+        .map(|_| ())
+    });
+    Step::from(action).always()
+}
+
+/// Returns a `kubectl` command that uses the kubeconfig of the runtime on a control plane.
+pub(crate) fn kubectl(arguments: &str, input: Option<String>) -> Line {
+    Line {
+        line: format!(
+            "for config in /etc/kubernetes/admin.conf /etc/rancher/k3s/k3s.yaml; do \
+             if [ -r $config ]; then export KUBECONFIG=$config; break; fi; done; \
+             kubectl {arguments}"
+        ),
+        input,
+        again: true,
+        ..Line::default()
+    }
+}
+
+/// Lock in the API that prevents concurrent runs of two operators.
+pub mod lease;
+
+/// Records a failed run.
+pub fn failed(keeper: &dyn Keeper, message: &str) -> Result<()> {
+    keeper.mark(&Mark::Failed(message.to_owned()))
+}

@@ -1,0 +1,259 @@
+//! Status of a cluster, which can be queried from anywhere: hosts, trees, registry, health, nodes.
+//! Shows no secrets.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::pipeline::nodes::{self, NodeStatus};
+use crate::runtime::Runtime;
+use crate::runtime::action::{Crew, Line, Site};
+use imgctl_base::error::Result;
+use imgctl_host::agent::Agent;
+use imgctl_host::agent::protocol::{Facts, InventoryQuestion, OutputLine};
+
+/// Status of a cluster (docs/operations.md has the schema).
+#[derive(Debug, Serialize)]
+pub struct Status {
+    pub cluster: String,
+    pub runtime: String,
+    pub images: Vec<String>,
+    pub hosts: Vec<HostStatus>,
+    /// Nodes as the API reports them; empty if there is no API.
+    pub nodes: Vec<NodeStatus>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct HostStatus {
+    pub host: String,
+    pub roles: Vec<String>,
+    pub reachable: bool,
+    /// Descriptions of the host's problems.
+    pub problems: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub facts: Option<HostFacts>,
+    /// Trees and the digests of their content.
+    pub trees: BTreeMap<String, String>,
+    /// Whether the embedded registry answers; absent on hosts that do not serve it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registry: Option<bool>,
+    pub healthy: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub struct HostFacts {
+    pub hostname: String,
+    pub architecture: String,
+    pub system: String,
+    pub(crate) kernel: String,
+    pub cpus: u32,
+    pub(crate) memory_bytes: u64,
+    pub free_bytes: u64,
+    pub(crate) skew_ms: i64,
+}
+
+impl Status {
+    /// Returns whether all hosts are healthy and all Nodes are Ready.
+    pub fn is_well(&self) -> bool {
+        self.hosts.iter().all(|host| host.healthy) && self.nodes.iter().all(|node| node.ready)
+    }
+}
+
+/// Queries all hosts, at most `parallel` at once. `key` names this query among the commands on the
+/// hosts.
+pub fn ask(
+    scene: &Scene,
+    runtime: &dyn Runtime,
+    crew: &Arc<dyn Crew + Send>,
+    parallel: usize,
+    key: &str,
+) -> Status {
+    let next = Mutex::new(scene.hosts.iter().enumerate());
+    let told = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..parallel.clamp(1, scene.hosts.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let host = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some((number, host)) = host else { return };
+                    let status = of_host(scene, runtime, crew, host, key);
+                    told.lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(number, status);
+                }
+            });
+        }
+    });
+    let told = told.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut hosts: Vec<HostStatus> = told.into_values().collect();
+    let nodes = match runtime.has_api() {
+        true => nodes::ask(scene, crew.as_ref(), &format!("{key}.nodes")).unwrap_or_default(),
+        false => Vec::new(),
+    };
+    // A host is healthy only if its Node is Ready.
+    for node in &nodes {
+        let host = hosts
+            .iter_mut()
+            .find(|host| host.reachable && is_node_of(node, host));
+        if let (Some(host), Some(problem)) = (host, node.problem()) {
+            // The runtime's health check may already have reported this.
+            let said = format!("Node {} is not Ready", node.name);
+            if !host.problems.iter().any(|one| one.contains(&said)) {
+                host.problems.push(problem);
+            }
+            host.healthy = false;
+        }
+    }
+    Status {
+        cluster: scene.name.clone(),
+        runtime: runtime.name().to_owned(),
+        images: scene
+            .images
+            .iter()
+            .map(|image| image.name.clone())
+            .collect(),
+        hosts,
+        nodes,
+    }
+}
+
+/// Compares by address, otherwise by name: the host may be known by another address than its Node.
+fn is_node_of(node: &NodeStatus, host: &HostStatus) -> bool {
+    match &node.host {
+        Some(id) => *id == host.host,
+        None => host
+            .facts
+            .as_ref()
+            .is_some_and(|facts| facts.hostname.to_lowercase() == node.name),
+    }
+}
+
+fn of_host(
+    scene: &Scene,
+    runtime: &dyn Runtime,
+    crew: &Arc<dyn Crew + Send>,
+    host: &Host,
+    key: &str,
+) -> HostStatus {
+    let mut status = HostStatus {
+        host: host.id(),
+        roles: host.roles.clone(),
+        reachable: false,
+        problems: Vec::new(),
+        facts: None,
+        trees: BTreeMap::new(),
+        registry: None,
+        healthy: false,
+    };
+    let agent = crew.agent(host).and_then(|agent| {
+        let facts = agent.facts()?;
+        Ok((agent, facts))
+    });
+    let (agent, facts) = match agent {
+        Ok(known) => known,
+        Err(error) => {
+            status.problems.push(error.to_string());
+            return status;
+        }
+    };
+    status.reachable = true;
+    status.facts = Some(shown(facts));
+    let question = InventoryQuestion {
+        root: scene.paths.root(),
+        trees: vec!["rootfs".to_owned()],
+        ..InventoryQuestion::default()
+    };
+    match agent.inventory(&question) {
+        Ok(inventory) => {
+            if !inventory.trees.contains_key("rootfs") {
+                status
+                    .problems
+                    .push("it has no files of the cluster".to_owned());
+            }
+            status.trees = inventory.trees;
+        }
+        Err(error) => status.problems.push(error.to_string()),
+    }
+    let site = Asked {
+        scene,
+        host,
+        agent: &*agent,
+        crew: crew.as_ref(),
+    };
+    if let Some(registry) = &scene.registry
+        && scene
+            .registry_hosts()
+            .iter()
+            .any(|other| other.address == host.address)
+    {
+        let line = format!(
+            "timeout 3 bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}' 2>/dev/null",
+            port = registry.port
+        );
+        let answers = site
+            .line(&format!("{key}.registry"), &Line::query(line))
+            .is_ok();
+        if !answers {
+            status.problems.push(format!(
+                "the registry does not answer on port {}",
+                registry.port
+            ));
+        }
+        status.registry = Some(answers);
+    }
+    if let Err(error) = site.health(runtime, key) {
+        status.problems.push(error.to_string());
+    }
+    status.healthy = status.problems.is_empty();
+    status
+}
+
+fn shown(facts: Facts) -> HostFacts {
+    HostFacts {
+        hostname: facts.hostname,
+        architecture: facts.architecture,
+        system: facts.system,
+        kernel: facts.kernel,
+        cpus: facts.cpus,
+        memory_bytes: facts.memory_bytes,
+        free_bytes: facts.free_bytes,
+        skew_ms: facts.skew_ms,
+    }
+}
+
+/// A host that is only queried.
+struct Asked<'a> {
+    scene: &'a Scene,
+    host: &'a Host,
+    agent: &'a dyn Agent,
+    crew: &'a dyn Crew,
+}
+
+impl Asked<'_> {
+    fn site<T>(&self, key: &str, then: impl FnOnce(&Site<'_>) -> Result<T>) -> Result<T> {
+        then(&Site {
+            host: self.host,
+            agent: self.agent,
+            crew: self.crew,
+            scene: self.scene,
+            key,
+            attempt: 1,
+            timeout: Some(std::time::Duration::from_secs(60)),
+            output: &|_: OutputLine| {},
+        })
+    }
+
+    fn line(&self, key: &str, line: &Line) -> Result<String> {
+        self.site(key, |site| site.run(line))
+    }
+
+    fn health(&self, runtime: &dyn Runtime, key: &str) -> Result<()> {
+        for (number, action) in runtime.health(self.scene, self.host)?.iter().enumerate() {
+            self.site(&format!("{key}.health{number}"), |site| (action.does)(site))?;
+        }
+        Ok(())
+    }
+}

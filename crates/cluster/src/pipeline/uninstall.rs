@@ -1,0 +1,71 @@
+//! Removes one application from a cluster.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::cluster::image::ImageKind;
+use crate::cluster::scene::Scene;
+use crate::pipeline::change::Planned;
+use crate::pipeline::guest;
+use crate::pipeline::look;
+use crate::pipeline::means::{Mark, Means};
+use crate::pipeline::record;
+use crate::pipeline::redact;
+use crate::pipeline::step::{Lane, Order, Phase, Plan};
+use imgctl_base::error::{Error, Result};
+
+/// Plans the removal of `image` (as in `spec.image`). The keeper writes the Clusterfile without it.
+pub fn plan(means: &Means<'_>, scene: &Scene, image: &str) -> Result<Planned> {
+    let found = scene.images.iter().find(|one| one.name == image);
+    let Some(found) = found else {
+        let known: Vec<&str> = scene.images.iter().map(|one| one.name.as_str()).collect();
+        return Err(
+            Error::not_found(format!("cluster {} has no image {image}", scene.name))
+                .hint(format!("it has {}", known.join(", "))),
+        );
+    };
+    if found.kind != ImageKind::Application {
+        return Err(Error::usage(format!(
+            "{image} is no application: its files are part of every host's tree"
+        ))
+        .hint("run an image that undoes it, or reset the cluster"));
+    }
+    let first = scene
+        .first()
+        .ok_or_else(|| Error::usage(format!("cluster {} has no control plane", scene.name)))?;
+    let looks = look::look([first], &means.crew, means.parallel);
+    if let Some(Err(error)) = looks.get(&first.id()) {
+        return Err(Error::new(
+            error.kind(),
+            format!("{} does not answer: {error}", first.id()),
+        ));
+    }
+    let scene = Arc::new(look::informed(scene, &looks));
+    let mut plan = Plan::new("uninstall", &scene.name, image);
+    plan.destroys = true;
+    if let (Some(first), Some(found)) = (
+        scene.first(),
+        scene.images.iter().find(|one| one.name == image),
+    ) {
+        plan.push(
+            Phase::new("uninstall", Order::Serial)
+                .lane(Lane::on(first, guest::uninstall(&scene, found, first))),
+        );
+    }
+    let mark = record::mark(
+        "record",
+        "write the Clusterfile without it",
+        &means.keeper,
+        Mark::Success,
+    );
+    for phase in record::phases(means, &scene, vec![mark]) {
+        plan.push(phase);
+    }
+    plan.redact(&redact::of_scene(&scene));
+    Ok(Planned {
+        plan,
+        scene,
+        crew: Arc::clone(&means.crew),
+        behind: BTreeSet::new(),
+    })
+}

@@ -1,0 +1,284 @@
+//! Action on one host: what a plan shows and what the action does.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::Digest;
+use imgctl_host::agent::Agent;
+use imgctl_host::agent::protocol::{FileToWrite, Outcome, OutputLine, Run};
+
+/// Access to the other hosts of the cluster.
+pub trait Crew: Sync {
+    /// Returns the agent of `host`; connects to the host if necessary.
+    fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>>;
+}
+
+/// Host and context in which an action runs.
+pub struct Site<'a> {
+    pub host: &'a Host,
+    pub agent: &'a dyn Agent,
+    pub crew: &'a dyn Crew,
+    pub scene: &'a Scene,
+    /// Identifies this execution: `<run>/<step>`, safe as a file name. A resumed step keeps its
+    /// key, so that a completed command does not run again.
+    pub key: &'a str,
+    /// Attempt number, starting at 1. A step that resumes where it stopped keeps its number.
+    pub attempt: u32,
+    /// Timeout from the action or the command line.
+    pub timeout: Option<Duration>,
+    /// Receives lines for the step's log and the screen. The receiver masks secrets.
+    pub output: &'a (dyn Fn(OutputLine) + Sync),
+}
+
+impl Site<'_> {
+    /// Returns the controller's directory for this cluster.
+    pub fn state(&self) -> &Path {
+        &self.scene.state_directory
+    }
+
+    /// Writes a line to the step's log and the screen.
+    pub fn say(&self, text: &str) {
+        (self.output)(OutputLine {
+            text: text.to_owned(),
+            error_stream: false,
+        });
+    }
+
+    /// Runs a shell line on this host and returns its stdout. On failure, the error includes the
+    /// end of the output.
+    pub fn run(&self, line: &Line) -> Result<String> {
+        self.run_on(self.agent, line, "")
+    }
+
+    /// Like `run`, on another host. `suffix` keeps keys distinct if one action runs several lines.
+    pub(crate) fn run_on(&self, agent: &dyn Agent, line: &Line, suffix: &str) -> Result<String> {
+        let (outcome, tail, stdout) = self.try_on(agent, line, suffix)?;
+        if outcome.code == Some(0) {
+            return Ok(stdout);
+        }
+        let how = match (outcome.code, &outcome.reason) {
+            (_, Some(reason)) => reason.clone(),
+            (Some(code), None) => format!("exit code {code}"),
+            (None, None) => "no exit code".to_owned(),
+        };
+        let mut message = format!("{}: `{}` failed: {how}", agent.host(), line.shown());
+        for text in &tail {
+            message.push_str("\n    ");
+            message.push_str(text);
+        }
+        Err(Error::new(Kind::CommandFailed, message).hint(format!(
+            "the whole output is in {} on {}",
+            outcome.log,
+            agent.host()
+        )))
+    }
+
+    /// Returns a key suffix that distinguishes the steps of several hosts on the same host: such
+    /// steps can run there at the same time and have the same names.
+    fn guest(&self, agent: &dyn Agent) -> String {
+        if agent.host() == self.agent.host() {
+            return String::new();
+        }
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '.';
+        let name = self.host.id().replace(|c| !fits(c), "-");
+        format!("-of-{name}")
+    }
+
+    /// Runs a line and returns its outcome, the last lines of its output and its stdout, whatever
+    /// the exit code.
+    pub(crate) fn try_on(
+        &self,
+        agent: &dyn Agent,
+        line: &Line,
+        suffix: &str,
+    ) -> Result<(Outcome, Vec<String>, String)> {
+        let request = Run {
+            directory: self.scene.paths.runs(),
+            key: format!("{}{}{suffix}", self.key, self.guest(agent)),
+            line: line.line.clone(),
+            workdir: line.workdir.clone(),
+            environment: line.environment.clone(),
+            input: line.input.clone(),
+            timeout_seconds: self.timeout.map(|timeout| timeout.as_secs().max(1)),
+            again: line.again,
+        };
+        let mut tail = std::collections::VecDeque::new();
+        let mut stdout = String::new();
+        let outcome = agent.run(&request, &mut |output| {
+            if tail.len() == TAIL {
+                tail.pop_front();
+            }
+            tail.push_back(output.text.clone());
+            if !output.error_stream && stdout.len() < LONGEST_STDOUT {
+                stdout.push_str(&output.text);
+                stdout.push('\n');
+            }
+            if !line.quiet {
+                (self.output)(output);
+            }
+        })?;
+        Ok((outcome, tail.into(), stdout))
+    }
+}
+
+/// Number of output lines that an error shows.
+const TAIL: usize = 20;
+/// Maximum number of stdout bytes to return to the caller.
+const LONGEST_STDOUT: usize = 1 << 20;
+
+/// A shell line and the context that it runs in.
+#[derive(Clone, Default)]
+pub struct Line {
+    pub line: String,
+    pub(crate) workdir: Option<String>,
+    pub environment: BTreeMap<String, String>,
+    pub input: Option<String>,
+    /// Runs the line even if its key has run before: for queries and idempotent lines.
+    pub again: bool,
+    /// Keeps the output out of the log (it contains secrets or is only data).
+    pub quiet: bool,
+}
+
+impl Line {
+    pub fn new(line: impl Into<String>) -> Self {
+        Self {
+            line: line.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Creates a query: repeated on each run, output not logged.
+    pub(crate) fn query(line: impl Into<String>) -> Self {
+        Self {
+            line: line.into(),
+            again: true,
+            quiet: true,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the line for messages, shortened.
+    fn shown(&self) -> String {
+        let first = self.line.lines().next().unwrap_or_default();
+        if first.len() < self.line.len() || first.chars().count() > 120 {
+            format!("{}…", first.chars().take(120).collect::<String>())
+        } else {
+            first.to_owned()
+        }
+    }
+}
+
+/// Whether an action can be repeated if the outcome of the first execution is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    Safe,
+    /// Repeatable only if the first execution is known to have failed.
+    Once,
+}
+
+type Does = dyn Fn(&Site<'_>) -> Result<()> + Send + Sync;
+
+/// One action.
+#[derive(Clone)]
+pub struct Action {
+    /// Used in step identifiers: lowercase letters, digits, dashes.
+    pub name: String,
+    /// Lines that a plan prints: the commands and files exactly as they will be. Contains no
+    /// secrets.
+    pub says: Vec<String>,
+    /// Changes if the action would do something different.
+    pub fingerprint: String,
+    pub(crate) repeat: Repeat,
+    pub timeout: Option<Duration>,
+    pub does: Arc<Does>,
+}
+
+impl Action {
+    /// Creates an action from a closure. `inputs` is everything that it depends on besides its
+    /// name.
+    pub fn new(
+        name: &str,
+        says: impl Into<String>,
+        inputs: &str,
+        does: impl Fn(&Site<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        let says = says.into();
+        let fingerprint = Digest::of(format!("{name}\0{says}\0{inputs}").as_bytes()).to_string();
+        Self {
+            name: name.to_owned(),
+            says: says.lines().map(str::to_owned).collect(),
+            fingerprint,
+            repeat: Repeat::Safe,
+            timeout: None,
+            does: Arc::new(does),
+        }
+    }
+
+    /// Creates an action that runs a shell line on the host.
+    pub fn command(name: &str, line: Line) -> Self {
+        let mut says = String::new();
+        if let Some(workdir) = &line.workdir {
+            says.push_str(&format!("cd {workdir} && "));
+        }
+        says.push_str(&line.line);
+        let inputs = format!("{:?} {:?}", line.environment, line.input);
+        Self::new(name, says, &inputs, move |site| site.run(&line).map(|_| ()))
+    }
+
+    /// Creates an action that runs a script of the image: `bash` with the label's value, in the
+    /// scripts directory.
+    pub fn script(
+        name: &str,
+        value: &str,
+        scripts: String,
+        environment: BTreeMap<String, String>,
+    ) -> Self {
+        Self::command(
+            name,
+            Line {
+                line: format!("bash {value}"),
+                workdir: Some(scripts),
+                environment,
+                ..Line::default()
+            },
+        )
+    }
+
+    /// Creates an action that writes a file on the host.
+    pub fn file(name: &str, file: FileToWrite) -> Self {
+        let says = format!(
+            "write {} (mode {:04o}, {} bytes)",
+            file.path,
+            file.mode,
+            file.content.len()
+        );
+        let inputs = Digest::of(&file.content).to_string();
+        Self::new(name, says, &inputs, move |site| {
+            site.agent.write_file(&file).map(|_| ())
+        })
+    }
+
+    /// Adds image content, such as a script's text, to the fingerprint, so that the action runs
+    /// again with a corrected image.
+    pub(crate) fn bringing(mut self, content: &str) -> Self {
+        self.fingerprint =
+            Digest::of(format!("{}\0{content}", self.fingerprint).as_bytes()).to_string();
+        self
+    }
+
+    /// Marks the action as one that must not run twice.
+    pub fn once(mut self) -> Self {
+        self.repeat = Repeat::Once;
+        self
+    }
+
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}

@@ -1,0 +1,16 @@
+//! A Kubernetes cluster's certificates: authorities, signed certificates, kubeconfigs and expiry
+//! dates.
+//!
+//! Every field matches what kubeadm would generate. Must not depend on hosts: values in, PEM out.
+//! The authorities are stored in a directory of the controller.
+
+pub mod authority;
+pub(crate) mod control_plane;
+pub mod inspect;
+pub mod key;
+pub mod kubeconfig;
+pub(crate) mod leaf;
+pub mod pki;
+#[cfg(test)]
+mod tests;
+pub mod validity;

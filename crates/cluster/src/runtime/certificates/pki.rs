@@ -1,0 +1,143 @@
+//! The authorities of one cluster, stored in the controller's `pki/` with sealos' layout.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::runtime::certificates::authority::Authority;
+use crate::runtime::certificates::key::{Algorithm, Key};
+use imgctl_base::error::{Context, Error, IoContext, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+
+/// Root of trust for all other certificates and tokens.
+pub(crate) struct Pki {
+    pub ca: Authority,
+    pub(crate) etcd_ca: Authority,
+    pub(crate) front_proxy_ca: Authority,
+    /// Signs the tokens of service accounts.
+    pub(crate) service_accounts: Key,
+}
+
+/// File without extension, common name.
+const AUTHORITIES: [(&str, &str); 3] = [
+    ("ca", "kubernetes"),
+    ("etcd/ca", "etcd-ca"),
+    ("front-proxy-ca", "front-proxy-ca"),
+];
+
+impl Pki {
+    /// Reads the contents of `directory`. Creates and saves missing parts before they are used.
+    pub fn open(directory: &Path, algorithm: Algorithm, validity: Duration) -> Result<Self> {
+        let [ca, etcd_ca, front_proxy_ca] =
+            AUTHORITIES.map(|(file, name)| authority(directory, file, name, algorithm, validity));
+        Ok(Self {
+            ca: ca?,
+            etcd_ca: etcd_ca?,
+            front_proxy_ca: front_proxy_ca?,
+            service_accounts: service_accounts(directory, algorithm)?,
+        })
+    }
+
+    /// Reads the contents of `directory`; fails if an authority's certificate is missing.
+    pub fn load(directory: &Path) -> Result<Self> {
+        for (file, _) in AUTHORITIES {
+            let path = directory.join(format!("{file}.crt"));
+            if !path.exists() {
+                return Err(
+                    Error::not_found(format!("{} does not exist", path.display())).hint(
+                        "the authorities of a cluster lie with the controller that made it: \
+                     run there, or copy its pki directory",
+                    ),
+                );
+            }
+        }
+        Self::open(directory, Algorithm::default(), Duration::ZERO)
+    }
+
+    /// Returns the files that every control plane needs: `(path below /etc/kubernetes/pki, text,
+    /// secret)`.
+    pub(crate) fn shared_files(&self) -> Vec<(String, String, bool)> {
+        let mut files = Vec::new();
+        let authorities = [&self.ca, &self.etcd_ca, &self.front_proxy_ca];
+        for ((file, _), authority) in AUTHORITIES.iter().zip(authorities) {
+            files.push((format!("{file}.crt"), authority.certificate.clone(), false));
+            let key = authority.key.pem.expose().to_owned();
+            files.push((format!("{file}.key"), key, true));
+        }
+        let key = &self.service_accounts;
+        files.push(("sa.key".to_owned(), key.pem.expose().to_owned(), true));
+        files.push(("sa.pub".to_owned(), key.public_pem(), false));
+        files
+    }
+}
+
+fn authority(
+    directory: &Path,
+    file: &str,
+    name: &str,
+    algorithm: Algorithm,
+    validity: Duration,
+) -> Result<Authority> {
+    let certificate_path = directory.join(format!("{file}.crt"));
+    let key_path = directory.join(format!("{file}.key"));
+    match (read(&certificate_path)?, read(&key_path)?) {
+        (Some(certificate), Some(key)) => Authority::parse(&certificate, &key)
+            .context(|| format!("cannot use the authority {}", certificate_path.display())),
+        (Some(_), None) => Err(Error::not_found(format!(
+            "{} is there but its key {} is not",
+            certificate_path.display(),
+            key_path.display()
+        ))
+        .hint("put the key beside it; an authority whose key is kept elsewhere cannot be used")),
+        // A key without a certificate remains if imgctl stopped between writing the two.
+        (None, key) => {
+            let key = match key {
+                Some(pem) => Key::parse(&pem)
+                    .context(|| format!("cannot use the key {}", key_path.display()))?,
+                None => {
+                    let key = Key::generate(algorithm)?;
+                    write(&key_path, key.pem.expose())?;
+                    key
+                }
+            };
+            let authority = Authority::create(name, key, validity)?;
+            write(&certificate_path, &authority.certificate)?;
+            Ok(authority)
+        }
+    }
+}
+
+fn service_accounts(directory: &Path, algorithm: Algorithm) -> Result<Key> {
+    let path = directory.join("sa.key");
+    let key = match read(&path)? {
+        Some(pem) => Key::parse(&pem).context(|| format!("cannot use {}", path.display()))?,
+        None => {
+            let key = Key::generate(algorithm)?;
+            write(&path, key.pem.expose())?;
+            key
+        }
+    };
+    let public = directory.join("sa.pub");
+    if read(&public)?.is_none() {
+        write(&public, &key.public_pem())?;
+    }
+    Ok(key)
+}
+
+fn read(path: &Path) -> Result<Option<String>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).path("read", path),
+    }
+}
+
+/// Writes a file that only the owner can read, in directories that only the owner can access.
+pub fn write(path: &Path, text: &str) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    if let Some(parent) = path.parent() {
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(parent).path("create", parent)?;
+    }
+    atomic::write(path, text.as_bytes(), 0o600, Durability::Durable)
+}

@@ -1,0 +1,65 @@
+//! Validity periods of certificates.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use imgctl_base::error::{Error, Result};
+
+const DAY: u64 = 86_400;
+const HOUR: u64 = 3600;
+
+/// Validity periods of new certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    pub(crate) authorities: Duration,
+    pub leaves: Duration,
+}
+
+impl Default for Validity {
+    /// Ten years for authorities and one year for leaves, as in kubeadm.
+    fn default() -> Self {
+        Self {
+            authorities: Duration::from_secs(3650 * DAY),
+            leaves: Duration::from_secs(365 * DAY),
+        }
+    }
+}
+
+impl Validity {
+    /// Returns a hundred years for everything, as in sealos.
+    pub fn sealos() -> Self {
+        let century = Duration::from_secs(876_000 * HOUR);
+        Self {
+            authorities: century,
+            leaves: century,
+        }
+    }
+
+    /// Returns validity periods of `leaves` for certificates, and of the default or `leaves` for
+    /// authorities, whichever is longer.
+    pub fn of_leaves(leaves: Duration) -> Result<Self> {
+        let standard = Self::default();
+        if leaves < Duration::from_secs(HOUR) || leaves > Self::sealos().leaves {
+            return Err(Error::usage(format!(
+                "certificates cannot be good for {} hours",
+                leaves.as_secs() / HOUR
+            ))
+            .hint("between one hour and 100 years, for example --certificate-validity 8760h"));
+        }
+        Ok(Self {
+            authorities: standard.authorities.max(leaves),
+            leaves,
+        })
+    }
+
+    /// Formats a duration like kubeadm's configuration and the controller manager's flags.
+    pub fn hours(duration: Duration) -> String {
+        format!("{}h0m0s", duration.as_secs() / HOUR)
+    }
+}
+
+/// Returns the seconds since the Unix epoch.
+pub fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

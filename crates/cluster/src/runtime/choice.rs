@@ -1,0 +1,34 @@
+//! Selects a cluster's runtime from the label `distribution` of its rootfs image.
+
+use crate::cluster::scene::Scene;
+use crate::runtime::certificates::validity::Validity;
+use crate::runtime::k3s::K3s;
+use crate::runtime::kubeadm::Kubeadm;
+use crate::runtime::script::Script;
+use crate::runtime::{ImageFiles, Runtime};
+use imgctl_base::error::{Error, Result};
+
+/// Returns the runtime of `scene`. `validity` applies to certificates that imgctl creates itself.
+pub fn of<'a>(
+    scene: &Scene,
+    files: &'a dyn ImageFiles,
+    validity: Validity,
+) -> Result<Box<dyn Runtime + 'a>> {
+    let Some(rootfs) = scene.rootfs() else {
+        return Err(
+            Error::usage(format!("cluster {} has no rootfs image", scene.name)).hint(
+                "name an image with the label sealos.io.type=rootfs, for example labring/kubernetes:v1.29.9",
+            ),
+        );
+    };
+    match rootfs.distribution() {
+        "" | "kubernetes" | "kubeadm" => Ok(Box::new(Kubeadm::new(files, validity))),
+        "k3s" => Ok(Box::new(K3s::new(files))),
+        "script" => Ok(Box::new(Script)),
+        other => Err(Error::usage(format!(
+            "image {} is of distribution `{other}`, which is not known",
+            rootfs.name
+        ))
+        .hint("known are kubernetes, k3s and script")),
+    }
+}

@@ -1,0 +1,352 @@
+//! `/etc/rancher/k3s/config.yaml` of one host.
+//!
+//! Merges defaults, the image's `etc/k3s.yml`, the Clusterfile's document, and values that only
+//! imgctl knows, in that order. Tokens are in separate files, so that this file can be shown.
+
+use serde_json::{Map, Value, json};
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::runtime::ImageFiles;
+use imgctl_base::error::{Context, Error, Result};
+use imgctl_template::yaml;
+
+/// Role of a host in k3s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The server that bootstraps the cluster.
+    First,
+    /// An additional server.
+    Server,
+    /// A worker.
+    Agent,
+}
+
+impl Role {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::First => "first server",
+            Self::Server => "server",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+/// Options of `k3s server` that `k3s agent` also accepts (k3s' documentation of the agent's
+/// configuration file); an agent fails on any other option.
+const AGENT_OPTIONS: [&str; 30] = [
+    "bind-address",
+    "container-runtime-endpoint",
+    "data-dir",
+    "debug",
+    "default-runtime",
+    "disable-default-registry-endpoint",
+    "flannel-conf",
+    "flannel-cni-conf",
+    "flannel-iface",
+    "image-credential-provider-bin-dir",
+    "image-credential-provider-config",
+    "kube-proxy-arg",
+    "kubelet-arg",
+    "lb-server-port",
+    "node-external-dns",
+    "node-external-ip",
+    "node-internal-dns",
+    "node-ip",
+    "node-label",
+    "node-name",
+    "node-taint",
+    "nonroot-devices",
+    "pause-image",
+    "prefer-bundled-bin",
+    "private-registry",
+    "protect-kernel-defaults",
+    "resolv-conf",
+    "selinux",
+    "snapshotter",
+    "with-node-id",
+];
+
+/// Returns the options that a Clusterfile can change, as a document: defaults and the image's own
+/// options.
+pub(super) fn defaults_of(scene: &Scene, files: &dyn ImageFiles) -> Result<String> {
+    let mut text = yaml::write(&Value::Object(base(scene, files)?))?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// Returns the content of the file.
+pub(super) fn of(scene: &Scene, host: &Host, role: Role, files: &dyn ImageFiles) -> Result<String> {
+    let mut config = base(scene, files)?;
+    for document in scene.documents.iter().filter(|document| is_k3s(document)) {
+        let mut own = object(document.clone())?;
+        own.remove("apiVersion");
+        own.remove("kind");
+        own.remove("metadata");
+        // sealos' `kind: Config` documents contain the options under `spec`.
+        let own = match own.remove("spec") {
+            Some(Value::Object(spec)) if own.is_empty() => spec,
+            Some(spec) => {
+                own.insert("spec".to_owned(), spec);
+                own
+            }
+            None => own,
+        };
+        merge(&mut config, own);
+    }
+    force(&mut config, scene, host, role);
+    if role == Role::Agent {
+        config.retain(|key, _| {
+            AGENT_OPTIONS.contains(&key.trim_end_matches('+'))
+                || key == "server"
+                || key == "token-file"
+        });
+    }
+    let mut text = yaml::write(&Value::Object(config))?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// Returns the defaults merged with the image's options.
+fn base(scene: &Scene, files: &dyn ImageFiles) -> Result<Map<String, Value>> {
+    let mut config = defaults();
+    if let Some(image) = scene.rootfs()
+        && let Some(bytes) = files.read(image, "etc/k3s.yml")?
+    {
+        let what = || format!("cannot use etc/k3s.yml of image {}", image.name);
+        let text = String::from_utf8(bytes)
+            .map_err(|_| Error::bad_content(format!("{}: it is not UTF-8", what())))?;
+        merge(
+            &mut config,
+            object(yaml::parse(&text).context(what)?).context(what)?,
+        );
+    }
+    Ok(config)
+}
+
+/// Reports whether a Clusterfile document contains options of k3s.
+fn is_k3s(document: &Value) -> bool {
+    let text = |key: &str| {
+        document
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let is_bare = document.get("apiVersion").is_none() && document.get("kind").is_none();
+    is_bare || text("apiVersion").contains("k3s") || text("kind").to_lowercase().contains("k3s")
+}
+
+/// Returns the values that sealos writes by default (sealos.md 8.7). Leaves out IPVS and other
+/// options that need a virtual address, because workers have their own load balancer.
+fn defaults() -> Map<String, Value> {
+    let defaults = json!({
+        "bind-address": "0.0.0.0",
+        "https-listen-port": 6443,
+        "cluster-cidr": "10.42.0.0/16",
+        "service-cidr": "10.96.0.0/16",
+        "cluster-domain": "cluster.local",
+        "disable-cloud-controller": true,
+        "disable-helm-controller": true,
+        "disable-network-policy": true,
+        "flannel-backend": "vxlan",
+        "egress-selector-mode": "agent",
+        "write-kubeconfig-mode": "0600",
+        "disable": ["servicelb", "traefik", "local-storage", "metrics-server"],
+        "prefer-bundled-bin": true,
+        "data-dir": "/var/lib/rancher/k3s",
+        "private-registry": "/etc/rancher/k3s/registries.yaml",
+        "node-label": ["sealos.io/distribution=k3s"],
+    });
+    object(defaults).unwrap_or_default()
+}
+
+/// Sets the values that documents cannot change.
+fn force(config: &mut Map<String, Value>, scene: &Scene, host: &Host, role: Role) {
+    if host.ip().parse::<std::net::IpAddr>().is_ok() {
+        config.insert("node-ip".to_owned(), json!(host.ip()));
+        if role != Role::Agent {
+            config.insert("advertise-address".to_owned(), json!(host.ip()));
+        }
+    }
+    config.insert("token-file".to_owned(), json!(super::token::path(role)));
+    if role == Role::First {
+        config.insert("cluster-init".to_owned(), json!(true));
+    } else {
+        config.remove("cluster-init");
+    }
+    if let Some(url) = super::server_url(scene, role) {
+        config.insert("server".to_owned(), json!(url));
+    }
+    if role == Role::Agent {
+        return;
+    }
+    config.insert(
+        "agent-token-file".to_owned(),
+        json!(super::token::AGENT_FILE),
+    );
+    let mut names = vec!["127.0.0.1".to_owned(), super::API_NAME.to_owned()];
+    names.extend(scene.vip.clone());
+    names.extend(scene.control_planes().map(|host| host.ip().to_owned()));
+    if let Some(Value::Array(own)) = config.get("tls-san") {
+        names.extend(own.iter().filter_map(Value::as_str).map(str::to_owned));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    config.insert("tls-san".to_owned(), json!(names));
+}
+
+fn object(value: Value) -> Result<Map<String, Value>> {
+    match value {
+        Value::Object(map) => Ok(map),
+        Value::Null => Ok(Map::new()),
+        _ => Err(Error::usage("a k3s configuration must be a map of options")),
+    }
+}
+
+/// Merges options; later values win. `key+` appends to a list, as in k3s' own configuration files.
+fn merge(config: &mut Map<String, Value>, over: Map<String, Value>) {
+    for (key, value) in over {
+        match (key.strip_suffix('+'), value) {
+            (Some(list), Value::Array(more)) => match config.get_mut(list) {
+                Some(Value::Array(own)) => own.extend(more),
+                _ => {
+                    config.insert(list.to_owned(), Value::Array(more));
+                }
+            },
+            (_, value) => {
+                config.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::image::{ClusterImage, ImageKind};
+    use crate::cluster::paths::Paths;
+    use imgctl_base::image::Digest;
+    use imgctl_host::host::address::Address;
+
+    struct Files(&'static str);
+
+    impl ImageFiles for Files {
+        fn read(&self, _image: &ClusterImage, path: &str) -> Result<Option<Vec<u8>>> {
+            assert_eq!(path, "etc/k3s.yml");
+            Ok(Some(self.0.as_bytes().to_vec()))
+        }
+    }
+
+    fn host(ip: &str, role: &str) -> Host {
+        Host {
+            address: Address {
+                name: ip.to_owned(),
+                port: 22,
+            },
+            roles: vec![role.to_owned()],
+            environment: std::collections::BTreeMap::new(),
+            login: imgctl_host::host::login::Login::default(),
+            local: false,
+        }
+    }
+
+    fn scene(documents: &[&str]) -> Scene {
+        Scene {
+            name: "k".to_owned(),
+            hosts: vec![
+                host("10.0.0.1", "master"),
+                host("10.0.0.2", "master"),
+                host("10.0.0.3", "node"),
+            ],
+            leaving: Vec::new(),
+            images: vec![ClusterImage {
+                name: "k3s:v1".to_owned(),
+                mount_name: "k-12345678".to_owned(),
+                kind: ImageKind::Rootfs,
+                digest: Digest::of(b""),
+                labels: std::collections::BTreeMap::new(),
+                environment: std::collections::BTreeMap::new(),
+                entrypoint: Vec::new(),
+                command: Vec::new(),
+                layers: Vec::new(),
+            }],
+            paths: Paths::new("/var/lib/sealos", "k"),
+            state_directory: std::path::PathBuf::from("/nowhere"),
+            environment: std::collections::BTreeMap::new(),
+            flag_environment: std::collections::BTreeMap::new(),
+            registry: None,
+            vip: Some("10.103.97.2".to_owned()),
+            documents: documents
+                .iter()
+                .map(|text| yaml::parse(text).unwrap())
+                .collect(),
+        }
+    }
+
+    fn config(documents: &[&str], image: &'static str, host: usize, role: Role) -> Value {
+        let scene = scene(documents);
+        let text = of(&scene, &scene.hosts[host], role, &Files(image)).unwrap();
+        yaml::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn the_image_beats_defaults_the_clusterfile_beats_the_image_and_facts_beat_all() {
+        let document = "apiVersion: k3s.io/v1\nkind: Config\ncluster-cidr: 10.9.0.0/16\ndisable+: [metrics-server]\ntls-san: [api.example]\ncluster-init: false";
+        let first = config(
+            &[document],
+            "cluster-cidr: 10.8.0.0/16\ndisable: [traefik]\nsecrets-encryption: true",
+            0,
+            Role::First,
+        );
+        assert_eq!(first["cluster-cidr"], "10.9.0.0/16");
+        assert_eq!(first["disable"], json!(["traefik", "metrics-server"]));
+        assert_eq!(first["secrets-encryption"], true);
+        assert_eq!(first["cluster-init"], true);
+        assert_eq!(first["node-ip"], "10.0.0.1");
+        assert_eq!(
+            first["tls-san"],
+            json!([
+                "127.0.0.1",
+                "apiserver.cluster.local",
+                "10.103.97.2",
+                "10.0.0.1",
+                "10.0.0.2",
+                "api.example"
+            ])
+        );
+        assert!(first.get("server").is_none() && first.get("kind").is_none());
+    }
+
+    #[test]
+    fn servers_join_the_first_and_agents_get_only_what_agents_know() {
+        let server = config(&[], "", 1, Role::Server);
+        assert_eq!(server["server"], "https://10.0.0.1:6443");
+        assert!(server.get("cluster-init").is_none());
+        let agent = config(
+            &[],
+            "flannel-backend: none\nkubelet-arg: [max-pods=50]",
+            2,
+            Role::Agent,
+        );
+        assert_eq!(agent["server"], "https://apiserver.cluster.local:6443");
+        assert_eq!(agent["token-file"], "/etc/rancher/k3s/agent-token");
+        assert_eq!(agent["kubelet-arg"], json!(["max-pods=50"]));
+        for option in [
+            "flannel-backend",
+            "cluster-cidr",
+            "tls-san",
+            "disable",
+            "agent-token-file",
+            "cluster-init",
+        ] {
+            assert!(agent.get(option).is_none(), "{option}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_that_is_no_map_is_refused_with_the_image() {
+        let scene = scene(&[]);
+        let error = of(&scene, &scene.hosts[0], Role::First, &Files("- a\n- b")).unwrap_err();
+        assert!(error.chain().join(": ").contains("k3s:v1"), "{error:?}");
+    }
+}

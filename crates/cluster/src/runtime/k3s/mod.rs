@@ -1,0 +1,339 @@
+//! k3s: server and agent in one binary, embedded etcd, join by token.
+//!
+//! The image's `init` script installs the binary and the unit; this module writes the configuration
+//! and starts and watches the service. Facts: sealos.md 8.7.
+
+mod config;
+mod snapshot;
+mod token;
+mod upgrade;
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::runtime::action::{Line, Site};
+use crate::runtime::load_balancer::{self, API_PORT};
+use crate::runtime::upgrade::Upgrader;
+use crate::runtime::{Action, ImageFiles, Runtime};
+use config::Role;
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_host::agent::protocol::FileToWrite;
+
+/// Name that hosts use to reach the API.
+const API_NAME: &str = "apiserver.cluster.local";
+const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
+const KUBECTL: &str = "k3s kubectl";
+
+/// Client certificate files that k3s writes on workers.
+const PAPERS: load_balancer::Papers = load_balancer::Papers {
+    authority: "/var/lib/rancher/k3s/agent/server-ca.crt",
+    certificate: "/var/lib/rancher/k3s/agent/client-kubelet.crt",
+    key: "/var/lib/rancher/k3s/agent/client-kubelet.key",
+};
+
+/// Runtime of images labeled `distribution=k3s`.
+pub struct K3s<'a> {
+    files: &'a dyn ImageFiles,
+}
+
+impl<'a> K3s<'a> {
+    pub fn new(files: &'a dyn ImageFiles) -> Self {
+        Self { files }
+    }
+
+    /// Returns the options that `gen` prints for the user to change in a Clusterfile.
+    pub fn default_document(&self, scene: &Scene) -> Result<String> {
+        config::defaults_of(scene, self.files)
+    }
+
+    /// Returns the actions that init and every join have in common: configuration, tokens, service.
+    fn start(&self, scene: &Scene, host: &Host, role: Role) -> Result<Vec<Action>> {
+        let content = config::of(scene, host, role, self.files)?;
+        let role_word = role.word();
+        Ok(vec![
+            Action::file(
+                "k3s-config",
+                FileToWrite {
+                    path: CONFIG.to_owned(),
+                    mode: 0o600,
+                    content: content.into_bytes(),
+                },
+            ),
+            Action::new(
+                "k3s-token",
+                format!("write {} (mode 0600)", token::path(role)),
+                role_word,
+                move |site| token::deliver(site, role),
+            ),
+            Action::command(
+                "k3s-start",
+                Line {
+                    // A service that runs with this configuration is left alone.
+                    line: "systemctl daemon-reload && systemctl enable --quiet k3s && systemctl restart k3s"
+                        .to_owned(),
+                    ..Line::default()
+                },
+            )
+            .bringing(&scene.rootfs_content()),
+        ])
+    }
+}
+
+/// Returns the server URL. A worker uses its local load balancer, which knows all servers.
+fn server_url(scene: &Scene, role: Role) -> Option<String> {
+    match role {
+        Role::First => None,
+        Role::Server => {
+            let first = scene.first()?.ip();
+            Some(if first.contains(':') {
+                format!("https://[{first}]:{API_PORT}")
+            } else {
+                format!("https://{first}:{API_PORT}")
+            })
+        }
+        Role::Agent => Some(format!("https://{API_NAME}:{API_PORT}")),
+    }
+}
+
+/// Returns the Node name that k3s derives from the hostname.
+fn node_name(site: &Site<'_>, host: &Host) -> Result<String> {
+    let facts = site.crew.agent(host)?.facts()?;
+    Ok(facts.hostname.to_lowercase())
+}
+
+/// Runs kubectl on the first control plane that responds.
+fn kubectl(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
+    let mut last = None;
+    for host in site.scene.control_planes() {
+        let attempt = site.crew.agent(host).and_then(|agent| {
+            site.run_on(
+                &*agent,
+                &Line {
+                    line: format!("{KUBECTL} {arguments}"),
+                    again: true,
+                    ..Line::default()
+                },
+                &format!("-{suffix}"),
+            )
+        });
+        match attempt {
+            Ok(text) => return Ok(text),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| {
+        Error::failed(format!(
+            "cluster {} has no control plane left to ask",
+            site.scene.name
+        ))
+    }))
+}
+
+impl Runtime for K3s<'_> {
+    fn name(&self) -> &'static str {
+        "k3s"
+    }
+
+    fn check(&self, scene: &Scene) -> Result<()> {
+        let Some(first) = scene.first() else {
+            return Err(Error::usage(format!(
+                "cluster {} has no control plane: k3s needs a server",
+                scene.name
+            ))
+            .hint("name at least one host with --masters"));
+        };
+        config::of(scene, first, Role::First, self.files).map(|_| ())
+    }
+
+    fn prepare(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+        Ok(Vec::new())
+    }
+
+    fn init(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        let mut actions = self.start(scene, host, Role::First)?;
+        actions.push(ready());
+        actions.push(Action::new(
+            "kubeconfig",
+            "fetch /etc/rancher/k3s/k3s.yaml to the controller as etc/admin.conf",
+            "",
+            fetch_kubeconfig,
+        ));
+        Ok(actions)
+    }
+
+    fn join_control_plane(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        let mut actions = self.start(scene, host, Role::Server)?;
+        actions.push(ready());
+        Ok(actions)
+    }
+
+    fn join_worker(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        let mut actions = load_balancer::actions(scene, host, PAPERS);
+        actions.extend(self.start(scene, host, Role::Agent)?);
+        Ok(actions)
+    }
+
+    fn settle(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        if host.is_control_plane() {
+            return Ok(Vec::new());
+        }
+        Ok(load_balancer::actions(scene, host, PAPERS))
+    }
+
+    fn health(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+        Ok(vec![Action::new(
+            "node-ready",
+            format!("{KUBECTL} wait --for=condition=Ready node/<this host> --timeout=300s"),
+            "",
+            |site| {
+                let name = node_name(site, site.host)?;
+                // The Node object appears a few seconds after the service starts.
+                let patience = site
+                    .timeout
+                    .map_or(300, |timeout| timeout.as_secs().min(300));
+                kubectl(
+                    site,
+                    &format!(
+                        "get --raw /readyz --request-timeout=10s >/dev/null || exit\n\
+                         until {KUBECTL} get node {name} >/dev/null 2>&1; do\n\
+                         ((SECONDS < {appears})) || {{ echo 'there is no Node {name}' >&2; exit 1; }}\n\
+                         sleep 1\n\
+                         done\n\
+                         {KUBECTL} wait --for=condition=Ready node/{name} --timeout={ready}s",
+                        appears = (patience / 3).max(1),
+                        ready = (patience / 2).max(1),
+                    ),
+                    "ready",
+                )
+                .map(|_| ())
+            },
+        )])
+    }
+
+    fn leave(&self, _scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        let leaving = host.clone();
+        let gone = host.clone();
+        Ok(vec![
+            Action::new(
+                "drain",
+                format!(
+                    "{KUBECTL} drain <{}> --ignore-daemonsets --delete-emptydir-data --timeout=300s",
+                    host.ip()
+                ),
+                "",
+                move |site| {
+                    let name = node_name(site, &leaving)?;
+                    kubectl(
+                        site,
+                        &format!(
+                            "drain {name} --ignore-daemonsets --delete-emptydir-data --timeout=300s"
+                        ),
+                        "drain",
+                    )
+                    .map(|_| ())
+                },
+            ),
+            // Deleting a server's Node also removes its etcd member.
+            Action::new(
+                "delete-node",
+                format!("{KUBECTL} delete node <{}>", host.ip()),
+                "",
+                move |site| {
+                    let name = node_name(site, &gone)?;
+                    kubectl(
+                        site,
+                        &format!("delete node {name} --ignore-not-found"),
+                        "delete",
+                    )
+                    .map(|_| ())
+                },
+            ),
+        ])
+    }
+
+    fn reset(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        let mut actions = load_balancer::removal(scene, host);
+        actions.push(Action::command(
+            "k3s-stop",
+            Line {
+                line: "if systemctl cat k3s >/dev/null 2>&1; then systemctl disable --quiet --now k3s; fi; \
+                       rm -f /etc/rancher/k3s/config.yaml /etc/rancher/k3s/token /etc/rancher/k3s/agent-token; \
+                       if [ \"$(readlink \"$HOME/.kube/config\")\" = /etc/rancher/k3s/k3s.yaml ]; then rm -f \"$HOME/.kube/config\"; rmdir \"$HOME/.kube\" 2>/dev/null || true; fi"
+                    .to_owned(),
+                again: true,
+                ..Line::default()
+            },
+        ));
+        Ok(actions)
+    }
+
+    fn hosts_entries(&self, scene: &Scene, host: &Host) -> Vec<(String, String)> {
+        let address = if host.is_control_plane() {
+            host.ip()
+        } else {
+            load_balancer::ADDRESS
+        };
+        let _ = scene;
+        vec![(address.to_owned(), API_NAME.to_owned())]
+    }
+
+    fn ports(&self, _scene: &Scene, host: &Host) -> Vec<u16> {
+        if host.is_control_plane() {
+            vec![API_PORT, 2379, 2380, 10250]
+        } else {
+            vec![API_PORT, 10250]
+        }
+    }
+
+    fn has_api(&self) -> bool {
+        true
+    }
+
+    fn upgrader(&self) -> Result<&dyn Upgrader> {
+        Ok(self)
+    }
+}
+
+/// Waits until the API of this host responds.
+fn ready() -> Action {
+    Action::command(
+        "k3s-ready",
+        Line {
+            line: format!(
+                "for i in $(seq 150); do {KUBECTL} get --raw /readyz >/dev/null 2>&1 && exit 0; sleep 2; done; \
+                 systemctl --no-pager --lines=20 status k3s; echo 'the API does not answer after 300 s; see journalctl -u k3s' >&2; exit 1"
+            ),
+            again: true,
+            ..Line::default()
+        },
+    )
+}
+
+/// Fetches the administrator's kubeconfig for the controller and for kubectl on the host.
+fn fetch_kubeconfig(site: &Site<'_>) -> Result<()> {
+    const SOURCE: &str = "/etc/rancher/k3s/k3s.yaml";
+    let bytes = site.agent.read_file(SOURCE, 1 << 20)?.ok_or_else(|| {
+        Error::not_found(format!("{}: {SOURCE} does not exist", site.agent.host()))
+            .hint("k3s writes it when its server starts: journalctl -u k3s")
+    })?;
+    let text = String::from_utf8_lossy(&bytes)
+        .replace("https://127.0.0.1:", &format!("https://{API_NAME}:"))
+        .replace("https://0.0.0.0:", &format!("https://{API_NAME}:"))
+        .replace("https://[::1]:", &format!("https://{API_NAME}:"));
+    let directory = site.state().join("etc");
+    std::fs::create_dir_all(&directory).path("create", &directory)?;
+    atomic::write(
+        &directory.join("admin.conf"),
+        text.as_bytes(),
+        0o600,
+        Durability::Durable,
+    )?;
+    site.run(&Line {
+        line: format!(
+            "mkdir -p \"$HOME/.kube\" && [ -e \"$HOME/.kube/config\" ] || ln -s {SOURCE} \"$HOME/.kube/config\""
+        ),
+        again: true,
+        ..Line::default()
+    })
+    .map(|_| ())
+}

@@ -1,0 +1,373 @@
+//! Upgrade and rollback of k3s servers and agents: renames the new binary into place and restarts
+//! the service. Containers keep running during the restart.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cluster::image::ClusterImage;
+use crate::runtime::Action;
+use crate::runtime::action::{Line, Site};
+use crate::runtime::k3s::snapshot::{self, DATA};
+use crate::runtime::k3s::{K3s, KUBECTL, PAPERS, node_name};
+use crate::runtime::load_balancer;
+use crate::runtime::node_state;
+use crate::runtime::put;
+use crate::runtime::upgrade::{Move, Place, Upgrader};
+use crate::runtime::version;
+use crate::runtime::wait::until_well;
+use imgctl_base::error::{Error, Result};
+use imgctl_template::semver::Version;
+
+const PATIENCE: Duration = Duration::from_secs(420);
+const LIMIT: Duration = Duration::from_secs(440);
+const LONG: Duration = Duration::from_secs(30 * 60);
+const HINT: &str = "on the host: `journalctl -u k3s`, `k3s kubectl get nodes -o wide`; then \
+`imgctl upgrade resume`, or `imgctl rollback`";
+
+/// Starts the service and waits until it is up. `server` is yes or no. Writes the start time to
+/// `$started`.
+pub(super) const START: &str = r#"systemctl daemon-reload
+date -u +%Y-%m-%dT%H:%M:%S >"$started.new"; mv -f "$started.new" "$started"
+systemctl restart --no-block k3s
+sleep 1
+for second in $(seq 150); do
+  if systemctl is-active --quiet k3s && { [ "$server" = no ] || "$k3s" kubectl get --raw /readyz >/dev/null 2>&1; }; then
+    sha256sum <"$k3s" >"$backup/k3s-runs"
+    echo "k3s runs: $("$k3s" --version | sed -n 1p)"; exit 0
+  fi
+  sleep 2
+done
+systemctl --no-pager --lines=20 status k3s >&2 || true
+echo 'k3s does not come up; see journalctl -u k3s' >&2
+exit 1
+"#;
+
+/// Returns the variables and functions that every line uses.
+pub(super) fn prelude(step: &Move<'_>) -> String {
+    format!(
+        "{functions}backup={backup} root={root} tree={tree} started={backup}/kubelet-started server={server}\n\
+         k3s=$(type -P k3s || echo /usr/local/bin/k3s)\n{DATA}",
+        functions = put::FUNCTIONS,
+        backup = step.backup(),
+        root = step.to.paths.root(),
+        tree = step.tree,
+        server = if step.place == Place::Worker {
+            "no"
+        } else {
+            "yes"
+        },
+    )
+}
+
+/// Creates an idempotent action; `says` is what a plan shows.
+pub(super) fn line(name: &str, says: String, line: String, limit: Duration) -> Action {
+    let mut action = Action::command(
+        name,
+        Line {
+            line,
+            again: true,
+            ..Line::default()
+        },
+    )
+    .within(limit);
+    action.says = vec![says];
+    action
+}
+
+fn wanted(step: &Move<'_>) -> Result<String> {
+    let rootfs = step
+        .to
+        .rootfs()
+        .ok_or_else(|| Error::usage(format!("cluster {} has no rootfs image", step.to.name)))?;
+    version_of(rootfs)
+}
+
+fn version_of(image: &ClusterImage) -> Result<String> {
+    let text = version::of(image)?;
+    if Version::parse(&text).is_none() {
+        return Err(Error::usage(format!(
+            "`{text}` of image {} is no version of k3s",
+            image.name
+        ))
+        .hint("the rootfs image's label `version` looks like v1.34.1+k3s1"));
+    }
+    Ok(text)
+}
+
+impl Upgrader for K3s<'_> {
+    fn version(&self, image: &ClusterImage) -> Result<String> {
+        version_of(image)
+    }
+
+    fn permits(&self, from: &str, to: &str) -> Result<()> {
+        version::permits_kubernetes(from, to)
+    }
+
+    fn backup(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let mut actions = vec![keep(step)];
+        if step.place == Place::First {
+            actions.push(snapshot::take(step));
+        }
+        Ok(actions)
+    }
+
+    fn pull(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let text = format!(
+            "{prelude}[ -f \"$tree/bin/k3s\" ] || {{ echo 'bin/k3s is not in the rootfs image' >&2; exit 1; }}\n\
+             for list in \"$tree\"/images/shim/*; do\n\
+             [ -f \"$list\" ] || continue\n\
+             for image in $(sed -E 's/#.*//' \"$list\"); do\n\
+             \"$k3s\" crictl inspecti -q \"$image\" >/dev/null 2>&1 && continue\n\
+             for try in 1 2 3; do \"$k3s\" crictl pull \"$image\" && continue 2; sleep \"$try\"; done\n\
+             echo \"cannot pull $image: is it in the cluster's registry, and does the registry answer?\" >&2; exit 1\n\
+             done\n\
+             done",
+            prelude = prelude(step),
+        );
+        let says = format!("k3s crictl pull what {}/images/shim lists", step.tree);
+        Ok(vec![line("pull", says, text, LONG)])
+    }
+
+    fn before(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        if step.place == Place::Worker {
+            return Ok(Vec::new());
+        }
+        Ok(vec![
+            Action::new(
+                "servers-ready",
+                "all servers are Ready, and each with etcd votes",
+                "",
+                |site| until_well(site, Duration::from_secs(90), HINT, &|| servers(site)),
+            )
+            .within(Duration::from_secs(120)),
+        ])
+    }
+
+    fn apply(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let text = format!(
+            "{prelude}mkdir -p \"$backup\"; [ -e \"$backup/touched\" ] || {{ : >\"$backup/touched\"; sync -f \"$backup\"; }}\n\
+             if cmp -s \"$tree/bin/k3s\" \"$k3s\" && systemctl is-active --quiet k3s &&\n\
+             [ \"$(cat \"$backup/k3s-runs\" 2>/dev/null)\" = \"$(sha256sum <\"$k3s\")\" ]; then echo 'k3s runs already'; exit 0; fi\n\
+             {stopped_database}\
+             put \"$tree/bin/k3s\" \"$k3s\" 0755\n\
+             replace() {{\n\
+             if [ -f \"$tree/$1\" ] && [ -f \"$2\" ]; then\n\
+             if ours \"$2\" \"$root\" \"$1\"; then put \"$tree/$1\" \"$2\" \"$3\"; else echo \"$2 was changed on this host: it stays\"; fi\n\
+             fi\n\
+             }}\n\
+             replace etc/k3s.service /etc/systemd/system/k3s.service 0644\n\
+             replace etc/registries.yaml /etc/rancher/k3s/registries.yaml 0600\n\
+             {START}",
+            prelude = prelude(step),
+            stopped_database = snapshot::KEEP_STOPPED,
+        );
+        let says = format!(
+            "replace k3s and its unit by those of {}; systemctl restart k3s",
+            step.tree
+        );
+        Ok(vec![out_of_service(step, line("k3s", says, text, LIMIT))])
+    }
+
+    fn back_in_service(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        Ok(match step.place {
+            Place::Worker => Vec::new(),
+            _ => load_balancer::put_back(step.to),
+        })
+    }
+
+    fn before_control_planes(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        Ok(load_balancer::actions(step.to, step.host, PAPERS))
+    }
+
+    fn gate(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let wanted = wanted(step)?;
+        let mut actions = Vec::new();
+        if step.place != Place::Worker {
+            actions.push(gate(
+                "gate-api",
+                "the API of this host is ready and lives".to_owned(),
+                |site| {
+                    for path in ["/readyz?verbose", "/livez"] {
+                        let question =
+                            format!("{KUBECTL} get --raw '{path}' --request-timeout=10s");
+                        site.run_on(site.agent, &Line::query(question), "-raw")?;
+                    }
+                    Ok(None)
+                },
+            ));
+            actions.push(gate(
+                "gate-servers",
+                "all servers are Ready, and each with etcd votes".to_owned(),
+                servers,
+            ));
+        }
+        let started = format!("{}/kubelet-started", step.backup());
+        actions.push(gate(
+            "gate-node",
+            format!(
+                "the Node is Ready with {wanted}, heard of since the restart, under no pressure"
+            ),
+            move |site| own_node(site, &wanted, &started),
+        ));
+        Ok(actions)
+    }
+
+    fn restore(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let text = format!("{}{}{START}", prelude(step), put_back("exit 0"));
+        let says = format!(
+            "put back from {}/files: k3s, its unit and configuration; systemctl restart k3s",
+            step.backup()
+        );
+        let restore = line("restore-files", says, text, LIMIT);
+        Ok(vec![out_of_service(step, restore)])
+    }
+
+    fn restore_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<[Vec<Action>; 3]> {
+        Ok(snapshot::restore(step, snapshot))
+    }
+}
+
+/// Redirects workers to other servers before `action` restarts this one.
+fn out_of_service(step: &Move<'_>, action: Action) -> Action {
+    match step.place {
+        Place::Worker => action,
+        _ => load_balancer::taken_out_before(step.to, action),
+    }
+}
+
+fn gate(
+    name: &str,
+    says: String,
+    complaint: impl Fn(&Site<'_>) -> Result<Option<String>> + Send + Sync + 'static,
+) -> Action {
+    Action::new(name, says, "", move |site| {
+        until_well(site, PATIENCE, HINT, &|| complaint(site))
+    })
+    .within(LIMIT)
+}
+
+/// Backs up the host's k3s files before the host is changed.
+fn keep(step: &Move<'_>) -> Action {
+    let text = format!(
+        "{prelude}mkdir -p \"$backup\"; chmod 0700 \"$backup\"; cd \"$backup\"\n\
+         if [ -e touched ] && [ -s host.sha256 ]; then sha256sum --quiet -c host.sha256; echo 'what the host was before it was touched is kept'; exit 0; fi\n\
+         rm -rf files.new host.sha256; mkdir -m 0700 files.new\n\
+         for file in \"$k3s\" /etc/rancher /etc/systemd/system/k3s.service /etc/systemd/system/k3s.service.d \
+         /etc/systemd/system/k3s.service.env \"$data/server/token\" \"$data/server/agent-token\"; do\n\
+         if [ -e \"$file\" ]; then (cd / && cp -a --parents \".$file\" \"$backup/files.new/\"); fi\n\
+         done\n\
+         [ -e \"files.new$k3s\" ] || {{ echo \"there is no k3s at $k3s\" >&2; exit 1; }}\n\
+         rm -rf files; mv files.new files\n\
+         find files -type f -print0 | sort -z | xargs -0 sha256sum >host.sha256.new\n\
+         sha256sum --quiet -c host.sha256.new; sync -f .; mv host.sha256.new host.sha256; sync -f .\n\
+         echo \"$(wc -l <host.sha256) files are kept in $backup/files\"",
+        prelude = prelude(step),
+    );
+    let says = format!(
+        "keep in {}/files: k3s, its unit, configuration and tokens; with checksums",
+        step.backup()
+    );
+    line("backup", says, text, LIMIT)
+}
+
+/// Restores the files of the backup. Runs `unchanged` if nothing differs and k3s is running.
+pub(super) fn put_back(unchanged: &str) -> String {
+    format!(
+        "if [ ! -s \"$backup/host.sha256\" ] && cmp -s \"$k3s\" \"$tree/bin/k3s\"; then\n\
+         # A host that was unreachable during the upgrade: its backup comes before any change.\n\
+         echo 'the upgrade has not touched this host'; {unchanged}\n\
+         elif [ ! -s \"$backup/host.sha256\" ]; then\n\
+         echo \"there is no backup in $backup, and k3s is not that of $tree: the backup is gone\" >&2; exit 1\n\
+         else\n\
+         cd \"$backup\"; sha256sum --quiet -c host.sha256\n\
+         differ=()\n\
+         while IFS= read -r -d '' file; do\n\
+         case $file in files\"$data\"/*) continue ;; esac\n\
+         cmp -s \"$file\" \"${{file#files}}\" || differ+=(\"${{file#files}}\")\n\
+         done < <(find files -type f -print0)\n\
+         rm -f touched\n\
+         if [ \"${{#differ[@]}}\" = 0 ] && systemctl is-active --quiet k3s && [ \"$(cat k3s-runs 2>/dev/null)\" = \"$(sha256sum <\"$k3s\")\" ]; then echo 'everything is in place already'; {unchanged}; fi\n\
+         rm -f k3s-runs\n\
+         for there in \"${{differ[@]}}\"; do put \"files$there\" \"$there\"; done\n\
+         fi\n"
+    )
+}
+
+/// Queries the first server that responds. Keeps the response out of the log.
+fn ask(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
+    let mut last = None;
+    for host in site.scene.control_planes() {
+        let line = Line::query(format!("{KUBECTL} --request-timeout=10s {arguments}"));
+        let answer = site
+            .crew
+            .agent(host)
+            .and_then(|agent| site.run_on(&*agent, &line, &format!("-{suffix}")));
+        match answer {
+            Ok(text) => return Ok(text),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| Error::failed("there is no server to ask")))
+}
+
+fn servers(site: &Site<'_>) -> Result<Option<String>> {
+    let text = ask(
+        site,
+        "get nodes -l node-role.kubernetes.io/control-plane -o 'jsonpath={range .items[*]}{.metadata.name}|\
+         {.status.conditions[?(@.type==\"Ready\")].status}|{.status.conditions[?(@.type==\"EtcdIsVoter\")].status}{\"\\n\"}{end}'",
+        "servers",
+    )?;
+    Ok(text.lines().find_map(complaint))
+}
+
+/// Checks one line of the response above; servers without etcd report no voting status.
+fn complaint(line: &str) -> Option<String> {
+    let fields: Vec<&str> = line.split('|').collect();
+    match fields[..] {
+        [_, "True", "True" | ""] => None,
+        [name, "True", _] => Some(format!("etcd of server {name} does not vote")),
+        [name, ..] => Some(format!("server {name} is not Ready")),
+        [] => None,
+    }
+}
+
+fn own_node(site: &Site<'_>, wanted: &str, started: &str) -> Result<Option<String>> {
+    let name = node_name(site, site.host)?;
+    let object = |kind: &str| -> Result<Value> {
+        let text = ask(
+            site,
+            &format!("get {kind} -o json --ignore-not-found"),
+            "node",
+        )?;
+        Ok(serde_json::from_str(&text).unwrap_or_default())
+    };
+    let node = object(&format!("node {name}"))?;
+    let lease = object(&format!("lease {name} -n kube-node-lease"))?;
+    let started = site.agent.read_file(started, 1 << 10)?;
+    let started = started.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Ok(node_state::complaint(
+        &name,
+        &node,
+        &lease,
+        wanted,
+        started.as_deref(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_keep_others_from_being_touched() {
+        for (line, expected) in [
+            ("a|True|True", None),
+            ("a|True|", None),
+            ("b|False|True", Some("server b is not Ready")),
+            ("c|True|False", Some("etcd of server c does not vote")),
+        ] {
+            assert_eq!(complaint(line).as_deref(), expected, "{line}");
+        }
+    }
+}

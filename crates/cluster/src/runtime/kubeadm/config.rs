@@ -1,0 +1,461 @@
+//! Configuration of one host: defaults, the image's, the Clusterfile's, then mandatory values.
+//!
+//! Values in, documents out. Must not depend on hosts or the disk.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::runtime::certificates::control_plane::Member;
+use crate::runtime::certificates::key::Algorithm;
+use crate::runtime::certificates::leaf::canonical;
+use crate::runtime::certificates::validity::Validity;
+use crate::runtime::kubeadm::defaults;
+use crate::runtime::kubeadm::documents::{Documents, at, set};
+use crate::runtime::kubeadm::host_state::HostState;
+use crate::runtime::kubeadm::subnet::Subnet;
+use crate::runtime::kubeadm::version::Version;
+use crate::runtime::kubeadm::write;
+use crate::runtime::load_balancer::API_PORT;
+use imgctl_base::error::{Context, Error, Result};
+
+/// Name that hosts use to reach the API.
+pub(crate) const API_NAME: &str = "apiserver.cluster.local";
+
+/// Returns the LVScare image, if the rootfs image names one.
+pub(crate) fn lvscare_image(scene: &Scene) -> Option<&str> {
+    scene.rootfs()?.label(&["image"])
+}
+
+/// Inputs of a configuration besides the cluster context.
+pub struct Inputs<'a> {
+    pub version: &'a Version,
+    /// The image's `etc/kubeadm.yml`.
+    pub image: Option<&'a str>,
+    /// Names added by `imgctl cert --alt-names`.
+    pub alt_names: &'a [String],
+    pub validity: Validity,
+}
+
+/// Configuration of one host.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub version: Version,
+    documents: Documents,
+    address: String,
+    port: u16,
+}
+
+/// Returns the variable as scripts of the rootfs image see it on `host`.
+pub fn variable<'a>(scene: &'a Scene, host: &'a Host, name: &str) -> Option<&'a str> {
+    let image = scene.rootfs().map(|image| &image.environment);
+    [
+        Some(&scene.flag_environment),
+        Some(&host.environment),
+        Some(&scene.environment),
+        image,
+    ]
+    .into_iter()
+    .flatten()
+    .find_map(|variables| variables.get(name))
+    .map(String::as_str)
+    .filter(|value| !value.is_empty())
+}
+
+impl Config {
+    pub fn build(
+        scene: &Scene,
+        host: &Host,
+        state: &HostState,
+        inputs: &Inputs<'_>,
+    ) -> Result<Self> {
+        let version = inputs.version;
+        let own = lvscare_image(scene).is_some();
+        let mut documents = defaults::documents(version, own);
+        if let Some(text) = inputs.image {
+            let image = Documents::read(text)
+                .context(|| "cannot use etc/kubeadm.yml of the rootfs image".to_owned())?;
+            documents.lay(image);
+        }
+        let users = Documents::collect(&scene.documents)
+            .context(|| "cannot use the kubeadm documents of the Clusterfile".to_owned())?;
+        documents.lay(users);
+        force(&mut documents, scene, host, state, inputs)?;
+        defaults::fit(&mut documents, version);
+        let port = at(&documents.init, &["localAPIEndpoint", "bindPort"]).as_u64();
+        let config = Self {
+            version: version.clone(),
+            port: port
+                .and_then(|port| u16::try_from(port).ok())
+                .unwrap_or(API_PORT),
+            documents,
+            address: state.address(host),
+        };
+        config.check_addresses(scene)?;
+        Ok(config)
+    }
+
+    /// Returns Init-, Cluster-, Kubelet- and KubeProxyConfiguration.
+    pub(crate) fn init_text(&self) -> Result<String> {
+        write::init(&self.documents, &self.version)
+    }
+
+    /// Returns ClusterConfiguration alone, for `upload-config`.
+    pub(crate) fn cluster_text(&self) -> Result<String> {
+        write::cluster(&self.documents, &self.version)
+    }
+
+    /// Returns JoinConfiguration. `endpoint` is `address:port` of a control plane that responds.
+    pub(crate) fn join_text(
+        &self,
+        control_plane: bool,
+        endpoint: &str,
+        token: &str,
+        pin: &str,
+    ) -> Result<String> {
+        let mut join = self.documents.join.clone();
+        set(
+            &mut join,
+            &["discovery", "bootstrapToken"],
+            json!({
+                "apiServerEndpoint": endpoint,
+                "token": token,
+                "caCertHashes": [pin],
+            }),
+        )?;
+        if !control_plane && let Some(fields) = join.as_object_mut() {
+            fields.shift_remove("controlPlane");
+        }
+        write::join(&join, &self.version)
+    }
+
+    /// Returns JoinConfiguration without the values that are known only when a host joins.
+    pub(crate) fn join_defaults(&self) -> Result<String> {
+        write::join(&self.documents.join, &self.version)
+    }
+
+    pub(crate) fn algorithm(&self) -> Result<Algorithm> {
+        match self.documents.cluster["encryptionAlgorithm"].as_str() {
+            Some(text) => Algorithm::parse(text),
+            None => Ok(Algorithm::default()),
+        }
+    }
+
+    /// Reports whether etcd runs on the control planes.
+    pub(crate) fn has_local_etcd(&self) -> bool {
+        !at(&self.documents.cluster, &["etcd", "external"]).is_object()
+    }
+
+    /// Returns etcd's data directory.
+    pub(crate) fn etcd_data(&self) -> &str {
+        at(&self.documents.cluster, &["etcd", "local", "dataDir"])
+            .as_str()
+            .unwrap_or("/var/lib/etcd")
+    }
+
+    /// Reports whether the API server's audit policy is the file that imgctl provides.
+    pub(crate) fn wants_audit_policy(&self) -> bool {
+        let arguments = at(&self.documents.cluster, &["apiServer", "extraArgs"]).as_array();
+        arguments.is_some_and(|list| {
+            list.iter().any(|argument| {
+                argument["name"] == "audit-policy-file"
+                    && argument["value"] == defaults::AUDIT_POLICY
+            })
+        })
+    }
+
+    /// Checks that the kubelet supports this host's cgroup version.
+    pub(crate) fn check_cgroups(&self, cgroup_v2: bool, host: &str) -> Result<()> {
+        if cgroup_v2 || self.version.minor < 35 {
+            return Ok(());
+        }
+        if self.documents.kubelet["failCgroupV1"] == Value::Bool(false) {
+            return Ok(());
+        }
+        Err(Error::failed(format!(
+            "{host}: it has control groups v1, which the kubelet of {} refuses",
+            self.version.text
+        ))
+        .hint(
+            "boot it with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false in a \
+             KubeletConfiguration of the Clusterfile",
+        ))
+    }
+
+    /// Returns the Node's name: `nodeRegistration.name`, or the hostname.
+    pub(crate) fn node_name(&self, first: bool, hostname: &str) -> String {
+        let document = if first {
+            &self.documents.init
+        } else {
+            &self.documents.join
+        };
+        at(document, &["nodeRegistration", "name"])
+            .as_str()
+            .map_or_else(|| hostname.to_lowercase(), str::to_owned)
+    }
+
+    /// Returns `address:port` of this host's API server.
+    pub(crate) fn endpoint(&self) -> String {
+        join_port(&self.address, self.port)
+    }
+
+    /// Returns the host's address in the cluster.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the values that this control plane's certificates depend on.
+    pub fn member(&self, first: bool, hostname: &str) -> Result<Member> {
+        let cluster = &self.documents.cluster;
+        let names = |path: &[&str]| -> Vec<String> {
+            let list = at(cluster, path).as_array().map_or(&[][..], Vec::as_slice);
+            list.iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect()
+        };
+        let services = at(cluster, &["networking", "serviceSubnet"]);
+        let service_addresses = services
+            .as_str()
+            .unwrap_or_default()
+            .split(',')
+            .map(|subnet| Subnet::parse(subnet).map(|subnet| subnet.first_host().to_string()))
+            .collect::<Result<_>>()?;
+        let endpoint = cluster["controlPlaneEndpoint"].as_str();
+        Ok(Member {
+            minor: self.version.minor,
+            node_name: self.node_name(first, hostname),
+            address: self.address.clone(),
+            api_port: self.port,
+            endpoint: endpoint.map_or_else(|| self.endpoint(), str::to_owned),
+            dns_domain: at(cluster, &["networking", "dnsDomain"])
+                .as_str()
+                .unwrap_or("cluster.local")
+                .to_owned(),
+            service_addresses,
+            api_names: names(&["apiServer", "certSANs"]),
+            etcd: self.has_local_etcd().then(|| {
+                (
+                    names(&["etcd", "local", "serverCertSANs"]),
+                    names(&["etcd", "local", "peerCertSANs"]),
+                )
+            }),
+        })
+    }
+
+    /// Checks that the addresses of the virtual address, hosts, Pods and Services do not overlap.
+    fn check_addresses(&self, scene: &Scene) -> Result<()> {
+        let networking = &self.documents.cluster["networking"];
+        let subnets = |field: &str| -> Result<Vec<Subnet>> {
+            let list = networking[field].as_str().unwrap_or_default();
+            list.split(',')
+                .map(str::trim)
+                .filter(|subnet| !subnet.is_empty())
+                .map(|subnet| Subnet::parse(subnet).context(|| format!("networking.{field}")))
+                .collect()
+        };
+        let (pods, services) = (subnets("podSubnet")?, subnets("serviceSubnet")?);
+        let hint = "set networking.podSubnet and serviceSubnet in a ClusterConfiguration of the Clusterfile";
+        for pod in &pods {
+            if let Some(service) = services.iter().find(|service| service.overlaps(pod)) {
+                return Err(Error::usage(format!(
+                    "the subnets of Pods ({pod}) and Services ({service}) overlap"
+                ))
+                .hint(hint));
+            }
+        }
+        let vip = scene.vip.as_deref().map(|vip| ("the virtual address", vip));
+        let hosts = scene.hosts.iter().map(|host| ("host", host.ip()));
+        for (what, address) in vip.into_iter().chain(hosts) {
+            let Ok(parsed) = address.parse::<IpAddr>() else {
+                continue;
+            };
+            let inside = |list: &[Subnet]| list.iter().find(|subnet| subnet.holds(parsed)).copied();
+            let found = inside(&pods)
+                .map(|subnet| ("Pods", subnet))
+                .or_else(|| inside(&services).map(|subnet| ("Services", subnet)));
+            if let Some((kind, subnet)) = found {
+                return Err(Error::usage(format!(
+                    "{what} {address} lies in the subnet of {kind} {subnet}"
+                ))
+                .hint(hint));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns `address:port`, with brackets around an IPv6 address.
+pub(crate) fn join_port(address: &str, port: u16) -> String {
+    if address.contains(':') {
+        format!("[{address}]:{port}")
+    } else {
+        format!("{address}:{port}")
+    }
+}
+
+/// Sets the values that documents cannot change.
+fn force(
+    documents: &mut Documents,
+    scene: &Scene,
+    host: &Host,
+    state: &HostState,
+    inputs: &Inputs<'_>,
+) -> Result<()> {
+    let version = inputs.version;
+    let address = state.address(host);
+    let Documents {
+        init,
+        cluster,
+        join,
+        kubelet,
+        proxy,
+    } = documents;
+
+    set(
+        init,
+        &["localAPIEndpoint", "advertiseAddress"],
+        address.as_str().into(),
+    )?;
+    let endpoint = ["controlPlane", "localAPIEndpoint", "advertiseAddress"];
+    set(join, &endpoint, address.as_str().into())?;
+    let port = at(init, &["localAPIEndpoint", "bindPort"]).clone();
+    let image_endpoint = variable(scene, host, "SEALOS_SYS_IMAGE_ENDPOINT").map(unix);
+    let alone = scene.hosts.len() == 1;
+    for document in [&mut *init, &mut *join] {
+        let registration = |field: &'static str| ["nodeRegistration", field];
+        set(
+            document,
+            &registration("criSocket"),
+            state.cri_socket.as_str().into(),
+        )?;
+        set(document, &registration("imagePullPolicy"), "Never".into())?;
+        if alone && at(document, &registration("taints")).is_null() {
+            set(document, &registration("taints"), json!([]))?;
+        }
+        let mut arguments = vec![("node-ip", address.as_str())];
+        // KubeletConfiguration has a field for this since 1.27.
+        if let (true, Some(endpoint)) = (version.minor < 27, &image_endpoint) {
+            arguments.push(("image-service-endpoint", endpoint));
+        }
+        let over =
+            json!({"nodeRegistration": {"kubeletExtraArgs": defaults::arguments(&arguments)}});
+        super::merge::merge(document, over);
+    }
+
+    set(
+        cluster,
+        &["kubernetesVersion"],
+        version.text.as_str().into(),
+    )?;
+    let port = port.as_u64().unwrap_or(u64::from(API_PORT));
+    set(
+        cluster,
+        &["controlPlaneEndpoint"],
+        format!("{API_NAME}:{port}").into(),
+    )?;
+    let mut names: Vec<String> = vec!["127.0.0.1".to_owned(), API_NAME.to_owned()];
+    names.extend(scene.vip.clone());
+    names.extend(scene.control_planes().map(|host| host.ip().to_owned()));
+    if !names.contains(&address) && host.is_control_plane() {
+        names.push(address);
+    }
+    let listed = at(cluster, &["apiServer", "certSANs"]).as_array();
+    let listed = listed.map_or(&[][..], Vec::as_slice);
+    names.extend(listed.iter().filter_map(Value::as_str).map(str::to_owned));
+    names.extend(inputs.alt_names.iter().cloned());
+    let mut unique: Vec<String> = Vec::new();
+    for name in names.iter().map(|name| canonical(name)) {
+        if !unique.contains(&name) {
+            unique.push(name);
+        }
+    }
+    set(cluster, &["apiServer", "certSANs"], unique.into())?;
+
+    let authorities = Validity::hours(inputs.validity.authorities);
+    let leaves = Validity::hours(inputs.validity.leaves);
+    for (field, value) in [
+        ("certificateValidityPeriod", &leaves),
+        ("caCertificateValidityPeriod", &authorities),
+    ] {
+        if cluster[field].is_null() {
+            set(cluster, &[field], value.as_str().into())?;
+        }
+    }
+    // Kubelet certificates signed by the controller manager get the same validity as those that
+    // imgctl signs.
+    let signing = at(cluster, &["controllerManager", "extraArgs"]).as_array();
+    let set_by_hand = signing.is_some_and(|list| {
+        let named = |entry: &Value| entry["name"] == "cluster-signing-duration";
+        list.iter().any(named)
+    });
+    if !set_by_hand {
+        let argument = defaults::arguments(&[("cluster-signing-duration", &leaves)]);
+        super::merge::merge(
+            cluster,
+            json!({"controllerManager": {"extraArgs": argument}}),
+        );
+    }
+    // etcd is either local or external, not both.
+    if at(cluster, &["etcd", "external"]).is_object()
+        && let Some(etcd) = cluster.get_mut("etcd").and_then(Value::as_object_mut)
+    {
+        etcd.shift_remove("local");
+    }
+    if !state.local_time {
+        drop_local_time(cluster);
+    }
+
+    let domain = at(cluster, &["networking", "dnsDomain"]).clone();
+    if kubelet["clusterDomain"].is_null() {
+        set(kubelet, &["clusterDomain"], domain)?;
+    }
+    set(
+        kubelet,
+        &["cgroupDriver"],
+        state.cgroup_driver.as_str().into(),
+    )?;
+    set(
+        kubelet,
+        &["containerRuntimeEndpoint"],
+        state.cri_socket.as_str().into(),
+    )?;
+    if let Some(endpoint) = image_endpoint {
+        set(kubelet, &["imageServiceEndpoint"], endpoint.into())?;
+    }
+    if let (Some(vip), "ipvs") = (&scene.vip, proxy["mode"].as_str().unwrap_or_default()) {
+        let bits = if vip.contains(':') { 128 } else { 32 };
+        super::merge::merge(
+            proxy,
+            json!({"ipvs": {"excludeCIDRs": [format!("{vip}/{bits}")]}}),
+        );
+    }
+    Ok(())
+}
+
+/// Removes the volume of `/etc/localtime`: a host without that file uses UTC, and the volume would
+/// prevent the Pod from starting.
+fn drop_local_time(cluster: &mut Value) {
+    for component in ["apiServer", "controllerManager", "scheduler"] {
+        let component = cluster.get_mut(component);
+        let volumes = component.and_then(|component| component.get_mut("extraVolumes"));
+        if let Some(list) = volumes.and_then(Value::as_array_mut) {
+            list.retain(|volume| volume["hostPath"] != "/etc/localtime");
+        }
+    }
+}
+
+/// Returns the path with its `unix://` scheme.
+pub fn unix(path: &str) -> String {
+    if path.contains("://") {
+        path.to_owned()
+    } else {
+        format!("unix://{path}")
+    }
+}

@@ -1,0 +1,170 @@
+//! Host properties that a configuration depends on: container runtime, cgroups, clock.
+
+use std::net::IpAddr;
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::runtime::action::{Line, Site};
+use crate::runtime::kubeadm::config::{unix, variable};
+use crate::runtime::kubeadm::defaults;
+use imgctl_base::error::{Error, Result};
+
+/// Observed state of one host or, in a plan, its expected state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostState {
+    /// Path with `unix://`.
+    pub(crate) cri_socket: String,
+    /// `systemd` or `cgroupfs`.
+    pub(crate) cgroup_driver: String,
+    /// Whether there is an `/etc/localtime`.
+    pub(crate) local_time: bool,
+    /// Whether an audit policy is in place.
+    pub(crate) audit_policy: bool,
+    /// The host's addresses, for a host that is known by a name.
+    pub addresses: Vec<String>,
+}
+
+/// Sockets in sealos' order.
+const SOCKETS: [&str; 3] = [
+    "/var/run/cri-dockerd.sock",
+    "/run/containerd/containerd.sock",
+    "/var/run/crio/crio.sock",
+];
+const ENDPOINT: &str = "SEALOS_SYS_CRI_ENDPOINT";
+
+impl HostState {
+    /// Returns the state to assume in a plan, from the image's variables.
+    pub fn expected(scene: &Scene, host: &Host) -> Self {
+        let socket = variable(scene, host, ENDPOINT).unwrap_or(SOCKETS[1]);
+        Self {
+            cri_socket: unix(socket),
+            cgroup_driver: "systemd".to_owned(),
+            local_time: true,
+            audit_policy: true,
+            addresses: Vec::new(),
+        }
+    }
+
+    /// Inspects the host.
+    pub fn observe(site: &Site<'_>) -> Result<Self> {
+        let mut text = String::new();
+        for socket in SOCKETS {
+            text.push_str(&format!(
+                "if [ -S {socket} ]; then echo socket {socket}; fi\n"
+            ));
+        }
+        text.push_str("if [ -e /etc/localtime ]; then echo localtime; fi\n");
+        text.push_str(&format!(
+            "if [ -e {} ]; then echo audit; fi\n",
+            defaults::AUDIT_POLICY
+        ));
+        // Each runtime reports its own driver; kubeadm defaults to systemd.
+        text.push_str(
+            "if command -v containerd >/dev/null 2>&1; then\n\
+             if ! containerd config dump 2>/dev/null | grep -q 'SystemdCgroup = true'; then echo containerd-cgroupfs; fi\n\
+             fi\n\
+             if command -v docker >/dev/null 2>&1; then docker info --format 'docker-{{.CgroupDriver}}' 2>/dev/null || true; fi\n",
+        );
+        let answer = site.run_on(site.agent, &Line::query(text), "-look")?;
+        let named = variable(site.scene, site.host, ENDPOINT);
+        let mut state = read(&answer, named).map_err(|error| {
+            error.context(format!(
+                "{}: cannot tell its container runtime",
+                site.agent.host()
+            ))
+        })?;
+        if site.host.ip().parse::<IpAddr>().is_err() {
+            state.addresses = site.agent.facts()?.addresses;
+        }
+        Ok(state)
+    }
+
+    /// Returns the host's address in the cluster.
+    pub fn address(&self, host: &Host) -> String {
+        if host.ip().parse::<IpAddr>().is_ok() {
+            return host.ip().to_owned();
+        }
+        let global = self.addresses.iter().find(|address| {
+            address
+                .parse::<IpAddr>()
+                .is_ok_and(|address| !address.is_loopback())
+        });
+        global.map_or_else(|| host.ip().to_owned(), Clone::clone)
+    }
+}
+
+/// Parses the response. `named` is the socket that the image names; it takes precedence over what
+/// was found.
+fn read(answer: &str, named: Option<&str>) -> Result<HostState> {
+    let mut sockets = Vec::new();
+    let (mut local_time, mut audit_policy) = (false, false);
+    let (mut containerd, mut docker) = ("systemd", "systemd");
+    for line in answer.lines() {
+        match line.trim() {
+            "localtime" => local_time = true,
+            "audit" => audit_policy = true,
+            "containerd-cgroupfs" => containerd = "cgroupfs",
+            "docker-cgroupfs" => docker = "cgroupfs",
+            line => sockets.extend(line.strip_prefix("socket ")),
+        }
+    }
+    let socket = match (named, sockets.as_slice()) {
+        (Some(named), _) => named,
+        (None, [only]) => only,
+        (None, []) => {
+            return Err(
+                Error::not_found(format!("none of {} is there", SOCKETS.join(", ")))
+                    .hint("the rootfs image's init script starts the container runtime; did it?"),
+            );
+        }
+        (None, several) => {
+            return Err(
+                Error::failed(format!("there are several: {}", several.join(", ")))
+                    .hint(format!("say which with --env {ENDPOINT}=<socket>")),
+            );
+        }
+    };
+    let driver = if socket.contains("docker") {
+        docker
+    } else if socket.contains("crio") {
+        "systemd"
+    } else {
+        containerd
+    };
+    Ok(HostState {
+        cri_socket: unix(socket),
+        cgroup_driver: driver.to_owned(),
+        local_time,
+        audit_policy,
+        addresses: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runtimes_are_recognised() {
+        let state = read(
+            "socket /run/containerd/containerd.sock\nlocaltime\ncontainerd-cgroupfs\n",
+            None,
+        )
+        .unwrap();
+        assert_eq!(state.cri_socket, "unix:///run/containerd/containerd.sock");
+        assert_eq!(state.cgroup_driver, "cgroupfs");
+        assert!(state.local_time && !state.audit_policy);
+
+        let both = "socket /var/run/cri-dockerd.sock\nsocket /run/containerd/containerd.sock\ndocker-systemd\n";
+        assert!(
+            read(both, None)
+                .unwrap_err()
+                .to_string()
+                .contains("several")
+        );
+        let state = read(both, Some("/var/run/cri-dockerd.sock")).unwrap();
+        assert_eq!(state.cri_socket, "unix:///var/run/cri-dockerd.sock");
+        assert_eq!(state.cgroup_driver, "systemd");
+        assert!(read("", None).is_err());
+    }
+}

@@ -1,0 +1,216 @@
+//! The first control plane.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::runtime::action::{Action, Line, Site};
+use crate::runtime::certificates::pki;
+use crate::runtime::kubeadm::config::{API_NAME, Config};
+use crate::runtime::kubeadm::place;
+use crate::runtime::kubeadm::progress::Once;
+use crate::runtime::kubeadm::settings::{Settings, etc};
+use crate::runtime::kubectl::ADMIN_CONF;
+use imgctl_base::error::{Error, Result};
+use imgctl_host::agent::protocol::HostsBlock;
+
+pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
+const CONFIG: &str = "kubeadm-init.yaml";
+/// Preflight check to ignore: it fails on hosts with an unreadable kernel configuration. sealos
+/// ignores it too.
+pub(super) const IGNORED: &str = "SystemVerification";
+/// Preflight checks to ignore after a failed attempt: its leftovers all belong to this cluster and
+/// are reused.
+const LEFT_BEHIND: &str = "DirAvailable--var-lib-etcd,\
+FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml,\
+FileAvailable--etc-kubernetes-manifests-kube-controller-manager.yaml,\
+FileAvailable--etc-kubernetes-manifests-kube-scheduler.yaml,\
+FileAvailable--etc-kubernetes-manifests-etcd.yaml,\
+Port-6443,Port-10250,Port-10257,Port-10259,Port-2379,Port-2380";
+
+const LONG: Duration = Duration::from_secs(30 * 60);
+
+/// Returns the actions of init. `planned` is the configuration as far as it is known without access
+/// to the host.
+pub(super) fn actions(
+    scene: &Scene,
+    host: &Host,
+    settings: &Settings,
+    planned: &Config,
+) -> Result<Vec<Action>> {
+    let mut actions = before(settings, planned, true);
+    let file = etc(scene, CONFIG);
+    let text = planned.init_text()?;
+    let config = settings.clone();
+    actions.push(Action::new(
+        "kubeadm-config",
+        format!("write {file} (mode 0600):\n{}", shown(&text)),
+        &text,
+        move |site| {
+            let (_, config) = config.config(site)?;
+            config.check_cgroups(site.agent.facts()?.cgroup_v2, site.agent.host())?;
+            let file = etc(site.scene, CONFIG);
+            place::write(site.agent, &file, 0o600, &config.init_text()?)
+        },
+    ));
+    actions.push(api_name(host));
+    let line = command(&file, IGNORED);
+    let resumed = command(&file, &format!("{IGNORED},{LEFT_BEHIND}"));
+    actions.push(
+        Action::new("kubeadm-init", line.clone(), "", move |site| {
+            Once {
+                proof: API_MANIFEST,
+                line: Line::new(line.clone()),
+                // kubeadm reuses existing files and writes identical ones again.
+                again: &|| Ok(Some(Line::new(resumed.clone()))),
+            }
+            .run(site)
+        })
+        .within(LONG),
+    );
+    actions.push(kubeconfig());
+    actions.push(Action::new(
+        "admin-conf",
+        "fetch /etc/kubernetes/admin.conf to the controller as etc/admin.conf",
+        "",
+        |site| match place::read(site.agent, ADMIN_CONF)? {
+            Some(text) => pki::write(&site.state().join("etc/admin.conf"), &text),
+            None => Ok(()),
+        },
+    ));
+    Ok(actions)
+}
+
+fn command(file: &str, ignored: &str) -> String {
+    format!(
+        "kubeadm init --config {file} --skip-certificate-key-print --skip-token-print \
+         --ignore-preflight-errors={ignored}"
+    )
+}
+
+/// Returns the actions that every control plane needs before kubeadm runs.
+pub(super) fn before(settings: &Settings, planned: &Config, first: bool) -> Vec<Action> {
+    let (policy, certificates) = (settings.clone(), settings.clone());
+    let member = planned.member(first, "<hostname>");
+    let names: Vec<String> = member
+        .map(|member| {
+            let certificates = member.certificates();
+            let identities = member.identities(first);
+            let certificates = certificates
+                .iter()
+                .map(|(name, ..)| format!("pki/{name}.crt"));
+            let identities = identities.iter().map(|identity| identity.file.to_owned());
+            certificates.chain(identities).collect()
+        })
+        .unwrap_or_default();
+    vec![
+        Action::new(
+            "audit-policy",
+            "write /etc/kubernetes/audit-policy.yml (from the image's statics/)",
+            "",
+            move |site| {
+                let (_, config) = policy.config(site)?;
+                place::audit_policy(site, &config)
+            },
+        ),
+        Action::new(
+            "certificates",
+            format!(
+                "write below /etc/kubernetes: the authorities pki/ca, pki/etcd/ca, pki/front-proxy-ca, pki/sa; {}",
+                names.join(", ")
+            ),
+            "",
+            move |site| {
+                let (_, config) = certificates.config(site)?;
+                place::control_plane(site, &certificates, &config, first)
+            },
+        ),
+    ]
+}
+
+/// Resolves the API name to this host itself.
+pub(super) fn api_name(host: &Host) -> Action {
+    Action::new(
+        "api-name",
+        format!("hosts file: {} {API_NAME}", host.ip()),
+        "",
+        |site| set_api_name(site, &own_address(site)?),
+    )
+}
+
+/// Returns the host's IP address, also for a host that is known by a name: the hosts file needs an
+/// address.
+pub(super) fn own_address(site: &Site<'_>) -> Result<String> {
+    let known = site.host.ip();
+    if known.parse::<IpAddr>().is_ok() {
+        return Ok(known.to_owned());
+    }
+    let addresses = site.agent.facts()?.addresses;
+    let global = addresses.into_iter().find(|address| {
+        address
+            .parse::<IpAddr>()
+            .is_ok_and(|address| !address.is_loopback())
+    });
+    global.ok_or_else(|| {
+        Error::failed(format!(
+            "{}: it has no address of its own",
+            site.agent.host()
+        ))
+    })
+}
+
+pub(super) fn set_api_name(site: &Site<'_>, address: &str) -> Result<()> {
+    let block = HostsBlock {
+        cluster: hosts_block(site.scene),
+        entries: vec![(address.to_owned(), API_NAME.to_owned())],
+    };
+    site.agent.set_hosts(&block).map(|_| ())
+}
+
+/// Returns the name of the API's block in the hosts file. It is separate from the cluster's block,
+/// because it changes while a control plane joins.
+pub(super) fn hosts_block(scene: &Scene) -> String {
+    format!("{}.apiserver", scene.name)
+}
+
+/// Installs a kubeconfig for users who log in to a control plane. Moves an unrelated existing
+/// configuration aside.
+pub(super) fn kubeconfig() -> Action {
+    let mut action = Action::command(
+        "kubeconfig",
+        Line {
+            line: format!(
+                "mkdir -p \"$HOME/.kube\"\n\
+                 if [ -e \"$HOME/.kube/config\" ] && ! grep -q {API_NAME} \"$HOME/.kube/config\"; then \
+                 mv -f \"$HOME/.kube/config\" \"$HOME/.kube/config.before-imgctl\"; fi\n\
+                 install -m 0600 {ADMIN_CONF} \"$HOME/.kube/config\""
+            ),
+            again: true,
+            ..Line::default()
+        },
+    );
+    action.says = vec![format!("install -m 0600 {ADMIN_CONF} $HOME/.kube/config")];
+    action
+}
+
+/// Returns the documents with secrets masked.
+fn shown(text: &str) -> String {
+    let secret = |line: &str| {
+        let key = line.trim_start().trim_start_matches("- ");
+        ["certificateKey:", "token:"]
+            .iter()
+            .any(|name| key.starts_with(name))
+    };
+    text.lines()
+        .map(|line| match line.split_once(':') {
+            Some((key, _)) if secret(line) => format!("    {key}: ***\n"),
+            _ => format!("    {line}\n"),
+        })
+        .collect()
+}
+
+/// Returns the hostname, for callers that only have the site.
+pub(super) fn hostname(site: &Site<'_>) -> Result<String> {
+    Ok(site.agent.facts()?.hostname)
+}

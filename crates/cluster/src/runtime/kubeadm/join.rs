@@ -1,0 +1,184 @@
+//! Joining hosts to an existing cluster.
+
+use std::time::Duration;
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::runtime::action::{Action, Line, Site};
+use crate::runtime::certificates::pki::Pki;
+use crate::runtime::kubeadm::config::{API_NAME, Config, join_port, lvscare_image};
+use crate::runtime::kubeadm::etcd;
+use crate::runtime::kubeadm::images;
+use crate::runtime::kubeadm::init::{self, API_MANIFEST, IGNORED};
+use crate::runtime::kubeadm::lvscare;
+use crate::runtime::kubeadm::place;
+use crate::runtime::kubeadm::progress::{self, Once};
+use crate::runtime::kubeadm::settings::{Settings, etc, pki_directory};
+use crate::runtime::kubeadm::token::Token;
+use crate::runtime::kubectl::{Condition, Kubectl};
+use crate::runtime::load_balancer;
+use imgctl_base::error::Result;
+
+const LONG: Duration = Duration::from_secs(30 * 60);
+const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
+
+fn file(control_plane: bool) -> &'static str {
+    if control_plane {
+        "kubeadm-join-master.yaml"
+    } else {
+        "kubeadm-join-node.yaml"
+    }
+}
+
+/// Returns the actions that join an additional control plane.
+pub(super) fn control_plane(
+    scene: &Scene,
+    host: &Host,
+    settings: &Settings,
+    planned: &Config,
+) -> Result<Vec<Action>> {
+    let mut actions = init::before(settings, planned, false);
+    actions.push(api_elsewhere());
+    actions.push(join(scene, settings, planned, true)?);
+    actions.push(init::api_name(host));
+    actions.push(init::kubeconfig());
+    Ok(actions)
+}
+
+/// Resolves the API name to another control plane until the joining host's own API responds.
+fn api_elsewhere() -> Action {
+    Action::new(
+        "api-name-elsewhere",
+        format!("hosts file: <a control plane that answers> {API_NAME}"),
+        "",
+        |site| {
+            if progress::is_done(site, API_MANIFEST)? {
+                return Ok(());
+            }
+            let kubectl = Kubectl::elsewhere(site)?;
+            init::set_api_name(site, kubectl.address())
+        },
+    )
+}
+
+/// Returns the actions that join a worker.
+pub(super) fn worker(
+    scene: &Scene,
+    host: &Host,
+    settings: &Settings,
+    planned: &Config,
+) -> Result<Vec<Action>> {
+    let mut actions = match lvscare_image(scene) {
+        Some(_) => vec![lvscare::bridge(scene)?],
+        None => load_balancer::actions(scene, host, super::PAPERS),
+    };
+    actions.push(images::try_out(settings).bringing(&scene.registry_content()));
+    actions.push(join(scene, settings, planned, false)?);
+    if let Some(image) = lvscare_image(scene) {
+        actions.push(lvscare::pod(scene, host, image)?);
+    }
+    Ok(actions)
+}
+
+fn join(
+    scene: &Scene,
+    settings: &Settings,
+    planned: &Config,
+    control_plane: bool,
+) -> Result<Action> {
+    let path = etc(scene, file(control_plane));
+    let command = format!("kubeadm join --config {path} --ignore-preflight-errors={IGNORED}");
+    let text = planned.join_text(
+        control_plane,
+        "<a control plane>:6443",
+        "<token>",
+        "<sha256 of pki/ca.crt>",
+    )?;
+    let shown: String = text.lines().map(|line| format!("    {line}\n")).collect();
+    let settings = settings.clone();
+    let says = format!("write {path} (mode 0600):\n{shown}{command}");
+    let action = Action::new("kubeadm-join", says, &text, move |site| {
+        let joining = Joining {
+            site,
+            settings: &settings,
+            control_plane,
+        };
+        joining.run(&command)
+    });
+    Ok(action.within(LONG))
+}
+
+struct Joining<'a> {
+    site: &'a Site<'a>,
+    settings: &'a Settings,
+    control_plane: bool,
+}
+
+impl Joining<'_> {
+    fn run(&self, command: &str) -> Result<()> {
+        let site = self.site;
+        let proof = if self.control_plane {
+            API_MANIFEST
+        } else {
+            KUBELET_CONF
+        };
+        if progress::is_done(site, proof)? {
+            return Ok(());
+        }
+        let (state, config) = self.settings.config(site)?;
+        config.check_cgroups(site.agent.facts()?.cgroup_v2, site.agent.host())?;
+        let kubectl = Kubectl::elsewhere(site)?;
+        let token = Token::generate()?;
+        token.announce(&kubectl)?;
+        let pin = Pki::load(&pki_directory(site.scene))?.ca.pin();
+        let endpoint = join_port(kubectl.address(), config.port());
+        let text = config.join_text(self.control_plane, &endpoint, token.text().expose(), &pin)?;
+        let path = etc(site.scene, file(self.control_plane));
+        place::write(site.agent, &path, 0o600, &text)?;
+        let joined = Once {
+            proof,
+            line: Line::new(command),
+            again: &|| self.make_good(&kubectl, &config, &state.cri_socket, command),
+        }
+        .run(site);
+        // The token has no further use, whether or not the join succeeded. If it cannot be
+        // withdrawn, it expires.
+        let withdrawn = token.withdraw(&kubectl);
+        joined.and(withdrawn)
+    }
+
+    /// Resets a partially joined host, because kubeadm cannot resume a join. Leaves a host alone if
+    /// its Node turns out to work.
+    fn make_good(
+        &self,
+        kubectl: &Kubectl<'_>,
+        config: &Config,
+        socket: &str,
+        command: &str,
+    ) -> Result<Option<Line>> {
+        let site = self.site;
+        let node = config.node_name(false, &init::hostname(site)?);
+        let condition = kubectl.condition(&node)?;
+        let has_member = !self.control_plane
+            || !config.has_local_etcd()
+            || etcd::has_member(site, kubectl, config.address())?.unwrap_or(true);
+        if matches!(condition, Condition::Ready | Condition::WaitsForNetwork) && has_member {
+            return Ok(None);
+        }
+        let undo = Line {
+            line: format!("kubeadm reset -f --cri-socket {socket}"),
+            again: true,
+            ..Line::default()
+        };
+        site.run_on(site.agent, &undo, "-undo")?;
+        if self.control_plane && config.has_local_etcd() {
+            etcd::remove_member(site, kubectl, config.address())?;
+        }
+        kubectl.delete_node(&node)?;
+        if self.control_plane {
+            place::audit_policy(site, config)?;
+            place::control_plane(site, self.settings, config, false)?;
+        }
+        Ok(Some(Line::new(command)))
+    }
+}

@@ -1,0 +1,226 @@
+//! kubeadm: configuration, certificates, init, joins, and rollback.
+//!
+//! [`Kubeadm`] defines the actions; each file in this module implements one part. Facts: sealos.md
+//! 8.
+
+mod config;
+mod defaults;
+mod documents;
+mod etcd;
+mod health;
+mod host_state;
+mod images;
+mod init;
+mod join;
+mod leave;
+mod lvscare;
+mod merge;
+mod place;
+mod progress;
+pub mod renew;
+mod reset;
+mod settings;
+#[cfg(test)]
+mod stand_in_tests;
+mod subnet;
+#[cfg(test)]
+mod tests;
+mod token;
+mod upgrade;
+mod version;
+mod write;
+
+use crate::cluster::host::Host;
+use crate::cluster::image::ImageKind;
+use crate::cluster::scene::Scene;
+use crate::runtime::certificates::validity::Validity;
+use crate::runtime::upgrade::Upgrader;
+use crate::runtime::{Action, ImageFiles, Runtime, load_balancer};
+use config::{API_NAME, Config, Inputs, lvscare_image};
+use host_state::HostState;
+use imgctl_base::error::{Error, Result};
+use settings::Settings;
+use version::Version;
+
+/// Client certificate files that kubeadm and the kubelet write on workers.
+const PAPERS: load_balancer::Papers = load_balancer::Papers {
+    authority: "/etc/kubernetes/pki/ca.crt",
+    certificate: "/var/lib/kubelet/pki/kubelet-client-current.pem",
+    key: "/var/lib/kubelet/pki/kubelet-client-current.pem",
+};
+
+/// Runtime of images labeled `distribution=kubernetes` or `kubeadm`, or without that label.
+pub struct Kubeadm<'a> {
+    files: &'a dyn ImageFiles,
+    validity: Validity,
+}
+
+impl<'a> Kubeadm<'a> {
+    pub fn new(files: &'a dyn ImageFiles, validity: Validity) -> Self {
+        Self { files, validity }
+    }
+
+    fn settings(&self, scene: &Scene) -> Result<Settings> {
+        Ok(Settings {
+            version: Version::of(scene)?,
+            validity: self.validity,
+        })
+    }
+
+    /// Returns the configuration of `host` as far as it is known without access to the host.
+    fn planned(&self, scene: &Scene, host: &Host, settings: &Settings) -> Result<Config> {
+        let image = self.image_file(scene)?;
+        Config::build(
+            scene,
+            host,
+            &HostState::expected(scene, host),
+            &Inputs {
+                version: &settings.version,
+                image: image.as_deref(),
+                alt_names: &settings::alt_names(scene)?,
+                validity: settings.validity,
+            },
+        )
+    }
+
+    /// Returns `etc/kubeadm.yml` of the last image that includes one: patches override the rootfs.
+    fn image_file(&self, scene: &Scene) -> Result<Option<String>> {
+        let images = scene.images.iter().rev();
+        for image in images.filter(|image| image.kind != ImageKind::Application) {
+            if let Some(bytes) = self.files.read(image, "etc/kubeadm.yml")? {
+                return String::from_utf8(bytes).map(Some).map_err(|_| {
+                    Error::bad_content(format!("etc/kubeadm.yml of {} is not text", image.name))
+                });
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the documents that `gen` prints: those for the first control plane and those that
+    /// further hosts would join with. Copied into the Clusterfile, they change nothing.
+    pub fn default_documents(&self, scene: &Scene) -> Result<String> {
+        let settings = self.settings(scene)?;
+        let planned = self.planned(scene, first(scene)?, &settings)?;
+        Ok(format!(
+            "{}---\n{}",
+            planned.init_text()?,
+            planned.join_defaults()?
+        ))
+    }
+}
+
+fn first(scene: &Scene) -> Result<&Host> {
+    scene.first().ok_or_else(|| {
+        Error::usage(format!("cluster {} has no control plane", scene.name))
+            .hint("name at least one host with --masters")
+    })
+}
+
+impl Runtime for Kubeadm<'_> {
+    fn name(&self) -> &'static str {
+        "kubeadm"
+    }
+
+    fn check(&self, scene: &Scene) -> Result<()> {
+        let settings = self.settings(scene)?;
+        first(scene)?;
+        for host in &scene.hosts {
+            let config = self.planned(scene, host, &settings)?;
+            config.algorithm()?;
+            config.member(false, "host")?;
+            config.init_text()?;
+            config.join_text(true, "", "", "")?;
+            if !host.is_control_plane() && lvscare_image(scene).is_some() {
+                lvscare::bridge(scene)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all control planes pull images at the same time, because they join one after the other.
+    fn prepare(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        match host.is_control_plane() {
+            true => Ok(vec![images::action(scene, &self.settings(scene)?)]),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    fn init(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        let settings = self.settings(scene)?;
+        let planned = self.planned(scene, host, &settings)?;
+        init::actions(scene, host, &settings, &planned)
+    }
+
+    fn join_control_plane(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        let settings = self.settings(scene)?;
+        let planned = self.planned(scene, host, &settings)?;
+        join::control_plane(scene, host, &settings, &planned)
+    }
+
+    fn join_worker(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        let settings = self.settings(scene)?;
+        let planned = self.planned(scene, host, &settings)?;
+        join::worker(scene, host, &settings, &planned)
+    }
+
+    fn settle(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        if host.is_control_plane() {
+            return Ok(Vec::new());
+        }
+        match lvscare_image(scene) {
+            Some(image) => Ok(vec![lvscare::pod(scene, host, image)?]),
+            None => Ok(load_balancer::actions(scene, host, PAPERS)),
+        }
+    }
+
+    fn health(&self, _scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        Ok(health::actions(host))
+    }
+
+    fn leave(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        let settings = self.settings(scene)?;
+        let planned = self.planned(scene, host, &settings)?;
+        leave::actions(scene, host, planned.has_local_etcd())
+    }
+
+    /// Works even if the configuration cannot be read: a broken cluster must be removable.
+    fn reset(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+        let planned = self
+            .settings(scene)
+            .and_then(|settings| self.planned(scene, host, &settings));
+        let data = planned.as_ref().map_or("/var/lib/etcd", Config::etcd_data);
+        Ok(reset::actions(scene, host, data))
+    }
+
+    /// A control plane gets its own entry for the API name while it joins.
+    fn hosts_entries(&self, scene: &Scene, host: &Host) -> Vec<(String, String)> {
+        if host.is_control_plane() {
+            return Vec::new();
+        }
+        match (lvscare_image(scene), &scene.vip) {
+            (Some(_), Some(vip)) => vec![
+                (vip.clone(), API_NAME.to_owned()),
+                (host.ip().to_owned(), lvscare::NODE_NAME.to_owned()),
+            ],
+            _ => vec![(load_balancer::ADDRESS.to_owned(), API_NAME.to_owned())],
+        }
+    }
+
+    fn ports(&self, scene: &Scene, host: &Host) -> Vec<u16> {
+        let mut ports = vec![10250, 10248, 10249, 10256];
+        if host.is_control_plane() {
+            ports.extend([load_balancer::API_PORT, 10257, 10259, 2379, 2380]);
+        } else if lvscare_image(scene).is_none() {
+            ports.push(load_balancer::API_PORT);
+        }
+        ports
+    }
+
+    fn has_api(&self) -> bool {
+        true
+    }
+
+    fn upgrader(&self) -> Result<&dyn Upgrader> {
+        Ok(self)
+    }
+}

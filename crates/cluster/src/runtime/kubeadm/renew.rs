@@ -1,0 +1,346 @@
+//! Certificates of a running cluster: expiry dates, renewal, and additional names for the API.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::runtime::action::{Action, Line, Site};
+use crate::runtime::certificates::inspect::{self, Certificate};
+use crate::runtime::certificates::leaf::canonical;
+use crate::runtime::certificates::{kubeconfig, pki};
+use crate::runtime::kubeadm::documents::set;
+use crate::runtime::kubeadm::settings::{Settings, alt_names, alt_names_file, etc};
+use crate::runtime::kubeadm::{Kubeadm, health, init, place};
+use crate::runtime::kubectl::Kubectl;
+use imgctl_base::error::{Context, Error, Result};
+use imgctl_host::agent::Agent;
+use imgctl_template::yaml;
+
+/// Paths below `/etc/kubernetes`.
+const CERTIFICATES: [&str; 10] = [
+    "pki/ca.crt",
+    "pki/apiserver.crt",
+    "pki/apiserver-kubelet-client.crt",
+    "pki/front-proxy-ca.crt",
+    "pki/front-proxy-client.crt",
+    "pki/etcd/ca.crt",
+    "pki/apiserver-etcd-client.crt",
+    "pki/etcd/server.crt",
+    "pki/etcd/peer.crt",
+    "pki/etcd/healthcheck-client.crt",
+];
+const KUBECONFIGS: [&str; 5] = [
+    "admin.conf",
+    "super-admin.conf",
+    "controller-manager.conf",
+    "scheduler.conf",
+    "kubelet.conf",
+];
+const COMPONENTS: [&str; 4] = [
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+];
+
+/// One certificate of one host.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Expiry {
+    /// Path relative to `/etc/kubernetes`.
+    pub file: String,
+    #[serde(flatten)]
+    pub certificate: Certificate,
+}
+
+/// Certificates that `imgctl cert --renew` renews.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    All,
+    /// Name such as `admin.conf` or `apiserver`.
+    One(String),
+}
+
+impl Wanted {
+    pub fn parse(text: &str) -> Result<Self> {
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        let leaf = |file: &str| !file.ends_with("ca.crt") && certificate_name(file) == text;
+        if KUBECONFIGS.contains(&text) || CERTIFICATES.iter().any(|file| leaf(file)) {
+            return Ok(Self::One(text.to_owned()));
+        }
+        let leaves = CERTIFICATES.iter().filter(|file| !file.ends_with("ca.crt"));
+        let names: Vec<&str> = KUBECONFIGS
+            .into_iter()
+            .chain(leaves.map(|file| certificate_name(file)))
+            .collect();
+        Err(
+            Error::usage(format!("there is no certificate `{text}` to renew"))
+                .hint(format!("all, {}", names.join(", "))),
+        )
+    }
+
+    fn names(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(one) => one == name,
+        }
+    }
+}
+
+/// Returns a certificate's name: `etcd/server` for `pki/etcd/server.crt`.
+fn certificate_name(file: &str) -> &str {
+    file.trim_start_matches("pki/").trim_end_matches(".crt")
+}
+
+/// Returns all certificates of a control plane, in a fixed order.
+#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+pub(crate) fn expiries(agent: &dyn Agent) -> Result<Vec<Expiry>> {
+    let mut found = Vec::new();
+    for file in CERTIFICATES.into_iter().chain(KUBECONFIGS) {
+        let path = format!("/etc/kubernetes/{file}");
+        let Some(text) = place::read(agent, &path)? else {
+            continue;
+        };
+        let text = if file.ends_with(".conf") {
+            kubeconfig::read(&text)
+                .context(|| format!("{}: {path}", agent.host()))?
+                .certificate
+        } else {
+            Some(text)
+        };
+        // The kubelet stores its own certificate in a file that it renews itself.
+        let text = match text {
+            Some(text) => Some(text),
+            None => place::read(agent, "/var/lib/kubelet/pki/kubelet-client-current.pem")?,
+        };
+        if let Some(text) = text {
+            let certificate =
+                inspect::read(&text).context(|| format!("{}: {path}", agent.host()))?;
+            found.push(Expiry {
+                file: file.to_owned(),
+                certificate,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Stores names for the API's certificate, so that later joins and renewals include them.
+pub fn remember(scene: &Scene, names: &[String]) -> Result<()> {
+    let mut all = alt_names(scene)?;
+    for name in names.iter().map(|name| canonical(name)) {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    let text: String = all.iter().map(|name| format!("{name}\n")).collect();
+    pki::write(&alt_names_file(&scene.state_directory), &text)
+}
+
+impl Kubeadm<'_> {
+    /// Returns the actions that add names, for each control plane in turn after a call to
+    /// [`remember`]: they add the names to its certificate and, on the first control plane, to the
+    /// cluster's configuration in the API.
+    pub(crate) fn add_names(
+        &self,
+        scene: &Scene,
+        host: &Host,
+        names: &[String],
+    ) -> Result<Vec<Action>> {
+        let settings = self.settings(scene)?;
+        let list = names.join(", ");
+        let mut actions = vec![Action::new(
+            "api-certificate",
+            format!("sign pki/apiserver.crt anew with {list}"),
+            "",
+            move |site| names_into_certificate(site, &settings),
+        )];
+        actions.push(restart("kube-apiserver"));
+        actions.extend(health::actions(host));
+        if scene
+            .first()
+            .is_some_and(|first| first.address == host.address)
+        {
+            let names: Vec<String> = names.iter().map(|name| canonical(name)).collect();
+            actions.push(Action::new(
+                "api-configuration",
+                format!(
+                    "kubeadm init phase upload-config kubeadm --config <kubeadm-config with {list}>"
+                ),
+                "",
+                move |site| names_into_configuration(site, &names),
+            ));
+        }
+        Ok(actions)
+    }
+
+    /// Returns the actions that renew certificates on one control plane and restart the components
+    /// that use them.
+    pub fn renew(&self, scene: &Scene, host: &Host, wanted: &Wanted) -> Result<Vec<Action>> {
+        let settings = self.settings(scene)?;
+        let first = scene
+            .first()
+            .is_some_and(|first| first.address == host.address);
+        let wanted = wanted.clone();
+        let says = match &wanted {
+            Wanted::All => "sign all certificates and kubeconfigs anew".to_owned(),
+            Wanted::One(name) => format!("sign {name} anew"),
+        };
+        let restarted = restarted_by(&wanted);
+        let inputs = format!("{wanted:?}");
+        let mut actions = vec![Action::new("renew", says, &inputs, move |site| {
+            renew(site, &settings, first, &wanted)
+        })];
+        for component in &restarted {
+            actions.push(restart(component));
+        }
+        if !restarted.is_empty() {
+            actions.extend(health::actions(host));
+        }
+        actions.push(init::kubeconfig());
+        Ok(actions)
+    }
+}
+
+/// Returns the components that do not reload their certificates.
+fn restarted_by(wanted: &Wanted) -> Vec<&'static str> {
+    match wanted {
+        Wanted::All => COMPONENTS.to_vec(),
+        Wanted::One(name) => match name.as_str() {
+            "controller-manager.conf" => vec!["kube-controller-manager"],
+            "scheduler.conf" => vec!["kube-scheduler"],
+            "etcd/server" | "etcd/peer" => vec!["etcd"],
+            name if name.ends_with(".conf") || name == "etcd/healthcheck-client" => Vec::new(),
+            _ => vec!["kube-apiserver"],
+        },
+    }
+}
+
+fn names_into_certificate(site: &Site<'_>, settings: &Settings) -> Result<()> {
+    let (_, config) = settings.config(site)?;
+    let pki = settings.pki(site.scene, &config)?;
+    let mut member = config.member(is_first(site), &init::hostname(site)?)?;
+    // Keep all names in the current certificate, even those without a record.
+    if let Some(old) = place::read(site.agent, "/etc/kubernetes/pki/apiserver.crt")? {
+        member.api_names.extend(inspect::read(&old)?.names);
+    }
+    place::certificates(site.agent, settings, &config, &pki, &member, &|_| false).map(|_| ())
+}
+
+fn renew(site: &Site<'_>, settings: &Settings, first: bool, wanted: &Wanted) -> Result<()> {
+    let (_, config) = settings.config(site)?;
+    let pki = settings.pki(site.scene, &config)?;
+    let mut member = config.member(first, &init::hostname(site)?)?;
+    if let Some(old) = place::read(site.agent, "/etc/kubernetes/pki/apiserver.crt")? {
+        member.api_names.extend(inspect::read(&old)?.names);
+    }
+    let again = |name: &str| wanted.names(name);
+    place::certificates(site.agent, settings, &config, &pki, &member, &again)?;
+    for identity in member.identities(true) {
+        let path = format!("/etc/kubernetes/{}", identity.file);
+        let Some(text) = place::read(site.agent, &path)? else {
+            continue;
+        };
+        // A kubelet that has joined renews its own certificate.
+        if wanted.names(identity.file) && kubeconfig::read(&text)?.certificate.is_some() {
+            place::place_identity(site.agent, settings, &config, &pki, &identity, true)?;
+            if first && identity.file == "admin.conf" {
+                let text = place::read(site.agent, &path)?.unwrap_or_default();
+                pki::write(&site.state().join("etc/admin.conf"), &text)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_first(site: &Site<'_>) -> bool {
+    let first = site.scene.first();
+    first.is_some_and(|first| first.address == site.host.address)
+}
+
+/// Adds names to the configuration from the API, because the Clusterfile can be incomplete.
+fn names_into_configuration(site: &Site<'_>, names: &[String]) -> Result<()> {
+    let kubectl = Kubectl::here(site)?;
+    let map = kubectl.get(&["configmap", "kubeadm-config", "-n", "kube-system"])?;
+    let text = map["data"]["ClusterConfiguration"]
+        .as_str()
+        .ok_or_else(|| {
+            Error::not_found("the ConfigMap kubeadm-config has no ClusterConfiguration")
+        })?;
+    let text = with_names(text, names)?;
+    let file = etc(site.scene, "kubeadm-update.yaml");
+    place::write(site.agent, &file, 0o600, &text)?;
+    site.run(&Line {
+        line: format!("kubeadm init phase upload-config kubeadm --config {file}"),
+        again: true,
+        ..Line::default()
+    })
+    .map(|_| ())
+}
+
+fn with_names(text: &str, names: &[String]) -> Result<String> {
+    let mut document = yaml::parse(text)?;
+    let list = document["apiServer"]["certSANs"].as_array();
+    let mut all: Vec<Value> = list.cloned().unwrap_or_default();
+    for name in names {
+        if !all.iter().any(|known| known == name.as_str()) {
+            all.push(name.as_str().into());
+        }
+    }
+    set(&mut document, &["apiServer", "certSANs"], all.into())?;
+    let mut text = yaml::write(&document)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// Stops the component's container; the kubelet restarts it immediately.
+fn restart(component: &str) -> Action {
+    let mut action = Action::command(
+        &format!("restart-{component}"),
+        Line {
+            line: format!(
+                "if command -v crictl >/dev/null 2>&1; then \
+                 crictl ps --name '^{component}$' --state Running -q | xargs -r crictl stop; \
+                 else pkill -TERM -f '^{component} ' || true; fi"
+            ),
+            again: true,
+            ..Line::default()
+        },
+    );
+    action.says = vec![format!("restart the static Pod {component}")];
+    action
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_renewed() {
+        assert_eq!(Wanted::parse("all").unwrap(), Wanted::All);
+        for name in [
+            "admin.conf",
+            "apiserver",
+            "etcd/server",
+            "front-proxy-client",
+        ] {
+            assert_eq!(Wanted::parse(name).unwrap(), Wanted::One(name.to_owned()));
+        }
+        let error = Wanted::parse("ca").unwrap_err();
+        assert!(error.hints()[0].contains("super-admin.conf"), "{error}");
+        assert_eq!(restarted_by(&Wanted::All).len(), 4);
+        assert!(restarted_by(&Wanted::One("admin.conf".to_owned())).is_empty());
+    }
+
+    #[test]
+    fn names_are_added_and_the_rest_of_the_configuration_stays() {
+        let text = "apiServer:\n  certSANs:\n  - a\n  extraArgs:\n  - name: x\n    value: \"1\"\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n";
+        let names = ["a".to_owned(), "test.sealoshub.io".to_owned()];
+        assert_eq!(
+            with_names(text, &names).unwrap(),
+            "apiServer:\n  certSANs:\n  - a\n  - test.sealoshub.io\n  extraArgs:\n  - name: x\n    value: \"1\"\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n"
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! Removes everything that kubeadm and its cluster created on a host, even after a partial setup.
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::runtime::action::{Action, Line, Site};
+use crate::runtime::kubeadm::init::hosts_block;
+use crate::runtime::kubeadm::settings::etc;
+use crate::runtime::kubeadm::{lvscare, progress};
+use crate::runtime::load_balancer;
+use imgctl_base::error::{Error, Result};
+use imgctl_host::agent::protocol::HostsBlock;
+
+/// Directories to remove with their contents.
+const TREES: [&str; 7] = [
+    "/etc/kubernetes",
+    "/etc/cni",
+    "/opt/cni",
+    "/var/lib/cni",
+    "/var/lib/kubelet",
+    "/var/log/kubernetes",
+    "/run/flannel",
+];
+
+pub(super) fn actions(scene: &Scene, host: &Host, etcd_data: &str) -> Vec<Action> {
+    let mut actions = load_balancer::removal(scene, host);
+    let mut reset = Action::command(
+        "kubeadm-reset",
+        Line {
+            line: kubeadm_reset(),
+            again: true,
+            ..Line::default()
+        },
+    );
+    reset.says = vec!["kubeadm reset -f".to_owned()];
+    actions.push(reset);
+    let mut network = Action::command(
+        "network",
+        Line {
+            line: network(scene),
+            again: true,
+            ..Line::default()
+        },
+    );
+    network.says = vec![
+        "remove the ipvs service and interfaces kube-ipvs0, lvscare, cni0, flannel.1".to_owned(),
+        "remove kube-proxy's chains from iptables".to_owned(),
+    ];
+    actions.push(network);
+    let mut trees: Vec<String> = TREES.map(str::to_owned).to_vec();
+    trees.push(etcd_data.to_owned());
+    let says = format!("remove {}, $HOME/.kube/config", trees.join(", "));
+    actions.push(Action::new("files", says, "", move |site| {
+        remove(site, &trees)
+    }));
+    actions
+}
+
+/// Returns the shell line that runs `kubeadm reset`. kubeadm does not unmount what it cannot
+/// remove, and waits for an API that is gone; later steps remove what it leaves.
+fn kubeadm_reset() -> String {
+    let mut line = String::from(
+        "if command -v kubeadm >/dev/null 2>&1; then\n\
+         socket=\n",
+    );
+    for socket in [
+        "/var/run/crio/crio.sock",
+        "/run/containerd/containerd.sock",
+        "/var/run/cri-dockerd.sock",
+    ] {
+        line.push_str(&format!(
+            "if [ -S {socket} ]; then socket=\"--cri-socket unix://{socket}\"; fi\n"
+        ));
+    }
+    line.push_str(
+        "kubeadm reset -f $socket || echo \"kubeadm reset ended with $?: what it left is removed below\" >&2\n\
+         fi\n\
+         if command -v systemctl >/dev/null 2>&1; then systemctl stop kubelet >/dev/null 2>&1 || true; fi\n\
+         awk '$2 ~ \"^/var/lib/kubelet/\" {print $2}' /proc/mounts | sort -r | while read -r mount; do umount \"$mount\" || true; done\n\
+         if [ -e \"$HOME/.kube/config\" ] && grep -q apiserver.cluster.local \"$HOME/.kube/config\"; then rm -f \"$HOME/.kube/config\"; rm -rf \"$HOME/.kube/cache\"; fi\n\
+         if [ -e \"$HOME/.kube/config.before-imgctl\" ]; then mv -f \"$HOME/.kube/config.before-imgctl\" \"$HOME/.kube/config\"; fi\n\
+         if [ -d \"$HOME/.kube\" ]; then rmdir \"$HOME/.kube\" 2>/dev/null || true; fi",
+    );
+    line
+}
+
+fn network(scene: &Scene) -> String {
+    let mut line = lvscare::removal(scene);
+    line.push_str(
+        "if command -v ip >/dev/null 2>&1; then\n\
+         for interface in kube-ipvs0 cni0 flannel.1; do ip link delete \"$interface\" >/dev/null 2>&1 || true; done\n\
+         fi\n\
+         for tables in iptables ip6tables; do\n\
+         command -v \"$tables-save\" >/dev/null 2>&1 || continue\n\
+         rules=$(\"$tables-save\" 2>/dev/null || true)\n\
+         case $rules in *KUBE-*) printf '%s\\n' \"$rules\" | grep -v KUBE- | \"$tables-restore\" || echo \"$tables: kube-proxy's chains are left\" >&2 ;; esac\n\
+         done",
+    );
+    line
+}
+
+fn remove(site: &Site<'_>, trees: &[String]) -> Result<()> {
+    site.agent.set_hosts(&HostsBlock {
+        cluster: hosts_block(site.scene),
+        entries: Vec::new(),
+    })?;
+    let mut paths = trees.to_vec();
+    for name in [
+        "kubeadm-init.yaml",
+        "kubeadm-cluster.yaml",
+        "kubeadm-join-master.yaml",
+        "kubeadm-join-node.yaml",
+    ] {
+        paths.push(etc(site.scene, name));
+    }
+    // Remove the markers last: until everything else is gone, the host counts as started.
+    let left = site.agent.remove(&paths)?;
+    if !left.is_empty() {
+        return Err(Error::failed(format!(
+            "{}: left behind:\n    {}",
+            site.agent.host(),
+            left.join("\n    ")
+        ))
+        .hint("unmount or remove it by hand, then run the same command again"));
+    }
+    let left = site.agent.remove(&progress::markers(site))?;
+    if left.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::failed(format!(
+            "{}: left behind: {}",
+            site.agent.host(),
+            left.join(", ")
+        )))
+    }
+}

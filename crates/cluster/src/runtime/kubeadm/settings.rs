@@ -1,0 +1,88 @@
+//! Shared state of a plan's actions, and the configuration as seen on the host that they run on.
+
+use std::path::{Path, PathBuf};
+
+use crate::cluster::scene::Scene;
+use crate::runtime::action::Site;
+use crate::runtime::certificates::pki::Pki;
+use crate::runtime::certificates::validity::Validity;
+use crate::runtime::kubeadm::config::{Config, Inputs};
+use crate::runtime::kubeadm::host_state::HostState;
+use crate::runtime::kubeadm::version::Version;
+use imgctl_base::error::{Error, IoContext, Result};
+
+/// Maximum size of a configuration file, in bytes. kubeadm has a similar limit.
+const LONGEST_FILE: u64 = 1 << 20;
+
+/// Settings that actions capture.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) version: Version,
+    pub(super) validity: Validity,
+}
+
+impl Settings {
+    /// Returns the configuration of the host that the action runs on. Reads `etc/kubeadm.yml` on
+    /// that host, where it is rendered with the host's variables.
+    pub(super) fn config(&self, site: &Site<'_>) -> Result<(HostState, Config)> {
+        let state = HostState::observe(site)?;
+        let path = format!("{}/etc/kubeadm.yml", site.scene.paths.rootfs());
+        let file = site.agent.read_file(&path, LONGEST_FILE)?;
+        let text = file
+            .map(|bytes| text_of(bytes, &path, site.agent.host()))
+            .transpose()?;
+        let config = Config::build(
+            site.scene,
+            site.host,
+            &state,
+            &Inputs {
+                version: &self.version,
+                image: text.as_deref(),
+                alt_names: &alt_names(site.scene)?,
+                validity: self.validity,
+            },
+        )?;
+        Ok((state, config))
+    }
+
+    /// Returns the cluster's authorities; creates missing ones.
+    pub(super) fn pki(&self, scene: &Scene, config: &Config) -> Result<Pki> {
+        Pki::open(
+            &pki_directory(scene),
+            config.algorithm()?,
+            self.validity.authorities,
+        )
+    }
+}
+
+fn text_of(bytes: Vec<u8>, path: &str, host: &str) -> Result<String> {
+    String::from_utf8(bytes).map_err(|_| Error::bad_content(format!("{host}: {path} is not text")))
+}
+
+pub(super) fn pki_directory(scene: &Scene) -> PathBuf {
+    scene.state_directory.join("pki")
+}
+
+/// Returns the names that `imgctl cert --alt-names` added, one per line.
+pub(super) fn alt_names(scene: &Scene) -> Result<Vec<String>> {
+    let path = alt_names_file(&scene.state_directory);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).path("read", &path),
+    }
+}
+
+pub(super) fn alt_names_file(state: &Path) -> PathBuf {
+    state.join("etc/alt-names")
+}
+
+/// Returns the path of a file in the host's directory of generated configuration.
+pub(super) fn etc(scene: &Scene, name: &str) -> String {
+    format!("{}/{name}", scene.paths.etc())
+}

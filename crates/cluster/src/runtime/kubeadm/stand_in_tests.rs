@@ -1,0 +1,501 @@
+//! Runs the actions on "hosts" with the stand-ins of tests/kubeadm. Each host is a mount namespace
+//! with its own /etc and /var. The agent is a fake that runs lines with nsenter.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use super::tests::{host, scene};
+use super::*;
+use crate::cluster::host::{MASTER, NODE};
+use crate::runtime::Crew;
+use crate::runtime::action::Site;
+use imgctl_base::error::Kind;
+use imgctl_base::image::{Descriptor, Digest};
+use imgctl_host::agent::protocol::{
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
+    Outcome, OutputLine, Run,
+};
+use imgctl_host::agent::{Agent, BlobOpener};
+
+pub(in crate::runtime::kubeadm) struct Namespace {
+    ip: String,
+    hostname: String,
+    holder: Child,
+    state: PathBuf,
+    pub(in crate::runtime::kubeadm) log: PathBuf,
+    blocks: Mutex<BTreeMap<String, Vec<(String, String)>>>,
+    outcomes: Mutex<BTreeMap<String, (Outcome, Vec<OutputLine>)>>,
+}
+
+impl Namespace {
+    pub(in crate::runtime::kubeadm) fn new(ip: &str, hostname: &str, directory: &Path) -> Self {
+        let log = directory.join(ip);
+        std::fs::create_dir_all(&log).unwrap();
+        let mut holder = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "bash", "-ec"])
+            .arg(
+                "mount -t tmpfs none /mnt; mkdir -p /mnt/etc /mnt/var/lib /mnt/home; \
+                 cp /etc/passwd /etc/group /mnt/etc/; cp -dR /etc/alternatives /mnt/etc/; mkdir /mnt/etc/ssl; cp /etc/ssl/openssl.cnf /mnt/etc/ssl/ || true; \
+                 printf '127.0.0.1 localhost\\n' >/mnt/etc/hosts; cp -a \"$STAND_INS\" /mnt/bin; cp -a \"$STAND_INS\"/../host-stand-ins/. /mnt/bin/; \
+                 mount --bind /mnt/etc /etc; mount --bind /mnt/var /var; echo ready; exec sleep 300",
+            )
+            .env(
+                "STAND_INS",
+                Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/kubeadm/stand-ins"),
+            )
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let output = holder.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).unwrap();
+        assert_eq!(line, "ready\n", "no namespaces here");
+        Self {
+            ip: ip.to_owned(),
+            hostname: hostname.to_owned(),
+            holder,
+            state: directory.join("state"),
+            log,
+            blocks: Mutex::default(),
+            outcomes: Mutex::default(),
+        }
+    }
+
+    pub(in crate::runtime::kubeadm) fn shell(
+        &self,
+        line: &str,
+        arguments: &[&str],
+        input: &[u8],
+    ) -> std::process::Output {
+        let mut child = Command::new("nsenter")
+            .args([
+                "-t",
+                &self.holder.id().to_string(),
+                "-U",
+                "-m",
+                "--preserve-credentials",
+            ])
+            .args(["bash", "-e", "-c", line])
+            .args(arguments)
+            .env_clear()
+            .env("PATH", "/mnt/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("HOME", "/mnt/home")
+            .env("STAND_IN_STATE", &self.state)
+            .env("STAND_IN_LOG", &self.log)
+            .env("STAND_IN_HOSTNAME", &self.hostname)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A line that does not read its input can exit before the write.
+        let _ = child.stdin.take().unwrap().write_all(input);
+        child.wait_with_output().unwrap()
+    }
+
+    pub(in crate::runtime::kubeadm) fn calls(&self, word: &str) -> usize {
+        let text = std::fs::read_to_string(self.log.join("calls")).unwrap_or_default();
+        text.lines().filter(|line| line.contains(word)).count()
+    }
+
+    pub(in crate::runtime::kubeadm) fn exists(&self, path: &str) -> bool {
+        self.shell("test -e \"$0\"", &[path], b"").status.success()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Processes started by the stand-in for systemctl.
+        self.shell(
+            "if [ -e /mnt/kubelet.pid ]; then kill \"$(cat /mnt/kubelet.pid)\"; fi",
+            &[],
+            b"",
+        );
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+fn never<T>() -> Result<T> {
+    Err(Error::failed("kubeadm has no business with this"))
+}
+
+impl Agent for Namespace {
+    fn host(&self) -> &str {
+        &self.ip
+    }
+
+    fn facts(&self) -> Result<Facts> {
+        Ok(Facts {
+            hostname: self.hostname.clone(),
+            cgroup_v2: true,
+            ..Facts::default()
+        })
+    }
+
+    fn inventory(&self, _: &InventoryQuestion) -> Result<Inventory> {
+        never()
+    }
+
+    fn send_blob(
+        &self,
+        _: &Descriptor,
+        _: &BlobOpener<'_>,
+        _: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        never()
+    }
+
+    fn offer(&self) -> Result<Offer> {
+        never()
+    }
+
+    fn withdraw(&self) -> Result<()> {
+        never()
+    }
+
+    fn fetch(&self, _: &Offer, _: &[Descriptor], _: &(dyn Fn(u64) + Sync)) -> Result<Vec<Digest>> {
+        never()
+    }
+
+    fn checkout(&self, _: &Checkout, _: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut> {
+        never()
+    }
+
+    fn run(&self, request: &Run, output: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {
+        let known = self.outcomes.lock().unwrap().get(&request.key).cloned();
+        if let (Some((outcome, lines)), false) = (known, request.again) {
+            lines.into_iter().for_each(output);
+            return Ok(Outcome {
+                recalled: true,
+                ..outcome
+            });
+        }
+        let input = request.input.clone().unwrap_or_default();
+        let ended = self.shell(&request.line, &[], input.as_bytes());
+        let lines = |bytes: &[u8], error_stream| -> Vec<OutputLine> {
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            let line = |text: &str| OutputLine {
+                text: text.to_owned(),
+                error_stream,
+            };
+            text.lines().map(line).collect()
+        };
+        let mut all = lines(&ended.stdout, false);
+        all.extend(lines(&ended.stderr, true));
+        let outcome = Outcome {
+            code: ended.status.code(),
+            reason: None,
+            duration_ms: 0,
+            recalled: false,
+            log: "log".to_owned(),
+        };
+        let kept = (outcome.clone(), all.clone());
+        self.outcomes
+            .lock()
+            .unwrap()
+            .insert(request.key.clone(), kept);
+        all.into_iter().for_each(output);
+        Ok(outcome)
+    }
+
+    fn cancel(&self, _: &str, _: &str) -> Result<()> {
+        never()
+    }
+
+    fn write_file(&self, file: &FileToWrite) -> Result<bool> {
+        let line = "mkdir -p \"$(dirname \"$0\")\"; umask 077; cat >\"$0.new\"; chmod \"$1\" \"$0.new\"; mv \"$0.new\" \"$0\"";
+        let ended = self.shell(
+            line,
+            &[&file.path, &format!("{:o}", file.mode)],
+            &file.content,
+        );
+        assert!(ended.status.success(), "{ended:?}");
+        Ok(true)
+    }
+
+    fn read_file(&self, path: &str, _: u64) -> Result<Option<Vec<u8>>> {
+        let ended = self.shell("cat \"$0\"", &[path], b"");
+        Ok(ended.status.success().then_some(ended.stdout))
+    }
+
+    fn remove(&self, paths: &[String]) -> Result<Vec<String>> {
+        for path in paths {
+            assert!(self.shell("rm -rf \"$0\"", &[path], b"").status.success());
+        }
+        Ok(Vec::new())
+    }
+
+    fn set_hosts(&self, block: &HostsBlock) -> Result<bool> {
+        let mut blocks = self.blocks.lock().unwrap();
+        blocks.insert(block.cluster.clone(), block.entries.clone());
+        let entries = blocks.values().flatten();
+        let text: String = entries.map(|(ip, name)| format!("{ip} {name}\n")).collect();
+        self.shell("cat >/etc/hosts", &[], text.as_bytes());
+        Ok(true)
+    }
+}
+
+pub(in crate::runtime::kubeadm) struct Hosts(pub(in crate::runtime::kubeadm) Vec<Arc<Namespace>>);
+
+impl Crew for Hosts {
+    fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
+        let found = self.0.iter().find(|one| one.ip == host.ip());
+        let found = found.ok_or_else(|| Error::new(Kind::Network, "cannot be reached"))?;
+        Ok(Arc::clone(found) as Arc<dyn Agent>)
+    }
+}
+
+impl Hosts {
+    pub(in crate::runtime::kubeadm) fn of(&self, ip: &str) -> &Namespace {
+        self.0.iter().find(|one| one.ip == ip).unwrap()
+    }
+
+    pub(in crate::runtime::kubeadm) fn run(
+        &self,
+        scene: &Scene,
+        host: &Host,
+        key: &str,
+        actions: &[Action],
+    ) -> Result<()> {
+        let show = |_: OutputLine| {};
+        self.run_with(scene, host, key, actions, &show)
+    }
+
+    /// Like `run`, but returns the output.
+    pub(in crate::runtime::kubeadm) fn told(
+        &self,
+        scene: &Scene,
+        host: &Host,
+        key: &str,
+        actions: &[Action],
+    ) -> String {
+        let said = Mutex::new(String::new());
+        let hear = |line: OutputLine| {
+            let mut said = said.lock().unwrap();
+            said.push_str(&line.text);
+            said.push('\n');
+        };
+        self.run_with(scene, host, key, actions, &hear).unwrap();
+        said.into_inner().unwrap()
+    }
+
+    fn run_with(
+        &self,
+        scene: &Scene,
+        host: &Host,
+        key: &str,
+        actions: &[Action],
+        output: &(dyn Fn(OutputLine) + Sync),
+    ) -> Result<()> {
+        for action in actions {
+            let agent = self.agent(host)?;
+            let site = Site {
+                host,
+                agent: &*agent,
+                crew: self,
+                scene,
+                key: &format!("{key}-{}", action.name),
+                attempt: 1,
+                timeout: Some(std::time::Duration::from_secs(10)),
+                output,
+            };
+            (action.does)(&site).map_err(|error| error.context(action.name.clone()))?;
+        }
+        Ok(())
+    }
+}
+
+const FIRST: &str = "10.0.0.11";
+const SECOND: &str = "10.0.0.12";
+const WORKER: &str = "10.0.0.21";
+
+#[test]
+fn a_cluster_comes_up_changes_and_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut scene = scene(
+        "v1.34.1",
+        vec![
+            host(FIRST, MASTER),
+            host(SECOND, MASTER),
+            host(WORKER, NODE),
+        ],
+        // RSA keys would take most of the test's time.
+        vec![serde_json::json!({
+            "apiVersion": "kubeadm.k8s.io/v1beta4",
+            "kind": "ClusterConfiguration",
+            "encryptionAlgorithm": "ECDSA-P256",
+        })],
+    );
+    scene.state_directory = directory.path().join("cluster");
+    scene.flag_environment.insert(
+        "SEALOS_SYS_CRI_ENDPOINT".to_owned(),
+        "/run/containerd/containerd.sock".to_owned(),
+    );
+    let hosts = Hosts(
+        [(FIRST, "CP-1"), (SECOND, "cp-2"), (WORKER, "worker-1")]
+            .map(|(ip, name)| Arc::new(Namespace::new(ip, name, directory.path())))
+            .to_vec(),
+    );
+    let kubeadm = Kubeadm::new(&tests::NoFiles, Validity::default());
+    let [first, second, worker] = [0, 1, 2].map(|at| scene.hosts[at].clone());
+    let api = |words: &str| {
+        let ended = hosts
+            .of(FIRST)
+            .shell(&format!("stand-in-api ask {words}"), &[], b"");
+        String::from_utf8(ended.stdout).unwrap()
+    };
+    let sealctl = FileToWrite {
+        path: format!("{}/opt/sealctl", scene.paths.rootfs()),
+        mode: 0o755,
+        content: b"#!/bin/sh\necho \"0 sealctl $*\" >>\"$STAND_IN_LOG/calls\"\n".to_vec(),
+    };
+    hosts.of(WORKER).write_file(&sealctl).unwrap();
+
+    // All control planes pull their images before the first one starts.
+    for host in [&first, &second] {
+        let prepare = kubeadm.prepare(&scene, host).unwrap();
+        hosts.run(&scene, host, "prepare", &prepare).unwrap();
+        assert_eq!(hosts.of(host.ip()).calls("crictl pull registry.k8s.io/"), 7);
+    }
+    assert!(kubeadm.prepare(&scene, &worker).unwrap().is_empty());
+
+    // kubeadm fails halfway; the next run continues with the existing files.
+    std::fs::write(hosts.of(FIRST).log.join("fail-init"), "").unwrap();
+    let init = kubeadm.init(&scene, &first).unwrap();
+    let error = hosts.run(&scene, &first, "one", &init).unwrap_err();
+    assert!(error.to_string().contains("as asked for: init"), "{error}");
+    hosts.run(&scene, &first, "one", &init).unwrap();
+    assert_eq!(hosts.of(FIRST).calls("kubeadm init "), 2);
+    let health = kubeadm.health(&scene, &first).unwrap();
+    hosts.run(&scene, &first, "health", &health).unwrap();
+    // Another run changes nothing.
+    let admin = std::fs::read(scene.state_directory.join("etc/admin.conf")).unwrap();
+    hosts.run(&scene, &first, "two", &init).unwrap();
+    assert_eq!(hosts.of(FIRST).calls("kubeadm init "), 2);
+    assert_eq!(
+        std::fs::read(scene.state_directory.join("etc/admin.conf")).unwrap(),
+        admin,
+        "good certificates are kept"
+    );
+
+    // A control plane whose first attempt fails is reset and joins at the second attempt.
+    std::fs::write(hosts.of(SECOND).log.join("fail-join"), "").unwrap();
+    let join = kubeadm.join_control_plane(&scene, &second).unwrap();
+    hosts.run(&scene, &second, "three", &join).unwrap_err();
+    hosts.run(&scene, &second, "four", &join).unwrap();
+    assert_eq!(hosts.of(SECOND).calls("kubeadm reset -f"), 1);
+    assert!(api("members").contains(SECOND));
+    for host in [FIRST, SECOND] {
+        assert_eq!(
+            hosts.of(host).calls("crictl pull registry.k8s.io/"),
+            7,
+            "pulled while it joins"
+        );
+    }
+    let health = kubeadm.health(&scene, &second).unwrap();
+    hosts.run(&scene, &second, "health", &health).unwrap();
+
+    let block = HostsBlock {
+        cluster: scene.name.clone(),
+        entries: kubeadm.hosts_entries(&scene, &worker),
+    };
+    hosts.of(WORKER).set_hosts(&block).unwrap();
+    let join = kubeadm.join_worker(&scene, &worker).unwrap();
+    // A worker that cannot pull does not join.
+    std::fs::write(hosts.of(WORKER).log.join("fail-pull"), "").unwrap();
+    let error = hosts.run(&scene, &worker, "no-pull", &join).unwrap_err();
+    let told = format!("{:?}", error.chain());
+    assert!(
+        told.contains("unauthorized") && told.contains("does the registry answer"),
+        "{told}"
+    );
+    assert_eq!(hosts.of(WORKER).calls("kubeadm join"), 0);
+    std::fs::remove_file(hosts.of(WORKER).log.join("fail-pull")).unwrap();
+    hosts.run(&scene, &worker, "five", &join).unwrap();
+    assert_eq!(
+        hosts.of(WORKER).calls("crictl pull registry.k8s.io/kube"),
+        0
+    );
+    hosts.run(&scene, &worker, "six", &join).unwrap();
+    assert_eq!(hosts.of(WORKER).calls("kubeadm join"), 1);
+    assert!(
+        hosts
+            .of(WORKER)
+            .calls("sealctl ipvs --vs 10.103.97.2:6443 --rs 10.0.0.11:6443 --rs 10.0.0.12:6443")
+            > 0
+    );
+    assert!(hosts.of(WORKER).exists(lvscare::MANIFEST));
+    assert_eq!(api("tokens"), "0\n", "tokens are taken back");
+
+    // Additional names and renewed certificates.
+    let names = ["test.sealoshub.io".to_owned()];
+    renew::remember(&scene, &names).unwrap();
+    for host in [&first, &second] {
+        let actions = kubeadm.add_names(&scene, host, &names).unwrap();
+        hosts.run(&scene, host, "names", &actions).unwrap();
+        let expiries = renew::expiries(hosts.of(host.ip())).unwrap();
+        let served = expiries
+            .iter()
+            .find(|one| one.file == "pki/apiserver.crt")
+            .unwrap();
+        assert!(served.certificate.names.contains(&names[0]), "{served:?}");
+    }
+    let uploaded = std::fs::read_to_string(hosts.of(FIRST).log.join("uploaded-config")).unwrap();
+    assert!(uploaded.contains("- test.sealoshub.io"), "{uploaded}");
+    let renewed = kubeadm.renew(&scene, &first, &renew::Wanted::All).unwrap();
+    hosts.run(&scene, &first, "renew", &renewed).unwrap();
+    let stopped = std::fs::read_to_string(hosts.of(FIRST).log.join("stopped")).unwrap();
+    assert!(stopped.contains("container-etcd"), "{stopped}");
+    assert_ne!(
+        std::fs::read(scene.state_directory.join("etc/admin.conf")).unwrap(),
+        admin
+    );
+
+    // A Pod that cannot be evicted stops the removal, and the Node is uncordoned.
+    let mut smaller = scene.clone();
+    smaller.hosts.retain(|host| host.ip() != SECOND);
+    smaller.leaving.push(second.clone());
+    api("block cp-2 web-0");
+    let leave = kubeadm.leave(&smaller, &second).unwrap();
+    let error = hosts.run(&smaller, &second, "seven", &leave).unwrap_err();
+    assert!(error.to_string().contains("web-0"), "{error}");
+    assert!(api("node cp-2").contains("\"unschedulable\":false"));
+    api("block cp-2 ''");
+    hosts.run(&smaller, &second, "eight", &leave).unwrap();
+    assert!(!api("members").contains(SECOND) && !api("nodes").contains("cp-2"));
+    hosts.run(&smaller, &second, "nine", &leave).unwrap();
+    let settle = kubeadm.settle(&smaller, &worker).unwrap();
+    hosts.run(&smaller, &worker, "settle", &settle).unwrap();
+    let pod = hosts
+        .of(WORKER)
+        .read_file(lvscare::MANIFEST, 1 << 20)
+        .unwrap()
+        .unwrap();
+    assert!(!String::from_utf8(pod).unwrap().contains(SECOND));
+
+    // Reset also succeeds on hosts that are already reset; then the cluster is set up again.
+    for host in [&second, &worker, &first, &first] {
+        let reset = kubeadm.reset(&smaller, host).unwrap();
+        hosts.run(&smaller, host, "reset", &reset).unwrap();
+        for path in ["/etc/kubernetes", "/var/lib/etcd", "/mnt/home/.kube"] {
+            assert!(!hosts.of(host.ip()).exists(path), "{path} on {}", host.ip());
+        }
+    }
+
+    // A host that belongs to another cluster is not touched.
+    let foreign = FileToWrite {
+        path: init::API_MANIFEST.to_owned(),
+        mode: 0o600,
+        content: Vec::new(),
+    };
+    hosts.of(FIRST).write_file(&foreign).unwrap();
+    let error = hosts.run(&smaller, &first, "ten", &init).unwrap_err();
+    assert!(
+        error.to_string().contains("this cluster did not make it"),
+        "{error}"
+    );
+}

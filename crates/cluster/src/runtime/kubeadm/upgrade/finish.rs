@@ -1,0 +1,137 @@
+//! After all control planes are upgraded: checks that add-ons are rolled out and the cluster
+//! reports its version.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::runtime::action::{Action, Site};
+use crate::runtime::kubeadm::upgrade::apply::text;
+use crate::runtime::kubeadm::upgrade::etcd_manifest::tag;
+use crate::runtime::kubeadm::upgrade::{Target, daemon_set};
+use crate::runtime::kubectl::Kubectl;
+use crate::runtime::node_state::is_version;
+use crate::runtime::wait::until_well;
+use imgctl_base::error::Result;
+use imgctl_template::yaml;
+
+const PATIENCE: Duration = Duration::from_secs(420);
+const LIMIT: Duration = Duration::from_secs(440);
+const HINT: &str = "`kubectl -n kube-system get pods -o wide`, `kubectl -n kube-system describe` of \
+what is not Ready; then `imgctl upgrade resume`";
+
+pub(super) fn actions(target: &Target) -> Vec<Action> {
+    let (version, addons) = (target.clone(), target.clone());
+    vec![
+        Action::new(
+            "cluster-version",
+            format!(
+                "ConfigMap kubeadm-config says kubernetesVersion {}",
+                target.version.text
+            ),
+            "",
+            move |site| until_well(site, PATIENCE, HINT, &|| configured(site, &version)),
+        )
+        .within(LIMIT),
+        Action::new(
+            "addons",
+            "kube-proxy and CoreDNS are rolled out, where the cluster has them",
+            "",
+            move |site| until_well(site, PATIENCE, HINT, &|| rolled_out(site, &addons)),
+        )
+        .within(LIMIT),
+    ]
+}
+
+fn configured(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
+    let kubectl = Kubectl::anywhere(site)?;
+    let map = kubectl.get(&["configmap", "kubeadm-config", "-n", "kube-system"])?;
+    let document = yaml::parse(text(&map["data"]["ClusterConfiguration"], "{}"))?;
+    let version = text(&document["kubernetesVersion"], "nothing");
+    Ok((version != target.version.text).then(|| {
+        format!(
+            "kubeadm-config says {version} and not {}",
+            target.version.text
+        )
+    }))
+}
+
+fn rolled_out(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
+    let kubectl = Kubectl::anywhere(site)?;
+    if let Some(proxy) = kubectl.find(&["daemonset", "kube-proxy", "-n", "kube-system"])? {
+        match proxy_image(&proxy, &target.version.text) {
+            Some(complaint) => return Ok(Some(complaint)),
+            None if is_everywhere(&proxy) => {}
+            None => {
+                let complaint = daemon_set::complaint(site, &kubectl, &proxy)?;
+                if complaint.is_some() {
+                    return Ok(complaint);
+                }
+            }
+        }
+    }
+    let dns = kubectl.find(&["deployment", "coredns", "-n", "kube-system"])?;
+    Ok(dns.and_then(|dns| deployment(&dns)))
+}
+
+/// Returns what is wrong with kube-proxy before its rollout.
+fn proxy_image(object: &Value, version: &str) -> Option<String> {
+    let image = text(
+        &object["spec"]["template"]["spec"]["containers"][0]["image"],
+        "nothing",
+    );
+    if !is_version(tag(image), version) {
+        return Some(format!("kube-proxy is {image} and not {version}"));
+    }
+    is_unobserved(object).then(|| "kube-proxy was changed a moment ago".to_owned())
+}
+
+/// Reports whether every Node has the new Pod and it is available.
+fn is_everywhere(object: &Value) -> bool {
+    let status = |name: &str| object["status"][name].as_u64().unwrap_or(0);
+    let wanted = status("desiredNumberScheduled");
+    status("updatedNumberScheduled") >= wanted && status("numberAvailable") >= wanted
+}
+
+fn deployment(object: &Value) -> Option<String> {
+    if is_unobserved(object) {
+        return Some("CoreDNS was changed a moment ago".to_owned());
+    }
+    let status = |name: &str| object["status"][name].as_u64().unwrap_or(0);
+    let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
+    let (updated, available) = (status("updatedReplicas"), status("availableReplicas"));
+    // One Pod can be unavailable meanwhile: the Deployment's own strategy allows it.
+    (updated < wanted || (wanted > 0 && available == 0))
+        .then(|| format!("CoreDNS: {updated} of {wanted} Pods are new, {available} available"))
+}
+
+fn is_unobserved(object: &Value) -> bool {
+    let wanted = object["metadata"]["generation"].as_u64().unwrap_or(0);
+    object["status"]["observedGeneration"].as_u64().unwrap_or(0) < wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn add_ons_must_be_rolled_out() {
+        let proxy = |image: &str, updated: u64| {
+            json!({
+                "metadata": {"generation": 2},
+                "spec": {"template": {"spec": {"containers": [{"image": image}]}}},
+                "status": {"observedGeneration": 2, "desiredNumberScheduled": 3,
+                    "updatedNumberScheduled": updated, "numberAvailable": updated},
+            })
+        };
+        let new = "registry.k8s.io/kube-proxy:v1.34.9";
+        assert_eq!(proxy_image(&proxy(new, 3), "v1.34.9"), None);
+        assert!(is_everywhere(&proxy(new, 3)) && !is_everywhere(&proxy(new, 2)));
+        let old = proxy("registry.k8s.io/kube-proxy:v1.33.1", 3);
+        assert!(proxy_image(&old, "v1.34.9").unwrap().contains("v1.33.1"));
+        let dns = json!({"metadata": {"generation": 1}, "spec": {"replicas": 2},
+            "status": {"observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": 1}});
+        assert_eq!(deployment(&dns), None);
+    }
+}

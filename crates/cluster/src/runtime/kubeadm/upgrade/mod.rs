@@ -1,0 +1,185 @@
+//! Upgrade and rollback of hosts in a kubeadm cluster.
+//!
+//! Every action inspects the host first, does the remaining work, and verifies the result. kubeadm
+//! performs the upgrade itself; this module adds a backup, gates and rollback. Facts: kubeadm's
+//! upgrade rules.
+
+mod apply;
+mod backup;
+mod cluster_objects;
+mod crash_loop;
+mod daemon_set;
+mod etcd_manifest;
+mod finish;
+mod gate;
+mod kubelet;
+mod kubelet_try;
+mod marks;
+mod members;
+mod node;
+mod pull;
+mod restore;
+mod restore_tool;
+mod server_try;
+mod snapshot;
+mod snapshot_restore;
+#[cfg(test)]
+mod stand_in_tests;
+
+use crate::cluster::image::ClusterImage;
+use crate::runtime::Action;
+use crate::runtime::kubeadm::config::lvscare_image;
+use crate::runtime::kubeadm::version::Version;
+use crate::runtime::kubeadm::{Kubeadm, PAPERS};
+use crate::runtime::load_balancer;
+use crate::runtime::upgrade::{Move, Place, Upgrader};
+use crate::runtime::version;
+use imgctl_base::error::{Error, Result};
+
+/// Data of a [`Move`] that actions keep.
+#[derive(Clone)]
+struct Target {
+    version: Version,
+    /// Directory of the backup on the host.
+    backup: String,
+    /// Directory of all cluster files on the host.
+    root: String,
+    /// Path of the currently linked rootfs.
+    rootfs: String,
+    /// Tree of the image that the host is upgraded to.
+    tree: String,
+    place: Place,
+    external_etcd: bool,
+    keeps_corefile: bool,
+    id: String,
+}
+
+impl Target {
+    fn of(step: &Move<'_>) -> Result<Self> {
+        Ok(Self {
+            version: Version::of(step.to)?,
+            backup: step.backup(),
+            root: step.to.paths.root(),
+            rootfs: step.to.paths.rootfs(),
+            tree: step.tree.clone(),
+            place: step.place,
+            external_etcd: step.external_etcd,
+            keeps_corefile: step.keeps_corefile,
+            id: step.id.to_owned(),
+        })
+    }
+
+    fn is_control_plane(&self) -> bool {
+        self.place != Place::Worker
+    }
+
+    /// Reports whether this host runs a member of the cluster's etcd.
+    fn has_etcd(&self) -> bool {
+        self.is_control_plane() && !self.external_etcd
+    }
+}
+
+/// Redirects workers to other API servers before `stopping`, the actions that stop this host's API
+/// server. LVScare has no such list: it detects the state through `/readyz`.
+fn out_of_service(step: &Move<'_>, actions: Vec<Action>, stopping: &[&str]) -> Vec<Action> {
+    if step.place == Place::Worker || lvscare_image(step.to).is_some() {
+        return actions;
+    }
+    let taken_out = |action: Action| match stopping.contains(&action.name.as_str()) {
+        true => load_balancer::taken_out_before(step.to, action),
+        false => action,
+    };
+    actions.into_iter().map(taken_out).collect()
+}
+
+impl Upgrader for Kubeadm<'_> {
+    fn version(&self, image: &ClusterImage) -> Result<String> {
+        Version::parse(&version::of(image)?).map(|version| version.text)
+    }
+
+    fn permits(&self, from: &str, to: &str) -> Result<()> {
+        version::permits_kubernetes(from, to)
+    }
+
+    fn backup(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let target = Target::of(step)?;
+        let mut actions = vec![backup::files(step, &target)];
+        if target.has_etcd() {
+            actions.push(restore_tool::keep(&target));
+        }
+        if target.place == Place::First {
+            actions.push(cluster_objects::keep(&target));
+            actions.push(snapshot::take(&target));
+        }
+        Ok(actions)
+    }
+
+    fn pull(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        pull::actions(step, &Target::of(step)?)
+    }
+
+    fn before(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let target = Target::of(step)?;
+        Ok(if target.has_etcd() {
+            members::before(&target)
+        } else {
+            Vec::new()
+        })
+    }
+
+    fn apply(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let actions = apply::actions(step, &Target::of(step)?)?;
+        // The new kubelet recreates static Pods, including the API server's.
+        Ok(out_of_service(
+            step,
+            actions,
+            &["kubeadm-upgrade", "kubelet"],
+        ))
+    }
+
+    fn gate(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        Ok(gate::actions(&Target::of(step)?))
+    }
+
+    fn back_in_service(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        if step.place == Place::Worker || lvscare_image(step.to).is_some() {
+            return Ok(Vec::new());
+        }
+        Ok(load_balancer::put_back(step.to))
+    }
+
+    fn before_control_planes(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        if lvscare_image(step.to).is_some() {
+            return Ok(Vec::new());
+        }
+        Ok(load_balancer::actions(step.to, step.host, PAPERS))
+    }
+
+    fn restore(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let actions = restore::actions(&Target::of(step)?);
+        Ok(out_of_service(step, actions, &["restore-files"]))
+    }
+
+    fn finish(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        Ok(finish::actions(&Target::of(step)?))
+    }
+
+    fn restore_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<[Vec<Action>; 3]> {
+        if step.external_etcd {
+            return Err(Error::usage(
+                "the etcd of this cluster is not its own: no member of it is touched",
+            )
+            .hint("restore the snapshot where that etcd runs, then `imgctl rollback`"));
+        }
+        snapshot_restore::phases(&Target::of(step)?, snapshot)
+    }
+
+    fn before_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<Vec<Action>> {
+        Ok(vec![restore_tool::check(&Target::of(step)?, snapshot)])
+    }
+
+    fn after_snapshot(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let _ = step;
+        Ok(vec![snapshot_restore::watch_anew()])
+    }
+}

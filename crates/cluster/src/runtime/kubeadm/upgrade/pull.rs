@@ -1,0 +1,163 @@
+//! Pulls images of the new version to the host before anything changes.
+
+use std::time::Duration;
+
+use crate::runtime::Action;
+use crate::runtime::action::{Line, Site};
+use crate::runtime::kubeadm::config::{unix, variable};
+use crate::runtime::kubeadm::documents::set;
+use crate::runtime::kubeadm::host_state::HostState;
+use crate::runtime::kubeadm::images::same_socket;
+use crate::runtime::kubeadm::place;
+use crate::runtime::kubeadm::settings::etc;
+use crate::runtime::kubeadm::upgrade::apply::patches;
+use crate::runtime::kubeadm::upgrade::{Target, backup, kubelet_try, server_try};
+use crate::runtime::kubectl::Kubectl;
+use crate::runtime::upgrade::Move;
+use imgctl_base::error::{Error, Result};
+use imgctl_template::yaml;
+
+const LONG: Duration = Duration::from_secs(30 * 60);
+/// Label with the sandbox image, if it differs from the one that kubeadm uses.
+const SANDBOX: &str = "imgctl.io/sandbox-image";
+
+pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
+    let sandbox = step.to.rootfs().and_then(|image| image.label(&[SANDBOX]));
+    let sandbox = sandbox.map(str::to_owned);
+    let runtime = backup::wanted_runtime(step).map(str::to_owned);
+    // Rollback takes the manifests from the backup.
+    let patches = (target.is_control_plane() && !step.back).then(|| patches(step));
+    let says = format!(
+        "try the new kubelet with the present settings; crictl pull what is not there of `{}/bin/kubeadm config images list` for {}{}{}",
+        target.tree,
+        target.version.text,
+        sandbox
+            .as_ref()
+            .map(|image| format!(", and {image}"))
+            .unwrap_or_default(),
+        match patches {
+            Some(_) => "; try the new control plane with the flags that kubeadm gives it",
+            None => "",
+        }
+    );
+    let target = target.clone();
+    let action = Action::new("pull", says, "", move |site| {
+        check(site, &target, runtime.as_deref())?;
+        kubelet_try::check(site, &target)?;
+        let (configuration, socket) = pull(site, &target, sandbox.as_deref())?;
+        match &patches {
+            Some(patches) => server_try::check(site, &target, &configuration, &socket, patches),
+            None => Ok(()),
+        }
+    });
+    Ok(vec![action.within(LONG)])
+}
+
+/// Checks that the tree contains the replacements for the running programs.
+fn check(site: &Site<'_>, target: &Target, runtime: Option<&str>) -> Result<()> {
+    let mut line = String::from("status=0\n");
+    let mut wanted: Vec<String> = ["kubeadm", "kubelet", "kubectl"]
+        .map(|program| format!("bin/{program}"))
+        .to_vec();
+    if runtime.is_some() {
+        wanted.push("cri/containerd".to_owned());
+    }
+    for file in wanted {
+        line.push_str(&format!(
+            "[ -f {tree}/{file} ] || {{ echo '{file} is not in the rootfs image' >&2; status=1; }}\n",
+            tree = target.tree
+        ));
+    }
+    line.push_str("exit $status");
+    site.run_on(site.agent, &Line::query(line), "-check")
+        .map(|_| ())
+}
+
+/// Returns the cluster's configuration with the new version. A custom image repository stays in
+/// effect.
+fn configuration(site: &Site<'_>, target: &Target) -> Result<String> {
+    let kubectl = Kubectl::anywhere(site)?;
+    let map = kubectl.get(&["configmap", "kubeadm-config", "-n", "kube-system"])?;
+    let text = map["data"]["ClusterConfiguration"]
+        .as_str()
+        .ok_or_else(|| {
+            Error::not_found("the ConfigMap kubeadm-config has no ClusterConfiguration")
+        })?;
+    let mut document = yaml::parse(text)?;
+    set(
+        &mut document,
+        &["kubernetesVersion"],
+        target.version.text.as_str().into(),
+    )?;
+    let mut text = yaml::write(&document)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// Pulls the images; returns the cluster's configuration with the new version, and the container
+/// runtime's socket.
+fn pull(site: &Site<'_>, target: &Target, sandbox: Option<&str>) -> Result<(String, String)> {
+    let file = etc(site.scene, "kubeadm-upgrade-images.yaml");
+    let configuration = configuration(site, target)?;
+    place::write(site.agent, &file, 0o600, &configuration)?;
+    let state = HostState::observe(site)?;
+    let shim = variable(site.scene, site.host, "SEALOS_SYS_IMAGE_ENDPOINT")
+        .is_some_and(|endpoint| !same_socket(&unix(endpoint), &state.cri_socket));
+    let registry = match &site.scene.registry {
+        Some(registry) if shim => format!("{}:{}", registry.domain, registry.port),
+        _ => String::new(),
+    };
+    site.run_on(
+        site.agent,
+        &Line {
+            again: true,
+            ..Line::new(line(target, &file, &state.cri_socket, &registry, sandbox))
+        },
+        "",
+    )?;
+    Ok((configuration, state.cri_socket))
+}
+
+/// Returns the shell line that pulls the images. Behind a helper that rewrites names
+/// (image-cri-shim), images have the registry's names; kubeadm queries the container runtime
+/// directly, so the images also get their own names.
+fn line(
+    target: &Target,
+    file: &str,
+    socket: &str,
+    registry: &str,
+    sandbox: Option<&str>,
+) -> String {
+    // Workers run no control plane components.
+    let filter = if target.is_control_plane() {
+        "cat"
+    } else {
+        "grep -E '/(kube-proxy|coredns|pause):'"
+    };
+    format!(
+        "kubeadm={tree}/bin/kubeadm registry='{registry}'\n\
+         images=$(\"$kubeadm\" config images list --config {file} | {filter})\n\
+         images=\"$images {sandbox}\"\n\
+         if ! command -v crictl >/dev/null 2>&1; then\n\
+         \"$kubeadm\" config images pull --config {file} --cri-socket {socket}; exit\n\
+         fi\n\
+         for image in $images; do\n\
+         if crictl inspecti -q \"$image\" >/dev/null 2>&1; then continue; fi\n\
+         name=$image\n\
+         if [ -n \"$registry\" ]; then name=$registry/${{image#*/}}; fi\n\
+         for try in 1 2 3; do\n\
+         if crictl pull \"$name\"; then\n\
+         if [ \"$name\" != \"$image\" ] && command -v ctr >/dev/null 2>&1; then\n\
+         ctr -n k8s.io images tag --force \"$name\" \"$image\" || echo \"$image is known as $name alone\"\n\
+         fi\n\
+         continue 2\n\
+         fi\n\
+         sleep \"$try\"\n\
+         done\n\
+         echo \"cannot pull $name: is it in the cluster's registry, and does the registry answer?\" >&2\n\
+         exit 1\n\
+         done",
+        tree = target.tree,
+        sandbox = sandbox.unwrap_or_default(),
+    )
+}

@@ -1,0 +1,165 @@
+//! Tests whether the new control plane accepts the flags that kubeadm will set, by starting its
+//! programs from the pulled images before anything is stopped.
+//!
+//! The programs run without a network and with read-only files: they cannot affect anything, and
+//! their errors about missing access are ignored.
+
+use serde_json::json;
+
+use crate::runtime::action::{Line, Site};
+use crate::runtime::kubeadm::place;
+use crate::runtime::kubeadm::settings::etc;
+use crate::runtime::kubeadm::upgrade::Target;
+use crate::runtime::kubeadm::upgrade::apply::COMPONENTS;
+use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest};
+use crate::runtime::kubectl::quoted;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_template::yaml;
+
+/// Makes kubeadm render the manifests that it would install into a separate directory.
+const RENDER: &str = r#"
+scratch=$(mktemp -d); trap 'rm -rf "$scratch"' EXIT
+if [ -z "$patches" ] && [ -d "$tree/patches" ]; then patches=$tree/patches; fi
+# kubeadm refuses `--patches` beside `--config`.
+umask 077
+awk -v patches="$patches" '{ print } patches != "" && /^kind: InitConfiguration$/ { print "patches:"; print "  directory: \x27" patches "\x27" }' "$config" >"$scratch/config.yaml"
+if ! KUBEADM_INIT_DRYRUN_DIR=$scratch "$tree/bin/kubeadm" init phase control-plane all --dry-run --config "$scratch/config.yaml" >"$scratch/said" 2>&1; then
+  tail -n 3 "$scratch/said" >&2; exit 1
+fi
+cat "$scratch/$component.yaml"
+"#;
+
+/// Starts the program and waits until it reports a problem or gets as far as connecting to its
+/// server. `run` is the ctr command without the name.
+const TRY: &str = r#"
+command -v ctr >/dev/null 2>&1 || { echo "there is no ctr: the new $component is not tried"; exit 0; }
+name=imgctl-try-$component-$$ scratch=$(mktemp -d)
+ended() {
+  ctr -n k8s.io tasks kill -s SIGKILL "$name" >/dev/null 2>&1 || true
+  for _ in $(seq 20); do
+    ctr -n k8s.io containers rm "$name" >/dev/null 2>&1 || true
+    ctr -n k8s.io containers ls -q 2>/dev/null | grep -qxF "$name" || break
+    sleep 0.25
+  done
+  kill -KILL "$pid" 2>/dev/null || true
+  rm -rf "$scratch"
+}
+trap ended EXIT
+try </dev/null >"$scratch/said" 2>&1 & pid=$!
+goes_on=0
+for _ in $(seq 80); do
+  kill -0 "$pid" 2>/dev/null || break
+  # It takes its flags; files that they name are read while it looks for etcd or the API.
+  if grep -qE 'createTransport failed|connection refused|network is unreachable|"Starting( Kubernetes Scheduler)?" version=' "$scratch/said"; then
+    goes_on=$((goes_on + 1)); [ "$component" = kube-apiserver ] && [ "$goes_on" -lt 12 ] || break
+  fi
+  sleep 0.25
+done
+if kill -0 "$pid" 2>/dev/null; then echo "the new $component takes its flags"; exit 0; fi
+problem=$(grep -E '"command failed" err=|^Error: |[uU]nknown (shorthand )?flag|invalid argument|unrecognized feature gate|^panic: |^F[0-9]{4} ' "$scratch/said" |
+  grep -vE 'network is unreachable|connection refused|context deadline exceeded|read-only file system|no such host|i/o timeout|dial (tcp|udp|unix)|createTransport' |
+  sed -E 's/^.*"command failed" err="(.*)"$/\1/; s/^Error: //' | cut -c 1-500 | awk '!seen[$0]++' | tail -n 5 || true)
+if [ -n "$problem" ]; then
+  echo "$problem" >&2
+  exit 1
+fi
+echo "the new $component did not say whether it takes its flags: $(tail -n 1 "$scratch/said" | cut -c 1-300)"
+"#;
+
+/// Fails if a program rejects its flags. If a program cannot be tested, reports that and continues.
+pub(super) fn check(
+    site: &Site<'_>,
+    target: &Target,
+    cluster: &str,
+    socket: &str,
+    patches: &str,
+) -> Result<()> {
+    let Some(config) = configuration(site, cluster, socket)? else {
+        site.say("the API server's manifest names no address: the new one is not tried");
+        return Ok(());
+    };
+    let mut problems = Vec::new();
+    for component in COMPONENTS {
+        let line = Line::query(format!(
+            "tree={} config={config} component={component} patches='{patches}'{RENDER}",
+            target.tree
+        ));
+        let rendered = match site.run_on(site.agent, &line, &format!("-render-{component}")) {
+            Ok(text) => text,
+            Err(error) => {
+                site.say(&format!("the new {component} is not tried: {error}"));
+                continue;
+            }
+        };
+        let manifest = Manifest::parse(&rendered, component)?;
+        let line = Line {
+            again: true,
+            ..Line::new(format!(
+                "component={component}\ntry() {{ {}; }}{TRY}",
+                run(&manifest)?
+            ))
+        };
+        if let Err(error) = site.run_on(site.agent, &line, &format!("-try-{component}")) {
+            problems.push(error.to_string());
+        }
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "{}: the new control plane does not start with the flags of kubeadm-config and patches; nothing was stopped:\n{}",
+        site.agent.host(),
+        problems.join("\n")
+    );
+    Err(Error::new(Kind::CheckFailed, message).hint(
+        "change extraArgs in the ConfigMap kube-system/kubeadm-config, or the image's patches/, and `imgctl upgrade resume`",
+    ))
+}
+
+/// Writes the configuration for kubeadm: the cluster's configuration with the new version, and this
+/// server's address.
+fn configuration(site: &Site<'_>, cluster: &str, socket: &str) -> Result<Option<String>> {
+    let path = format!("{MANIFESTS}/kube-apiserver.yaml");
+    let Some(text) = place::read(site.agent, &path)? else {
+        return Ok(None);
+    };
+    let manifest = Manifest::parse(&text, &path)?;
+    let Some(address) = manifest.flag("advertise-address") else {
+        return Ok(None);
+    };
+    let port: u16 = manifest
+        .flag("secure-port")
+        .and_then(|port| port.parse().ok())
+        .unwrap_or(6443);
+    let version = yaml::parse(cluster)?["apiVersion"].clone();
+    let text = yaml::write(&json!({
+        "apiVersion": version,
+        "kind": "InitConfiguration",
+        "localAPIEndpoint": { "advertiseAddress": address, "bindPort": port },
+        "nodeRegistration": { "criSocket": socket, "name": "imgctl-try" },
+    }))?;
+    let file = etc(site.scene, "kubeadm-upgrade-try.yaml");
+    let text = format!("{}\n---\n{}\n", text.trim_end(), cluster.trim_end());
+    place::write(site.agent, &file, 0o600, &text)?;
+    Ok(Some(file))
+}
+
+/// Returns the command that runs a manifest's container as the kubelet would, but without a network
+/// and read-only.
+fn run(manifest: &Manifest) -> Result<String> {
+    let mut line = "mounts=()".to_owned();
+    for (there, inside) in manifest.mounts() {
+        line.push_str(&format!(
+            "; if [ -e {there} ]; then mounts+=(--mount type=bind,src={there},dst={inside},options=rbind:ro); fi",
+            there = quoted(there),
+            inside = quoted(inside)
+        ));
+    }
+    let words: Vec<String> = manifest.command().map(quoted).collect();
+    line.push_str(&format!(
+        "; exec ctr -n k8s.io run --rm \"${{mounts[@]}}\" {} \"$name\" {}",
+        quoted(manifest.image()?),
+        words.join(" ")
+    ));
+    Ok(line)
+}

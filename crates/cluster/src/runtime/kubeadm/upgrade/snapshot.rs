@@ -1,0 +1,147 @@
+//! Takes and verifies an etcd snapshot of the cluster before anything is changed.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::runtime::action::{Action, Line, Site};
+use crate::runtime::kubeadm::etcd;
+use crate::runtime::kubeadm::place;
+use crate::runtime::kubeadm::upgrade::Target;
+use imgctl_base::error::{Error, Result};
+
+const LONG: Duration = Duration::from_secs(15 * 60);
+
+pub(super) fn take(target: &Target) -> Action {
+    let says = format!(
+        "etcdctl snapshot save {0}/snapshot.db; etcdutl snapshot status {0}/snapshot.db",
+        target.backup
+    );
+    let target = target.clone();
+    Action::new("backup-etcd", says, "", move |site| save(site, &target)).within(LONG)
+}
+
+fn save(site: &Site<'_>, target: &Target) -> Result<()> {
+    let line = line(target);
+    let text = site.run_on(
+        site.agent,
+        &Line {
+            again: true,
+            quiet: true,
+            ..Line::new(line)
+        },
+        "-save",
+    )?;
+    if text.trim() == "kept" {
+        site.say("the snapshot from before the host was touched is kept");
+        return Ok(());
+    }
+    let status = text
+        .lines()
+        .rev()
+        .find(|line| line.trim_start().starts_with('{'))
+        .unwrap_or_default();
+    let what = describe(status)?;
+    let path = format!("{}/snapshot.json", target.backup);
+    place::write(site.agent, &path, 0o600, status)?;
+    site.say(&format!("{}/snapshot.db: {what}", target.backup));
+    Ok(())
+}
+
+/// Describes the output of `snapshot status -w json`; fails if the snapshot cannot be restored.
+fn describe(status: &str) -> Result<String> {
+    let status: Value = serde_json::from_str(status).map_err(|error| {
+        Error::bad_content("etcd gave no status of its snapshot").caused_by(error)
+    })?;
+    let number = |name: &str| status[name].as_u64().unwrap_or(0);
+    if let Some(sum) = status["sha256"].as_str() {
+        return Ok(format!(
+            "sha256 {}, {} bytes; its revision is not known without etcdutl",
+            sum.get(..12).unwrap_or(sum),
+            number("totalSize")
+        ));
+    }
+    let (hash, revision, keys) = (number("hash"), number("revision"), number("totalKey"));
+    if revision == 0 || keys == 0 {
+        return Err(Error::bad_content(format!(
+            "the snapshot of etcd has revision {revision} and {keys} keys: it is of no use"
+        ))
+        .hint("see `etcdctl endpoint status` on the control plane; nothing has been changed"));
+    }
+    Ok(format!(
+        "hash {hash:x}, revision {revision}, {keys} keys, {} bytes",
+        number("totalSize")
+    ))
+}
+
+/// Returns the shell line that saves a snapshot to a temporary file and renames it after its status
+/// was read.
+fn line(target: &Target) -> String {
+    let flags = if target.external_etcd {
+        "--endpoints \"$(value etcd-servers | cut -d, -f1)\" --cacert \"$(value etcd-cafile)\" \
+         --cert \"$(value etcd-certfile)\" --key \"$(value etcd-keyfile)\""
+            .to_owned()
+    } else {
+        etcd::FLAGS.to_owned()
+    };
+    format!(
+        "export ETCDCTL_API=3 PATH=\"$PATH:{rootfs}/bin:{tree}/bin\"\n\
+         mkdir -p {backup}; cd {backup}\n\
+         if [ -e {touched} ] && [ -s snapshot.json ] && [ -s snapshot.db ]; then\n\
+         sha256sum --quiet -c snapshot.sha256 >&2; echo kept; exit 0\n\
+         fi\n\
+         value() {{ sed -nE \"s/^ *- --$1=//p\" /etc/kubernetes/manifests/kube-apiserver.yaml | head -n 1; }}\n\
+         rm -f snapshot.db snapshot.db.new snapshot.json\n\
+         if command -v etcdctl >/dev/null 2>&1; then\n\
+         etcdctl {flags} snapshot save {backup}/snapshot.db.new >&2\n\
+         told=$(etcdutl snapshot status snapshot.db.new -w json 2>/dev/null || etcdctl snapshot status snapshot.db.new -w json)\n\
+         else\n\
+         container=$(crictl ps --name '^etcd$' --state Running -q | head -n 1)\n\
+         if [ -z \"$container\" ]; then\n\
+         echo 'there is no etcdctl here, and no etcd container to find one in; put etcdctl and etcdutl into bin/ of the rootfs image' >&2; exit 1\n\
+         fi\n\
+         data=$(sed -nE 's/^ *- --data-dir=//p' /etc/kubernetes/manifests/etcd.yaml | head -n 1)\n\
+         inside=${{data:-/var/lib/etcd}}/imgctl-snapshot.db\n\
+         rm -f \"$inside\"\n\
+         crictl exec \"$container\" etcdctl {flags} snapshot save \"$inside\" >&2\n\
+         told=$(crictl exec \"$container\" etcdutl snapshot status \"$inside\" -w json 2>/dev/null ||\n\
+         crictl exec \"$container\" etcdctl snapshot status \"$inside\" -w json)\n\
+         mv -f \"$inside\" snapshot.db.new\n\
+         fi\n\
+         # etcdctl of 3.6 saves snapshots and tells nothing of them; the last 32 bytes are the sum of all others.\n\
+         case $told in\n\
+         *'{{'*) printf '%s\\n' \"$told\" ;;\n\
+         *)\n\
+         size=$(stat -c %s snapshot.db.new)\n\
+         sum=$(tail -c 32 snapshot.db.new | od -An -v -tx1 | tr -d ' \\n')\n\
+         if [ $((size % 512)) != 32 ] || [ \"$(head -c -32 snapshot.db.new | sha256sum | cut -c 1-64)\" != \"$sum\" ]; then\n\
+         echo 'the snapshot of etcd is not whole: its checksum is wrong' >&2; exit 1\n\
+         fi\n\
+         printf '{{\"sha256\":\"%s\",\"totalSize\":%s}}\\n' \"$sum\" \"$size\" ;;\n\
+         esac\n\
+         chmod 0600 snapshot.db.new; sync snapshot.db.new\n\
+         mv -f snapshot.db.new snapshot.db\n\
+         sha256sum snapshot.db >snapshot.sha256; sync -f .",
+        rootfs = target.rootfs,
+        tree = target.tree,
+        backup = target.backup,
+        touched = target.touched(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_snapshot_is_refused() {
+        let good = r#"{"hash":3474280699,"revision":4242,"totalKey":5151,"totalSize":9461760}"#;
+        assert_eq!(
+            describe(good).unwrap(),
+            "hash cf1550fb, revision 4242, 5151 keys, 9461760 bytes"
+        );
+        let empty = r#"{"hash":1,"revision":0,"totalKey":0,"totalSize":20480}"#;
+        assert!(describe(empty).is_err());
+        assert!(describe("").is_err());
+    }
+}

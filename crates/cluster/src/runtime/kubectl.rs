@@ -1,0 +1,340 @@
+//! kubectl on a control plane, with that host's `admin.conf`.
+//!
+//! Never runs on the controller: the API can be unreachable from there.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::cluster::host::Host;
+use crate::runtime::action::{Line, Site};
+use imgctl_base::error::{Context, Error, Result};
+use imgctl_base::image::Digest;
+use imgctl_host::agent::Agent;
+
+/// Path of the administrator's kubeconfig that kubeadm writes.
+pub(crate) const ADMIN_CONF: &str = "/etc/kubernetes/admin.conf";
+
+/// Prints a line `NAME|ADDRESS ADDRESS …` for each Node: the complete Nodes of a large cluster are
+/// megabytes.
+const ADDRESSES: &str =
+    r#"jsonpath={range .items[*]}{.metadata.name}{"|"}{.status.addresses[*].address}{"\n"}{end}"#;
+
+/// kubectl on one control plane whose API responds.
+pub(crate) struct Kubectl<'a> {
+    site: &'a Site<'a>,
+    agent: Arc<dyn Agent>,
+    address: String,
+}
+
+impl<'a> Kubectl<'a> {
+    /// Selects the first control plane of the cluster that responds and is ready.
+    pub fn anywhere(site: &'a Site<'a>) -> Result<Self> {
+        Self::first_of(site, &mut site.scene.control_planes())
+    }
+
+    /// Like [`Kubectl::anywhere`], but excludes the host that the action runs on, because it is
+    /// still joining.
+    pub fn elsewhere(site: &'a Site<'a>) -> Result<Self> {
+        let hosts = site.scene.control_planes();
+        Self::first_of(
+            site,
+            &mut hosts.filter(|host| host.address != site.host.address),
+        )
+    }
+
+    fn first_of(site: &'a Site<'a>, hosts: &mut dyn Iterator<Item = &Host>) -> Result<Self> {
+        let mut problems = Vec::new();
+        for host in hosts {
+            let tried = site.crew.agent(host).and_then(|agent| {
+                let kubectl = Self {
+                    site,
+                    agent,
+                    address: host.ip().to_owned(),
+                };
+                kubectl.ready().map(|()| kubectl)
+            });
+            match tried {
+                Ok(kubectl) => return Ok(kubectl),
+                Err(error) => problems.push(error.to_string()),
+            }
+        }
+        let error = Error::failed(format!(
+            "no control plane of cluster {} answers:\n  {}",
+            site.scene.name,
+            problems.join("\n  ")
+        ));
+        Err(error.hint(
+            "on a control plane: `kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz?verbose`, \
+             `crictl ps -a`, `journalctl -u kubelet`",
+        ))
+    }
+
+    /// Selects the host that the action runs on.
+    pub fn here(site: &'a Site<'a>) -> Result<Self> {
+        Ok(Self {
+            site,
+            agent: site.crew.agent(site.host)?,
+            address: site.host.ip().to_owned(),
+        })
+    }
+
+    /// Returns the control plane's address.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub fn agent(&self) -> &dyn Agent {
+        &*self.agent
+    }
+
+    /// Checks that the API in this host's `admin.conf` is ready.
+    pub fn ready(&self) -> Result<()> {
+        self.run(&["get", "--raw", "/readyz", "--request-timeout=10s"])
+            .map(|_| ())
+    }
+
+    /// Runs kubectl and returns its stdout, or an error with the end of its output.
+    pub fn run(&self, arguments: &[&str]) -> Result<String> {
+        self.with_input(arguments, None, true)
+    }
+
+    /// Like [`Kubectl::run`], with the output in the step's log.
+    pub(crate) fn run_shown(&self, arguments: &[&str]) -> Result<String> {
+        self.with_input(arguments, None, false)
+    }
+
+    fn with_input(&self, arguments: &[&str], input: Option<String>, quiet: bool) -> Result<String> {
+        let line = Line {
+            line: command(arguments),
+            input,
+            again: true,
+            quiet,
+            ..Line::default()
+        };
+        // A host identifies commands by their keys, so different commands need different keys while
+        // one is still running.
+        let verb = arguments.first().copied().unwrap_or("kubectl");
+        let what = format!(
+            "{}\0{}",
+            line.line,
+            line.input.as_deref().unwrap_or_default()
+        );
+        let digest = Digest::of(what.as_bytes());
+        let key = digest.hex().get(..8).unwrap_or_default();
+        self.site
+            .run_on(&*self.agent, &line, &format!("-kubectl-{verb}-{key}"))
+    }
+
+    /// Applies the objects in `document`. Passes them over stdin, because they can contain secrets.
+    pub fn apply(&self, document: &Value) -> Result<()> {
+        self.with_input(&["apply", "-f", "-"], Some(document.to_string()), true)
+            .map(|_| ())
+    }
+
+    /// Replaces a complete existing object.
+    pub fn replace(&self, document: &Value) -> Result<()> {
+        self.with_input(&["replace", "-f", "-"], Some(document.to_string()), true)
+            .map(|_| ())
+    }
+
+    /// Runs `get … -o json` for an object that may be missing.
+    pub fn find(&self, arguments: &[&str]) -> Result<Option<Value>> {
+        let all: Vec<&str> = ["get"]
+            .iter()
+            .chain(arguments)
+            .chain(&["-o", "json", "--ignore-not-found"])
+            .copied()
+            .collect();
+        let text = self.run(&all)?;
+        if text.trim().is_empty() {
+            return Ok(None);
+        }
+        serde_json::from_str(&text).map(Some).map_err(|error| {
+            Error::bad_content(format!("`{}` gave no JSON", command(&all))).caused_by(error)
+        })
+    }
+
+    /// Runs `get … -o json`.
+    pub fn get(&self, arguments: &[&str]) -> Result<Value> {
+        let all: Vec<&str> = ["get"]
+            .iter()
+            .chain(arguments)
+            .chain(&["-o", "json"])
+            .copied()
+            .collect();
+        let text = self.run(&all)?;
+        serde_json::from_str(&text).map_err(|error| {
+            Error::bad_content(format!("`{}` gave no JSON", command(&all))).caused_by(error)
+        })
+    }
+
+    /// Returns the name of the Node with `address`; `None` if there is no such Node.
+    pub(crate) fn node_of(&self, address: &str) -> Result<Option<String>> {
+        let nodes = self.run(&["get", "nodes", "-o", ADDRESSES])?;
+        Ok(node_with(&nodes, address))
+    }
+
+    /// Returns the Node of the host that the action runs on, by its address or otherwise by its
+    /// name.
+    pub(crate) fn own_node(&self) -> Result<Option<String>> {
+        if let Some(node) = self.node_of(self.site.host.ip())? {
+            return Ok(Some(node));
+        }
+        match self.site.agent.facts() {
+            Ok(facts) => self.node_of(&facts.hostname.to_lowercase()),
+            // The host is gone for good. Without a Node under its address, it has already been
+            // removed.
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Cordons the Node and evicts its Pods, respecting PodDisruptionBudgets. If that does not
+    /// succeed in time, uncordons the Node and returns an error that names the cause.
+    pub fn drain(&self, node: &str, seconds: u64) -> Result<()> {
+        let timeout = format!("--timeout={seconds}s");
+        let drained = self.run_shown(&[
+            "drain",
+            node,
+            "--ignore-daemonsets",
+            "--delete-emptydir-data",
+            &timeout,
+        ]);
+        let Err(error) = drained else {
+            return Ok(());
+        };
+        let error = match self.run(&["uncordon", node]) {
+            Ok(_) => error.hint(format!(
+                "Node {node} takes Pods again; see to the Pods and PodDisruptionBudgets named \
+                 above (`kubectl get pdb -A`), then run the same command again"
+            )),
+            Err(_) => error.hint(format!(
+                "Node {node} is still cordoned: `kubectl uncordon {node}`"
+            )),
+        };
+        Err(error).context(|| format!("cannot drain Node {node}"))
+    }
+
+    /// Deletes the Node from the API; succeeds if it is already gone.
+    pub(crate) fn delete_node(&self, node: &str) -> Result<()> {
+        self.run_shown(&["delete", "node", node, "--ignore-not-found"])
+            .map(|_| ())
+    }
+
+    /// Returns the Node's condition.
+    pub fn condition(&self, node: &str) -> Result<Condition> {
+        let node = match self.get(&["node", node]) {
+            Ok(node) => node,
+            // kubectl's own error text; any other error means that the query failed.
+            Err(error) if error.to_string().contains("NotFound") => return Ok(Condition::Absent),
+            Err(error) => return Err(error),
+        };
+        Ok(condition(&node))
+    }
+}
+
+/// Condition of a Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    Absent,
+    Ready,
+    /// Ready except for the Pod network, which an application provides.
+    WaitsForNetwork,
+    NotReady(String),
+}
+
+fn condition(node: &Value) -> Condition {
+    let conditions = node["status"]["conditions"].as_array();
+    let ready = conditions.and_then(|all| all.iter().find(|one| one["type"] == "Ready"));
+    let Some(ready) = ready else {
+        return Condition::NotReady("it has not reported yet".to_owned());
+    };
+    let message = ready["message"].as_str().unwrap_or_default();
+    match ready["status"].as_str() {
+        Some("True") => Condition::Ready,
+        _ if lacks_network(message) => Condition::WaitsForNetwork,
+        _ => Condition::NotReady(format!(
+            "{}: {message}",
+            ready["reason"].as_str().unwrap_or("no reason given")
+        )),
+    }
+}
+
+/// Reports whether the message of a Node's Ready condition says that only the Pod network is
+/// missing.
+pub fn lacks_network(message: &str) -> bool {
+    message.contains("NetworkPluginNotReady") || message.contains("cni plugin not")
+}
+
+/// Returns the Node with `address`, from the output of [`ADDRESSES`].
+fn node_with(nodes: &str, address: &str) -> Option<String> {
+    let mut all = nodes.lines().filter_map(|line| line.split_once('|'));
+    let found = all.find(|(_, own)| own.split_whitespace().any(|one| one == address));
+    found.map(|(name, _)| name.to_owned())
+}
+
+/// Returns the shell line; arguments can contain any characters.
+fn command(arguments: &[&str]) -> String {
+    let mut line = format!("kubectl --kubeconfig {ADMIN_CONF}");
+    for argument in arguments {
+        line.push(' ');
+        line.push_str(&quoted(argument));
+    }
+    line
+}
+
+/// Quotes one shell word.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn words_are_quoted_for_the_shell() {
+        assert_eq!(
+            command(&["get", "node", "a b", "it's", "-o", "jsonpath={.x}"]),
+            "kubectl --kubeconfig /etc/kubernetes/admin.conf get node 'a b' 'it'\\''s' -o 'jsonpath={.x}'"
+        );
+    }
+
+    #[test]
+    fn nodes_are_known_by_their_whole_address() {
+        let nodes = "a|10.0.0.11 a.example\nb|10.0.0.1 b\nnew|\n";
+        assert_eq!(node_with(nodes, "10.0.0.1").as_deref(), Some("b"));
+        assert_eq!(node_with(nodes, "a.example").as_deref(), Some("a"));
+        assert_eq!(node_with(nodes, "10.0.0"), None);
+        assert_eq!(node_with("", "new"), None);
+    }
+
+    #[test]
+    fn a_node_without_network_has_joined() {
+        let node = |status: &str, message: &str| {
+            condition(&json!({"status": {"conditions": [
+                {"type": "MemoryPressure", "status": "False"},
+                {"type": "Ready", "status": status, "reason": "KubeletNotReady", "message": message},
+            ]}}))
+        };
+        assert_eq!(node("True", ""), Condition::Ready);
+        assert_eq!(
+            node(
+                "False",
+                "container runtime network not ready: NetworkReady=false \
+                 reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"
+            ),
+            Condition::WaitsForNetwork
+        );
+        assert_eq!(
+            node("Unknown", "Kubelet stopped posting node status."),
+            Condition::NotReady("KubeletNotReady: Kubelet stopped posting node status.".to_owned())
+        );
+        assert!(matches!(condition(&json!({})), Condition::NotReady(_)));
+    }
+}

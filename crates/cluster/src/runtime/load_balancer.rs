@@ -1,0 +1,303 @@
+//! The node-local API load balancer: `imgctl agent lb` as a systemd unit on workers.
+//!
+//! Workers reach the API at `127.0.0.1:<port>`; the local load balancer forwards each connection to
+//! a ready control plane. The list of control planes is a file that the load balancer reloads when
+//! it changes: members join and leave, and a control plane under maintenance is taken out of the
+//! list.
+
+use crate::cluster::host::Host;
+use crate::cluster::scene::Scene;
+use crate::runtime::Action;
+use crate::runtime::action::{Line, Site};
+use imgctl_host::agent::protocol::FileToWrite;
+
+/// Port of the API on control planes and of the load balancer on workers.
+pub(crate) const API_PORT: u16 = 6443;
+/// Address that workers use to reach the API.
+pub const ADDRESS: &str = "127.0.0.1";
+
+/// Name that workers use to reach the API; the API servers' certificates include it.
+const NAME: &str = "apiserver.cluster.local";
+/// Time after which a server that was taken out is used again if it is not put back: longer than a
+/// control plane upgrade usually takes. After that, only its `/readyz` decides.
+const OUT_SECONDS: u32 = 15 * 60;
+/// Maximum number of workers to notify at the same time.
+const AT_ONCE: usize = 32;
+
+/// Credentials with which a worker checks API servers after it has joined.
+#[derive(Clone, Copy)]
+pub(crate) struct Papers {
+    pub authority: &'static str,
+    /// The kubelet's own certificate, for API servers that reject anonymous requests.
+    pub certificate: &'static str,
+    pub key: &'static str,
+}
+
+/// Returns the name of the unit for one cluster.
+pub fn unit(scene: &Scene) -> String {
+    format!("imgctl-api-{}", scene.name)
+}
+
+fn binary(scene: &Scene) -> String {
+    format!("{}/bin/imgctl", scene.paths.root())
+}
+
+fn servers_file(scene: &Scene) -> String {
+    format!("{}/api-servers", scene.paths.etc())
+}
+
+fn state_file(scene: &Scene) -> String {
+    format!("/run/{}.state", unit(scene))
+}
+
+fn server(host: &Host) -> String {
+    if host.ip().contains(':') {
+        format!("[{}]:{API_PORT}", host.ip())
+    } else {
+        format!("{}:{API_PORT}", host.ip())
+    }
+}
+
+/// Returns `address:port` of each control plane, one per line. A load balancer of an earlier imgctl
+/// version treats the line of a server that is out as a comment, and sends it no traffic either.
+fn servers(scene: &Scene, out: Option<&Host>) -> String {
+    let line = |host: &Host| match out.is_some_and(|out| out.address == host.address) {
+        true => format!("#out {} {OUT_SECONDS}\n", server(host)),
+        false => format!("{}\n", server(host)),
+    };
+    scene.control_planes().map(line).collect()
+}
+
+/// Installs the load balancer on a worker and starts it. A repeated run updates list, program and
+/// unit.
+pub(crate) fn actions(scene: &Scene, _host: &Host, papers: Papers) -> Vec<Action> {
+    let (unit, binary, servers_file) = (unit(scene), binary(scene), servers_file(scene));
+    let command = format!(
+        "{binary} agent lb --socket --servers {servers_file} --ca {} --name {NAME} \
+         --certificate {} --key {} --state {}",
+        papers.authority,
+        papers.certificate,
+        papers.key,
+        state_file(scene)
+    );
+    let text = format!(
+        "[Unit]\n\
+         Description=API load balancer of the cluster {name}\n\
+         Wants=network-online.target\n\
+         After=network-online.target\n\
+         Before=kubelet.service k3s.service\n\
+         Requires={unit}.socket\n\
+         After={unit}.socket\n\
+         \n\
+         [Service]\n\
+         StandardInput=socket\n\
+         StandardOutput=journal\n\
+         StandardError=journal\n\
+         ExecStart={command}\n\
+         Restart=always\n\
+         RestartSec=2\n\
+         DynamicUser=no\n\
+         LimitNOFILE=65536\n\
+         \n\
+         [Install]\n\
+         WantedBy=multi-user.target\n",
+        name = scene.name,
+    );
+    // systemd owns the socket: clients that connect while the load balancer is replaced wait
+    // instead of being refused.
+    let socket = format!(
+        "[Unit]\n\
+         Description=Socket of the API load balancer of the cluster {name}\n\
+         \n\
+         [Socket]\n\
+         ListenStream={ADDRESS}:{API_PORT}\n\
+         Backlog=4096\n\
+         \n\
+         [Install]\n\
+         WantedBy=sockets.target\n",
+        name = scene.name,
+    );
+    vec![
+        Action::file(
+            "lb-servers",
+            FileToWrite {
+                path: servers_file,
+                mode: 0o644,
+                content: servers(scene, None).into_bytes(),
+            },
+        ),
+        // A separate copy: the agent's binary is removed when a newer version is installed.
+        Action::command("lb-binary", crate::runtime::own_binary(&binary)),
+        Action::file(
+            "lb-socket",
+            FileToWrite {
+                path: format!("/etc/systemd/system/{unit}.socket"),
+                mode: 0o644,
+                content: socket.into_bytes(),
+            },
+        ),
+        Action::file(
+            "lb-unit",
+            FileToWrite {
+                path: format!("/etc/systemd/system/{unit}.service"),
+                mode: 0o644,
+                content: text.into_bytes(),
+            },
+        ),
+        Action::command(
+            "lb-start",
+            Line {
+                line: start(&unit, &binary, &command, &state_file(scene)),
+                again: true,
+                ..Line::default()
+            },
+        ),
+    ]
+}
+
+/// Returns the shell line that starts the unit, or restarts it if its program or command line has
+/// changed, and waits until it reports that it is serving: an open port is no proof. An earlier
+/// imgctl version's load balancer holds the port itself.
+fn start(unit: &str, binary: &str, command: &str, state: &str) -> String {
+    format!(
+        "systemctl daemon-reload && systemctl enable --quiet {unit}.socket {unit}.service || exit\n\
+         if ! systemctl is-active --quiet {unit}.socket; then\n\
+         systemctl stop {unit}.service\n\
+         systemctl start {unit}.socket || {{\n\
+         journalctl --no-pager -q -n 20 -u {unit}.socket >&2\n\
+         echo 'the API load balancer cannot listen on {ADDRESS}:{API_PORT}; see ss -ltnp' >&2; exit 1; }}\n\
+         fi\n\
+         pid=$(systemctl show -p MainPID --value {unit}.service)\n\
+         if [ \"${{pid:-0}}\" != 0 ] && cmp -s \"/proc/$pid/exe\" {binary} && \
+         [ \"$(tr '\\0' ' ' <\"/proc/$pid/cmdline\")\" = '{command} ' ]; then\n\
+         systemctl start {unit}.service || exit\n\
+         else\n\
+         systemctl restart {unit}.service || exit\n\
+         fi\n\
+         for i in $(seq 80); do\n\
+         pid=$(systemctl show -p MainPID --value {unit}.service)\n\
+         if [ \"${{pid:-0}}\" != 0 ] && [ \"$(head -n 1 {state} 2>/dev/null)\" = \"pid $pid\" ]; then exit 0; fi\n\
+         sleep 0.25\n\
+         done\n\
+         journalctl --no-pager -q -n 20 -u {unit}.service >&2\n\
+         echo 'the API load balancer does not serve {ADDRESS}:{API_PORT} after 20 s; see journalctl -u {unit}' >&2\n\
+         exit 1"
+    )
+}
+
+/// Takes the host's API server out of the workers' load balancers before `action`, because the
+/// action stops it; [`put_back`] reverts that. A repeated run restarts the time that the server
+/// stays out.
+pub(crate) fn taken_out_before(scene: &Scene, mut action: Action) -> Action {
+    if scene.control_planes().count() < 2 || scene.workers().next().is_none() {
+        return action;
+    }
+    let does = std::sync::Arc::clone(&action.does);
+    action.says.insert(
+        0,
+        "take this API server out of the workers' load balancers, until its gate holds".to_owned(),
+    );
+    action.does = std::sync::Arc::new(move |site| {
+        tell_workers(site, true);
+        does(site)
+    });
+    action
+}
+
+/// Puts the host's API server back into the workers' load balancers.
+pub(crate) fn put_back(scene: &Scene) -> Vec<Action> {
+    if scene.control_planes().count() < 2 || scene.workers().next().is_none() {
+        return Vec::new();
+    }
+    let says = "put this API server back into the workers' load balancers";
+    let action = Action::new("balancers-back", says, "", |site| {
+        tell_workers(site, false);
+        Ok(())
+    });
+    vec![action]
+}
+
+/// Sends the list to all workers. A worker that cannot be notified is not an error: its load
+/// balancer checks `/readyz` itself.
+fn tell_workers(site: &Site<'_>, out: bool) {
+    let line = tell_line(site.scene, site.host, out);
+    let line = &Line {
+        again: true,
+        ..Line::new(line)
+    };
+    let suffix = match out {
+        true => "-out",
+        false => "-back",
+    };
+    let workers: Vec<&Host> = site.scene.workers().collect();
+    for some in workers.chunks(AT_ONCE) {
+        std::thread::scope(|scope| {
+            for worker in some {
+                scope.spawn(move || {
+                    let told = site
+                        .crew
+                        .agent(worker)
+                        .and_then(|agent| site.run_on(&*agent, line, suffix));
+                    if let Err(error) = told {
+                        site.say(&format!(
+                            "{}: its load balancer was not told, and goes by /readyz alone: {error}",
+                            worker.id()
+                        ));
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Returns the shell line that writes the list and, if a server is taken out, waits until it has no
+/// more connections. A load balancer of an earlier imgctl version does not report its state, so the
+/// line does not wait for it.
+fn tell_line(scene: &Scene, host: &Host, out: bool) -> String {
+    let (file, server) = (servers_file(scene), server(host));
+    let put = |text: &str| {
+        let words: String = text.lines().map(|line| format!(" '{line}'")).collect();
+        format!("printf '%s\\n'{words} >{file}.new && mv -f {file}.new {file} || exit\n")
+    };
+    if !out {
+        return format!(
+            "if [ -e {file} ] && grep -q '^#out {server} ' {file}; then\n{}fi",
+            put(&servers(scene, None))
+        );
+    }
+    format!(
+        "[ -e {file} ] || exit 0\n\
+         {put}pid=$(systemctl show -p MainPID --value {unit} || true)\n\
+         for i in $(seq 100); do\n\
+         [ \"$(head -n 1 {state} 2>/dev/null)\" = \"pid $pid\" ] || exit 0\n\
+         grep -qE '^{pattern} (out|unready|down) 0 ?' {state} && exit 0\n\
+         sleep 0.25\n\
+         done\n\
+         echo 'connections to {server} are still open'",
+        put = put(&servers(scene, Some(host))),
+        unit = unit(scene),
+        state = state_file(scene),
+        pattern = server
+            .replace('.', "\\.")
+            .replace('[', "\\[")
+            .replace(']', "\\]"),
+    )
+}
+
+/// Removes the load balancer from a host, if there is one.
+pub(crate) fn removal(scene: &Scene, _host: &Host) -> Vec<Action> {
+    let unit = unit(scene);
+    vec![Action::command(
+        "lb-remove",
+        Line {
+            line: format!(
+                "for one in {unit}.socket {unit}.service; do \
+                 if [ -e /etc/systemd/system/$one ]; then \
+                 systemctl disable --quiet --now $one; \
+                 rm -f /etc/systemd/system/$one; systemctl daemon-reload; fi; done"
+            ),
+            again: true,
+            ..Line::default()
+        },
+    )]
+}

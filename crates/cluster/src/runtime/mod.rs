@@ -1,0 +1,111 @@
+//! Creates a cluster, changes its members and removes it: scripts, kubeadm, k3s.
+//!
+//! A [`Runtime`] returns [`Action`]s that a plan shows and the executor runs. Order among hosts,
+//! parallelism, retries and journal belong to pipeline/.
+
+pub mod action;
+pub mod certificates;
+pub mod choice;
+pub mod k3s;
+pub mod kubeadm;
+pub(crate) mod kubectl;
+pub mod leftovers;
+pub(crate) mod load_balancer;
+pub(crate) mod node_state;
+mod put;
+pub mod registry;
+pub mod script;
+pub mod upgrade;
+pub mod version;
+pub mod wait;
+
+use crate::cluster::host::Host;
+use crate::cluster::image::ClusterImage;
+use crate::cluster::scene::Scene;
+use imgctl_base::error::{Error, Result};
+
+pub use action::{Action, Crew};
+
+/// A way to turn hosts into a cluster. Every method only returns the actions.
+pub trait Runtime: Send + Sync {
+    /// `script`, `kubeadm`, `k3s`.
+    fn name(&self) -> &'static str;
+
+    /// Checks whether this cluster can be created: documents, addresses, versions. Accesses no
+    /// host.
+    fn check(&self, scene: &Scene) -> Result<()>;
+
+    /// Runs on every host before the cluster exists, and on new hosts before they join: after their
+    /// files are synced and hosts entries, registry and `check` are done (by pipeline/).
+    fn prepare(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// Runs on the first control plane.
+    fn init(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// Runs on each additional control plane, one after the other.
+    fn join_control_plane(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// Runs on workers, several at once if [`Runtime::workers_in_parallel`].
+    fn join_worker(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// Runs on remaining hosts after control planes were added or removed: load balancers,
+    /// endpoints.
+    fn settle(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// Succeeds if the host is healthy. Runs after each step that changed the host.
+    fn health(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// Runs before `host` is removed from a cluster that continues to run: drain, removal from etcd
+    /// and the API.
+    fn leave(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// Removes everything that this runtime created on `host`, even after a partial setup.
+    fn reset(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+
+    /// Returns names for the hosts file of `host`, besides the registry's: `(address, name)`.
+    fn hosts_entries(&self, scene: &Scene, host: &Host) -> Vec<(String, String)> {
+        let _ = (scene, host);
+        Vec::new()
+    }
+
+    /// Returns the TCP ports that must be free on `host` before it joins the cluster.
+    fn ports(&self, scene: &Scene, host: &Host) -> Vec<u16> {
+        let _ = (scene, host);
+        Vec::new()
+    }
+
+    /// Reports whether the cluster has a Kubernetes API that can store its state.
+    fn has_api(&self) -> bool {
+        false
+    }
+
+    fn workers_in_parallel(&self) -> bool {
+        true
+    }
+
+    /// Returns the upgrader for hosts; fails if upgrades are not supported.
+    fn upgrader(&self) -> Result<&dyn upgrade::Upgrader> {
+        Err(Error::usage(format!(
+            "clusters of the runtime {} cannot be upgraded",
+            self.name()
+        )))
+    }
+}
+
+/// Returns a line that copies the imgctl binary, which runs the commands of a host, to `target`.
+pub(crate) fn own_binary(target: &str) -> action::Line {
+    action::Line {
+        line: format!(
+            "mkdir -p \"$(dirname {target})\" && \
+             install -m 0755 /proc/$PPID/exe {target}.new && mv -f {target}.new {target}"
+        ),
+        again: true,
+        ..action::Line::default()
+    }
+}
+
+/// Reads files from images in the controller's store, without unpacking them.
+pub trait ImageFiles: Send + Sync {
+    /// Returns the file at `path` (relative to the image's root); `None` if there is none.
+    fn read(&self, image: &ClusterImage, path: &str) -> Result<Option<Vec<u8>>>;
+}

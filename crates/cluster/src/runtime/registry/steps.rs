@@ -1,0 +1,166 @@
+//! Registry actions of one host, in order. Must not depend on the content of the shell lines.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::cluster::host::Host;
+use crate::cluster::image::ClusterImage;
+use crate::cluster::registry_access::{HTPASSWD, htpasswd};
+use crate::cluster::scene::{RegistryAccess, Scene};
+use crate::runtime::action::Line;
+use crate::runtime::registry::{lines, unit};
+use crate::runtime::{Action, ImageFiles};
+use imgctl_base::error::Result;
+use imgctl_host::agent::protocol::FileToWrite;
+
+/// Labels and default scripts of images that include their own registry.
+const START: (&str, &str) = ("init-registry", "init-registry.sh");
+const CLEAN: (&str, &str) = ("clean-registry", "clean-registry.sh");
+/// Time to wait for the registry to respond: starting an image's registry unpacks and starts one
+/// program.
+const ANSWERS: Duration = Duration::from_secs(180);
+
+/// Reports whether `host` serves the embedded registry.
+pub fn serves(scene: &Scene, host: &Host) -> bool {
+    let hosts = scene.registry_hosts();
+    scene.registry.is_some() && hosts.iter().any(|other| other.address == host.address)
+}
+
+/// Returns names for the hosts file of `host`: a registry host resolves to itself, other hosts to
+/// the first registry host.
+#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+pub(crate) fn hosts_entries(scene: &Scene, host: &Host) -> Vec<(String, String)> {
+    let Some(access) = &scene.registry else {
+        return Vec::new();
+    };
+    let address = match serves(scene, host) {
+        true => Some(host.ip()),
+        false => scene.registry_hosts().first().map(|first| first.ip()),
+    };
+    let address = address.map(|address| (address.to_owned(), access.domain.clone()));
+    address.into_iter().collect()
+}
+
+/// Starts the registry on `host`. Does nothing on a host that is not a registry host. Idempotent.
+pub fn registry_steps(scene: &Scene, host: &Host, files: &dyn ImageFiles) -> Result<Vec<Action>> {
+    let Some(access) = scene.registry.as_ref().filter(|_| serves(scene, host)) else {
+        return Ok(Vec::new());
+    };
+    let mut actions = Vec::new();
+    if needs_login(access) {
+        actions.push(users(scene, access));
+    }
+    actions.push(Action::command(
+        "registry-data",
+        lines::link_data(scene, access),
+    ));
+    match script(scene, files, START)? {
+        Some(value) => actions.push(
+            Action::script(
+                "registry-start",
+                &value,
+                scene.paths.scripts(),
+                scene.environment_on(host, scene.rootfs()),
+            )
+            .bringing(&scene.rootfs_content()),
+        ),
+        None => actions.push(unit::start(scene, access)),
+    }
+    let answers = says(lines::wait(scene, access), "registry-answers", "wait until");
+    actions.push(answers.within(ANSWERS));
+    let verify = says(
+        lines::verify(scene, access),
+        "registry-images",
+        "check that every image of",
+    );
+    actions.push(verify.bringing(&scene.registry_content()));
+    Ok(actions)
+}
+
+/// Removes the registry from `host`, even if it is incomplete. Its data is removed with the
+/// cluster's root.
+pub fn clean_steps(scene: &Scene, host: &Host, files: &dyn ImageFiles) -> Result<Vec<Action>> {
+    let Some(access) = scene.registry.as_ref().filter(|_| serves(scene, host)) else {
+        return Ok(Vec::new());
+    };
+    let stop = match script(scene, files, CLEAN)? {
+        Some(value) => {
+            let scripts = scene.paths.scripts();
+            // A partially set up host can lack the scripts.
+            let line = Line {
+                environment: scene.environment_on(host, scene.rootfs()),
+                ..Line::new(format!(
+                    "cd {} 2>/dev/null || exit 0\nbash {value}",
+                    lines::quoted(&scripts)
+                ))
+            };
+            Action::command("registry-clean", line)
+        }
+        None => unit::stop(scene),
+    };
+    let unlink = Action::command("registry-unlink", lines::unlink_data(scene, access));
+    Ok(vec![stop, unlink])
+}
+
+/// Shortens what a plan shows of a request line: the line itself is long and says little.
+fn says(line: Line, name: &str, doing: &str) -> Action {
+    let says = match line.environment.get(lines::PORT) {
+        Some(port) => format!("{doing} the registry on port {port} answers"),
+        None => format!("{doing} the registry answers"),
+    };
+    let inputs = line.line.clone();
+    Action::new(name, says, &inputs, move |site| site.run(&line).map(|_| ()))
+}
+
+/// Returns the image's own script: the label's value, or the default script if it exists.
+fn script(
+    scene: &Scene,
+    files: &dyn ImageFiles,
+    (label, default): (&str, &str),
+) -> Result<Option<String>> {
+    let Some(rootfs) = scene.rootfs() else {
+        return Ok(None);
+    };
+    if let Some(value) = rootfs.label(&[label]) {
+        return Ok(Some(value.to_owned()));
+    }
+    // A patch can include the script.
+    let is_patch = |image: &&ClusterImage| image.kind == crate::cluster::image::ImageKind::Patch;
+    for image in std::iter::once(rootfs).chain(scene.images.iter().filter(is_patch)) {
+        if files.read(image, &format!("scripts/{default}"))?.is_some() {
+            return Ok(Some(default.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+pub(super) fn needs_login(access: &RegistryAccess) -> bool {
+    !access.username.is_empty() && !access.password.expose().is_empty()
+}
+
+/// Writes the users' file. Its hash is salted, so it is created when needed and not in the plan.
+fn users(scene: &Scene, access: &RegistryAccess) -> Action {
+    let path = format!("{}/{HTPASSWD}", scene.paths.rootfs());
+    let says = format!("write {path} (mode 0600, user {})", access.username);
+    let access = access.clone();
+    let inputs = imgctl_base::image::Digest::of(access.password.expose().as_bytes()).to_string();
+    Action::new("registry-users", says, &inputs, move |site| {
+        let Some(text) = htpasswd(&access, site.state())? else {
+            return Ok(());
+        };
+        let file = FileToWrite {
+            path: path.clone(),
+            mode: 0o600,
+            content: text.into_bytes(),
+        };
+        site.agent.write_file(&file).map(|_| ())
+    })
+}
+
+/// Returns variables for a line.
+pub(super) fn variables<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
+    pairs
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
+}

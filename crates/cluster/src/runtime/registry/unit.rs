@@ -1,0 +1,143 @@
+//! imgctl's own registry as a systemd unit, for images without one. Its binary is a copy of the
+//! host's agent beside the cluster's data, because agents are replaced.
+
+use crate::cluster::registry_access::HTPASSWD;
+use crate::cluster::scene::{RegistryAccess, Scene};
+use crate::runtime::Action;
+use crate::runtime::action::Line;
+use crate::runtime::registry::steps::{needs_login, variables};
+use imgctl_host::agent::protocol::FileToWrite;
+
+const BINARY: &str = "IMGCTL_BINARY";
+const UNIT: &str = "IMGCTL_UNIT";
+const CHANGED: &str = "IMGCTL_CHANGED";
+
+/// Returns the unit's name. Each cluster has its own, because a host can belong to several.
+pub(super) fn name(scene: &Scene) -> String {
+    format!("imgctl-registry-{}.service", scene.name)
+}
+
+fn path(scene: &Scene) -> String {
+    format!("/etc/systemd/system/{}", name(scene))
+}
+
+fn binary(scene: &Scene) -> String {
+    format!("{}/bin/imgctl", scene.paths.root())
+}
+
+/// Returns the unit file.
+pub(super) fn text(scene: &Scene, access: &RegistryAccess) -> String {
+    let users = match needs_login(access) {
+        true => {
+            let path = format!("{}/{HTPASSWD}", scene.paths.rootfs());
+            format!(" --htpasswd {}", word(&path))
+        }
+        false => String::new(),
+    };
+    format!(
+        "[Unit]
+Description=Embedded registry of cluster {name}
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+ExecStart={binary} registry serve {data} --port {port}{users}
+Restart=always
+RestartSec=2
+LimitNOFILE=65536
+
+[Install]
+WantedBy=multi-user.target
+",
+        name = scene.name,
+        binary = word(&binary(scene)),
+        data = word(&scene.paths.registry()),
+        port = access.port,
+    )
+}
+
+/// Quotes one word of a unit file's command line.
+fn word(text: &str) -> String {
+    let escaped = text
+        .replace('\\', r"\\")
+        .replace('"', "\\\"")
+        .replace('%', "%%")
+        .replace('$', "$$");
+    format!("\"{escaped}\"")
+}
+
+pub(super) fn start(scene: &Scene, access: &RegistryAccess) -> Action {
+    let (path, text) = (path(scene), text(scene, access));
+    let says = format!(
+        "write {path}, and start it: imgctl registry serve {} on port {}",
+        scene.paths.registry(),
+        access.port
+    );
+    let environment = variables([(BINARY, binary(scene)), (UNIT, name(scene))]);
+    let inputs = text.clone();
+    Action::new("registry-start", says, &inputs, move |site| {
+        let changed = site.agent.write_file(&FileToWrite {
+            path: path.clone(),
+            mode: 0o644,
+            content: text.clone().into_bytes(),
+        })?;
+        let mut line = Line {
+            environment: environment.clone(),
+            again: true,
+            ..Line::new(START)
+        };
+        let changed = if changed { "1" } else { "" };
+        line.environment
+            .insert(CHANGED.to_owned(), changed.to_owned());
+        site.run(&line).map(|_| ())
+    })
+}
+
+const START: &str = r#"# imgctl's own registry
+command -v systemctl >/dev/null || {
+  echo "this host has no systemd, and the image brings no init-registry script" >&2
+  exit 1
+}
+mkdir -p "${IMGCTL_BINARY%/*}"
+# Our parent is imgctl itself; else the newest agent that was brought here.
+for from in "/proc/$PPID/exe" $(ls -t /var/lib/imgctl/agent/imgctl-agent-* 2>/dev/null); do
+  case $("$from" --version 2>/dev/null) in imgctl\ *) break ;; esac
+  from=
+done
+[ -n "$from" ] || {
+  echo "there is no imgctl on this host to serve the registry" >&2
+  exit 1
+}
+if [ "$(sha256sum <"$from")" != "$(sha256sum <"$IMGCTL_BINARY" 2>/dev/null)" ]; then
+  cp "$from" "$IMGCTL_BINARY.new"
+  chmod 0755 "$IMGCTL_BINARY.new"
+  mv -f "$IMGCTL_BINARY.new" "$IMGCTL_BINARY"
+  IMGCTL_CHANGED=1
+fi
+systemctl daemon-reload
+systemctl enable -q "$IMGCTL_UNIT"
+if [ -n "$IMGCTL_CHANGED" ] || ! systemctl is-active -q "$IMGCTL_UNIT"; then
+  systemctl restart "$IMGCTL_UNIT"
+fi"#;
+
+pub(super) fn stop(scene: &Scene) -> Action {
+    let line = Line {
+        environment: variables([(UNIT, name(scene)), (BINARY, binary(scene))]),
+        again: true,
+        ..Line::new(
+            r#"# imgctl's own registry
+file=/etc/systemd/system/$IMGCTL_UNIT
+if [ -e "$file" ]; then
+  systemctl disable -q --now "$IMGCTL_UNIT"
+  rm -f "$file"
+  systemctl daemon-reload
+fi
+rm -f "$IMGCTL_BINARY" "$IMGCTL_BINARY.new""#,
+        )
+    };
+    let says = format!("stop and remove {}", name(scene));
+    let inputs = line.line.clone();
+    Action::new("registry-clean", says, &inputs, move |site| {
+        site.run(&line).map(|_| ())
+    })
+}

@@ -1,0 +1,153 @@
+//! How runtimes upgrade hosts from one version of a cluster to another, and roll them back.
+//!
+//! An [`Upgrader`] only returns the actions of one host; order among hosts, drains, hooks, the
+//! switch of the rootfs and the journal belong to upgrade/ and pipeline/.
+
+use crate::cluster::host::Host;
+use crate::cluster::image::ClusterImage;
+use crate::cluster::scene::Scene;
+use crate::runtime::{Action, version};
+use imgctl_base::error::{Error, Result};
+
+/// Role of a host in an upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The control plane that is upgraded first and changes cluster-wide objects.
+    First,
+    ControlPlane,
+    Worker,
+}
+
+/// Value of `--certificate-renewal`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Renewal {
+    /// Renewed unless valid for more than ten years (as sealos creates them).
+    #[default]
+    Auto,
+    True,
+    False,
+}
+
+/// Upgrade of one host from one version to another.
+#[derive(Clone)]
+pub struct Move<'a> {
+    /// Cluster with the image that it is upgraded from.
+    pub from: &'a Scene,
+    /// Cluster with the image that it is upgraded to.
+    pub to: &'a Scene,
+    pub host: &'a Host,
+    /// Directory on the host with the tree of `to`, both before and after the rootfs is switched to
+    /// it.
+    pub tree: String,
+    pub place: Place,
+    /// Identifies the upgrade; safe as a file name. Backups are in [`Move::backup`].
+    pub id: &'a str,
+    pub renewal: Renewal,
+    /// The cluster's etcd is external: no member is changed.
+    pub(crate) external_etcd: bool,
+    /// Keeps CoreDNS's Corefile if the runtime cannot migrate it.
+    pub(crate) keeps_corefile: bool,
+    /// Whether this is a rollback: `to` is the older version that the host had before.
+    pub back: bool,
+}
+
+impl Move<'_> {
+    /// Returns the host's backup directory of this upgrade, on that host. A rollback has the ID
+    /// `<upgrade>-back-<number>` and uses the backup of that upgrade.
+    pub fn backup(&self) -> String {
+        let upgrade = match self.id.rsplit_once("-back-") {
+            Some((upgrade, number))
+                if self.back && number.bytes().all(|byte| byte.is_ascii_digit()) =>
+            {
+                upgrade
+            }
+            _ => self.id,
+        };
+        format!("{}/backup/{upgrade}", self.to.paths.root())
+    }
+}
+
+/// Upgrades hosts. Every method only returns actions; an action inspects the host first and does
+/// nothing if its work is already done.
+pub trait Upgrader: Send + Sync {
+    /// Returns the version of a rootfs image's content: its label `version`, or what its files say.
+    fn version(&self, image: &ClusterImage) -> Result<String>;
+
+    /// Checks whether control planes can go from one version to the other in one step; the error
+    /// explains why not and what to do. Pure.
+    fn permits(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Checks whether `image` accepts an upgrade from version `from`, by its own metadata: the
+    /// label `imgctl.io/upgrade-from` and the scripts that it must have. Pure.
+    fn accepts(&self, image: &ClusterImage, from: &str) -> Result<()> {
+        version::accepts(image, from)
+    }
+
+    /// Saves this host's state in [`Move::backup`]; the first control plane also saves the
+    /// cluster's state (`snapshot.db` of etcd, verified). Changes nothing else on the host.
+    fn backup(&self, step: &Move<'_>) -> Result<Vec<Action>>;
+
+    /// Pulls the images of the new version before anything is changed.
+    fn pull(&self, step: &Move<'_>) -> Result<Vec<Action>>;
+
+    /// Checks that must pass right before the host is changed, such as a healthy etcd with a
+    /// margin.
+    fn before(&self, step: &Move<'_>) -> Result<Vec<Action>>;
+
+    /// Upgrades the host; its rootfs is already that of `to`.
+    fn apply(&self, step: &Move<'_>) -> Result<Vec<Action>>;
+
+    /// Checks that must pass before the next host is changed.
+    fn gate(&self, step: &Move<'_>) -> Result<Vec<Action>>;
+
+    /// Returns the host to service after its gate has passed.
+    fn back_in_service(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let _ = step;
+        Ok(Vec::new())
+    }
+
+    /// Runs on each worker before the first control plane is changed: the worker must be able to
+    /// work without one.
+    fn before_control_planes(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let _ = step;
+        Ok(Vec::new())
+    }
+
+    /// Restores the state that [`Upgrader::backup`] saved; the rootfs is already the previous one.
+    /// `step` is the rollback: `to` is the previous version.
+    fn restore(&self, step: &Move<'_>) -> Result<Vec<Action>>;
+
+    /// Runs on the first control plane once per hop, after all control planes are upgraded:
+    /// add-ons.
+    fn finish(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let _ = step;
+        Ok(Vec::new())
+    }
+
+    /// Checks that must pass on every control plane before one of them is stopped for a snapshot:
+    /// the prerequisites of [`Upgrader::restore_snapshot`]. Changes nothing.
+    fn before_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<Vec<Action>> {
+        let _ = (step, snapshot);
+        Ok(Vec::new())
+    }
+
+    /// Restores the whole cluster from a snapshot, in three phases on all control planes at once:
+    /// stop, restore from the file at `snapshot` (on that host), start.
+    fn restore_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<[Vec<Action>; 3]> {
+        let _ = (step, snapshot);
+        Err(Error::usage("this runtime cannot go back to a snapshot"))
+    }
+
+    /// Runs on every host after the cluster was restored from a snapshot: restarts clients that
+    /// watch the API and wait for revisions that will not arrive.
+    fn after_snapshot(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let _ = step;
+        Ok(Vec::new())
+    }
+
+    /// Whether Nodes are drained before they are changed.
+    fn drains(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,17 @@
+//! Transfers images to hosts: which host lacks which blobs, where it gets them from, and the switch
+//! to the new trees.
+//!
+//! Must not depend on pipelines. Plans are values; [`execute`] executes what [`plan`] returns.
+
+pub(crate) mod brief;
+pub mod execute;
+pub mod plan;
+mod reachability;
+mod schedule;
+mod summary;
+#[cfg(test)]
+mod test_hosts;
+#[cfg(test)]
+mod tests;
+pub mod tree;
+pub mod watch;

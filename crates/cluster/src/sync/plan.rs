@@ -1,0 +1,337 @@
+//! Determines which host lacks which blobs: one request to each host, and the conclusions from the
+//! responses. Must not depend on how blobs are transferred.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use crate::cluster::host::Host;
+use crate::cluster::image::ImageKind;
+use crate::sync::brief::{Brief, Wants};
+use crate::sync::tree::{self, Tree};
+use imgctl_base::error::{Context, Error, Result};
+use imgctl_base::image::{Descriptor, Digest};
+use imgctl_host::agent::Agent;
+use imgctl_host::agent::protocol::{Checkout, Facts, Inventory, InventoryQuestion};
+use imgctl_transfer::transfer::workers::{for_each, lock};
+
+/// Maximum number of hosts to query at the same time.
+const QUESTIONS: usize = 32;
+
+/// A host and the content for it.
+#[derive(Clone)]
+pub struct Target {
+    pub host: Host,
+    pub agent: Arc<dyn Agent>,
+    pub(crate) wants: Wants,
+}
+
+/// Work needed for every host to have its content. Shown through `Display` and serde.
+pub struct SyncPlan {
+    pub(crate) brief: Arc<Brief>,
+    /// All layers that any host needs.
+    pub blobs: Vec<Descriptor>,
+    /// Hosts in the order of the targets, without those in `failed`.
+    pub hosts: Vec<HostPlan>,
+    /// Hosts that did not respond or that have no suitable image.
+    pub failed: Vec<(Host, Error)>,
+}
+
+/// Work for one host.
+pub struct HostPlan {
+    pub host: Host,
+    pub agent: Arc<dyn Agent>,
+    pub(super) facts: Facts,
+    pub(super) registry: bool,
+    /// Indexes in [`SyncPlan::blobs`] of the blobs to transfer, largest first.
+    pub(super) lacks: Vec<u32>,
+    /// Indexes in [`SyncPlan::blobs`] of the blobs that the host can give to others.
+    pub(super) holds: Vec<u32>,
+    /// Trees with work to do.
+    pub(super) changes: Vec<TreeChange>,
+    /// IDs of all its trees after the sync, changed or not.
+    pub trees: BTreeMap<String, String>,
+    /// Whether the host's rootfs will be switched from the tree of another rootfs image.
+    pub(crate) leaves_rootfs: bool,
+}
+
+/// Work for one tree of a host.
+pub(super) struct TreeChange {
+    pub(super) tree: Arc<Tree>,
+    pub(super) id: String,
+    /// ID of the current tree.
+    pub(super) former: Option<String>,
+    /// Whether the tree already exists, current or not.
+    pub(super) is_made: bool,
+    /// Whether the tree stays beside the current one.
+    pub(super) stage: bool,
+    /// Registry layers that have not been applied yet.
+    pub(super) apply: BTreeSet<Digest>,
+}
+
+impl TreeChange {
+    /// Reports whether the tree itself must be created or switched to.
+    pub(super) fn makes(&self) -> bool {
+        !self.is_made || self.switches()
+    }
+
+    /// Reports whether the tree replaces another.
+    fn switches(&self) -> bool {
+        !self.stage && self.former.as_ref() != Some(&self.id)
+    }
+}
+
+impl HostPlan {
+    /// Reports whether there is nothing to transfer and nothing to create.
+    pub fn is_done(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Returns the number of bytes to transfer.
+    pub fn bytes(&self, plan: &SyncPlan) -> u64 {
+        self.missing(plan).map(|blob| blob.size).sum()
+    }
+
+    /// Returns the layers to transfer.
+    pub fn missing<'a>(&'a self, plan: &'a SyncPlan) -> impl Iterator<Item = &'a Descriptor> {
+        self.lacks.iter().map(|&blob| &plan.blobs[blob as usize])
+    }
+
+    /// Returns the request that creates one of the host's trees.
+    pub(super) fn request(&self, plan: &SyncPlan, change: &TreeChange) -> Checkout {
+        let inputs = change.tree.inputs(&plan.brief, &self.host, &self.facts);
+        change.tree.request(
+            &plan.brief,
+            inputs,
+            &change.id,
+            self.registry,
+            &change.apply,
+        )
+    }
+}
+
+impl SyncPlan {
+    /// Reports whether no host has work to do and none failed.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    pub fn is_done(&self) -> bool {
+        self.failed.is_empty() && self.hosts.iter().all(HostPlan::is_done)
+    }
+
+    /// Returns the total number of bytes that hosts must receive, from any source.
+    pub fn bytes(&self) -> u64 {
+        self.hosts.iter().map(|host| host.bytes(self)).sum()
+    }
+}
+
+/// Queries every target once for its content, many at a time. A host that does not respond is a
+/// failure of that host; only a problem that affects all hosts is an error here.
+pub fn plan(brief: &Arc<Brief>, targets: &[Target], cancel: &AtomicBool) -> Result<SyncPlan> {
+    let trees = Trees::default();
+    let answers: Mutex<Vec<Option<Result<Answer>>>> =
+        Mutex::new((0..targets.len()).map(|_| None).collect());
+    // A separate flag, because the queue sets it on an error; no item returns one.
+    let stop = AtomicBool::new(false);
+    for_each(0..targets.len(), QUESTIONS, &stop, |index| {
+        let target = &targets[index];
+        let answer = if cancel.load(std::sync::atomic::Ordering::Relaxed) {
+            Err(Error::failed("interrupted"))
+        } else {
+            ask(brief, target, &trees)
+        };
+        lock(&answers)[index] =
+            Some(answer.context(|| format!("cannot plan what {} gets", target.host.id())));
+        Ok(())
+    })?;
+    let answers = answers
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut blobs = Blobs::default();
+    let (mut hosts, mut failed) = (Vec::new(), Vec::new());
+    for (target, answer) in targets.iter().zip(answers) {
+        match answer {
+            Some(Ok(answer)) => hosts.push(host_plan(brief, target, answer, &mut blobs)),
+            Some(Err(error)) => failed.push((target.host.clone(), error)),
+            None => failed.push((target.host.clone(), Error::failed("was not asked"))),
+        }
+    }
+    for host in &mut hosts {
+        host.lacks
+            .sort_by_key(|&blob| std::cmp::Reverse(blobs.list[blob as usize].size));
+    }
+    Ok(SyncPlan {
+        brief: Arc::clone(brief),
+        blobs: blobs.list,
+        hosts,
+        failed,
+    })
+}
+
+/// Cache of trees: hosts of one architecture with the same content share them.
+#[derive(Default)]
+struct Trees {
+    known: Mutex<Vec<(String, Wants, SharedTrees)>>,
+}
+
+type SharedTrees = Arc<[Arc<Tree>]>;
+
+impl Trees {
+    fn of(&self, brief: &Brief, architecture: &str, wants: &Wants) -> Result<SharedTrees> {
+        let mut known = lock(&self.known);
+        let found = known
+            .iter()
+            .find(|(other, theirs, _)| other == architecture && theirs == wants);
+        if let Some((_, _, trees)) = found {
+            return Ok(Arc::clone(trees));
+        }
+        let trees: SharedTrees = tree::trees(brief, architecture, wants)?.into();
+        known.push((architecture.to_owned(), wants.clone(), Arc::clone(&trees)));
+        Ok(trees)
+    }
+}
+
+/// Response of a host, and the IDs of the trees that it should have.
+struct Answer {
+    facts: Facts,
+    trees: SharedTrees,
+    ids: Vec<String>,
+    inventory: Inventory,
+}
+
+fn ask(brief: &Brief, target: &Target, trees: &Trees) -> Result<Answer> {
+    let facts = target.agent.facts()?;
+    let trees = trees.of(brief, &facts.architecture, &target.wants)?;
+    let blobs = |layers: &dyn Fn(&Tree) -> Vec<Digest>| -> Vec<Digest> {
+        let all: BTreeSet<Digest> = trees.iter().flat_map(|tree| layers(tree)).collect();
+        all.into_iter().collect()
+    };
+    let registry_layers = blobs(&|tree| digests(&tree.registry_layers));
+    let inventory = target.agent.inventory(&InventoryQuestion {
+        root: brief.root.clone(),
+        blobs: blobs(&|tree| {
+            let mut all = digests(&tree.layers);
+            all.extend(digests(&tree.registry_layers));
+            all
+        }),
+        registry_layers,
+        trees: trees.iter().map(|tree| tree.name.clone()).collect(),
+    })?;
+    let ids = trees
+        .iter()
+        .map(|tree| {
+            let inputs = tree.inputs(brief, &target.host, &facts);
+            tree.id(&inputs, target.wants.registry)
+        })
+        .collect::<Result<_>>()?;
+    Ok(Answer {
+        facts,
+        trees,
+        ids,
+        inventory,
+    })
+}
+
+fn digests(layers: &[imgctl_host::agent::protocol::CheckoutLayer]) -> Vec<Digest> {
+    layers
+        .iter()
+        .map(|layer| layer.descriptor.digest.clone())
+        .collect()
+}
+
+/// All layers without duplicates, each with a number.
+#[derive(Default)]
+struct Blobs {
+    list: Vec<Descriptor>,
+    numbers: BTreeMap<Digest, u32>,
+}
+
+impl Blobs {
+    fn number(&mut self, blob: &Descriptor) -> u32 {
+        if let Some(number) = self.numbers.get(&blob.digest) {
+            return *number;
+        }
+        // There are never 2^32 layers.
+        let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        self.numbers.insert(blob.digest.clone(), number);
+        self.list.push(blob.clone());
+        number
+    }
+}
+
+fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) -> HostPlan {
+    let Answer {
+        facts,
+        trees,
+        ids,
+        inventory,
+    } = answer;
+    let has: BTreeSet<&Digest> = inventory.blobs.iter().collect();
+    let applied: BTreeSet<&Digest> = inventory.registry_layers.iter().collect();
+    let (mut lacks, mut holds) = (BTreeSet::new(), BTreeSet::new());
+    let mut changes = Vec::new();
+    let mut leaves_rootfs = false;
+    for (tree, id) in trees.iter().zip(&ids) {
+        let apply: BTreeSet<Digest> = digests(&tree.registry_layers)
+            .into_iter()
+            .filter(|digest| !applied.contains(digest))
+            .collect();
+        let change = TreeChange {
+            tree: Arc::clone(tree),
+            id: id.clone(),
+            former: inventory.trees.get(&tree.name).cloned(),
+            is_made: inventory
+                .made
+                .get(&tree.name)
+                .is_some_and(|made| made.contains(id)),
+            stage: brief.stage,
+            apply,
+        };
+        if tree.name == tree::ROOTFS && change.switches() {
+            let now = inventory.layers.get(&tree.name);
+            leaves_rootfs = now.is_some_and(|now| !has_rootfs(brief, &facts.architecture, now));
+        }
+        for layer in tree.layers.iter().chain(&tree.registry_layers) {
+            let digest = &layer.descriptor.digest;
+            let is_needed = match layer.registry {
+                true => change.apply.contains(digest),
+                false => !change.is_made,
+            };
+            let number = blobs.number(&layer.descriptor);
+            if has.contains(digest) {
+                holds.insert(number);
+            } else if is_needed {
+                lacks.insert(number);
+            }
+        }
+        if change.makes() || !change.apply.is_empty() {
+            changes.push(change);
+        }
+    }
+    HostPlan {
+        host: target.host.clone(),
+        agent: Arc::clone(&target.agent),
+        facts,
+        registry: target.wants.registry,
+        lacks: lacks.into_iter().collect(),
+        holds: holds.into_iter().collect(),
+        changes,
+        trees: trees
+            .iter()
+            .zip(ids)
+            .map(|(tree, id)| (tree.name.clone(), id))
+            .collect(),
+        leaves_rootfs,
+    }
+}
+
+/// Reports whether a tree of these layers contains the rootfs image. Patches and Config documents
+/// also change the tree, but keep the rootfs image's layers.
+fn has_rootfs(brief: &Brief, architecture: &str, layers: &[Digest]) -> bool {
+    brief
+        .images
+        .get(architecture)
+        .into_iter()
+        .flatten()
+        .filter(|image| image.kind == ImageKind::Rootfs)
+        .flat_map(|image| image.layers.iter().filter(|layer| !layer.registry))
+        .all(|layer| layers.contains(&layer.diff_id))
+}

@@ -1,0 +1,309 @@
+//! An upgrade as a value: all decisions made before it begins. Stored with the cluster's state
+//! while the upgrade is open; `--save-plan` writes the same document.
+//!
+//! Must not depend on how steps are executed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::runtime::upgrade::Renewal;
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Digest;
+
+/// Schema version of this document; others are refused.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// All decisions of an upgrade.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Document {
+    pub(crate) schema: u32,
+    /// Safe as a file name: `v1.34.9-<8 characters of the digest>`, or the value of `--id`.
+    pub id: String,
+    pub cluster: String,
+    /// `kubeadm`, `k3s`, `script`.
+    pub runtime: String,
+    pub direction: Direction,
+    /// The current release of the cluster.
+    pub from: Release,
+    /// One release per version on the path; the last is the target.
+    pub hops: Vec<Release>,
+    pub choices: Choices,
+    /// IDs of control planes in upgrade order.
+    pub control_planes: Vec<String>,
+    /// IDs of workers that are upgraded alone before all others.
+    pub canary: Vec<String>,
+    /// IDs of the other workers, grouped into batches.
+    pub batches: Vec<Vec<String>>,
+    /// Hosts by ID, including skipped ones.
+    pub hosts: BTreeMap<String, HostBefore>,
+    /// Identity of the cluster, which a resumed upgrade must match.
+    pub identity: Identity,
+    /// All findings; those of severity `error` that are not skipped prevent the upgrade.
+    pub findings: Vec<Finding>,
+    /// Information for the operator: what cannot be rolled back, and known hazards of the target.
+    pub notes: Vec<String>,
+    /// Predicted behaviour of the containers of each host, by host ID; see kube/restart.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub restarts: BTreeMap<String, serde_json::Value>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    Forward,
+    /// A rollback: workers before control planes.
+    Back,
+}
+
+/// A version of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Release {
+    /// The rootfs image as in `spec.image`.
+    pub image: String,
+    /// Manifest digests by OCI architecture of the hosts.
+    pub digests: BTreeMap<String, Digest>,
+    /// `v1.34.9`, `3.5.1`.
+    pub version: String,
+    /// Whether workers also move to this version; otherwise they keep theirs until a later hop.
+    pub workers: bool,
+}
+
+/// `--strategy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    #[default]
+    InOrder,
+    /// Spares join, then the old hosts leave.
+    Replace,
+}
+
+/// `--kubelet-swap`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KubeletSwap {
+    #[default]
+    Drain,
+    InPlace,
+}
+
+/// `--drain-on-timeout`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnTimeout {
+    /// The Node is uncordoned and the upgrade stops.
+    #[default]
+    Abort,
+    Wait,
+    /// Pods are deleted despite their PodDisruptionBudgets.
+    Delete,
+}
+
+/// `--hop`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HopMode {
+    /// Several images in sequence, one minor at a time.
+    Auto,
+    #[default]
+    Single,
+}
+
+/// `--pause-after`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PauseAfter {
+    Stage,
+    ControlPlane,
+    Canary,
+    Batch,
+}
+
+/// `--on-failure`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFailure {
+    /// The host stays in its failed state.
+    #[default]
+    Stop,
+    /// The host is rolled back.
+    Rollback,
+}
+
+impl OnFailure {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    fn is_stop(&self) -> bool {
+        *self == Self::Stop
+    }
+}
+
+/// The operator's options.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Choices {
+    pub strategy: Strategy,
+    /// Host IDs or addresses; if empty, the plan chooses a canary.
+    pub canary: Vec<String>,
+    pub no_canary: bool,
+    /// `10%` or `3`: workers per batch.
+    pub batch: String,
+    /// `10%` or `1`: maximum number of workers out of service at the same time, including those
+    /// that already are.
+    pub max_unavailable: String,
+    pub kubelet_swap: KubeletSwap,
+    pub drain_timeout_seconds: u64,
+    pub drain_on_timeout: OnTimeout,
+    pub delete_emptydir_data: bool,
+    pub force_unmanaged: bool,
+    pub hop: HopMode,
+    pub pause_after: Option<PauseAfter>,
+    pub certificate_renewal: Renewal,
+    /// IDs of known and accepted findings.
+    pub skip_checks: Vec<String>,
+    /// `--no-restart`, `--max-restarts`: a plan with more predicted container restarts is refused.
+    pub max_restarts: Option<u64>,
+    /// Seconds that a host must stay healthy before the next one is touched.
+    pub bake_seconds: u64,
+    /// Number of workers that may fail before no further host is started. The default is omitted,
+    /// so that plans made by older versions keep their digest.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub max_failed: usize,
+    /// Action for a failed host; the default is omitted for the same reason.
+    #[serde(default, skip_serializing_if = "OnFailure::is_stop")]
+    pub on_failure: OnFailure,
+    /// Replacement hosts for the replace strategy.
+    pub spares: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_none(number: &usize) -> bool {
+    *number == 0
+}
+
+impl Default for Choices {
+    fn default() -> Self {
+        Self {
+            strategy: Strategy::default(),
+            canary: Vec::new(),
+            no_canary: false,
+            batch: "1".to_owned(),
+            max_unavailable: "1".to_owned(),
+            kubelet_swap: KubeletSwap::default(),
+            drain_timeout_seconds: 600,
+            drain_on_timeout: OnTimeout::default(),
+            delete_emptydir_data: false,
+            force_unmanaged: false,
+            hop: HopMode::default(),
+            pause_after: None,
+            certificate_renewal: Renewal::default(),
+            skip_checks: Vec::new(),
+            max_restarts: None,
+            bake_seconds: 0,
+            max_failed: 0,
+            on_failure: OnFailure::default(),
+            spares: Vec::new(),
+        }
+    }
+}
+
+/// A host as observed when the plan was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostBefore {
+    pub roles: Vec<String>,
+    pub architecture: String,
+    /// The host's Kubernetes Node, if it has one.
+    pub node: Option<String>,
+    /// Its current version.
+    pub version: Option<String>,
+    /// An administrator had cordoned the Node, so it stays cordoned.
+    pub(crate) was_unschedulable: bool,
+    /// Why the host is skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+}
+
+/// Identity of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Identity {
+    /// UID of the namespace kube-system.
+    pub kube_system: Option<String>,
+    pub(crate) external_etcd: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    Note,
+    Warning,
+    Error,
+}
+
+/// A finding of a preflight check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// The ID for `--skip-check`: lower case and dashes.
+    pub check: String,
+    pub severity: Severity,
+    /// The host, if the finding concerns one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    pub what: String,
+    /// How to fix it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// `--skip-check` names this check.
+    #[serde(default)]
+    pub skipped: bool,
+}
+
+impl Document {
+    /// Returns the target release of the cluster.
+    pub fn target(&self) -> &Release {
+        self.hops.last().unwrap_or(&self.from)
+    }
+
+    /// Computes a digest over the decisions; the ID, findings, notes and predicted restarts do not
+    /// count.
+    pub fn digest(&self) -> Result<Digest> {
+        let mut decided = self.clone();
+        decided.id.clear();
+        decided.findings.clear();
+        decided.notes.clear();
+        decided.restarts.clear();
+        let bytes = serde_json::to_vec(&decided)
+            .map_err(|error| Error::failed("cannot name the plan").caused_by(error))?;
+        Ok(Digest::of(&bytes))
+    }
+
+    /// Findings that prevent the upgrade.
+    pub fn blockers(&self) -> impl Iterator<Item = &Finding> {
+        self.findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error && !finding.skipped)
+    }
+
+    /// Parses the output of [`Document::to_json`].
+    pub fn parse(bytes: &[u8], name: &str) -> Result<Self> {
+        let document: Self = serde_json::from_slice(bytes)
+            .map_err(|error| Error::bad_content(format!("{name} is no plan")).caused_by(error))?;
+        match document.schema {
+            SCHEMA => Ok(document),
+            other => Err(Error::bad_content(format!(
+                "{name} is a plan of form {other}; this imgctl knows {SCHEMA}"
+            ))
+            .hint("make the plan anew with this imgctl")),
+        }
+    }
+
+    /// Encodes the document as JSON.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string_pretty(self)
+            .map_err(|error| Error::failed("cannot write the plan").caused_by(error))
+    }
+}

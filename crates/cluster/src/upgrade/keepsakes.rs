@@ -1,0 +1,210 @@
+//! Copies the backups of the first control plane to a second host and to the controller, so that a
+//! rollback remains possible after the loss of one machine.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::cluster::host::Host;
+use crate::runtime::Action;
+use crate::runtime::action::{Line, Site};
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::fs::atomic::sync_directory;
+use imgctl_host::agent::Agent;
+use imgctl_host::agent::protocol::{ReadPart, WritePart};
+
+/// Bytes per transferred part.
+const PART: u64 = 4 << 20;
+
+/// Copies the files at the top level of `directory` (subdirectories belong to the host) to the same
+/// path on `second` and into `here` on the controller.
+pub(super) fn copy(directory: &str, second: Option<&Host>, here: PathBuf) -> Action {
+    let directory = directory.to_owned();
+    let second = second.cloned();
+    let mut says = format!("copy the backup in {directory} to {}", here.display());
+    if let Some(second) = &second {
+        says.push_str(&format!(" and to {}", second.id()));
+    }
+    Action::new("keep-backup", says, "", move |site| {
+        for file in files(site, &directory)? {
+            let other = match &second {
+                Some(host) => Some(site.crew.agent(host)?),
+                None => None,
+            };
+            let path = format!("{directory}/{}", file.name);
+            let target = here.join(&file.name);
+            carry(site.agent, &path, file.size, other.as_deref(), &target)?;
+        }
+        Ok(())
+    })
+}
+
+/// Sends a file from the controller to `there` on the host.
+pub(super) fn bring(file: &Path, there: &str) -> Action {
+    let (file, there) = (file.to_owned(), there.to_owned());
+    let says = format!("send {} to {there}", file.display());
+    Action::new("snapshot", says, "", move |site| {
+        send(site.agent, &file, &there)
+    })
+}
+
+/// Sends a file from the controller to `path` on a host.
+fn send(agent: &dyn Agent, file: &Path, path: &str) -> Result<()> {
+    use std::io::Read;
+    let mut source = File::open(file).path("open", file)?;
+    let size = source.metadata().path("look at", file)?.len();
+    let mut offset = 0;
+    loop {
+        let mut content = Vec::new();
+        Read::by_ref(&mut source)
+            .take(PART)
+            .read_to_end(&mut content)
+            .path("read", file)?;
+        let length = content.len() as u64;
+        let is_last = offset + length >= size;
+        agent.write_part(&WritePart {
+            path: path.to_owned(),
+            mode: 0o600,
+            offset,
+            content,
+            is_last,
+        })?;
+        offset += length;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+struct Found {
+    name: String,
+    size: u64,
+}
+
+fn files(site: &Site<'_>, directory: &str) -> Result<Vec<Found>> {
+    let line = Line::query(format!(
+        "cd '{directory}' 2>/dev/null || exit 0; find . -maxdepth 1 -type f -printf '%s %f\\n'"
+    ));
+    let mut found = Vec::new();
+    for line in site.run(&line)?.lines() {
+        let Some((size, name)) = line.split_once(' ') else {
+            continue;
+        };
+        let size = size.parse().map_err(|_| {
+            Error::bad_content(format!(
+                "{}: `{line}` is no size and name",
+                site.agent.host()
+            ))
+        })?;
+        // Names are used as paths here.
+        if name.contains('/') || name.starts_with('.') || is_own(name) {
+            continue;
+        }
+        found.push(Found {
+            name: name.to_owned(),
+            size,
+        });
+    }
+    Ok(found)
+}
+
+/// Returns whether a file describes the host itself: its progress and the checksums of its files.
+/// The second host has its own such files, which must not be overwritten.
+fn is_own(name: &str) -> bool {
+    const OWN: [&str; 7] = [
+        "kubeadm-flags",
+        "host.sha256",
+        "touched",
+        "restored",
+        "kubelet-started",
+        "k3s-runs",
+        "etcd-members.json",
+    ];
+    OWN.contains(&name.trim_end_matches(".new")) || name.starts_with("kubeadm-v")
+}
+
+/// Copies one file, part by part, to both destinations; each receives it completely or not at all.
+fn carry(
+    from: &dyn Agent,
+    path: &str,
+    size: u64,
+    other: Option<&dyn Agent>,
+    here: &Path,
+) -> Result<()> {
+    let directory = here.parent().unwrap_or(Path::new("."));
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .path("make", directory)?;
+    let partial = here.with_extension("part");
+    let mut local = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&partial)
+        .path("create", &partial)?;
+    let mut offset = 0;
+    loop {
+        let content = from.read_part(&ReadPart {
+            path: path.to_owned(),
+            offset,
+            length: PART,
+        })?;
+        let length = content.len() as u64;
+        let is_last = offset + length >= size || length == 0;
+        local.write_all(&content).path("write", &partial)?;
+        if let Some(other) = other {
+            other.write_part(&WritePart {
+                path: path.to_owned(),
+                mode: 0o600,
+                offset,
+                content,
+                is_last,
+            })?;
+        }
+        offset += length;
+        if is_last {
+            break;
+        }
+    }
+    if offset != size {
+        return Err(Error::failed(format!(
+            "{}: {path} changed while it was copied",
+            from.host()
+        ))
+        .hint("resume the upgrade: the backup is made again"));
+    }
+    local.sync_all().path("sync", &partial)?;
+    std::fs::rename(&partial, here).path("rename", &partial)?;
+    sync_directory(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the second control plane could not be rolled back, because it had the checksums
+    /// of the first.
+    #[test]
+    fn what_tells_of_the_host_itself_is_not_carried_away() {
+        for name in [
+            "host.sha256",
+            "host.sha256.new",
+            "touched",
+            "kubeadm-v1.34.9",
+        ] {
+            assert!(is_own(name), "{name}");
+        }
+        for name in [
+            "snapshot.db",
+            "snapshot.sha256",
+            "snapshot.json",
+            "data.tar",
+        ] {
+            assert!(!is_own(name), "{name}");
+        }
+    }
+}

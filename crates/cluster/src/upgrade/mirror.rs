@@ -1,0 +1,420 @@
+//! Copies the records of an open upgrade to every control plane: they show its progress there, and
+//! the journal survives the loss of the controller.
+//!
+//! `<data>/state` on a host has the layout of the cluster's directory on the controller, so the
+//! copies are interchangeable. A copy may be a few steps old: steps begun since then can be found
+//! on the host by the name of the journal, which is copied before any step begins. A host that
+//! cannot be given a copy is skipped and reported at the end.
+//!
+//! Must not depend on the content of the files.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::host::Host;
+use crate::cluster::paths::Paths;
+use crate::cluster::scene::Scene;
+use crate::pipeline::event::{Event, Listener};
+use crate::pipeline::journal::past;
+use crate::pipeline::step::journals;
+use crate::runtime::action::Crew;
+use crate::upgrade::book::Book;
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::image::Digest;
+use imgctl_host::agent::Agent;
+use imgctl_host::agent::protocol::WritePart;
+
+/// Bytes per transferred part.
+const PART: usize = 4 << 20;
+/// How long to wait for a healthy host before skipping it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Pause before retrying a host after a failure.
+const REST: Duration = Duration::from_secs(20);
+/// Minimum pause after a copy that no caller waits for, and its minimum as a multiple of the
+/// duration of that copy.
+const PAUSE: Duration = Duration::from_millis(500);
+const SHARE: u32 = 20;
+/// Maximum number of journals on a host: those of the open upgrade and of the ones it consists of.
+const MOST_JOURNALS: usize = 10;
+/// Maximum size of the file that describes a host's copy, in bytes.
+const MAX_TELLING: u64 = 64 << 10;
+
+/// Description of a host's copy, in `upgrade/copied`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Copied {
+    /// RFC 3339: time of the copied state.
+    pub time: String,
+    /// Name of the machine that runs the upgrade.
+    pub controller: String,
+    /// Names of the copied journals, oldest first.
+    pub journals: Vec<String>,
+}
+
+/// Directory of the copy on a host.
+pub fn directory(paths: &Paths) -> String {
+    format!("{}/state", paths.root())
+}
+
+/// Reads the description of the copy in `state`; returns `None` if there is none.
+pub fn copied(state: &Path) -> Option<Copied> {
+    let text = std::fs::read(state.join(TELLING)).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+const TELLING: &str = "upgrade/copied";
+const OPEN: &str = "upgrade/open";
+
+/// The copies of one running upgrade.
+pub struct Mirror {
+    state: PathBuf,
+    directory: String,
+    /// The ID of the upgrade, and of the upgrade that it reverts.
+    ids: Vec<String>,
+    controller: String,
+    desk: Mutex<Desk>,
+    turned: Condvar,
+}
+
+#[derive(Default)]
+struct Desk {
+    /// Counts state changes; a host is up to date once it has the latest.
+    wanted: u64,
+    /// The latest state that a caller waits for.
+    urgent: u64,
+    journal: Option<String>,
+    ended: bool,
+    /// Number of running steps, and the host of the last one started.
+    running: usize,
+    host: String,
+    /// By host id.
+    places: HashMap<String, Place>,
+}
+
+#[derive(Default)]
+struct Place {
+    has: u64,
+    problem: Option<String>,
+}
+
+impl Mirror {
+    /// Starts copying the records of the upgrade `id` from the upgrade store to all control planes
+    /// of `scene`.
+    pub fn begin(
+        scene: &Scene,
+        crew: &Arc<dyn Crew + Send>,
+        id: &str,
+        controller: &str,
+    ) -> Result<Arc<Self>> {
+        let state = scene.state_directory.clone();
+        let mut ids = vec![id.to_owned()];
+        ids.extend(Book::of(&state).instead(id)?);
+        let hosts: Vec<Host> = scene.control_planes().cloned().collect();
+        let mirror = Arc::new(Self {
+            state,
+            directory: directory(&scene.paths),
+            ids,
+            controller: controller.to_owned(),
+            desk: Mutex::new(Desk {
+                places: hosts
+                    .iter()
+                    .map(|host| (host.id(), Place::default()))
+                    .collect(),
+                ..Desk::default()
+            }),
+            turned: Condvar::new(),
+        });
+        for host in hosts {
+            // These threads are never joined: one may hang in a connection to a dead host.
+            let (mirror, crew) = (Arc::clone(&mirror), Arc::clone(crew));
+            std::thread::spawn(move || mirror.serve(&host, &*crew));
+        }
+        Ok(mirror)
+    }
+
+    /// Sets the journal of the upgrade.
+    pub fn follow(&self, journal: &str) {
+        self.desk().journal = Some(journal.to_owned());
+    }
+
+    /// Waits until all healthy hosts have the current state, for at most `PATIENCE`.
+    pub fn settle(&self) {
+        let mut desk = self.desk();
+        desk.wanted += 1;
+        desk.urgent = desk.wanted;
+        let wanted = desk.wanted;
+        self.turned.notify_all();
+        let began = Instant::now();
+        loop {
+            let late = desk
+                .places
+                .values()
+                .any(|place| place.has < wanted && place.problem.is_none());
+            let left = PATIENCE.saturating_sub(began.elapsed());
+            if !late || left.is_zero() {
+                return;
+            }
+            desk = self
+                .turned
+                .wait_timeout(desk, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Copies a last time; returns which hosts have an outdated copy, and why.
+    pub fn end(&self) -> Vec<String> {
+        self.settle();
+        let mut desk = self.desk();
+        desk.ended = true;
+        self.turned.notify_all();
+        let wanted = desk.wanted;
+        let mut late: Vec<String> = desk
+            .places
+            .iter()
+            .filter(|(_, place)| place.has < wanted)
+            .map(|(host, place)| {
+                let why = place.problem.as_deref().unwrap_or("it takes too long");
+                format!("{host} has no fresh copy of the upgrade's journal: {why}")
+            })
+            .collect();
+        late.sort_unstable();
+        late
+    }
+
+    fn touch(&self) {
+        self.desk().wanted += 1;
+        self.turned.notify_all();
+    }
+
+    /// Records the start of a step. Returns whether it is the first on another host while no step
+    /// is running: the result of the previous host is then copied first.
+    fn begins(&self, host: &str) -> bool {
+        let mut desk = self.desk();
+        let is_next = desk.running == 0 && desk.host != host;
+        desk.running += 1;
+        host.clone_into(&mut desk.host);
+        is_next
+    }
+
+    fn ends(&self) {
+        let mut desk = self.desk();
+        desk.running = desk.running.saturating_sub(1);
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the copy on one host up to date until the upgrade ends.
+    fn serve(&self, host: &Host, crew: &dyn Crew) {
+        let id = host.id();
+        let mut kept = Kept::default();
+        let mut rest_until = Instant::now();
+        while let Some(wanted) = self.next(&id, rest_until) {
+            let began = Instant::now();
+            let done = crew
+                .agent(host)
+                .and_then(|agent| self.copy(&*agent, &mut kept));
+            let took = began.elapsed();
+            let mut desk = self.desk();
+            if let Some(place) = desk.places.get_mut(&id) {
+                place.problem = done.as_ref().err().map(|error| error.chain().join(": "));
+                if done.is_ok() {
+                    place.has = wanted;
+                }
+            }
+            rest_until = Instant::now()
+                + match done {
+                    Ok(()) => PAUSE.max(took.saturating_mul(SHARE)),
+                    Err(_) => REST,
+                };
+            self.turned.notify_all();
+        }
+    }
+
+    /// Waits until there is a change to copy; returns `None` at the end.
+    fn next(&self, id: &str, rest_until: Instant) -> Option<u64> {
+        let mut desk = self.desk();
+        loop {
+            let place = desk.places.get(id)?;
+            let rest = rest_until.saturating_duration_since(Instant::now());
+            let is_behind = place.has < desk.wanted;
+            // Waiters do not wait for a host that has just failed.
+            let is_urgent = place.has < desk.urgent && place.problem.is_none();
+            if desk.ended && !(is_behind && is_urgent) {
+                return None;
+            }
+            if is_behind && (rest.is_zero() || is_urgent) {
+                return Some(desk.wanted);
+            }
+            desk = match is_behind {
+                true => {
+                    self.turned
+                        .wait_timeout(desk, rest)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+                false => self
+                    .turned
+                    .wait(desk)
+                    .unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Makes the copy on one host match the controller.
+    fn copy(&self, agent: &dyn Agent, kept: &mut Kept) -> Result<()> {
+        let journal = self.desk().journal.clone();
+        if kept.journals.is_none() {
+            let path = format!("{}/{TELLING}", self.directory);
+            let told = agent.read_file(&path, MAX_TELLING).ok().flatten();
+            let told: Option<Copied> = told.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+            kept.journals = Some(told.unwrap_or_default().journals);
+        }
+        // The journal comes first, because it covers every step that the other files refer to.
+        if let Some(journal) = &journal {
+            let path = past::path_of(&journals(&self.state), journal);
+            let name = format!("journal/{journal}.jsonl");
+            self.send(agent, kept, &name, &path)?;
+        }
+        for id in &self.ids {
+            let directory = self.state.join("upgrade").join(id);
+            for name in files(&directory)? {
+                let relative = format!("upgrade/{id}/{name}");
+                self.send(agent, kept, &relative, &directory.join(&name))?;
+            }
+        }
+        self.send(
+            agent,
+            kept,
+            "upgrade/history",
+            &self.state.join("upgrade/history"),
+        )?;
+        self.tell(agent, kept, journal)?;
+        let open = self.state.join(OPEN);
+        if open.exists() {
+            return self.send(agent, kept, OPEN, &open);
+        }
+        kept.sent.remove(OPEN);
+        self.remove(agent, OPEN)
+    }
+
+    /// Writes the time of the copy; removes the oldest journals above the limit.
+    fn tell(&self, agent: &dyn Agent, kept: &mut Kept, journal: Option<String>) -> Result<()> {
+        let mut all = kept.journals.clone().unwrap_or_default();
+        if let Some(journal) = journal {
+            all.retain(|name| *name != journal);
+            all.push(journal);
+        }
+        while all.len() > MOST_JOURNALS {
+            let oldest = all.remove(0);
+            // The name comes from the host: it must be a name, not a path.
+            if !oldest.contains('/') {
+                self.remove(agent, &format!("journal/{oldest}.jsonl"))?;
+            }
+        }
+        let copied = Copied {
+            time: jiff::Timestamp::now()
+                .strftime("%Y-%m-%dT%H:%M:%SZ")
+                .to_string(),
+            controller: self.controller.clone(),
+            journals: all.clone(),
+        };
+        let text = serde_json::to_vec(&copied)
+            .map_err(|error| Error::failed("cannot write what was copied").caused_by(error))?;
+        kept.journals = Some(all);
+        self.put(agent, TELLING, &text)
+    }
+
+    /// Sends a file unless the host already has it; does nothing if the file does not exist.
+    fn send(&self, agent: &dyn Agent, kept: &mut Kept, name: &str, path: &Path) -> Result<()> {
+        let content = match std::fs::read(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            content => content.path("read", path)?,
+        };
+        let digest = Digest::of(&content);
+        if kept.sent.get(name) == Some(&digest) {
+            return Ok(());
+        }
+        self.put(agent, name, &content)?;
+        kept.sent.insert(name.to_owned(), digest);
+        Ok(())
+    }
+
+    fn put(&self, agent: &dyn Agent, name: &str, content: &[u8]) -> Result<()> {
+        let path = format!("{}/{name}", self.directory);
+        let mut offset = 0;
+        loop {
+            let end = content.len().min(offset + PART);
+            let is_last = end == content.len();
+            agent.write_part(&WritePart {
+                path: path.clone(),
+                mode: 0o600,
+                offset: offset as u64,
+                content: content.get(offset..end).unwrap_or_default().to_vec(),
+                is_last,
+            })?;
+            if is_last {
+                return Ok(());
+            }
+            offset = end;
+        }
+    }
+
+    fn remove(&self, agent: &dyn Agent, name: &str) -> Result<()> {
+        let left = agent.remove(&[format!("{}/{name}", self.directory)])?;
+        match left.first() {
+            None => Ok(()),
+            Some(why) => Err(Error::failed(format!("{}: {why}", agent.host()))),
+        }
+    }
+}
+
+impl Listener for Mirror {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::Start { journal, .. } => {
+                self.follow(journal);
+                self.settle();
+            }
+            Event::PhaseEnd { .. } => self.settle(),
+            Event::StepStart { host, .. } if self.begins(host) => self.settle(),
+            Event::StepEnd { .. } => {
+                self.ends();
+                self.touch();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Known content of a host's copy.
+#[derive(Default)]
+struct Kept {
+    sent: HashMap<String, Digest>,
+    /// `None` until the host has been asked.
+    journals: Option<Vec<String>>,
+}
+
+/// Returns the names of the files in a directory, except files being written and those that concern
+/// only this machine.
+fn files(directory: &Path) -> Result<Vec<String>> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.path("read", directory)?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.path("read", directory)?.file_name();
+        let name = name.to_string_lossy().into_owned();
+        if !name.starts_with('.') && name != "pause" {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}

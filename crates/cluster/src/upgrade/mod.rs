@@ -1,0 +1,36 @@
+//! Cluster upgrades: observed, planned, executed host by host, and rolled back.
+//!
+//! [`document`] is the plan as a value, a pure function of the observation. Pipelines are built
+//! only from the document, so that a resumed upgrade is the one that was begun. Must not print,
+//! prompt or read the environment.
+
+mod batches;
+pub mod book;
+pub mod document;
+mod hazards;
+pub mod hooks;
+mod hops;
+mod host_steps;
+mod keepsakes;
+mod kubeadm_restarts;
+mod kubelet_removals;
+pub mod mirror;
+pub mod nodes;
+pub mod observation;
+pub mod observe;
+pub mod patches;
+pub mod pause;
+pub mod pipeline;
+pub mod plan;
+#[cfg(test)]
+mod plan_tests;
+pub(crate) mod preflight;
+pub mod report;
+pub mod request;
+mod restarts;
+#[cfg(test)]
+mod scale_tests;
+mod skew;
+pub mod stale;
+#[cfg(any(test, feature = "testing"))]
+pub mod test_clusters;

@@ -1,0 +1,75 @@
+//! The static Pod patches in a rootfs image: `patches/` in its tree, which `kubeadm upgrade`
+//! applies. Read from the layers; nothing is unpacked.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::sync::Arc;
+
+use crate::cluster::image::ImageKind;
+use crate::cluster::scene::Scene;
+use imgctl_base::error::{Context, IoContext, Result};
+use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Tree};
+use imgctl_store::store::Store;
+
+/// The static Pods that kubeadm patches.
+pub(crate) const PATCHED: [&str; 4] = [
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "etcd",
+];
+/// Maximum size of a patch file, in bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// Returns the patches by static Pod; several files for one Pod are joined in name order, as in the
+/// observation of a host. Returns `None` if the patches are outside the image's tree, so that
+/// another image does not change them.
+pub fn of(scene: &Scene, store: &Store) -> Result<Option<BTreeMap<String, String>>> {
+    let documents = scene.documents.iter();
+    let configured = documents
+        .filter(|document| document["kind"] == "InitConfiguration")
+        .find_map(|document| document["patches"]["directory"].as_str());
+    let folder = match configured {
+        None => "patches",
+        Some(folder) => match folder.strip_prefix(&format!("{}/", scene.paths.rootfs())) {
+            Some(inside) => inside,
+            None => return Ok(None),
+        },
+    };
+    let (mut tree, mut layers) = (Tree::new(), Vec::new());
+    let images = scene.images.iter();
+    for image in images.filter(|image| image.kind != ImageKind::Application) {
+        for layer in image.layers.iter().filter(|layer| !layer.registry) {
+            let toc = store
+                .toc(&layer.descriptor.digest, &layer.diff_id)
+                .context(|| format!("cannot see which patches image {} has", image.name))?;
+            let toc = Arc::new(toc);
+            tree.apply(Arc::clone(&toc))?;
+            layers.push((layer.descriptor.digest.clone(), toc));
+        }
+    }
+    let mut patches = BTreeMap::<String, String>::new();
+    let Ok(folder) = tree.resolve(&LayerPath::parse(folder.as_bytes())?) else {
+        return Ok(Some(patches));
+    };
+    for (name, found) in tree.children(&folder) {
+        let name = String::from_utf8_lossy(name);
+        let pod = PATCHED.iter().find(|pod| name.starts_with(**pod));
+        let is_file = matches!(found.entry().kind, EntryKind::File { size } if size <= LONGEST);
+        let layer = found.layer.and_then(|index| layers.get(index));
+        let (Some(pod), Some((blob, toc)), true) = (pod, layer, is_file) else {
+            continue;
+        };
+        let mut bytes = Vec::new();
+        ContentReader::new(store.open_blob(blob)?, Arc::clone(toc))?
+            .open(found.entry)?
+            .take(LONGEST)
+            .read_to_end(&mut bytes)
+            .doing(|| format!("cannot read {folder}/{name}"))?;
+        patches
+            .entry((*pod).to_owned())
+            .or_default()
+            .push_str(&String::from_utf8_lossy(&bytes));
+    }
+    Ok(Some(patches))
+}

@@ -1,0 +1,548 @@
+//! Builds a pipeline from a document: phases, the hosts in each, the steps of each host.
+//!
+//! The same document gives the same steps in every run, so that a resumed upgrade skips completed
+//! steps. Must not make decisions that the document leaves open.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::cluster::host::Host;
+use crate::cluster::image::ImageKind;
+use crate::cluster::scene::Scene;
+use crate::pipeline::guest;
+use crate::pipeline::means::{FilesPlan, Mark, Means};
+use crate::pipeline::record;
+use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
+use crate::runtime::upgrade::{Move, Place, Upgrader};
+use crate::sync::tree::ROOTFS;
+use crate::upgrade::document::{Direction, Document};
+use crate::upgrade::hooks::{self, Hooks};
+use crate::upgrade::{host_steps, keepsakes};
+use imgctl_base::error::{Error, Result};
+
+/// Names of the phases after which `--pause-after` can pause.
+pub(crate) const CONTROL_PLANE: &str = "finish";
+pub(crate) const BALANCERS: &str = "balancers";
+pub(crate) const CANARY: &str = "canary";
+pub const BATCH: &str = "workers";
+
+/// Inputs for executing a document.
+pub struct Course<'a> {
+    pub document: &'a Document,
+    /// The current cluster context.
+    pub from: Arc<Scene>,
+    /// The cluster context after each hop of the document; the last is the target.
+    pub hops: Vec<Arc<Scene>>,
+    pub upgrader: &'a dyn Upgrader,
+    /// The hooks of each hop's images.
+    pub hooks: Vec<Hooks>,
+    /// Names of application and patch images whose commands run after all hosts have moved.
+    pub install: Vec<String>,
+    /// Closes the upgrade after everything is done and the target state is recorded.
+    pub commit: Step,
+    /// For a rollback: the file on the controller from which the cluster's data is restored.
+    pub snapshot: Option<PathBuf>,
+}
+
+/// Target trees for each hop, by host ID.
+type Trees = Vec<BTreeMap<String, String>>;
+
+/// Builds the pipeline. Queries the hosts, but changes nothing on them.
+pub fn plan(course: &Course<'_>, means: &Means<'_>) -> Result<Plan> {
+    let document = course.document;
+    let mut plan = empty(document)?;
+    let mark = record::mark(
+        "record",
+        "write the Clusterfile, phase ClusterInProcess",
+        &means.keeper,
+        Mark::InProcess,
+    );
+    plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![mark])));
+    let trees = stage(&mut plan, course, means)?;
+    ready(&mut plan, course, &trees)?;
+    match document.direction {
+        Direction::Forward => forward(&mut plan, course, &trees)?,
+        Direction::Back => back(&mut plan, course, &trees)?,
+    }
+    applications(&mut plan, course)?;
+    verify(&mut plan, course, &trees)?;
+    let mark = record::mark(
+        "record",
+        "write the Clusterfile, phase ClusterSuccess",
+        &means.keeper,
+        Mark::Success,
+    );
+    for mut phase in record::phases(means, course.target(), vec![mark]) {
+        // A rollback of some hosts only touches those hosts.
+        if document.direction == Direction::Back {
+            phase
+                .lanes
+                .retain(|lane| lane.host.as_ref().is_none_or(|host| course.moves(host)));
+        }
+        plan.push(phase);
+    }
+    plan.push(
+        Phase::new("commit", Order::Serial).lane(Lane::controller(vec![course.commit.clone()])),
+    );
+    Ok(plan)
+}
+
+/// Returns the pipeline without phases, with the name and intent of the document.
+pub fn empty(document: &Document) -> Result<Plan> {
+    let verb = match document.direction {
+        Direction::Forward => "upgrade",
+        Direction::Back => "rollback",
+    };
+    let intent = format!("{} {}", document.id, document.digest()?);
+    let mut plan = Plan::new(verb, &document.cluster, &intent);
+    plan.notes.clone_from(&document.notes);
+    // `run` may have started the upgrade, but is refused while it is open.
+    plan.goes_on = "run `imgctl upgrade resume`";
+    Ok(plan)
+}
+
+impl Course<'_> {
+    fn target(&self) -> &Arc<Scene> {
+        self.hops.last().unwrap_or(&self.from)
+    }
+
+    /// Hosts of `scene` that take part in the upgrade.
+    fn hosts<'s>(&self, scene: &'s Scene) -> Vec<&'s Host> {
+        scene.hosts.iter().filter(|host| self.moves(host)).collect()
+    }
+
+    fn moves(&self, host: &Host) -> bool {
+        self.document
+            .hosts
+            .get(&host.id())
+            .is_some_and(|host| host.skipped.is_none())
+    }
+
+    fn host<'s>(&self, scene: &'s Scene, id: &str) -> Result<&'s Host> {
+        scene
+            .hosts
+            .iter()
+            .find(|host| host.id() == id)
+            .ok_or_else(|| {
+                Error::not_found(format!(
+                    "the plan names host {id}, which is not in cluster {}",
+                    scene.name
+                ))
+                .hint("make the plan anew")
+            })
+    }
+
+    fn hooks(&self, number: usize) -> Result<&Hooks> {
+        let unread = || Error::failed("the hooks of the image are not known");
+        self.hooks.get(number).ok_or_else(unread)
+    }
+
+    /// The cluster context of a host before hop `number`: workers may have skipped some hops.
+    fn before(&self, number: usize, place: Place) -> &Arc<Scene> {
+        let mut earlier = self.document.hops.iter().zip(&self.hops).take(number).rev();
+        let last = match place {
+            Place::Worker => earlier.find(|(release, _)| release.workers),
+            _ => earlier.next(),
+        };
+        last.map_or(&self.from, |(_, scene)| scene)
+    }
+
+    fn step<'s>(
+        &'s self,
+        number: usize,
+        host: &'s Host,
+        place: Place,
+        trees: &Trees,
+    ) -> Result<(Move<'s>, String)> {
+        let to = &self.hops[number];
+        let id = trees
+            .get(number)
+            .and_then(|trees| trees.get(&host.id()))
+            .ok_or_else(|| {
+                Error::failed(format!(
+                    "host {} could not be asked which files it has",
+                    host.id()
+                ))
+            })?;
+        let step = Move {
+            from: self.before(number, place),
+            to,
+            host,
+            tree: format!("{}/{ROOTFS}.{id}", to.paths.root()),
+            place,
+            id: &self.document.id,
+            renewal: self.document.choices.certificate_renewal,
+            external_etcd: self.document.identity.external_etcd,
+            keeps_corefile: self
+                .document
+                .choices
+                .skip_checks
+                .iter()
+                .any(|check| check == "corefile"),
+            back: self.document.direction == Direction::Back,
+        };
+        Ok((step, id.clone()))
+    }
+
+    /// In a rollback, `Place::First` is the control plane that was first in the upgrade.
+    fn place(&self, host: &Host) -> Place {
+        let first = match self.document.direction {
+            Direction::Forward => self.document.control_planes.first().cloned(),
+            Direction::Back => self.target().first().map(Host::id),
+        };
+        match (host.is_control_plane(), first == Some(host.id())) {
+            (true, true) => Place::First,
+            (true, false) => Place::ControlPlane,
+            (false, _) => Place::Worker,
+        }
+    }
+}
+
+/// Stages the files of all hops on all hosts before anything is touched, first of all the
+/// registry's.
+fn stage(plan: &mut Plan, course: &Course<'_>, means: &Means<'_>) -> Result<Trees> {
+    let mut trees = Trees::new();
+    for (number, scene) in course.hops.iter().enumerate() {
+        let hosts: Vec<Host> = course.hosts(scene).into_iter().cloned().collect();
+        let files = means.files.stage(scene, &hosts, &means.crew)?;
+        if let Some((host, error)) = files.failed.first() {
+            return Err(Error::new(
+                error.kind(),
+                format!("host {} cannot be given the files: {error}", host.id()),
+            ));
+        }
+        trees.push(
+            files
+                .trees
+                .iter()
+                .filter_map(|(host, trees)| Some((host.clone(), trees.get(ROOTFS)?.clone())))
+                .collect(),
+        );
+        plan.push(sync_phase(&numbered("stage", number), files));
+    }
+    Ok(trees)
+}
+
+fn sync_phase(name: &str, files: FilesPlan) -> Phase {
+    let mut phase = Phase::new(name, Order::Parallel);
+    phase.together = Some(files.work);
+    for files in files.hosts {
+        phase = phase.lane(Lane::on(
+            &files.host,
+            [Step::together("files", files.says, files.bytes)],
+        ));
+    }
+    phase
+}
+
+/// Asks the image, pulls images, and creates and copies backups.
+fn ready(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+    let document = course.document;
+    let forward = document.direction == Direction::Forward;
+    let last = course.hops.len() - 1;
+    let target = course.target();
+    // `None` if only workers lag behind.
+    let first = match document.control_planes.first() {
+        Some(id) => Some(course.host(target, id)?),
+        None => None,
+    };
+    if let Some(first) = first.filter(|_| forward)
+        && trees
+            .last()
+            .is_some_and(|trees| trees.contains_key(&first.id()))
+    {
+        let (mut step, _) = course.step(last, first, Place::First, trees)?;
+        step.from = &course.from;
+        let hooks = course.hooks(last)?;
+        let mut actions: Vec<_> = hooks::can_upgrade(hooks, &step, document)?
+            .into_iter()
+            .collect();
+        actions.extend(hooks::run("pre-cluster", hooks, &step, document));
+        plan.push(Phase::new("ask", Order::Serial).lane(Lane::on(first, actions)));
+    }
+    for (number, scene) in course.hops.iter().enumerate() {
+        let mut pull = Phase::new(&numbered("pull", number), Order::Parallel)
+            .on_failure(OnFailure::FinishPhase);
+        for host in course.hosts(scene) {
+            let place = course.place(host);
+            if place == Place::Worker && !document.hops[number].workers {
+                continue;
+            }
+            let (step, _) = course.step(number, host, place, trees)?;
+            pull = pull.lane(Lane::on(host, course.upgrader.pull(&step)?));
+        }
+        plan.push(pull);
+    }
+    if !forward {
+        return Ok(());
+    }
+    let mut backup = Phase::new("backup", Order::Parallel).on_failure(OnFailure::FinishPhase);
+    for host in course.hosts(&course.hops[0]) {
+        let (step, _) = course.step(0, host, course.place(host), trees)?;
+        backup = backup.lane(Lane::on(host, course.upgrader.backup(&step)?));
+    }
+    plan.push(backup);
+    let Some(first) = first else {
+        return Ok(());
+    };
+    let (step, _) = course.step(
+        0,
+        course.host(&course.hops[0], &first.id())?,
+        Place::First,
+        trees,
+    )?;
+    let second = course
+        .hosts(target)
+        .into_iter()
+        .filter(|host| host.id() != first.id())
+        .max_by_key(|host| host.is_control_plane());
+    let here = target.state_directory.join("backup").join(&document.id);
+    let keep = keepsakes::copy(&step.backup(), second, here);
+    plan.push(Phase::new("keep-backup", Order::Serial).lane(Lane::on(first, [keep])));
+    Ok(())
+}
+
+fn forward(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+    let document = course.document;
+    balancers(plan, course, trees)?;
+    for (number, scene) in course.hops.iter().enumerate() {
+        control_planes(plan, course, trees, number)?;
+        if let Some(first) = document.control_planes.first() {
+            let first = course.host(scene, first)?;
+            let (step, _) = course.step(number, first, Place::First, trees)?;
+            let finish = course.upgrader.finish(&step)?;
+            plan.push(
+                Phase::new(&numbered(CONTROL_PLANE, number), Order::Serial)
+                    .lane(Lane::on(first, finish)),
+            );
+        }
+        if document.hops[number].workers {
+            workers(plan, course, trees, number)?;
+        }
+        if let Some(first) = document.control_planes.first() {
+            let first = course.host(scene, first)?;
+            let (step, _) = course.step(number, first, Place::First, trees)?;
+            let scripts = hooks::legacy_cluster(course.hooks(number)?, &step, document);
+            let name = numbered("legacy", number);
+            plan.push(Phase::new(&name, Order::Serial).lane(Lane::on(first, scripts)));
+        }
+    }
+    Ok(())
+}
+
+/// Prepares workers for control planes that are out of service during the upgrade.
+fn balancers(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+    let Some(scene) = course.hops.first() else {
+        return Ok(());
+    };
+    if course.document.control_planes.is_empty() || scene.control_planes().count() < 2 {
+        return Ok(());
+    }
+    let mut phase = Phase::new(BALANCERS, Order::Parallel);
+    for host in course.hosts(scene) {
+        if course.place(host) == Place::Worker {
+            let (step, _) = course.step(0, host, Place::Worker, trees)?;
+            phase = phase.lane(Lane::on(
+                host,
+                course.upgrader.before_control_planes(&step)?,
+            ));
+        }
+    }
+    plan.push(phase);
+    Ok(())
+}
+
+/// Kubelets must never be newer than API servers: workers are rolled back first, then control
+/// planes in reverse order.
+fn back(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+    for number in 0..course.hops.len() {
+        if let Some(file) = &course.snapshot {
+            before_snapshot(plan, course, trees, number, file)?;
+        }
+        workers(plan, course, trees, number)?;
+        match &course.snapshot {
+            None => {
+                if number == 0 {
+                    balancers(plan, course, trees)?;
+                }
+                control_planes(plan, course, trees, number)?;
+            }
+            Some(_) => snapshot(plan, course, trees, number)?,
+        }
+    }
+    Ok(())
+}
+
+/// Path of the snapshot on a control plane.
+fn snapshot_on(step: &Move<'_>) -> String {
+    format!("{}/snapshot.db", step.backup())
+}
+
+/// Puts the snapshot and the tools to restore it on every control plane before any host is touched.
+fn before_snapshot(
+    plan: &mut Plan,
+    course: &Course<'_>,
+    trees: &Trees,
+    number: usize,
+    file: &Path,
+) -> Result<()> {
+    let mut send = Phase::new("snapshot-send", Order::Parallel);
+    let mut check =
+        Phase::new("snapshot-check", Order::Parallel).on_failure(OnFailure::FinishPhase);
+    for id in &course.document.control_planes {
+        let host = course.host(&course.hops[number], id)?;
+        let (step, _) = course.step(number, host, course.place(host), trees)?;
+        let there = snapshot_on(&step);
+        send = send.lane(Lane::on(host, [keepsakes::bring(file, &there)]));
+        check = check.lane(Lane::on(
+            host,
+            course.upgrader.before_snapshot(&step, &there)?,
+        ));
+    }
+    plan.push(send);
+    plan.push(check);
+    Ok(())
+}
+
+/// Restores all control planes at the same time, because no cluster can run with both old and new
+/// data.
+fn snapshot(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) -> Result<()> {
+    let mut stop = Phase::new("snapshot-stop", Order::Parallel);
+    let mut restore = Phase::new("snapshot-restore", Order::Parallel);
+    let mut start = Phase::new("snapshot-start", Order::Parallel);
+    let mut gate = Phase::new("snapshot-gate", Order::Parallel);
+    for id in &course.document.control_planes {
+        let host = course.host(&course.hops[number], id)?;
+        let (step, tree) = course.step(number, host, course.place(host), trees)?;
+        let phases = course
+            .upgrader
+            .restore_snapshot(&step, &snapshot_on(&step))?;
+        let [stops, restores, starts] = phases;
+        stop = stop.lane(Lane::on(host, stops));
+        let mut actions = vec![host_steps::switch(&step, &tree)];
+        actions.extend(restores);
+        restore = restore.lane(Lane::on(host, actions));
+        start = start.lane(Lane::on(host, starts));
+        gate = gate.lane(Lane::on(host, course.upgrader.gate(&step)?));
+    }
+    let mut anew = Phase::new("snapshot-anew", Order::Parallel);
+    let mut again = Phase::new("snapshot-gate-again", Order::Parallel);
+    for host in course.hosts(&course.hops[number]) {
+        let (step, _) = course.step(number, host, course.place(host), trees)?;
+        let actions = course.upgrader.after_snapshot(&step)?;
+        if actions.is_empty() {
+            continue;
+        }
+        anew = anew.lane(Lane::on(host, actions));
+        again = again.lane(Lane::on(host, course.upgrader.gate(&step)?));
+    }
+    for phase in [stop, restore, start, gate, anew, again] {
+        plan.push(phase);
+    }
+    Ok(())
+}
+
+fn control_planes(
+    plan: &mut Plan,
+    course: &Course<'_>,
+    trees: &Trees,
+    number: usize,
+) -> Result<()> {
+    let document = course.document;
+    let mut phase = Phase::new(&numbered("control-plane", number), Order::Serial);
+    for id in &document.control_planes {
+        let host = course.host(&course.hops[number], id)?;
+        if !course.moves(host) {
+            continue;
+        }
+        let (step, tree) = course.step(number, host, course.place(host), trees)?;
+        let steps = host_steps::steps(
+            &step,
+            course.upgrader,
+            document,
+            &tree,
+            course.hooks(number)?,
+        )?;
+        phase = phase.lane(Lane::on(host, steps));
+    }
+    plan.push(phase);
+    Ok(())
+}
+
+fn workers(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) -> Result<()> {
+    let document = course.document;
+    let lane = |id: &String| -> Result<Lane> {
+        let host = course.host(&course.hops[number], id)?;
+        let (step, tree) = course.step(number, host, Place::Worker, trees)?;
+        let steps = host_steps::steps(
+            &step,
+            course.upgrader,
+            document,
+            &tree,
+            course.hooks(number)?,
+        )?;
+        Ok(Lane::on(host, steps))
+    };
+    // A failed canary stops the upgrade before any other worker.
+    let mut canary = Phase::new(&numbered(CANARY, number), Order::Serial);
+    for id in &document.canary {
+        canary = canary.lane(lane(id)?);
+    }
+    plan.push(canary);
+    for (batch, ids) in document.batches.iter().enumerate() {
+        let name = format!("{}-{}", numbered(BATCH, number), batch + 1);
+        let mut phase = Phase::new(&name, Order::Parallel);
+        if document.choices.max_failed > 0 {
+            phase = phase.on_failure(OnFailure::Tolerate(document.choices.max_failed));
+        }
+        for id in ids {
+            phase = phase.lane(lane(id)?);
+        }
+        plan.push(phase);
+    }
+    Ok(())
+}
+
+/// Commands of images that are installed together with the rootfs.
+fn applications(plan: &mut Plan, course: &Course<'_>) -> Result<()> {
+    let target = course.target();
+    for image in &target.images {
+        if image.kind == ImageKind::Rootfs || !course.install.contains(&image.name) {
+            continue;
+        }
+        let hosts: Vec<Host> = course.hosts(target).into_iter().cloned().collect();
+        plan.push(guest::phase(target, image, &hosts, None));
+    }
+    Ok(())
+}
+
+/// Checks every host again at the end.
+fn verify(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+    let document = course.document;
+    let last = course.hops.len() - 1;
+    let target = &course.hops[last];
+    let mut phase = Phase::new("verify", Order::Parallel).on_failure(OnFailure::FinishPhase);
+    for host in course.hosts(target) {
+        let (step, _) = course.step(last, host, course.place(host), trees)?;
+        let steps = course.upgrader.gate(&step)?.into_iter().map(Step::from);
+        phase = phase.lane(Lane::on(host, steps.map(Step::always)));
+    }
+    plan.push(phase);
+    let forward = document.direction == Direction::Forward;
+    if let Some(first) = document.control_planes.first().filter(|_| forward) {
+        let first = course.host(target, first)?;
+        let (step, _) = course.step(last, first, Place::First, trees)?;
+        let hooks = hooks::run("post-cluster", course.hooks(last)?, &step, document);
+        plan.push(Phase::new("end", Order::Serial).lane(Lane::on(first, hooks)));
+    }
+    Ok(())
+}
+
+/// `stage`, `stage-2`, …: the first hop has no number.
+fn numbered(name: &str, hop: usize) -> String {
+    match hop {
+        0 => name.to_owned(),
+        _ => format!("{name}-{}", hop + 1),
+    }
+}

@@ -1,0 +1,405 @@
+//! Derives the plan from the observation: a pure function.
+
+use std::collections::BTreeMap;
+
+use crate::runtime::version::order_of;
+use crate::upgrade::batches::{Size, canaries, cut};
+use crate::upgrade::document::{
+    Direction, Document, Finding, HostBefore, Identity, SCHEMA, Strategy,
+};
+use crate::upgrade::hops;
+use crate::upgrade::observation::{HostSeen, Observation};
+use crate::upgrade::preflight;
+use crate::upgrade::request::{Request, Target};
+use crate::upgrade::restarts;
+use imgctl_base::error::{Error, Kind, Result};
+
+/// Result of planning.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Planned {
+    /// The cluster already matches the target; the findings may still be of interest.
+    Nothing(Vec<Finding>),
+    Upgrade(Box<Document>),
+}
+
+/// Makes the plan.
+///
+/// # Errors
+/// For problems that cannot be skipped: an impossible version path, an image that lacks an
+/// architecture, invalid options. All others are in [`Document::findings`].
+pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned> {
+    preflight::check_skips(&request.choices.skip_checks)?;
+    check_id(request.id.as_deref())?;
+    check_scope(observation, request)?;
+    check_spares(observation, request)?;
+    hops::check(request)?;
+    let same = is_same(observation, request);
+    let hosts = hosts_before(observation, request, same)?;
+    check_architectures(&hosts, request)?;
+
+    let is_in = |host: &&HostSeen| hosts.get(&host.id).is_some_and(|it| it.skipped.is_none());
+    let workers: Vec<&HostSeen> = observation
+        .hosts
+        .iter()
+        .filter(|host| !host.is_control_plane())
+        .filter(is_in)
+        .collect();
+    let canary = choose_canaries(&workers, observation, request)?;
+    let rest = || workers.iter().filter(|host| !canary.contains(&host.id));
+    let ids = |healthy: bool| -> Vec<String> {
+        rest()
+            .filter(|host| observation.is_healthy(host) == healthy)
+            .map(|host| host.id.clone())
+            .collect()
+    };
+    let size = size(observation, request)?;
+    let batches = cut(&ids(true), &ids(false), size.together);
+    let versions: Vec<String> = workers
+        .iter()
+        .filter_map(|host| observation.version_of(host))
+        .collect();
+    let mut document = Document {
+        schema: SCHEMA,
+        id: String::new(),
+        cluster: request.cluster.to_owned(),
+        runtime: request.runtime.to_owned(),
+        direction: request.direction,
+        from: request.from.release(),
+        hops: hops::releases(request, &versions),
+        choices: request.choices.clone(),
+        control_planes: control_planes(observation, request, &hosts),
+        canary,
+        batches,
+        hosts,
+        identity: Identity {
+            kube_system: observation
+                .api
+                .as_ref()
+                .and_then(|api| api.kube_system.clone()),
+            external_etcd: observation.external_etcd(),
+        },
+        findings: Vec::new(),
+        notes: Vec::new(),
+        restarts: BTreeMap::new(),
+    };
+    for (id, one) in restarts::foretell(&document, observation, request) {
+        let value = serde_json::to_value(one)
+            .map_err(|error| Error::failed("cannot write the plan").caused_by(error))?;
+        document.restarts.insert(id, value);
+    }
+    preflight::run(&mut document, observation, request);
+    let nobody = document.hosts.values().all(|host| host.skipped.is_some());
+    if same && nobody {
+        return Ok(Planned::Nothing(document.findings));
+    }
+    if nobody {
+        return Err(
+            Error::new(Kind::Network, "no host of the cluster can be upgraded now")
+                .hint("see why with `imgctl status`"),
+        );
+    }
+    document.id = match &request.id {
+        Some(id) => id.clone(),
+        None => id(&document)?,
+    };
+    Ok(Planned::Upgrade(Box::new(document)))
+}
+
+/// `v1.34.9-1a2b3c4d`.
+fn id(document: &Document) -> Result<String> {
+    let digest = document.digest()?;
+    let version: String = document.target().version.chars().map(safe).collect();
+    Ok(format!("{version}-{}", &digest.hex()[..8]))
+}
+
+fn safe(letter: char) -> char {
+    match letter {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-' => letter,
+        _ => '-',
+    }
+}
+
+fn check_id(id: Option<&str>) -> Result<()> {
+    let Some(id) = id else { return Ok(()) };
+    let good = !id.is_empty()
+        && id.len() <= 64
+        && id.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && id.chars().all(|letter| safe(letter) == letter);
+    good.then_some(()).ok_or_else(|| {
+        Error::usage(format!("`{id}` is no name for an upgrade"))
+            .hint("letters, digits, `.`, `-` and `_`, 64 at most, a letter or digit first")
+    })
+}
+
+fn check_scope(observation: &Observation, request: &Request<'_>) -> Result<()> {
+    match request
+        .only
+        .iter()
+        .find(|id| observation.host(id).is_none())
+    {
+        None => Ok(()),
+        Some(id) => Err(Error::usage(format!(
+            "`{id}` is no host of cluster {}",
+            request.cluster
+        ))),
+    }
+}
+
+fn check_spares(observation: &Observation, request: &Request<'_>) -> Result<()> {
+    let spares = &request.choices.spares;
+    match (request.choices.strategy, spares.is_empty()) {
+        (Strategy::Replace, true) => Err(Error::usage(
+            "the strategy `replace` needs hosts that take over",
+        )
+        .hint("name them with --spare")),
+        (Strategy::InOrder, false) => {
+            Err(Error::usage("spares are named, but nobody is replaced")
+                .hint("add --strategy replace"))
+        }
+        _ => {
+            let member =
+                |spare: &&String| observation.hosts.iter().any(|host| host.is_called(spare));
+            match spares.iter().find(member) {
+                None => Ok(()),
+                Some(spare) => Err(Error::usage(format!(
+                    "{spare} is a host of cluster {} already: it cannot be a spare",
+                    request.cluster
+                ))),
+            }
+        }
+    }
+}
+
+/// Returns whether the cluster already has the target image.
+fn is_same(observation: &Observation, request: &Request<'_>) -> bool {
+    let Some(target) = request.targets.last() else {
+        return false;
+    };
+    let mut known = false;
+    for host in &observation.hosts {
+        let Some(architecture) = architecture(observation, host) else {
+            continue;
+        };
+        let digest = |image: &Target| image.images.get(&architecture).map(|it| it.digest.clone());
+        if digest(target) != digest(&request.from) {
+            return false;
+        }
+        known = known || digest(target).is_some();
+    }
+    known
+}
+
+fn architecture(observation: &Observation, host: &HostSeen) -> Option<String> {
+    let told = host.facts.as_ref().map(|facts| facts.architecture.clone());
+    let node = || {
+        let node = observation.node_of(host)?;
+        Some(node.architecture.clone())
+    };
+    told.or_else(node).filter(|word| !word.is_empty())
+}
+
+fn hosts_before(
+    observation: &Observation,
+    request: &Request<'_>,
+    same: bool,
+) -> Result<BTreeMap<String, HostBefore>> {
+    let mut hosts = BTreeMap::new();
+    for host in &observation.hosts {
+        let node = observation.node_of(host);
+        let before = HostBefore {
+            roles: host.roles.clone(),
+            architecture: architecture(observation, host).unwrap_or_default(),
+            node: host.node.clone(),
+            version: observation.version_of(host),
+            // A cordon set by an upgrade of imgctl does not count as an administrator's.
+            was_unschedulable: node
+                .is_some_and(|node| node.unschedulable && !node.annotations.contains_key(MARK)),
+            skipped: skipped(observation, request, host, same),
+        };
+        if hosts.insert(host.id.clone(), before).is_some() {
+            return Err(Error::bad_content(format!(
+                "host {} is twice in the Clusterfile",
+                host.id
+            )));
+        }
+    }
+    Ok(hosts)
+}
+
+/// Node annotation with the ID of the upgrade that cordoned the Node.
+pub const MARK: &str = "imgctl.io/upgrade-id";
+
+/// Start of the skip reason for an unreachable host.
+pub const CANNOT_BE_REACHED: &str = "it cannot be reached";
+
+fn skipped(
+    observation: &Observation,
+    request: &Request<'_>,
+    host: &HostSeen,
+    same: bool,
+) -> Option<String> {
+    if !request.only.is_empty() && !request.only.contains(&host.id) {
+        let target = request.targets.last().map(|target| &target.version);
+        return Some(match (&host.unreachable, &host.version, target) {
+            (None, Some(version), Some(target)) if version == target => {
+                format!("it is at {target} already")
+            }
+            (None, ..) => "it is not in the scope".to_owned(),
+            (Some(_), ..) => "it is not in the scope, and cannot be reached".to_owned(),
+        });
+    }
+    if let Some(why) = &host.unreachable {
+        return Some(format!("{CANNOT_BE_REACHED}: {why}"));
+    }
+    if same {
+        let target = &request.targets.last()?.version;
+        let version = observation.version_of(host);
+        let behind = version
+            .as_deref()
+            .and_then(|version| order_of(version, target))
+            .is_some_and(std::cmp::Ordering::is_lt);
+        return (!behind).then(|| format!("it is at {target} already"));
+    }
+    None
+}
+
+fn check_architectures(hosts: &BTreeMap<String, HostBefore>, request: &Request<'_>) -> Result<()> {
+    for target in &request.targets {
+        let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (id, host) in hosts.iter().filter(|(_, host)| host.skipped.is_none()) {
+            if !target.images.contains_key(&host.architecture) {
+                missing.entry(&host.architecture).or_default().push(id);
+            }
+        }
+        if let Some((architecture, ids)) = missing.first_key_value() {
+            let has: Vec<&str> = target.images.keys().map(String::as_str).collect();
+            return Err(Error::not_found(format!(
+                "image {} has no {architecture}, which {} {}; it has {}",
+                target.name,
+                few(ids),
+                if ids.len() == 1 { "is" } else { "are" },
+                if has.is_empty() {
+                    "none".to_owned()
+                } else {
+                    has.join(", ")
+                }
+            ))
+            .hint(
+                "build it for all architectures of the cluster (`imgctl build --platform`), \
+                 or pull the missing one",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Joins the first few names and counts the rest.
+pub fn few<T: AsRef<str>>(names: &[T]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<&str> = names.iter().take(SHOWN).map(AsRef::as_ref).collect();
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// The Clusterfile's first control plane goes first; among the others, the etcd leader goes last,
+/// so that leadership moves only once. A rollback uses the reverse order.
+fn control_planes(
+    observation: &Observation,
+    request: &Request<'_>,
+    hosts: &BTreeMap<String, HostBefore>,
+) -> Vec<String> {
+    let leader = observation.etcd.as_ref().and_then(|etcd| {
+        let member = etcd.members.iter().find(|member| member.leader)?;
+        let lives = |host: &&HostSeen| {
+            host.node.as_deref() == Some(&member.name) || member.is_at(&host.address)
+        };
+        observation.hosts.iter().find(lives).map(|host| &host.id)
+    });
+    let mut ids: Vec<String> = observation
+        .hosts
+        .iter()
+        .filter(|host| host.is_control_plane())
+        .filter(|host| hosts.get(&host.id).is_some_and(|it| it.skipped.is_none()))
+        .map(|host| host.id.clone())
+        .collect();
+    if let Some(at) = ids.iter().skip(1).position(|id| Some(id) == leader) {
+        ids[at + 1..].rotate_left(1);
+    }
+    if request.direction == Direction::Back {
+        ids.reverse();
+    }
+    ids
+}
+
+/// All workers count, including skipped ones, because they can also be out of service.
+pub fn size(observation: &Observation, request: &Request<'_>) -> Result<Size> {
+    let workers = || {
+        observation
+            .hosts
+            .iter()
+            .filter(|host| !host.is_control_plane())
+    };
+    let unhealthy = workers()
+        .filter(|host| !observation.is_healthy(host))
+        .count();
+    let choices = &request.choices;
+    Size::of(
+        &choices.batch,
+        &choices.max_unavailable,
+        workers().count(),
+        unhealthy,
+    )
+}
+
+fn choose_canaries(
+    workers: &[&HostSeen],
+    observation: &Observation,
+    request: &Request<'_>,
+) -> Result<Vec<String>> {
+    let choices = &request.choices;
+    if choices.no_canary {
+        return Ok(Vec::new());
+    }
+    let healthy: Vec<&HostSeen> = workers
+        .iter()
+        .filter(|host| observation.is_healthy(host))
+        .copied()
+        .collect();
+    let by_number = |count| {
+        let chosen = canaries(&healthy, observation, count);
+        Ok(chosen.iter().map(|host| host.id.clone()).collect())
+    };
+    match &choices.canary[..] {
+        // A single worker is its own canary; a rollback needs no canary.
+        [] if workers.len() < 2 || request.direction == Direction::Back => Ok(Vec::new()),
+        [] => by_number(1),
+        [word] if word.bytes().all(|byte| byte.is_ascii_digit()) => {
+            by_number(word.parse().unwrap_or(usize::MAX))
+        }
+        words => {
+            let mut chosen: Vec<String> = Vec::new();
+            for word in words {
+                let Some(host) = workers.iter().find(|host| host.is_called(word)) else {
+                    return Err(no_canary(word, observation, request));
+                };
+                if !chosen.contains(&host.id) {
+                    chosen.push(host.id.clone());
+                }
+            }
+            Ok(chosen)
+        }
+    }
+}
+
+fn no_canary(word: &str, observation: &Observation, request: &Request<'_>) -> Error {
+    let known = observation.hosts.iter().find(|host| host.is_called(word));
+    let why = match known {
+        None => format!("it is no host of cluster {}", request.cluster),
+        Some(host) if host.is_control_plane() => "it is a control plane".to_owned(),
+        Some(_) => "it is left out of this upgrade".to_owned(),
+    };
+    Error::usage(format!("`{word}` cannot be the canary: {why}"))
+        .hint("name a worker, or how many are to go first")
+}

@@ -1,0 +1,26 @@
+//! Preconditions of an upgrade: checks with stable IDs, each a pure function of the observation and
+//! the plan.
+//!
+//! Must not query hosts or the API.
+
+mod api;
+mod applications;
+mod certificates;
+mod corefile;
+mod etcd;
+mod hosts;
+mod kubelet;
+mod look;
+mod manifests;
+mod nodes;
+mod notes;
+mod runtimes;
+#[cfg(test)]
+mod settings_tests;
+mod table;
+#[cfg(test)]
+mod tests;
+mod workloads;
+
+pub(crate) use manifests::rewritten;
+pub use table::{check_skips, run};

@@ -1,0 +1,186 @@
+//! Checks that versions are compatible: kubelets, API servers, container runtimes, predecessors of
+//! the image.
+
+use super::look::{Look, error, note, warning};
+use crate::runtime::version::{UPGRADE_FROM, order_of};
+use crate::upgrade::document::Finding;
+use crate::upgrade::skew;
+use imgctl_template::semver::{Version, satisfies};
+
+/// The findings of [`skew::findings`] with one ID.
+pub(super) fn skew_of(look: &Look<'_>, check: &str) -> Vec<Finding> {
+    if !look.is_kubernetes() {
+        return Vec::new();
+    }
+    let mut found = skew::findings(look.document, look.observation);
+    found.retain(|finding| finding.check == check);
+    found
+}
+
+/// Finds hosts whose version differs from that of the cluster's image.
+pub(super) fn mixed(look: &Look<'_>) -> Vec<Finding> {
+    let from = &look.document.from.version;
+    let odd = look.hosts().filter_map(|host| {
+        let version = look.observation.version_of(host)?;
+        let differs = order_of(&version, from).is_some_and(std::cmp::Ordering::is_ne);
+        let what = format!("it is at {version}, the cluster's image holds {from}");
+        differs.then(|| warning("mixed-versions", what).on(host))
+    });
+    odd.collect()
+}
+
+/// Checks the label `imgctl.io/upgrade-from` of the images on the path.
+pub(super) fn upgrade_from(look: &Look<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if !look.is_forward() {
+        return found;
+    }
+    let mut before = look.document.from.version.as_str();
+    for target in &look.request.targets {
+        if let Some(range) = target.label(UPGRADE_FROM) {
+            let fits = Version::parse(before).and_then(|version| satisfies(range, &version));
+            let said = format!("{} says that it comes from {range}", target.name);
+            match fits {
+                Some(true) => {}
+                Some(false) => found.push(
+                    error(
+                        "upgrade-from",
+                        format!("{said}, but the cluster is at {before}"),
+                    )
+                    .hint("name an image between first: `imgctl upgrade IMAGE IMAGE --hop auto`"),
+                ),
+                None => found.push(warning(
+                    "upgrade-from",
+                    format!("{said}, which is no range of versions"),
+                )),
+            }
+        }
+        before = &target.version;
+    }
+    found
+}
+
+/// Checks the container runtime of each Node.
+pub(super) fn container_runtimes(look: &Look<'_>) -> Vec<Finding> {
+    let new = look.new_minors();
+    let mut found = Vec::new();
+    let declared = look
+        .target()
+        .and_then(|target| target.label("imgctl.io/cri-version"));
+    for (host, node) in look.nodes().filter(|_| look.is_kubeadm()) {
+        let Some((name, version)) = node.runtime.split_once("://") else {
+            continue;
+        };
+        let below = |least: &str| order_of(version, least).is_some_and(std::cmp::Ordering::is_lt);
+        let told = format!("its container runtime is {name} {version}");
+        if name == "docker" && new.contains(&24) {
+            let what = format!("{told}: dockershim is gone in v1.24, every container starts anew");
+            found.push(
+                error("container-runtime", what)
+                    .on(host)
+                    .hint("move it to containerd first"),
+            );
+        } else if name == "containerd" && below("1.6.0") && new.contains(&26) {
+            let what = format!("{told}: v1.26 needs CRI v1, which containerd has from 1.6 on");
+            found.push(
+                error("container-runtime", what)
+                    .on(host)
+                    .hint("upgrade containerd first"),
+            );
+        } else if name == "containerd" && below("2.0.0") && new.contains(&36) {
+            let what = format!("{told}: v1.35 was the last for containerd 1.x");
+            found.push(
+                error("container-runtime", what)
+                    .on(host)
+                    .hint("upgrade containerd to 2.x first"),
+            );
+        } else if name == "containerd" && below("2.0.0") && new.contains(&35) {
+            let what = format!("{told}: v1.35 is the last for containerd 1.x");
+            found.push(
+                warning("container-runtime", what)
+                    .on(host)
+                    .hint("plan containerd 2.x"),
+            );
+        }
+        if let Some(wanted) = declared
+            && below(wanted.trim_start_matches("containerd://"))
+        {
+            let what =
+                format!("{told}; the image brings {wanted}: it is replaced on the drained Node");
+            found.push(note("container-runtime", what).on(host));
+        }
+    }
+    found
+}
+
+/// Compares the pause image of the target image with that in the runtime's configuration.
+pub(super) fn sandbox(look: &Look<'_>) -> Vec<Finding> {
+    let Some(wanted) = look
+        .target()
+        .and_then(|target| target.label("imgctl.io/sandbox-image"))
+    else {
+        return Vec::new();
+    };
+    let tail = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
+    let other = look.hosts().filter_map(|host| {
+        let has = host
+            .sandbox_image
+            .as_ref()
+            .filter(|has| tail(has) != tail(wanted))?;
+        let what = format!(
+            "its container runtime is set to the pause image {has}, the new image brings {wanted}"
+        );
+        let hint = "set sandbox_image in its configuration, or embed that image, too";
+        Some(warning("sandbox-image", what).on(host).hint(hint))
+    });
+    other.collect()
+}
+
+/// Checks the requirements of kubeadm.
+pub(super) fn kubeadm(look: &Look<'_>) -> Vec<Finding> {
+    let Some(api) = look.api().filter(|_| look.is_kubeadm()) else {
+        return Vec::new();
+    };
+    let Some(configuration) = &api.cluster_configuration else {
+        let why = api
+            .unknown
+            .get("kubeadm-config")
+            .map_or("it is not there", String::as_str);
+        let what = format!("ConfigMap kube-system/kubeadm-config cannot be read: {why}");
+        return vec![
+            error("kubeadm-config", what)
+                .hint("`kubeadm init phase upload-config kubeadm --config FILE` writes it"),
+        ];
+    };
+    let text = |key: &str| {
+        configuration
+            .get(key)
+            .and_then(|value| value.as_str())
+            .unwrap_or_default()
+    };
+    let mut found = Vec::new();
+    let form = text("apiVersion");
+    let gone = [
+        ("kubeadm.k8s.io/v1beta1", 22),
+        ("kubeadm.k8s.io/v1beta2", 27),
+    ];
+    for (old, minor) in gone {
+        if form == old && look.new_minors().contains(&minor) {
+            let what =
+                format!("kubeadm-config is of {old}, which kubeadm of v1.{minor} does not read");
+            found.push(
+                error("kubeadm-config", what)
+                    .hint("`kubeadm config migrate` with the present kubeadm, then upload it"),
+            );
+        }
+    }
+    let says = text("kubernetesVersion");
+    let from = &look.document.from.version;
+    if order_of(says, from).is_some_and(std::cmp::Ordering::is_ne) {
+        let what = format!("kubeadm-config says {says}, the cluster's image holds {from}");
+        found.push(
+            warning("kubeadm-config", what).hint("an upgrade with other means may not have ended"),
+        );
+    }
+    found
+}

@@ -1,0 +1,247 @@
+//! Checks for obstacles to drains: PodDisruptionBudgets, unmanaged Pods, data that is lost.
+
+use std::collections::BTreeSet;
+
+use super::look::{Look, error, note, warning};
+use crate::upgrade::batches::lonely_pods;
+use crate::upgrade::document::{Finding, KubeletSwap, Severity};
+use crate::upgrade::observation::{HostSeen, PodSeen};
+use crate::upgrade::plan::few;
+use crate::upgrade::restarts::forward;
+use imgctl_kube::drain::{PdbProblem, PodName};
+
+/// Maximum number of findings of one kind.
+const MOST: usize = 20;
+
+/// Nodes that will be drained.
+fn drained<'a>(look: &Look<'a>) -> BTreeSet<&'a str> {
+    if look.document.choices.kubelet_swap == KubeletSwap::InPlace {
+        return BTreeSet::new();
+    }
+    look.nodes().map(|(_, node)| node.name.as_str()).collect()
+}
+
+/// Pods that drains move.
+fn moved<'a>(look: &Look<'a>) -> Vec<&'a PodSeen> {
+    let nodes = drained(look);
+    let pods = look.api().into_iter().flat_map(|api| &api.pods);
+    pods.filter(|pod| {
+        !pod.finished
+            && !pod.mirror
+            && !pod.owner.starts_with("DaemonSet/")
+            && nodes.contains(pod.node.as_str())
+    })
+    .collect()
+}
+
+fn names(pods: &[&PodSeen]) -> Vec<String> {
+    pods.iter()
+        .map(|pod| format!("{}/{}", pod.namespace, pod.name))
+        .collect()
+}
+
+pub(super) fn budgets(look: &Look<'_>) -> Vec<Finding> {
+    let moved: BTreeSet<(&str, &str)> = moved(look)
+        .into_iter()
+        .map(|pod| (pod.namespace.as_str(), pod.name.as_str()))
+        .collect();
+    let moves = |pod: &PodName| moved.contains(&(pod.namespace.as_str(), pod.name.as_str()));
+    let problems = look.api().into_iter().flat_map(|api| &api.budgets);
+    let mut found = Vec::new();
+    for problem in problems {
+        let what = problem.to_string();
+        match problem {
+            PdbProblem::Several { pod, .. } if moves(pod) => {
+                found.push(error("pod-disruption-budgets", what).hint("leave it one of them"));
+            }
+            PdbProblem::NoneAllowed { pods, .. } if pods.iter().any(moves) => {
+                found.push(warning("pod-disruption-budgets", what).hint(
+                    "give its owner one replica more, or let the budget allow one; a drain that \
+                     waits in vain ends as --drain-on-timeout says",
+                ));
+            }
+            PdbProblem::Stale { .. } if !moved.is_empty() => {
+                found.push(warning("pod-disruption-budgets", what));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+pub(super) fn unmanaged(look: &Look<'_>) -> Vec<Finding> {
+    let mut found = orphans(look);
+    let bare: Vec<&PodSeen> = moved(look)
+        .into_iter()
+        .filter(|pod| pod.owner.is_empty())
+        .collect();
+    if bare.is_empty() {
+        return found;
+    }
+    let what = format!(
+        "nobody makes these Pods anew when they are evicted: {}",
+        few(&names(&bare))
+    );
+    found.push(match look.document.choices.force_unmanaged {
+        true => note("unmanaged-pods", what),
+        false => error("unmanaged-pods", what)
+            .hint("delete them, give them an owner, or let them go with --force-unmanaged"),
+    });
+    found
+}
+
+/// Pods whose DaemonSet no longer exists: a drain would leave them running, and no controller
+/// recreates them.
+fn orphans(look: &Look<'_>) -> Vec<Finding> {
+    let Some(api) = look
+        .api()
+        .filter(|api| !api.unknown.contains_key("DaemonSet"))
+    else {
+        return Vec::new();
+    };
+    let nodes = drained(look);
+    let is_orphan = |pod: &&PodSeen| {
+        let Some(set) = pod.owner.strip_prefix("DaemonSet/") else {
+            return false;
+        };
+        let has = api.workloads.iter().any(|one| {
+            one.kind == "DaemonSet" && one.name == set && one.namespace == pod.namespace
+        });
+        !has && !pod.finished && nodes.contains(pod.node.as_str())
+    };
+    let orphans: Vec<&PodSeen> = api.pods.iter().filter(is_orphan).collect();
+    if orphans.is_empty() {
+        return Vec::new();
+    }
+    let what = format!(
+        "the DaemonSets of these Pods are gone, nobody makes them anew: {}",
+        few(&names(&orphans))
+    );
+    vec![match look.document.choices.force_unmanaged {
+        true => note("unmanaged-pods", what),
+        false => {
+            error("unmanaged-pods", what).hint("delete them, or let them go with --force-unmanaged")
+        }
+    }]
+}
+
+/// Terminating Pods past their deadline: a drain would wait for them until its timeout.
+pub(super) fn stuck(look: &Look<'_>) -> Vec<Finding> {
+    let stuck = moved(look);
+    let stuck = stuck.iter().filter_map(|pod| {
+        let why = pod.stuck.as_ref()?;
+        let what = format!(
+            "Pod {}/{} on {} was to be gone by now: {why}",
+            pod.namespace, pod.name, pod.node
+        );
+        Some(warning("terminating-pods", what).hint(
+            "see to what holds it; a drain that waits in vain ends as --drain-on-timeout says",
+        ))
+    });
+    stuck.take(MOST).collect()
+}
+
+pub(super) fn local_data(look: &Look<'_>) -> Vec<Finding> {
+    let holding: Vec<&PodSeen> = moved(look)
+        .into_iter()
+        .filter(|pod| !pod.local_volumes.is_empty())
+        .collect();
+    if holding.is_empty() {
+        return Vec::new();
+    }
+    let what = format!(
+        "{} Pods have emptyDir volumes, which are lost when they are evicted: {}",
+        holding.len(),
+        few(&names(&holding))
+    );
+    vec![match look.document.choices.delete_emptydir_data {
+        true => note("local-data", what),
+        false => error("local-data", what).hint("allow it with --delete-emptydir-data"),
+    }]
+}
+
+pub(super) fn single(look: &Look<'_>) -> Vec<Finding> {
+    let nodes = drained(look);
+    let lonely: usize = lonely_pods(look.observation)
+        .iter()
+        .filter(|(node, _)| nodes.contains(*node))
+        .map(|(_, count)| count)
+        .sum();
+    if lonely == 0 {
+        return Vec::new();
+    }
+    let what = format!(
+        "{lonely} Pods are the only ones of their owner: what they do pauses while they move"
+    );
+    vec![note("single-replicas", what).hint("give what must not pause a second replica first")]
+}
+
+pub(super) fn unhealthy(look: &Look<'_>) -> Vec<Finding> {
+    let workloads = look.api().into_iter().flat_map(|api| &api.workloads);
+    let ill: Vec<String> = workloads
+        .filter(|workload| workload.ready < workload.desired)
+        .map(|workload| {
+            format!(
+                "{} {}/{} ({} of {})",
+                workload.kind, workload.namespace, workload.name, workload.ready, workload.desired
+            )
+        })
+        .collect();
+    if ill.is_empty() {
+        return Vec::new();
+    }
+    let what = format!(
+        "not all Pods are ready already before the upgrade: {}",
+        few(&ill)
+    );
+    vec![
+        warning("unhealthy-workloads", what)
+            .hint("what is ill before cannot be told from what the upgrade broke"),
+    ]
+}
+
+/// Checks the limits of `--max-restarts` and `--no-restart`, and finds hosts without a prediction.
+pub(super) fn restarts(look: &Look<'_>) -> Vec<Finding> {
+    let Some(most) = look
+        .document
+        .choices
+        .max_restarts
+        .filter(|_| look.is_kubernetes())
+    else {
+        return look.hosts().filter_map(untold).collect();
+    };
+    let mut found = Vec::new();
+    let mut all: u64 = 0;
+    for host in look.hosts() {
+        match forward(look.document, &host.id) {
+            Some(told) => all += u64::try_from(told.counts.disturbed()).unwrap_or(u64::MAX),
+            None => {
+                let mut one = untold(host).unwrap_or_else(|| {
+                    error("restarts", UNTOLD)
+                        .on(host)
+                        .hint("`crictl ps` must work there, and the API must show its Pods")
+                });
+                one.severity = Severity::Error;
+                found.push(one);
+            }
+        }
+    }
+    if all > most {
+        let what = format!("{all} containers restart, or may; {most} are allowed");
+        found.push(error("restarts", what).hint(
+            "see which in the plan; --kubelet-swap drain moves Pods away before, --max-restarts \
+             allows more",
+        ));
+    }
+    found
+}
+
+const UNTOLD: &str = "it cannot be told which of its containers restart";
+
+/// Reports a host that did not list its containers.
+fn untold(host: &HostSeen) -> Option<Finding> {
+    let why = host.containers_problem.as_ref()?;
+    let what = format!("{UNTOLD}: {why}");
+    let hint = "`crictl ps` and `crictl inspect` must work there";
+    Some(warning("restarts", what).on(host).hint(hint))
+}

@@ -1,0 +1,139 @@
+//! Decides whether to start a key's command, and starts exactly one supervisor, however many
+//! callers ask at the same time.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::execution::place::{Place, Record};
+use crate::agent::execution::{SUPERVISOR, remains, surroundings, sweep};
+use crate::agent::protocol::Run;
+use imgctl_base::error::{Error, IoContext, Kind, Result};
+
+/// Maximum number of attempts after another caller was faster or a supervisor died.
+pub(super) const ATTEMPTS: usize = 10;
+
+/// State of a key's command.
+pub(super) enum Begun {
+    /// The command has run before.
+    Ended(Record),
+    /// The command is running, started by this call or by an earlier one.
+    Runs { ours: bool },
+    /// Another caller's supervisor was faster.
+    Lost,
+}
+
+/// The supervisor's single message; until it arrives, nothing has been started.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Said {
+    Started,
+    /// The key has a state already, or another supervisor.
+    Taken,
+    Failed {
+        message: String,
+        hint: Option<String>,
+    },
+}
+
+/// Time that a supervisor has to exit after its command, and how often to check.
+const GOES: Duration = Duration::from_secs(5);
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// Determines the state of the key's command, and starts it if it has not run, or if `again` is
+/// set.
+pub(super) fn begin(place: &Place, request: &Run, program: &Path, again: bool) -> Result<Begun> {
+    let _deciding = place.lock_start()?;
+    let waits = Instant::now();
+    let alive = loop {
+        if let Some(alive) = place.try_lock_alive()? {
+            break alive;
+        }
+        // The command has ended and its supervisor is about to exit: that must not be mistaken for
+        // the end of the command to run now.
+        let goes = again && place.record()?.is_some() && waits.elapsed() < GOES;
+        if !goes {
+            return Ok(Begun::Runs { ours: false });
+        }
+        std::thread::sleep(GLANCE);
+    };
+    if let Some(record) = end_of_the_dead(place)? {
+        if !again {
+            return Ok(Begun::Ended(record));
+        }
+        place.forget()?;
+    }
+    drop(alive);
+    sweep::sweep(place.runs(), place.directory());
+    start(place, request, program)
+}
+
+/// Returns the outcome of a key without a live supervisor, or `None` if the key has never run.
+fn end_of_the_dead(place: &Place) -> Result<Option<Record>> {
+    if let Some(record) = place.record()? {
+        return Ok(Some(record));
+    }
+    let Some(state) = place.state()? else {
+        return Ok(None);
+    };
+    let reason = if state.boot_id == surroundings::boot_id() {
+        remains::kill(&state.marker);
+        "its supervisor was killed while it ran"
+    } else {
+        "the host was rebooted while it ran"
+    };
+    let record = Record {
+        code: None,
+        reason: Some(reason.to_owned()),
+        duration_ms: 0,
+    };
+    place.write_record(&record)?;
+    Ok(Some(record))
+}
+
+fn start(place: &Place, request: &Run, program: &Path) -> Result<Begun> {
+    let doing = || format!("cannot start the supervisor of {}", request.key);
+    let request_bytes = serde_json::to_vec(request)
+        .map_err(|error| Error::failed("cannot hand the command over").caused_by(error))?;
+    let (mut ours, theirs) = UnixStream::pair().doing(doing)?;
+    let mut child = Command::new(program)
+        .arg(SUPERVISOR)
+        .arg(place.directory())
+        .env_clear()
+        .current_dir("/")
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .doing(doing)?;
+    // A supervisor that has died sends no answer below.
+    let _ = ours.write_all(&request_bytes);
+    let _ = ours.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = ours.take(1 << 20).read_to_end(&mut answer);
+    // The supervisor keeps running; a thread must reap it.
+    let reaper = std::thread::Builder::new().name("reap".to_owned());
+    let _ = reaper.spawn(move || child.wait());
+    match serde_json::from_slice(&answer) {
+        Ok(Said::Started) => Ok(Begun::Runs { ours: true }),
+        Ok(Said::Taken) => Ok(Begun::Lost),
+        Ok(Said::Failed { message, hint }) => {
+            let error = Error::new(Kind::Failed, message);
+            Err(match hint {
+                Some(hint) => error.hint(hint),
+                None => error,
+            })
+        }
+        Err(_) if place.state()?.is_some() => Ok(Begun::Lost),
+        Err(_) => Err(Error::failed(format!(
+            "the supervisor of {} ended before it started anything",
+            request.key
+        ))
+        .hint("is there memory left on the host? Its kernel log may say more")),
+    }
+}

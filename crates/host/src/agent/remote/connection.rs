@@ -1,0 +1,266 @@
+//! One connection to one agent: HTTP/2 over the input and output of a command.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::sync::watch;
+
+use crate::agent::protocol::OutputLine;
+use crate::agent::remote::body::Body;
+use crate::agent::remote::{handshake, start};
+use crate::agent::wire::{self, Call, Event};
+use crate::host::transport::{BoxFuture, Ended};
+use imgctl_base::error::{Error, Kind, Result};
+
+/// Bytes that may be in flight for one answer, and for all answers: some wait for a slow reader.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 64 << 20;
+const FRAME: u32 = 1 << 20;
+/// Maximum number of request bytes that wait to be written.
+const SEND_BUFFER: usize = 2 << 20;
+/// Interval of keep-alive pings to the agent, and the timeout for its reply, which may be queued
+/// behind much other data on a slow connection.
+const PING: Duration = Duration::from_secs(15);
+const PONG: Duration = Duration::from_secs(60);
+/// Time that a broken connection has to report its cause.
+const REASON: Duration = Duration::from_secs(2);
+/// Number of bytes to remember of the agent's stderr.
+const ERRORS: usize = 4 << 10;
+/// Maximum length of a refusal text, in bytes.
+const REFUSAL: usize = 64 << 10;
+
+/// A connection to a running agent.
+pub(super) struct Connection {
+    sender: http2::SendRequest<Body>,
+    errors: Arc<Mutex<Vec<u8>>>,
+    /// Reason why the connection ended, once it has.
+    ended: watch::Receiver<Option<String>>,
+}
+
+/// Why a request got no answer.
+pub(super) enum Trouble {
+    /// The connection or the agent is gone. `has_begun` says whether the work was under way.
+    Lost { error: Error, has_begun: bool },
+    /// The agent refused the request.
+    Refused(Error),
+}
+
+/// Messages during a call.
+pub(super) enum Told {
+    Progress(u64),
+    Line(OutputLine),
+}
+
+impl Connection {
+    /// Opens the connection after the agent's greeting has been read.
+    pub(super) async fn open(
+        output: Box<dyn AsyncRead + Send + Unpin>,
+        input: Box<dyn AsyncWrite + Send + Unpin>,
+        stderr: Box<dyn AsyncRead + Send + Unpin>,
+        ended: BoxFuture<'static, Result<Ended>>,
+    ) -> Result<Self> {
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let listening = tokio::spawn(listen(stderr, Arc::clone(&errors)));
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_frame_size(FRAME)
+            .max_send_buf_size(SEND_BUFFER)
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PONG)
+            .keep_alive_while_idle(true)
+            .handshake(TokioIo::new(tokio::io::join(output, input)))
+            .await
+            .map_err(|error| lost(&error.to_string()))?;
+        let (say, told) = watch::channel(None);
+        tokio::spawn(async move {
+            // Ending the connection also closes the command's input and output.
+            let broken = connection.await.err();
+            let reason = tokio::time::timeout(REASON, async {
+                let ended = ended.await;
+                let _ = listening.await;
+                ended
+            });
+            let reason = match (reason.await, broken) {
+                (Ok(Ok(ended)), _) => format!("it ended {}", start::describe(ended)),
+                (Ok(Err(error)), _) => error.to_string(),
+                (Err(_), Some(error)) => error.to_string(),
+                (Err(_), None) => "it was closed".to_owned(),
+            };
+            let _ = say.send(Some(reason));
+        });
+        Ok(Self {
+            sender,
+            errors,
+            ended: told,
+        })
+    }
+
+    /// Whether the connection is unusable.
+    pub(super) fn is_lost(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Sends a request and waits for the head of the answer.
+    pub(super) async fn request(
+        &self,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, Trouble> {
+        let mut sender = self.sender.clone();
+        let answer = async {
+            sender.ready().await?;
+            sender.send_request(request).await
+        };
+        match answer.await {
+            Ok(response) => Ok(response),
+            Err(error) => Err(self.broken(&error, false).await),
+        }
+    }
+
+    /// Describes why a request was interrupted.
+    async fn broken(&self, error: &hyper::Error, has_begun: bool) -> Trouble {
+        let mut ended = self.ended.clone();
+        let reason = tokio::time::timeout(REASON * 2, ended.wait_for(Option::is_some)).await;
+        let reason = match reason {
+            Ok(Ok(reason)) => reason.clone().unwrap_or_default(),
+            _ => error.to_string(),
+        };
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let errors = handshake::tail(&errors);
+        let reason = match errors.is_empty() {
+            true => reason,
+            false => format!("{reason}: {errors}"),
+        };
+        Trouble::Lost {
+            error: lost(&reason),
+            has_begun,
+        }
+    }
+
+    /// Makes a call and waits for the result.
+    pub(super) async fn call<C: Call>(
+        &self,
+        call: &C,
+        told: &mut dyn FnMut(Told),
+    ) -> Result<C::Answer, Trouble> {
+        let refused = |error: Error| Trouble::Refused(error);
+        let bytes = serde_json::to_vec(call)
+            .map_err(|error| refused(Error::failed("cannot write the call").caused_by(error)))?;
+        let request = Request::post(format!("http://agent{}{}", wire::PREFIX, C::NAME))
+            .body(Body::whole(bytes))
+            .map_err(|error| refused(Error::failed("cannot write the call").caused_by(error)))?;
+        let response = self.request(request).await?;
+        let status = response.status();
+        if status != StatusCode::OK {
+            let text = text(response.into_body()).await;
+            let message = format!("the agent refuses the call {} ({status}): {text}", C::NAME);
+            return Err(refused(Error::failed(message)));
+        }
+        self.events::<C::Answer>(response.into_body(), told).await
+    }
+
+    async fn events<T: DeserializeOwned>(
+        &self,
+        mut body: Incoming,
+        told: &mut dyn FnMut(Told),
+    ) -> Result<T, Trouble> {
+        let mut has_begun = false;
+        let mut lines = Lines::default();
+        loop {
+            while let Some(line) = lines.next() {
+                let event = serde_json::from_slice(&line).map_err(|error| {
+                    let error = Error::bad_content("the agent said what we do not understand")
+                        .caused_by(error);
+                    Trouble::Refused(error)
+                })?;
+                match event {
+                    Event::Begun => has_begun = true,
+                    Event::Progress(bytes) => told(Told::Progress(bytes)),
+                    Event::Line(line) => told(Told::Line(line)),
+                    Event::Done(answer) => return Ok(answer),
+                    Event::Failed(failure) => return Err(Trouble::Refused(failure.into())),
+                }
+            }
+            match body.frame().await {
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else {
+                        continue;
+                    };
+                    if lines.bytes.len() + data.len() > wire::MAX_LINE {
+                        let error = Error::bad_content("the agent's answer is too long");
+                        return Err(Trouble::Refused(error));
+                    }
+                    lines.bytes.extend_from_slice(&data);
+                }
+                Some(Err(error)) => return Err(self.broken(&error, has_begun).await),
+                None => {
+                    return Err(Trouble::Lost {
+                        error: lost("it gave up half-way"),
+                        has_begun,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Splits bytes into lines.
+#[derive(Default)]
+struct Lines {
+    bytes: Vec<u8>,
+    /// Number of leading bytes known to contain no line break.
+    looked: usize,
+}
+
+impl Lines {
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let rest = self.bytes.get(self.looked..)?;
+        match rest.iter().position(|byte| *byte == b'\n') {
+            Some(length) => {
+                let rest = self.bytes.split_off(self.looked + length + 1);
+                self.looked = 0;
+                Some(std::mem::replace(&mut self.bytes, rest))
+            }
+            None => {
+                self.looked = self.bytes.len();
+                None
+            }
+        }
+    }
+}
+
+fn lost(why: &str) -> Error {
+    Error::new(
+        Kind::Network,
+        format!("the connection to the agent was lost: {why}"),
+    )
+}
+
+/// Reads the text of a refusal.
+pub(super) async fn text(body: Incoming) -> String {
+    let bytes = Limited::new(body, REFUSAL).collect().await;
+    let bytes = bytes.map_or_else(|_| Bytes::new(), http_body_util::Collected::to_bytes);
+    String::from_utf8_lossy(&bytes).trim().to_owned()
+}
+
+/// Remembers the end of the agent's stderr.
+async fn listen(mut stderr: Box<dyn AsyncRead + Send + Unpin>, errors: Arc<Mutex<Vec<u8>>>) {
+    let mut buffer = vec![0; 4 << 10];
+    while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
+        let part = buffer.get(..count).unwrap_or_default();
+        tracing::debug!("agent: {}", String::from_utf8_lossy(part).trim_end());
+        let mut errors = errors.lock().unwrap_or_else(PoisonError::into_inner);
+        errors.extend_from_slice(part);
+        let surplus = errors.len().saturating_sub(ERRORS);
+        errors.drain(..surplus);
+    }
+}

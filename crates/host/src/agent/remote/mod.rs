@@ -1,0 +1,308 @@
+//! The controller's side: one host's agent, started on demand and restarted when its connection is
+//! lost.
+
+mod body;
+mod connection;
+mod handshake;
+mod start;
+#[cfg(test)]
+pub mod tests;
+mod tunnel;
+#[cfg(test)]
+mod tunnel_tests;
+mod upload;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use crate::agent::install::Binaries;
+use crate::agent::protocol::{
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
+    Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
+};
+use crate::agent::tunnel::Tunnel;
+use crate::agent::wire::{
+    Call, Cancel, Content, FactsQuestion, Fetch, OfferBlobs, ReadFile, Remove, Withdraw,
+};
+use crate::agent::{Agent, BlobOpener, facts};
+use crate::host::transport::Transport;
+use connection::{Connection, Told, Trouble};
+use imgctl_base::error::{Context, Result};
+use imgctl_base::image::{Descriptor, Digest};
+
+/// Duration after which an interrupted call may be retried again.
+const LASTING: Duration = Duration::from_secs(30);
+
+/// How to start the agent of a host.
+#[derive(Clone)]
+pub struct Launch {
+    /// Programs to run on hosts, shared by all hosts.
+    pub binaries: Arc<Binaries>,
+    /// Directory for the agent's program on a host.
+    pub directory: String,
+    /// Root of the agent's store on a host, or `None` for the default.
+    pub root: Option<String>,
+    /// Directory where clusters keep their files on a host (`SEALOS_DATA_ROOT`).
+    pub data_root: String,
+}
+
+/// A host's agent, reached through a transport.
+pub struct Remote {
+    transport: Arc<dyn Transport>,
+    launch: Launch,
+    runtime: Handle,
+    connection: Mutex<Option<Arc<Connection>>>,
+    facts: OnceLock<Facts>,
+}
+
+impl Remote {
+    /// Creates the agent without connecting. Asynchronous work runs on `runtime`; calls must not
+    /// come from the threads of `runtime`.
+    pub fn new(transport: Arc<dyn Transport>, launch: Launch, runtime: Handle) -> Self {
+        Self {
+            transport,
+            launch,
+            runtime,
+            connection: Mutex::default(),
+            facts: OnceLock::new(),
+        }
+    }
+
+    /// Returns the live connection, or opens a new one if there is none. Other callers wait
+    /// meanwhile.
+    fn connection(&self) -> Result<Arc<Connection>> {
+        let mut held = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = held.as_ref().filter(|held| !held.is_lost()) {
+            return Ok(Arc::clone(connection));
+        }
+        // The old connection must end before the new one requests the same locks.
+        *held = None;
+        let started = self
+            .runtime
+            .block_on(start::start(&*self.transport, &self.launch));
+        let connection = Arc::new(started.context(|| self.cannot_start())?);
+        *held = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    fn cannot_start(&self) -> String {
+        format!("{}: cannot start the agent", self.transport.label())
+    }
+
+    /// Makes the call, and repeats it on a new connection if the first one was lost. Also returns
+    /// whether it was.
+    fn call_again<C: Call>(
+        &self,
+        mut call: C,
+        lost: impl Fn(&mut C),
+        told: &mut dyn FnMut(Told),
+    ) -> Result<(C::Answer, bool)> {
+        let mut is_second = false;
+        let mut was_lost = false;
+        loop {
+            let connection = self.connection()?;
+            let begun = Instant::now();
+            let outcome = self.runtime.block_on(connection.call(&call, told));
+            is_second &= begun.elapsed() < LASTING;
+            match outcome {
+                Ok(answer) => return Ok((answer, was_lost)),
+                Err(Trouble::Refused(error)) => {
+                    return Err(error.context(self.transport.label()));
+                }
+                Err(Trouble::Lost { error, .. }) if is_second => {
+                    return Err(error.context(self.transport.label()));
+                }
+                Err(Trouble::Lost { error, has_begun }) => {
+                    tracing::debug!("{}: {error}; once more", self.transport.label());
+                    if has_begun {
+                        lost(&mut call);
+                    }
+                    is_second = true;
+                    was_lost = true;
+                }
+            }
+        }
+    }
+
+    fn call<C: Call>(&self, call: C) -> Result<C::Answer> {
+        let (answer, _) = self.call_again(call, |_| {}, &mut |_| {})?;
+        Ok(answer)
+    }
+
+    /// Makes a call that reports progress in bytes.
+    fn call_with_progress<C: Call>(
+        &self,
+        call: C,
+        done: &(dyn Fn(u64) + Sync),
+    ) -> Result<(C::Answer, bool)> {
+        self.call_again(call, |_| {}, &mut |told| {
+            if let Told::Progress(bytes) = told {
+                done(bytes);
+            }
+        })
+    }
+}
+
+impl Agent for Remote {
+    fn host(&self) -> &str {
+        self.transport.label()
+    }
+
+    fn facts(&self) -> Result<Facts> {
+        if let Some(facts) = self.facts.get() {
+            return Ok(facts.clone());
+        }
+        // Starting the agent does not count as part of the round trip.
+        self.connection()?;
+        let begun = Instant::now();
+        let answer = self.call(FactsQuestion {
+            data_root: self.launch.data_root.clone(),
+        })?;
+        let (now, round) = (facts::now(), begun.elapsed());
+        let spent = Duration::from_micros(answer.spent);
+        let way = round.saturating_sub(spent) / 2;
+        let way = i64::try_from(way.as_millis()).unwrap_or(i64::MAX);
+        let mut facts = answer.facts;
+        facts.skew_ms = facts.time_ms.saturating_sub(now.saturating_sub(way));
+        Ok(self.facts.get_or_init(|| facts).clone())
+    }
+
+    fn inventory(&self, question: &InventoryQuestion) -> Result<Inventory> {
+        self.call(question.clone())
+    }
+
+    fn send_blob(
+        &self,
+        blob: &Descriptor,
+        open: &BlobOpener<'_>,
+        sent: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        upload::send(self, blob, open, sent).context(|| {
+            format!(
+                "{}: cannot send blob {}",
+                self.transport.label(),
+                blob.digest
+            )
+        })
+    }
+
+    fn offer(&self) -> Result<Offer> {
+        self.call(OfferBlobs {})
+    }
+
+    fn withdraw(&self) -> Result<()> {
+        let is_there = {
+            let held = self
+                .connection
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            held.as_ref().is_some_and(|held| !held.is_lost())
+        };
+        // An agent that has ended no longer serves blobs.
+        match is_there {
+            true => self.call(Withdraw {}),
+            false => Ok(()),
+        }
+    }
+
+    fn fetch(
+        &self,
+        from: &Offer,
+        blobs: &[Descriptor],
+        fetched: &(dyn Fn(u64) + Sync),
+    ) -> Result<Vec<Digest>> {
+        let call = Fetch {
+            from: from.clone(),
+            blobs: blobs.to_vec(),
+        };
+        Ok(self.call_with_progress(call, fetched)?.0)
+    }
+
+    fn checkout(&self, request: &Checkout, done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut> {
+        let (mut answer, was_lost) = self.call_with_progress(request.clone(), done)?;
+        // The second agent may report changes of the first one as already done.
+        answer.changed |= was_lost;
+        Ok(answer)
+    }
+
+    fn switch_tree(&self, request: &SwitchTree) -> Result<Vec<String>> {
+        self.call(request.clone())
+    }
+
+    fn run(&self, request: &Run, output: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {
+        // Once the command has been restarted, a repeated call follows it instead of restarting it
+        // again.
+        let lost = |call: &mut Run| call.again = false;
+        let (outcome, _) = self.call_again(request.clone(), lost, &mut |told| {
+            if let Told::Line(line) = told {
+                output(line);
+            }
+        })?;
+        Ok(outcome)
+    }
+
+    fn cancel(&self, directory: &str, key: &str) -> Result<()> {
+        self.call(Cancel {
+            directory: directory.to_owned(),
+            key: key.to_owned(),
+        })
+    }
+
+    fn write_file(&self, file: &FileToWrite) -> Result<bool> {
+        let (changed, was_lost) = self.call_again(file.clone(), |_| {}, &mut |_| {})?;
+        Ok(changed || was_lost)
+    }
+
+    fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
+        let content = self.call(ReadFile {
+            path: path.to_owned(),
+            limit,
+        })?;
+        Ok(content.map(|Content(bytes)| bytes))
+    }
+
+    fn read_part(&self, part: &ReadPart) -> Result<Vec<u8>> {
+        let Content(bytes) = self.call(part.clone())?;
+        Ok(bytes)
+    }
+
+    fn write_part(&self, part: &WritePart) -> Result<()> {
+        self.call(part.clone())
+    }
+
+    fn remove(&self, paths: &[String]) -> Result<Vec<String>> {
+        self.call(Remove {
+            paths: paths.to_vec(),
+        })
+    }
+
+    fn set_hosts(&self, block: &HostsBlock) -> Result<bool> {
+        let (set, was_lost) = self.call_again(block.clone(), |_| {}, &mut |_| {})?;
+        for note in &set.notes {
+            tracing::warn!("{}: {note}", self.transport.label());
+        }
+        Ok(set.changed || was_lost)
+    }
+
+    fn tunnel(&self, address: &str, port: u16) -> Result<Tunnel> {
+        let mut is_second = false;
+        loop {
+            let connection = self.connection()?;
+            let opened = tunnel::open(&connection, address, port);
+            let error = match self.runtime.block_on(opened) {
+                Ok(tunnel) => return Ok(tunnel),
+                Err(Trouble::Lost { .. }) if !is_second => {
+                    is_second = true;
+                    continue;
+                }
+                Err(Trouble::Lost { error, .. } | Trouble::Refused(error)) => error,
+            };
+            return Err(error.context(self.transport.label()));
+        }
+    }
+}

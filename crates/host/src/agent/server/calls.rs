@@ -1,0 +1,175 @@
+//! Dispatches calls by name, and converts their results to events.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use crate::agent::protocol::{
+    Checkout, FileToWrite, HostsBlock, InventoryQuestion, OutputLine, ReadPart, Run, SwitchTree,
+    WritePart,
+};
+use crate::agent::server::answer::{Answer, refusal};
+use crate::agent::server::{Host, work};
+use crate::agent::wire::{
+    Call, Cancel, Content, Event, FactsAnswer, FactsQuestion, Failure, Fetch, MAX_CALL, OfferBlobs,
+    ReadFile, Remove, Withdraw,
+};
+use crate::agent::{facts, fetch, files, hosts_file, removal, tree};
+use imgctl_base::error::Result;
+
+/// Maximum number of lines queued for a slow controller.
+const WAITING: usize = 64;
+/// How often to report progress.
+const TELL: Duration = Duration::from_millis(100);
+
+/// Answers the call `name`.
+pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Response<Answer> {
+    let bytes = match Limited::new(body, MAX_CALL).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => {
+            return refusal(
+                StatusCode::BAD_REQUEST,
+                &format!("the call is incomplete or too long: {error}"),
+            );
+        }
+    };
+    let host = Arc::clone(host);
+    match name {
+        FactsQuestion::NAME => serve(&bytes, |call: FactsQuestion, _| {
+            let begun = Instant::now();
+            let facts = facts::gather(&call.data_root);
+            let spent = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+            Ok(FactsAnswer { facts, spent })
+        }),
+        InventoryQuestion::NAME => serve(&bytes, move |call: InventoryQuestion, _| {
+            work::inventory(&host.store, &call)
+        }),
+        OfferBlobs::NAME => serve(&bytes, move |_: OfferBlobs, _| {
+            host.offers.begin(&host.store)
+        }),
+        Withdraw::NAME => serve(&bytes, move |_: Withdraw, _| {
+            host.offers.end();
+            Ok(())
+        }),
+        Fetch::NAME => serve(&bytes, move |call: Fetch, told| {
+            let runtime = tokio::runtime::Handle::current();
+            fetch::fetch(&host.store, &runtime, &call.from, &call.blobs, &|bytes| {
+                told.progress(bytes);
+            })
+        }),
+        Checkout::NAME => serve(&bytes, move |call: Checkout, told| {
+            work::checkout(&host.store, &call, &|bytes| told.progress(bytes))
+        }),
+        SwitchTree::NAME => serve(&bytes, |call: SwitchTree, _| tree::switch_tree(&call)),
+        Run::NAME => serve(&bytes, |call: Run, told| {
+            work::run(&call, &|| told.is_gone(), &mut |line| told.line(line))
+        }),
+        Cancel::NAME => serve(&bytes, |call: Cancel, _| {
+            work::cancel(&call.directory, &call.key)
+        }),
+        FileToWrite::NAME => serve(&bytes, |call: FileToWrite, _| files::write(&call)),
+        ReadFile::NAME => serve(&bytes, |call: ReadFile, _| {
+            Ok(files::read(&call.path, call.limit)?.map(Content))
+        }),
+        ReadPart::NAME => serve(&bytes, |call: ReadPart, _| {
+            files::read_part(&call).map(Content)
+        }),
+        WritePart::NAME => serve(&bytes, |call: WritePart, _| files::write_part(&call)),
+        Remove::NAME => serve(&bytes, |call: Remove, _| removal::remove(&call.paths)),
+        HostsBlock::NAME => serve(&bytes, |call: HostsBlock, _| {
+            hosts_file::set(Path::new(hosts_file::HOSTS_FILE), &call)
+        }),
+        _ => refusal(StatusCode::NOT_FOUND, "there is no such call"),
+    }
+}
+
+/// Runs the work on a blocking thread and sends its events.
+fn serve<C: Call>(
+    bytes: &[u8],
+    work: impl FnOnce(C, &Told) -> Result<C::Answer> + Send + 'static,
+) -> Response<Answer> {
+    let call: C = match serde_json::from_slice(bytes) {
+        Ok(call) => call,
+        Err(error) => {
+            return refusal(
+                StatusCode::BAD_REQUEST,
+                &format!("the call cannot be read: {error}"),
+            );
+        }
+    };
+    let (sender, receiver) = mpsc::channel(WAITING);
+    tokio::task::spawn_blocking(move || {
+        let told = Told {
+            sender,
+            progress: Mutex::new((0, Instant::now())),
+        };
+        told.send(&Event::<()>::Begun);
+        let outcome = work(call, &told);
+        told.rest();
+        match outcome {
+            Ok(answer) => told.send(&Event::Done(answer)),
+            Err(error) => told.send(&Event::<()>::Failed(Failure::from(&error))),
+        }
+    });
+    Response::new(Answer::Events(receiver))
+}
+
+/// Receives events from the work. Events for a controller that is gone are dropped.
+struct Told {
+    sender: mpsc::Sender<Bytes>,
+    /// Unreported bytes, and the time of the last report.
+    progress: Mutex<(u64, Instant)>,
+}
+
+impl Told {
+    fn send<T: Serialize>(&self, event: &Event<T>) {
+        if let Ok(mut line) = serde_json::to_vec(event) {
+            line.push(b'\n');
+            let _ = self.sender.blocking_send(Bytes::from(line));
+        }
+    }
+
+    /// Whether the controller is gone.
+    fn is_gone(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    fn line(&self, line: OutputLine) {
+        self.send(&Event::<()>::Line(line));
+    }
+
+    fn progress(&self, bytes: u64) {
+        let due = {
+            let mut state = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+            state.0 += bytes;
+            match state.1.elapsed() >= TELL {
+                true => {
+                    state.1 = Instant::now();
+                    std::mem::take(&mut state.0)
+                }
+                false => 0,
+            }
+        };
+        if due > 0 {
+            self.send(&Event::<()>::Progress(due));
+        }
+    }
+
+    /// Reports the remaining progress.
+    fn rest(&self) {
+        let mut state = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = std::mem::take(&mut state.0);
+        drop(state);
+        if due > 0 {
+            self.send(&Event::<()>::Progress(due));
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Encoding of calls: the greeting line, paths, events and errors.
+//!
+//! A call is `POST /imgctl/v1/<name>` with a JSON body. Its answer is lines of JSON, each an
+//! [`Event`]; the last one is `Done` or `Failed`. Must not depend on what calls do.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::agent::protocol::{
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
+    Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
+};
+use imgctl_base::error::{Error, Kind};
+use imgctl_base::image::{Descriptor, Digest};
+
+/// Path prefix of calls.
+pub(super) const PREFIX: &str = "/imgctl/v1/";
+/// Repository used in blob requests; its name makes no difference.
+pub(super) const REPOSITORY: &str = "imgctl";
+/// The call whose request and answer are the two directions of a stream. A header gives the
+/// destination as an IP address, a space and a port.
+pub(super) const TUNNEL: &str = "tunnel";
+pub(super) const TUNNEL_TO: &str = "imgctl-to";
+/// Maximum size of a call, in bytes.
+pub(super) const MAX_CALL: usize = 64 << 20;
+/// Maximum length of a line in an answer, in bytes: a whole file is returned in one line.
+pub(super) const MAX_LINE: usize = 128 << 20;
+
+/// First word of the agent's greeting line.
+const GREETING: &str = "imgctl-agent";
+/// First word of the line that a host without the agent prints.
+pub(super) const NEEDED: &str = "imgctl-agent-needed";
+/// Version of the protocol, in addition to the version of the program.
+const PROTOCOL: u32 = 2;
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Returns the agent's greeting. It begins with a line break, because the output of the shell's
+/// start-up files may have ended without one.
+pub(super) fn greeting() -> String {
+    format!("\n{GREETING} {PROTOCOL} {VERSION}\n")
+}
+
+/// Meaning of a line received before the connection starts.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// The agent is ready.
+    Ready,
+    /// The agent has another version or protocol.
+    Other(String),
+    /// The host has no agent for its kernel and machine, as `uname -s` and `uname -m` report them.
+    Needed(String, String),
+    /// Unrelated output.
+    Noise,
+}
+
+/// Classifies one line.
+pub(super) fn said(line: &str) -> Said {
+    let mut words = line.split_whitespace();
+    let (first, second, third) = (words.next(), words.next(), words.next());
+    match (first, second, third, words.next()) {
+        (Some(GREETING), Some(protocol), Some(version), None) => {
+            match protocol == PROTOCOL.to_string() && version == VERSION {
+                true => Said::Ready,
+                false => Said::Other(format!("{version} (protocol {protocol})")),
+            }
+        }
+        (Some(NEEDED), Some(system), Some(machine), None) => {
+            Said::Needed(system.to_owned(), machine.to_owned())
+        }
+        _ => Said::Noise,
+    }
+}
+
+/// Returns our own version, in the format of [`Said::Other`].
+pub(super) fn ours() -> String {
+    format!("{VERSION} (protocol {PROTOCOL})")
+}
+
+/// A line of an answer.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Event<T> {
+    /// The call has been parsed and its work begins.
+    Begun,
+    /// Number of additional bytes done.
+    Progress(u64),
+    Line(OutputLine),
+    Done(T),
+    Failed(Failure),
+}
+
+/// An [`Error`] in transferable form.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Failure {
+    kind: String,
+    chain: Vec<String>,
+    hints: Vec<String>,
+}
+
+const KINDS: [(Kind, &str); 10] = [
+    (Kind::Failed, "failed"),
+    (Kind::Usage, "usage"),
+    (Kind::NotFound, "not-found"),
+    (Kind::BadContent, "bad-content"),
+    (Kind::Denied, "denied"),
+    (Kind::Busy, "busy"),
+    (Kind::Network, "network"),
+    (Kind::NoSpace, "no-space"),
+    (Kind::CommandFailed, "command-failed"),
+    (Kind::CheckFailed, "check-failed"),
+];
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        let name = KINDS.iter().find(|(kind, _)| *kind == error.kind());
+        Self {
+            kind: name.map_or("failed", |(_, name)| name).to_owned(),
+            chain: error.chain(),
+            hints: error.hints().into_iter().map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let kind = KINDS.iter().find(|(_, name)| *name == failure.kind);
+        let kind = kind.map_or(Kind::Failed, |(kind, _)| *kind);
+        let mut messages = failure.chain.into_iter().rev();
+        let innermost = messages.next().unwrap_or_default();
+        let error = failure
+            .hints
+            .into_iter()
+            .fold(Self::new(kind, innermost), Self::hint);
+        messages.fold(error, Self::context)
+    }
+}
+
+/// A call and its answer.
+pub(super) trait Call: Serialize + DeserializeOwned + Send + 'static {
+    const NAME: &'static str;
+    type Answer: Serialize + DeserializeOwned + Send + 'static;
+}
+
+macro_rules! calls {
+    ($($name:literal: $call:ty => $answer:ty;)*) => {
+        $(impl Call for $call {
+            const NAME: &'static str = $name;
+            type Answer = $answer;
+        })*
+    };
+}
+
+calls! {
+    "facts": FactsQuestion => FactsAnswer;
+    "inventory": InventoryQuestion => Inventory;
+    "offer": OfferBlobs => Offer;
+    "withdraw": Withdraw => ();
+    "fetch": Fetch => Vec<Digest>;
+    "checkout": Checkout => CheckedOut;
+    "switch-tree": SwitchTree => Vec<String>;
+    "run": Run => Outcome;
+    "cancel": Cancel => ();
+    "write-file": FileToWrite => bool;
+    "read-file": ReadFile => Option<Content>;
+    "read-part": ReadPart => Content;
+    "write-part": WritePart => ();
+    "remove": Remove => Vec<String>;
+    "set-hosts": HostsBlock => HostsSet;
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct FactsQuestion {
+    /// Directory where clusters keep their files on the host.
+    pub(super) data_root: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct FactsAnswer {
+    pub(super) facts: Facts,
+    /// Microseconds spent gathering the facts; `Facts::time_ms` is taken at the end.
+    pub(super) spent: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct OfferBlobs {}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Withdraw {}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Fetch {
+    pub(super) from: Offer,
+    pub(super) blobs: Vec<Descriptor>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Cancel {
+    pub(super) directory: String,
+    pub(super) key: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ReadFile {
+    pub(super) path: String,
+    pub(super) limit: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Remove {
+    pub(super) paths: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HostsSet {
+    pub(super) changed: bool,
+    /// Existing lines that contradict the block.
+    pub(super) notes: Vec<String>,
+}
+
+/// A file's bytes.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Content(#[serde(with = "base64_bytes")] pub(super) Vec<u8>);
+
+/// Bytes as base64 in JSON.
+pub(super) mod base64_bytes {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::{Deserialize, Deserializer, Serializer};
+
+    pub(in crate::agent) fn serialize<S: Serializer>(
+        bytes: &[u8],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(in crate::agent) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_arrives_as_it_was_sent() {
+        let sent = Error::new(Kind::NoSpace, "it is full")
+            .hint("make room")
+            .context("cannot write /x");
+        let text = serde_json::to_string(&Failure::from(&sent)).unwrap();
+        let came = Error::from(serde_json::from_str::<Failure>(&text).unwrap());
+        assert_eq!(came.kind(), Kind::NoSpace);
+        assert_eq!(came.chain(), ["cannot write /x", "it is full"]);
+        assert_eq!(came.hints(), ["make room"]);
+    }
+
+    #[test]
+    fn greetings_are_told_from_noise() {
+        assert_eq!(said(greeting().trim()), Said::Ready);
+        assert_eq!(
+            said("imgctl-agent 0 9.9.9"),
+            Said::Other("9.9.9 (protocol 0)".to_owned())
+        );
+        assert_eq!(
+            said("imgctl-agent-needed Linux armv7l\r"),
+            Said::Needed("Linux".to_owned(), "armv7l".to_owned())
+        );
+        for noise in ["", "Welcome to imgctl-agent", "imgctl-agent", "-bash: x"] {
+            assert_eq!(said(noise), Said::Noise, "{noise}");
+        }
+    }
+}

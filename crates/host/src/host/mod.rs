@@ -1,0 +1,26 @@
+//! Hosts: their addresses, how to log in to them, and how to run commands on them.
+//!
+//! Every access to a host goes through a [`transport::Transport`]: SSH, or a child process for the
+//! controller itself. Must not depend on agents, clusters or images.
+
+pub mod address;
+mod command;
+pub mod connect;
+mod guarded;
+mod known_hosts;
+mod local;
+pub mod login;
+mod pattern;
+pub(crate) mod quote;
+pub mod reactor;
+mod resolve;
+pub mod send_tree;
+mod ssh;
+mod ssh_config;
+mod sudo;
+#[cfg(any(test, feature = "testing"))]
+pub mod test_sshd;
+#[cfg(test)]
+mod tests;
+pub mod transport;
+pub mod upload;

@@ -1,0 +1,261 @@
+//! One command on one connection: its three streams and its end. Must not depend on sudo.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use russh::client::Msg;
+use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
+use tokio::io::AsyncWrite;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::host::guarded::{Guarded, Pieces, held};
+use crate::host::reactor;
+use crate::host::ssh::session::Counted;
+use crate::host::transport::{Channel, Ended};
+use imgctl_base::error::{Error, Kind, Result};
+
+/// Maximum number of unread pieces of up to 32 KiB, for each output.
+const QUEUE: usize = 32;
+
+/// Starts `command` on a newly opened channel.
+pub(super) async fn start(
+    label: &str,
+    channel: russh::Channel<Msg>,
+    counted: Counted,
+    command: String,
+) -> Result<Channel> {
+    let (mut read, write) = channel.split();
+    let write = Arc::new(write);
+    let lost = |counted: &Counted| connection_lost(label, &counted.session().why());
+    if write.exec(true, command).await.is_err() {
+        return Err(lost(&counted));
+    }
+    loop {
+        match read.wait().await {
+            Some(ChannelMsg::Success) => break,
+            Some(ChannelMsg::Failure) => {
+                return Err(Error::new(
+                    Kind::Denied,
+                    format!("{label} does not let us run commands"),
+                )
+                .hint("look for ForceCommand and for `command=` and `restrict` in authorized_keys on the host"));
+            }
+            Some(ChannelMsg::Close) | None => return Err(lost(&counted)),
+            Some(_) => {}
+        }
+    }
+    let (output, output_queue) = mpsc::channel(QUEUE);
+    let (errors, errors_queue) = mpsc::channel(QUEUE);
+    let (tell, told) = oneshot::channel();
+    let (token, released) = held();
+    let (closing, closed) = oneshot::channel();
+    let pump = Pump {
+        takes_input: Some(closing),
+        read,
+        write: Arc::clone(&write),
+        output: Some(output),
+        errors: Some(errors),
+        tell: Some(tell),
+        counted,
+        label: label.to_owned(),
+    };
+    let runtime = reactor::reactor()?;
+    runtime.spawn(pump.run(released));
+    let (held, name) = (Arc::clone(&token), label.to_owned());
+    let ended = async move {
+        let _held = held;
+        let told = told.await;
+        told.unwrap_or_else(|_| Err(connection_lost(&name, "the channel was closed")))
+    };
+    let input = Input {
+        writer: Box::new(write.make_writer()),
+        write,
+        closed: Some(closed),
+        is_shut: false,
+    };
+    Ok(Channel {
+        input: Box::new(Guarded {
+            inner: input,
+            _held: Arc::clone(&token),
+        }),
+        output: Box::new(Guarded {
+            inner: Pieces::new(output_queue),
+            _held: Arc::clone(&token),
+        }),
+        errors: Box::new(Guarded {
+            inner: Pieces::new(errors_queue),
+            _held: token,
+        }),
+        ended: Box::pin(ended),
+    })
+}
+
+/// Returns the error for a lost connection.
+pub(super) fn connection_lost(label: &str, why: &str) -> Error {
+    Error::new(Kind::Network, format!("the connection to {label} was lost"))
+        .caused_by(why.to_owned())
+        .hint("see whether the host is up, then run the same command again")
+}
+
+type Pipe = mpsc::Sender<io::Result<Bytes>>;
+
+/// Forwards messages from the host to the readers of the streams.
+struct Pump {
+    read: ChannelReadHalf,
+    write: Arc<ChannelWriteHalf<Msg>>,
+    output: Option<Pipe>,
+    errors: Option<Pipe>,
+    tell: Option<oneshot::Sender<Result<Ended>>>,
+    /// Dropped when stdin is no longer read.
+    takes_input: Option<oneshot::Sender<()>>,
+    counted: Counted,
+    label: String,
+}
+
+impl Pump {
+    async fn run(mut self, mut released: oneshot::Receiver<()>) {
+        loop {
+            tokio::select! {
+                message = self.read.wait() => match message {
+                    None | Some(ChannelMsg::Close) => break,
+                    Some(message) => self.take(message).await,
+                },
+                _ = &mut released => {
+                    if self.tell.is_some() {
+                        let _ = self.write.signal(Sig::TERM).await;
+                    }
+                    let _ = self.write.close().await;
+                    return;
+                }
+            }
+        }
+        if let Some(tell) = self.tell.take() {
+            let why = self.counted.session().why();
+            for pipe in [&self.output, &self.errors].into_iter().flatten() {
+                // Not an end of file: output is missing.
+                let cut = io::Error::from(connection_lost(&self.label, &why));
+                let _ = pipe.try_send(Err(cut));
+            }
+            let _ = tell.send(Err(connection_lost(&self.label, &why)));
+        }
+    }
+
+    async fn take(&mut self, message: ChannelMsg) {
+        match message {
+            ChannelMsg::Data { data } => pass(&mut self.output, data).await,
+            ChannelMsg::ExtendedData { data, ext: 1 } => pass(&mut self.errors, data).await,
+            ChannelMsg::Eof => {
+                self.output = None;
+                self.errors = None;
+            }
+            ChannelMsg::ExitStatus { exit_status } => {
+                self.end(Ended::Code(u8::try_from(exit_status).unwrap_or(u8::MAX)));
+            }
+            ChannelMsg::ExitSignal { signal_name, .. } => {
+                self.end(Ended::Signal(number(&signal_name)));
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, ended: Ended) {
+        self.takes_input = None;
+        if let Some(tell) = self.tell.take() {
+            let _ = tell.send(Ok(ended));
+        }
+    }
+}
+
+/// Output without a reader is discarded.
+async fn pass(pipe: &mut Option<Pipe>, data: Bytes) {
+    if let Some(open) = pipe
+        && open.send(Ok(data)).await.is_err()
+    {
+        *pipe = None;
+    }
+}
+
+fn number(signal: &Sig) -> i32 {
+    match signal {
+        Sig::HUP => 1,
+        Sig::INT => 2,
+        Sig::QUIT => 3,
+        Sig::ILL => 4,
+        Sig::ABRT => 6,
+        Sig::FPE => 8,
+        Sig::KILL => 9,
+        Sig::USR1 => 10,
+        Sig::SEGV => 11,
+        Sig::PIPE => 13,
+        Sig::ALRM => 14,
+        Sig::TERM => 15,
+        Sig::Custom(name) if name == "USR2" => 12,
+        Sig::Custom(_) => 0,
+    }
+}
+
+/// stdin of a command; dropping it signals end of file.
+struct Input {
+    writer: Box<dyn AsyncWrite + Send + Unpin>,
+    write: Arc<ChannelWriteHalf<Msg>>,
+    /// Resolves when the command has ended; until then, a full window can open again.
+    closed: Option<oneshot::Receiver<()>>,
+    is_shut: bool,
+}
+
+impl Input {
+    fn is_closed(&mut self, context: &mut Context<'_>) -> bool {
+        if let Some(closed) = &mut self.closed
+            && Pin::new(closed).poll(context).is_ready()
+        {
+            self.closed = None;
+        }
+        self.closed.is_none()
+    }
+}
+
+impl AsyncWrite for Input {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        if self.is_closed(context) {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        Pin::new(&mut self.writer).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.writer).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_shut || self.is_closed(context) {
+            return Poll::Ready(Ok(()));
+        }
+        let shut = Pin::new(&mut self.writer).poll_shutdown(context);
+        self.is_shut = shut.is_ready();
+        shut
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        if self.is_shut {
+            return;
+        }
+        if let Ok(runtime) = reactor::reactor() {
+            let write = Arc::clone(&self.write);
+            runtime.spawn(async move {
+                let _ = write.eof().await;
+            });
+        }
+    }
+}

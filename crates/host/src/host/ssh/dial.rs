@@ -1,0 +1,219 @@
+//! Establishes one connection: TCP or a tunnel through a jump host, handshake and login, with
+//! retries for busy hosts. Must not depend on the purpose of the connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use russh::client::{self, Handle};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use crate::host::known_hosts::KnownHosts;
+use crate::host::resolve::resolve;
+use crate::host::ssh::Ssh;
+use crate::host::ssh::auth::{Attempts, Outcome};
+use crate::host::ssh::client::{Client, Fault, Lost, config};
+use crate::host::ssh::keys::KeyCache;
+use crate::host::ssh::target::Target;
+use imgctl_base::error::{Error, Kind, Result};
+
+/// Maximum number of connections to a host that closes them after a number of login attempts.
+const MOST_CALLS: usize = 6;
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+/// A byte stream.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// Reason why a connection attempt failed.
+enum Trouble {
+    /// A reset or an end of file during the handshake: the host may be busy (`MaxStartups`).
+    Passing(Error),
+    Final(Error),
+}
+
+/// A connection that is logged in.
+pub(super) struct Dialled {
+    pub(super) handle: Handle<Client>,
+    pub(super) lost: Lost,
+}
+
+/// Connects to the host and logs in.
+pub(super) async fn dial(
+    target: &Target,
+    via: Option<&Arc<Ssh>>,
+    cache: &KeyCache,
+) -> Result<Dialled> {
+    let mut attempts = Attempts::new(target, cache).await;
+    for _ in 0..MOST_CALLS {
+        let (mut handle, lost) = call(target, via).await?;
+        let logged_in = attempts.log_in(&mut handle, target);
+        let outcome = tokio::time::timeout(login_patience(target), logged_in).await;
+        match outcome {
+            Ok(Ok(Outcome::LoggedIn)) => return Ok(Dialled { handle, lost }),
+            Ok(Ok(Outcome::Again)) => tracing::debug!("{}: calling again", target.label),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => {
+                return Err(Error::new(
+                    Kind::Network,
+                    format!(
+                        "{} does not answer the login of {}",
+                        target.label, target.user
+                    ),
+                ));
+            }
+        }
+    }
+    Err(Error::new(
+        Kind::Denied,
+        format!(
+            "{} ended the connection after too many attempts to log in as {}",
+            target.label, target.user
+        ),
+    )
+    .hint("name the one key it knows (--pk FILE) and take the others out of the agent, or set IdentitiesOnly in ~/.ssh/config"))
+}
+
+/// Returns the login timeout: PAM and agents are slower than the network.
+fn login_patience(target: &Target) -> Duration {
+    target.connect_timeout + Duration::from_secs(60)
+}
+
+async fn call(target: &Target, via: Option<&Arc<Ssh>>) -> Result<(Handle<Client>, Lost)> {
+    let mut pause = FIRST_PAUSE;
+    let mut left = target.retries;
+    loop {
+        match handshake(target, via).await {
+            Ok(made) => return Ok(made),
+            Err(Trouble::Final(error)) => return Err(error),
+            Err(Trouble::Passing(error)) if left == 0 => return Err(error),
+            Err(Trouble::Passing(error)) => {
+                tracing::debug!("trying again: {error}");
+                left -= 1;
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+async fn handshake(
+    target: &Target,
+    via: Option<&Arc<Ssh>>,
+) -> std::result::Result<(Handle<Client>, Lost), Trouble> {
+    let stream: Box<dyn Stream> = match via {
+        None => Box::new(connect(target).await?),
+        Some(via) => {
+            let tunnel = via.tunnel(&target.address).await;
+            let tunnel = tunnel.map_err(|error| {
+                Trouble::Final(error.context(format!(
+                    "cannot reach {} through {}",
+                    target.label,
+                    via.label_of()
+                )))
+            })?;
+            Box::new(tunnel)
+        }
+    };
+    let known = KnownHosts::read(&target.known_hosts).map_err(Trouble::Final)?;
+    let config = Arc::new(config(target, &known));
+    let lost = Lost::default();
+    let client = Client::new(target, known, lost.clone());
+    let shaken = client::connect_stream(config, stream, client);
+    match tokio::time::timeout(target.connect_timeout, shaken).await {
+        Ok(Ok(handle)) => Ok((handle, lost)),
+        Ok(Err(Fault::Ours(error))) => Err(Trouble::Final(error)),
+        Ok(Err(Fault::Ssh(error))) => Err(understand(target, error)),
+        Err(_) => Err(Trouble::Passing(unreachable(
+            target,
+            "it accepts connections but does not speak SSH in time",
+        ))),
+    }
+}
+
+async fn connect(target: &Target) -> std::result::Result<TcpStream, Trouble> {
+    let Target {
+        address,
+        connect_timeout,
+        ..
+    } = target;
+    let found = resolve(&address.name, address.port, *connect_timeout)
+        .await
+        .map_err(Trouble::Final)?;
+    let mut last = None;
+    for socket in found {
+        match tokio::time::timeout(*connect_timeout, TcpStream::connect(socket)).await {
+            Ok(Ok(stream)) => {
+                // Otherwise, each small message waits for the peer's delayed acknowledgment.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!("cannot set TCP_NODELAY: {error}");
+                }
+                return Ok(stream);
+            }
+            Ok(Err(error)) => last = Some(error),
+            Err(_) => last = Some(std::io::ErrorKind::TimedOut.into()),
+        }
+    }
+    let error = last.unwrap_or_else(|| std::io::ErrorKind::NotFound.into());
+    let reset = error.kind() == std::io::ErrorKind::ConnectionReset;
+    let error = match error.kind() {
+        std::io::ErrorKind::TimedOut => unreachable(
+            target,
+            &format!("no answer within {} s", connect_timeout.as_secs()),
+        ),
+        std::io::ErrorKind::ConnectionRefused => {
+            unreachable(target, "connection refused: is sshd running there?")
+        }
+        _ => base(target).caused_by(error),
+    };
+    Err(match reset {
+        true => Trouble::Passing(error),
+        false => Trouble::Final(error),
+    })
+}
+
+fn base(target: &Target) -> Error {
+    let Target { label, address, .. } = target;
+    let called = address.to_string();
+    let where_ = match called == *label {
+        true => format!("port {}", address.port),
+        false => format!("{called}, port {}", address.port),
+    };
+    Error::new(
+        Kind::Network,
+        format!("cannot connect to {label} ({where_})"),
+    )
+    .hint("check the address, the port (--port) and that no firewall is between")
+}
+
+fn unreachable(target: &Target, why: &str) -> Error {
+    base(target).caused_by(why.to_owned())
+}
+
+fn understand(target: &Target, error: russh::Error) -> Trouble {
+    use russh::Error as E;
+    let passing = match &error {
+        E::Disconnect | E::HUP | E::SendError | E::RecvError => true,
+        E::IO(error) => matches!(
+            error.kind(),
+            std::io::ErrorKind::ConnectionReset
+                | std::io::ErrorKind::UnexpectedEof
+                | std::io::ErrorKind::BrokenPipe
+                | std::io::ErrorKind::ConnectionAborted
+        ),
+        _ => false,
+    };
+    if let E::NoCommonAlgo { .. } = &error {
+        let told = Error::new(
+            Kind::Network,
+            format!("{} and imgctl have no algorithm in common", target.label),
+        );
+        return Trouble::Final(told.caused_by(error).hint("update sshd on the host"));
+    }
+    let told = base(target).caused_by(error);
+    match passing {
+        true => Trouble::Passing(told),
+        false => Trouble::Final(told),
+    }
+}

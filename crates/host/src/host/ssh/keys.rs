@@ -1,0 +1,124 @@
+//! Private keys and certificates from files, read and decrypted once for all hosts. Must not depend
+//! on hosts.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use russh::keys::{self, Certificate, PrivateKey};
+
+use imgctl_base::secret::Secret;
+
+/// One key to try.
+#[derive(Clone)]
+pub(super) struct Key {
+    pub(super) key: Arc<PrivateKey>,
+    pub(super) certificate: Option<Certificate>,
+    /// Name in messages.
+    pub(super) shown: String,
+}
+
+/// Result of reading a key: the key, no key, or why it cannot be used.
+pub(super) type Outcome = Result<Option<Key>, String>;
+
+#[derive(Clone, PartialEq, Eq)]
+enum Source {
+    File(PathBuf),
+    Text(Secret),
+}
+
+/// Caches keys, because decryption takes a tenth of a second by design and must not be repeated for
+/// each host.
+#[derive(Default)]
+pub(in crate::host) struct KeyCache {
+    read: Mutex<Vec<(Source, Option<Secret>, Outcome)>>,
+}
+
+impl KeyCache {
+    /// Returns the key in a file, with the certificate in `FILE-cert.pub` if that exists.
+    pub(super) fn file(&self, path: &Path, passphrase: Option<&Secret>) -> Outcome {
+        self.get(Source::File(path.to_owned()), passphrase, || {
+            read_file(path, passphrase)
+        })
+    }
+
+    /// Returns a key given as text; `number` is for messages.
+    pub(super) fn text(
+        &self,
+        text: &Secret,
+        number: usize,
+        passphrase: Option<&Secret>,
+    ) -> Outcome {
+        self.get(Source::Text(text.clone()), passphrase, || {
+            let shown = format!("key {number} given as text");
+            let key = decode(text.expose(), passphrase).map_err(|why| format!("{shown} {why}"))?;
+            Ok(Some(Key {
+                key: Arc::new(key),
+                certificate: None,
+                shown,
+            }))
+        })
+    }
+
+    fn get(
+        &self,
+        source: Source,
+        passphrase: Option<&Secret>,
+        read: impl FnOnce() -> Outcome,
+    ) -> Outcome {
+        // Held while reading: callers that want the same key wait for it instead of decrypting it
+        // too.
+        let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known
+            .iter()
+            .find(|(from, with, _)| *from == source && with.as_ref() == passphrase);
+        if let Some((_, _, outcome)) = found {
+            return outcome.clone();
+        }
+        let outcome = read();
+        known.push((source, passphrase.cloned(), outcome.clone()));
+        outcome
+    }
+}
+
+fn read_file(path: &Path, passphrase: Option<&Secret>) -> Outcome {
+    const LARGEST: u64 = 1 << 20;
+    let shown = path.display().to_string();
+    match std::fs::metadata(path) {
+        Ok(data) if data.len() > LARGEST => return Err(format!("{shown} is too large for a key")),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{shown} cannot be read ({error})")),
+    }
+    let text = std::fs::read_to_string(path)
+        .map(Secret::new)
+        .map_err(|error| format!("{shown} cannot be read ({error})"))?;
+    let key = decode(text.expose(), passphrase).map_err(|why| format!("{shown} {why}"))?;
+    let mut beside = path.as_os_str().to_owned();
+    beside.push("-cert.pub");
+    let certificate = match Path::new(&beside).exists() {
+        true => Some(
+            keys::load_openssh_certificate(&beside)
+                .map_err(|error| format!("{} is no certificate ({error})", beside.display()))?,
+        ),
+        false => None,
+    };
+    Ok(Some(Key {
+        key: Arc::new(key),
+        certificate,
+        shown,
+    }))
+}
+
+fn decode(text: &str, passphrase: Option<&Secret>) -> Result<PrivateKey, String> {
+    let passphrase = passphrase.map(Secret::expose);
+    match keys::decode_secret_key(text, passphrase) {
+        Ok(key) => Ok(key),
+        Err(keys::Error::KeyIsEncrypted) => {
+            Err("is encrypted, and no passphrase was given (--pk-passwd-file)".to_owned())
+        }
+        Err(error) if passphrase.is_some() && text.contains("PRIVATE KEY") => Err(format!(
+            "cannot be read: is the passphrase right? ({error})"
+        )),
+        Err(error) => Err(format!("is no private key ({error})")),
+    }
+}

@@ -1,0 +1,233 @@
+//! Runs commands as root through sudo, over pipes that stay 8-bit clean.
+//!
+//! sudo uses a prompt that no other program prints, and the command that it starts first prints a
+//! second marker. The one that appears on stderr shows the state of sudo: the password is sent only
+//! when sudo asks for it, so that it can never become input of the command. Must not depend on the
+//! transport.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::host::quote::quote;
+use crate::host::transport::{Channel, Ended};
+use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::secret::Secret;
+
+const PROMPT: &str = "[imgctl-sudo-asks]";
+const STARTED: &str = "[imgctl-sudo-started]";
+
+/// Maximum number of bytes on stderr before the prompt or the marker.
+const LONGEST_PREAMBLE: usize = 64 << 10;
+
+/// Timeout for sudo; name services and PAM modules on hosts can be slow.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// sudo for one user on one host.
+pub(super) struct Sudo {
+    host: String,
+    user: String,
+    password: Option<Secret>,
+    /// Why sudo failed, if it did: a second wrong password could lock the account.
+    refused: Mutex<Option<String>>,
+}
+
+/// State of sudo according to stderr.
+enum Wish {
+    Password,
+    /// The command runs; contains what it has already written to stderr.
+    Running(Vec<u8>),
+    /// sudo ended; contains its output.
+    Gone(String),
+}
+
+impl Sudo {
+    pub(super) fn new(host: String, user: String, password: Option<Secret>) -> Self {
+        Self {
+            host,
+            user,
+            password,
+            refused: Mutex::new(None),
+        }
+    }
+
+    /// Fails immediately if sudo refused before.
+    pub(super) fn check(&self) -> Result<()> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        match refused.as_ref() {
+            Some(why) => Err(self.refusal(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the shell line that runs `line` as root.
+    pub(super) fn wrap(&self, line: &str) -> String {
+        let script = format!("printf %s {STARTED} >&2; exec /bin/sh -c \"$1\"");
+        format!(
+            "LC_ALL=C exec sudo -H -S -p {} -- /bin/sh -c {} sh {}",
+            quote(PROMPT),
+            quote(&script),
+            quote(line)
+        )
+    }
+
+    /// Answers sudo's prompt; returns the channel once the command runs.
+    pub(super) async fn pass(&self, channel: Channel) -> Result<Channel> {
+        let outcome = tokio::time::timeout(PATIENCE, self.answer(channel)).await;
+        outcome.unwrap_or_else(|_| {
+            Err(Error::new(
+                Kind::Denied,
+                format!("sudo on {} does not answer", self.host),
+            ))
+        })
+    }
+
+    async fn answer(&self, mut channel: Channel) -> Result<Channel> {
+        let mut asked = false;
+        loop {
+            match self.wish(&mut channel).await? {
+                Wish::Running(early) => {
+                    channel.errors = Box::new(std::io::Cursor::new(early).chain(channel.errors));
+                    return Ok(channel);
+                }
+                Wish::Gone(said) => {
+                    let ended = channel.ended.await?;
+                    return Err(self.refuse(&explain(&said, ended, &self.user)));
+                }
+                Wish::Password if asked => {
+                    return Err(self.refuse("it does not accept the password"));
+                }
+                Wish::Password => {
+                    let Some(password) = &self.password else {
+                        return Err(self.refuse("it asks for a password, and none was given"));
+                    };
+                    asked = true;
+                    let line = Secret::new(format!("{}\n", password.expose()));
+                    let sent = channel.input.write_all(line.expose().as_bytes()).await;
+                    sent.doing(|| format!("cannot answer sudo on {}", self.host))?;
+                    let flushed = channel.input.flush().await;
+                    flushed.doing(|| format!("cannot answer sudo on {}", self.host))?;
+                }
+            }
+        }
+    }
+
+    async fn wish(&self, channel: &mut Channel) -> Result<Wish> {
+        let mut said = Vec::new();
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some(end) = find(&said, STARTED) {
+                return Ok(Wish::Running(said.split_off(end)));
+            }
+            if find(&said, PROMPT).is_some() {
+                return Ok(Wish::Password);
+            }
+            if said.len() > LONGEST_PREAMBLE {
+                let why = "it says too much before it begins";
+                return Err(self.refuse(why));
+            }
+            let count = channel.errors.read(&mut buffer).await;
+            match count.doing(|| format!("cannot hear sudo on {}", self.host))? {
+                0 => return Ok(Wish::Gone(String::from_utf8_lossy(&said).trim().to_owned())),
+                count => said.extend_from_slice(&buffer[..count]),
+            }
+        }
+    }
+
+    fn refuse(&self, why: &str) -> Error {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
+        self.refusal(why)
+    }
+
+    fn refusal(&self, why: &str) -> Error {
+        let error = Error::new(
+            Kind::Denied,
+            format!("sudo on {} refuses {}: {why}", self.host, self.user),
+        );
+        if why.contains("password") {
+            error.hint("give the password with --sudo-passwd-file, or log in as root")
+        } else if why.contains("terminal") {
+            error.hint(format!(
+                "put `Defaults:{} !requiretty` into the sudoers file, or log in as root",
+                self.user
+            ))
+        } else {
+            error.hint("let the user run all commands as root (sudoers), or log in as root")
+        }
+    }
+}
+
+/// Returns the position after `word` in `text`.
+fn find(text: &[u8], word: &str) -> Option<usize> {
+    text.windows(word.len())
+        .position(|window| window == word.as_bytes())
+        .map(|at| at + word.len())
+}
+
+/// Explains the last output of sudo.
+fn explain(said: &str, ended: Ended, user: &str) -> String {
+    let has = |words: &str| said.contains(words);
+    if ended == Ended::Code(127) || has("sudo: not found") {
+        return "there is no sudo on the host".to_owned();
+    }
+    if has("must have a tty") || has("a terminal is required") {
+        return "it wants a terminal (requiretty)".to_owned();
+    }
+    if has("is not in the sudoers file") || has("may not run sudo") || has("is not allowed to") {
+        return format!("{user} may not use sudo there");
+    }
+    if has("a password is required") || has("incorrect password") {
+        return "it does not accept the password".to_owned();
+    }
+    match said.lines().last() {
+        Some(last) => last.to_owned(),
+        None => format!("it ended with {ended} and said nothing"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_sudo_are_understood() {
+        for (said, ended, part) in [
+            ("sh: 1: exec: sudo: not found", 127, "no sudo"),
+            (
+                "sudo: sorry, you must have a tty to run sudo",
+                1,
+                "terminal",
+            ),
+            ("u is not in the sudoers file.", 1, "may not use sudo"),
+            (
+                "Sorry, user u may not run sudo on h.",
+                1,
+                "may not use sudo",
+            ),
+            ("sudo: 1 incorrect password attempt", 1, "password"),
+            ("x\nsudo: strange", 1, "sudo: strange"),
+            ("", 3, "exit code 3"),
+        ] {
+            let explained = explain(said, Ended::Code(ended), "u");
+            assert!(explained.contains(part), "{said}: {explained}");
+        }
+    }
+
+    #[test]
+    fn a_line_with_quotes_survives_two_shells() {
+        let sudo = Sudo::new("h".to_owned(), "u".to_owned(), None);
+        let line = "printf '%s' \"it's \\$x\"";
+        // Runs what sudo would run, without sudo itself.
+        let wrapped = sudo
+            .wrap(line)
+            .replace(&format!("exec sudo -H -S -p '{PROMPT}' --"), "exec");
+        let output = std::process::Command::new("/bin/sh")
+            .arg("-c")
+            .arg(wrapped)
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "it's $x");
+        assert_eq!(output.stderr, STARTED.as_bytes());
+    }
+}

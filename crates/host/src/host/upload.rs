@@ -1,0 +1,189 @@
+//! Uploads a file to a host by streaming it into a command. Must not depend on what the file is.
+
+use std::io::Read;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::host::command::Output;
+use crate::host::quote::quote;
+use crate::host::reactor;
+use crate::host::transport::{Ended, Privilege, Transport};
+use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
+
+/// Timeout for a write: a host that accepts no bytes for this long is unreachable.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PIECE: usize = 256 << 10;
+
+/// Writes `size` bytes of `reader` to `path` on the host, with `mode`: first to a temporary file
+/// next to it, which replaces it once all bytes have arrived and are on disk. Missing directories
+/// are created.
+#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+pub fn upload(
+    transport: &dyn Transport,
+    path: &str,
+    mode: u32,
+    reader: &mut (dyn Read + Send),
+    size: u64,
+) -> Result<()> {
+    let place = Place {
+        path,
+        mode,
+        mtime: None,
+        into: None,
+    };
+    upload_to(transport, &place, Privilege::Root, reader, size)
+}
+
+/// Destination and metadata of an uploaded file.
+pub struct Place<'a> {
+    pub path: &'a str,
+    pub mode: u32,
+    /// Seconds since 1970; `None`: the current time.
+    pub mtime: Option<i64>,
+    /// Name of the file if `path` is a directory on the host.
+    pub into: Option<&'a str>,
+}
+
+/// [`upload`] with more options.
+pub fn upload_to(
+    transport: &dyn Transport,
+    place: &Place<'_>,
+    privilege: Privilege,
+    reader: &mut (dyn Read + Send),
+    size: u64,
+) -> Result<()> {
+    let path = place.path;
+    let output = stream(transport, &script(place, size), privilege, reader, size)
+        .context(|| format!("cannot write {path} on {}", transport.label()))?;
+    output.success(transport.label(), &format!("write {path}"))?;
+    Ok(())
+}
+
+fn script(place: &Place<'_>, size: u64) -> String {
+    let path = match place.path.starts_with('-') {
+        true => format!("./{}", place.path),
+        false => place.path.to_owned(),
+    };
+    let path = quote(&path);
+    let into = match place.into {
+        Some(name) => format!("[ ! -d \"$p\" ] || p=\"${{p%/}}\"/{};", quote(name)),
+        None => String::new(),
+    };
+    let touch = match place.mtime {
+        Some(seconds) => format!("touch -d @{seconds} \"$t\";"),
+        None => String::new(),
+    };
+    format!(
+        "set -eu; umask 077; p={path}; {into} d=$(dirname \"$p\"); [ -d \"$d\" ] || (umask 022; mkdir -p \"$d\"); \
+         t=$(mktemp \"$p.XXXXXX\"); trap 'rm -f \"$t\"' EXIT; cat > \"$t\"; \
+         n=$(wc -c < \"$t\"); [ \"$n\" -eq {size} ] || {{ echo \"got $n bytes of {size}\" >&2; exit 65; }}; \
+         chmod {:04o} \"$t\"; {touch} sync \"$t\" 2>/dev/null || sync; \
+         [ ! -d \"$p\" ] || {{ echo \"$p is a directory\" >&2; exit 66; }}; mv -f \"$t\" \"$p\"; trap - EXIT",
+        place.mode & 0o7777
+    )
+}
+
+/// Runs `line` with exactly `size` bytes of `reader` on its stdin. At most 64 KiB of each output
+/// are kept. A reader that ends early is an error, and the command receives too few bytes.
+pub fn stream(
+    transport: &dyn Transport,
+    line: &str,
+    privilege: Privilege,
+    reader: &mut (dyn Read + Send),
+    size: u64,
+) -> Result<Output> {
+    feed(transport, line, privilege, reader, Some(size))
+}
+
+/// The same for a reader of unknown length, which is read to its end.
+pub(crate) fn stream_all(
+    transport: &dyn Transport,
+    line: &str,
+    privilege: Privilege,
+    reader: &mut (dyn Read + Send),
+) -> Result<Output> {
+    feed(transport, line, privilege, reader, None)
+}
+
+fn feed(
+    transport: &dyn Transport,
+    line: &str,
+    privilege: Privilege,
+    reader: &mut (dyn Read + Send),
+    size: Option<u64>,
+) -> Result<Output> {
+    const LIMIT: u64 = 64 << 10;
+    let channel = reactor::block_on(transport.open(line, privilege))?;
+    let mut input = channel.input;
+    let (output, errors) = (channel.output, channel.errors);
+    let runtime = reactor::reactor()?;
+    let outputs = runtime.spawn(async move {
+        let keep = |mut from: Box<dyn tokio::io::AsyncRead + Send + Unpin>| async move {
+            let mut kept = Vec::new();
+            (&mut from).take(LIMIT).read_to_end(&mut kept).await?;
+            tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
+            Ok::<_, std::io::Error>(kept)
+        };
+        tokio::join!(keep(output), keep(errors))
+    });
+    let mut buffer = vec![0; PIECE];
+    let mut left = size.unwrap_or(u64::MAX);
+    let mut read_error = None;
+    // Reading may block (a disk), so it is done here and not on the reactor.
+    while left > 0 {
+        let want = buffer
+            .len()
+            .min(usize::try_from(left).unwrap_or(usize::MAX));
+        let count = match reader.read(&mut buffer[..want]) {
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                read_error = Some(Error::io("cannot read what is to be sent", error));
+                break;
+            }
+        };
+        if count == 0 {
+            if size.is_some() {
+                read_error = Some(Error::bad_content(format!(
+                    "what is to be sent ended {left} bytes too early"
+                )));
+            }
+            break;
+        }
+        left -= count as u64;
+        let sent = reactor::block_on(async {
+            let write = input.write_all(&buffer[..count]);
+            match tokio::time::timeout(PATIENCE, write).await {
+                // Either the command has ended or the connection is lost; its end tells which.
+                Ok(sent) => Ok(sent.is_ok()),
+                Err(_) => Err(Error::new(
+                    Kind::Network,
+                    format!("{} takes no more bytes", transport.label()),
+                )),
+            }
+        })?;
+        if !sent {
+            break;
+        }
+    }
+    if let Some(error) = read_error {
+        // Dropping the channel terminates the command before it can take a partial file for a
+        // complete one.
+        return Err(error);
+    }
+    reactor::block_on(async {
+        let _ = input.shutdown().await;
+        drop(input);
+        let ended: Ended = channel.ended.await?;
+        let (stdout, stderr) = outputs
+            .await
+            .map_err(|error| Error::failed("reading an output ended").caused_by(error))?;
+        Ok(Output {
+            ended,
+            stdout: stdout.doing(|| "cannot read the output of a command".to_owned())?,
+            stderr: stderr.doing(|| "cannot read the output of a command".to_owned())?,
+            truncated: false,
+        })
+    })
+}

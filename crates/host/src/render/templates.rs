@@ -1,0 +1,138 @@
+//! Renders `*.tmpl` (Go's language) and `*.tera` (Tera) files to the names without the extension.
+
+use tera::Tera;
+
+use crate::render::data::Data;
+use crate::render::files::Files;
+use crate::render::{Inputs, Origin, Rendered};
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_store::layer::LayerPath;
+use imgctl_template::value::from_json;
+use imgctl_template::{Missing, Template};
+
+/// Directories whose templates are rendered recursively.
+const DIRECTORIES: [&[u8]; 3] = [b"etc", b"scripts", b"manifests"];
+const GO: &[u8] = b".tmpl";
+const TERA: &[u8] = b".tera";
+/// Maximum number of errors to report; more would bury the first.
+const TOLD: usize = 20;
+
+/// Reports whether the file at `path` (relative to an image's root) is a template.
+pub(crate) fn is_template(path: &[u8]) -> bool {
+    let mut parts = path.splitn(2, |byte| *byte == b'/');
+    let is_inside = parts.next().is_some_and(|top| DIRECTORIES.contains(&top));
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    is_inside
+        && parts.next().is_some()
+        && [GO, TERA]
+            .iter()
+            .any(|end| name.len() > end.len() && name.ends_with(end))
+}
+
+/// Renders one template. The extension of `name` selects the language; errors refer to the template
+/// by `name`.
+pub fn one(name: &str, text: &str, data: &Data) -> Result<String> {
+    if name.as_bytes().ends_with(TERA) {
+        return tera(name, text, data);
+    }
+    let missing = match data.strict {
+        true => Missing::Error,
+        false => Missing::NoValue,
+    };
+    let template = Template::parse_in(name, text, missing, &data.environment)?;
+    template.render(&from_json(&data.object()))
+}
+
+fn tera(name: &str, text: &str, data: &Data) -> Result<String> {
+    let failed = |error: tera::Error| {
+        let hint = "a variable that may be missing: `{{ NAME | default(value=\"…\") }}`";
+        Error::usage(format!("cannot render the template {name}"))
+            .caused_by(error)
+            .hint(hint)
+    };
+    let context = tera::Context::from_serialize(&data.object()).map_err(failed)?;
+    let mut tera = Tera::new();
+    tera.autoescape_on(Vec::<&'static str>::new());
+    tera.add_raw_template(name, text).map_err(failed)?;
+    tera.render(name, &context).map_err(failed)
+}
+
+/// Renders all templates of a tree. Reports all failures together.
+pub(super) fn render_all(
+    files: &Files,
+    inputs: &Inputs,
+    origin: &Origin<'_>,
+    rendered: &mut Rendered,
+) -> Result<()> {
+    let mut paths = Vec::new();
+    for directory in DIRECTORIES {
+        paths.extend(files.find(&LayerPath::parse(directory)?, &is_template)?);
+    }
+    let mut errors = Vec::new();
+    let mut outputs = std::collections::BTreeMap::new();
+    for path in &paths {
+        let output = output_path(path)?;
+        if let Some(other) = outputs.insert(output.clone(), path) {
+            errors.push(Error::usage(format!(
+                "{other} and {path} both make {output}: which one is meant?"
+            )));
+            continue;
+        }
+        let data = Data::of(inputs, origin(path.as_bytes()));
+        match file(files, path, &output, &data) {
+            Ok(()) => rendered.files.push(text_of(&output)),
+            Err(error) => errors.push(error),
+        }
+    }
+    match errors.len() {
+        0 => Ok(()),
+        1 => Err(errors.remove(0)),
+        count => Err(several(&errors, count, paths.len())),
+    }
+}
+
+fn file(files: &Files, path: &LayerPath, output: &LayerPath, data: &Data) -> Result<()> {
+    let Some(template) = files.read(path)? else {
+        return Err(Error::not_found(format!(
+            "the template {path} is a link to something that is not in the image"
+        )));
+    };
+    let text = String::from_utf8(template.bytes)
+        .map_err(|_| Error::usage(format!("the template {path} is not UTF-8")))?;
+    let result = one(&text_of(path), &text, data)?;
+    // Scripts are made executable, whatever the mode of the template.
+    let executable = if result.starts_with("#!") { 0o111 } else { 0 };
+    files.write(output, result.as_bytes(), template.mode | executable)
+}
+
+/// Returns the path without the template extension.
+fn output_path(path: &LayerPath) -> Result<LayerPath> {
+    let bytes = path.as_bytes();
+    let ending = [GO, TERA].into_iter().find(|end| bytes.ends_with(end));
+    let length = bytes.len() - ending.map_or(0, <[u8]>::len);
+    LayerPath::parse(bytes.get(..length).unwrap_or_default())
+}
+
+fn several(errors: &[Error], count: usize, of: usize) -> Error {
+    let mut message = format!("{count} of {of} templates cannot be rendered:");
+    for error in errors.iter().take(TOLD) {
+        message.push_str(&format!("\n    {error}"));
+    }
+    if count > TOLD {
+        message.push_str(&format!("\n    and {} more", count - TOLD));
+    }
+    let kind = errors.first().map_or(Kind::Usage, Error::kind);
+    let mut all = Error::new(kind, message);
+    let mut told = std::collections::BTreeSet::new();
+    for hint in errors.iter().flat_map(Error::hints) {
+        if told.len() < TOLD && told.insert(hint) {
+            all = all.hint(hint);
+        }
+    }
+    all
+}
+
+/// Returns the path without the leading slash that messages use.
+pub(super) fn text_of(path: &LayerPath) -> String {
+    String::from_utf8_lossy(path.as_bytes()).into_owned()
+}

@@ -1,0 +1,378 @@
+//! API client for a real cluster: connects to one API server, through its host's agent or directly.
+
+mod kubeconfig;
+mod line;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, header};
+use http_body_util::Full;
+use serde_json::Value;
+use tokio::runtime::{Handle, Runtime};
+
+use crate::api::{Answer, Api, ApiError, PatchKind};
+use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
+use imgctl_host::agent::Agent;
+use kubeconfig::{Access, Credentials};
+use line::{Dial, Line, Reply, Silence, Stream};
+
+/// Paths of the administrator's kubeconfig on a control plane: kubeadm's, then k3s'.
+const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml"];
+/// Maximum size of a kubeconfig and the files that it references, in bytes.
+const LARGEST_FILE: u64 = 1 << 20;
+/// Number of objects per page of a list.
+const PAGE: usize = 500;
+/// Maximum number of attempts for a read.
+const TRIES: u32 = 5;
+/// Maximum pause before a retry, in seconds.
+const LONGEST_PAUSE: u64 = 30;
+
+/// A client for one API server over HTTPS.
+struct Client {
+    line: Line,
+    authorization: Option<HeaderValue>,
+    /// Host and port in requests.
+    authority: String,
+    /// `None` only while the client is dropped.
+    runtime: Option<Runtime>,
+}
+
+/// Returns a client for the API server on the control plane of `agent`, bypassing any load
+/// balancer. Reads the administrator's kubeconfig; does not connect to the API server yet.
+pub fn connect(agent: Arc<dyn Agent>) -> Result<Arc<dyn Api>> {
+    connect_as(agent, &KUBECONFIGS)
+}
+
+/// The same with the first of `kubeconfigs` that exists.
+fn connect_as(agent: Arc<dyn Agent>, kubeconfigs: &[&str]) -> Result<Arc<dyn Api>> {
+    for &path in kubeconfigs {
+        let Some(text) = agent.read_file(path, LARGEST_FILE)? else {
+            continue;
+        };
+        let read = |file: &str| {
+            let file = beside(path, file);
+            let content = agent.read_file(&file, LARGEST_FILE)?;
+            content
+                .ok_or_else(|| Error::not_found(format!("{path} names {file}, which is not there")))
+        };
+        let access = kubeconfig::parse(&text, path, &read).context(|| agent.host().to_owned())?;
+        let port = access.port;
+        let dial = move || -> Result<Stream> { Ok(Box::new(agent.tunnel("127.0.0.1", port)?)) };
+        return Ok(Arc::new(Client::new(&access, |_| Arc::new(dial))?));
+    }
+    let error = format!(
+        "{}: there is no {}",
+        agent.host(),
+        kubeconfigs.join(" and no ")
+    );
+    Err(Error::not_found(error).hint("is this host a control plane that has been set up?"))
+}
+
+/// Returns a client that connects directly to the API server named in the kubeconfig at `path`.
+pub fn connect_kubeconfig(path: &Path) -> Result<Arc<dyn Api>> {
+    let text = std::fs::read(path).path("read", path)?;
+    let name = path.display().to_string();
+    let read = |file: &str| {
+        let file = beside(&name, file);
+        std::fs::read(&file).path("read", Path::new(&file))
+    };
+    let access = kubeconfig::parse(&text, &name, &read)?;
+    let (host, port) = (access.host.clone(), access.port);
+    let client = Client::new(&access, |runtime| {
+        Arc::new(move || runtime.block_on(direct(&host, port)))
+    })?;
+    Ok(Arc::new(client))
+}
+
+/// Resolves a path relative to the directory of the file `base`.
+fn beside(base: &str, file: &str) -> String {
+    let directory = Path::new(base).parent().unwrap_or(Path::new("/"));
+    directory.join(file).display().to_string()
+}
+
+async fn direct(host: &str, port: u16) -> Result<Stream> {
+    let addresses: Vec<IpAddr> = match host.parse() {
+        Ok(address) => vec![address],
+        Err(_) => {
+            let unknown = |error| {
+                Error::new(Kind::Network, format!("cannot find the host {host}")).caused_by(error)
+            };
+            let resolver = hickory_resolver::TokioResolver::builder_tokio().map_err(unknown)?;
+            let resolver = resolver.build().map_err(unknown)?;
+            let found = resolver.lookup_ip(host).await.map_err(unknown)?;
+            found.iter().collect()
+        }
+    };
+    let mut failure = Error::new(Kind::Network, format!("the host {host} has no address"));
+    for address in addresses {
+        let to = SocketAddr::new(address, port);
+        match tokio::net::TcpStream::connect(to).await {
+            Ok(stream) => {
+                let _ = stream.set_nodelay(true);
+                return Ok(Box::new(stream));
+            }
+            Err(error) => {
+                failure =
+                    Error::new(Kind::Network, format!("cannot connect to {to}")).caused_by(error);
+            }
+        }
+    }
+    Err(failure)
+}
+
+impl Client {
+    fn new(access: &Access, dial: impl FnOnce(Handle) -> Arc<Dial>) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("kube")
+            .enable_all()
+            .build()
+            .doing(|| "cannot start threads".to_owned())?;
+        let (tls, name) = tls::settings(access)?;
+        let authorization = match &access.credentials {
+            Credentials::Certificate(..) => None,
+            Credentials::Token(token) => {
+                let value = HeaderValue::try_from(format!("Bearer {}", token.expose()));
+                let mut value =
+                    value.map_err(|_| Error::bad_content("the kubeconfig's token is unusable"))?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        let authority = match access.host.contains(':') {
+            true => format!("[{}]:{}", access.host, access.port),
+            false => format!("{}:{}", access.host, access.port),
+        };
+        Ok(Self {
+            line: Line {
+                dial: dial(runtime.handle().clone()),
+                tls,
+                name,
+                sender: tokio::sync::Mutex::default(),
+            },
+            authorization,
+            authority,
+            runtime: Some(runtime),
+        })
+    }
+
+    fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<(&str, &Bytes)>,
+    ) -> Result<Request<Full<Bytes>>, http::Error> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("https://{}{path}", self.authority))
+            .header(header::ACCEPT, "application/json, */*")
+            .header(
+                header::USER_AGENT,
+                concat!("imgctl/", env!("CARGO_PKG_VERSION")),
+            );
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        let bytes = match body {
+            Some((media_type, bytes)) => {
+                request = request.header(header::CONTENT_TYPE, media_type);
+                bytes.clone()
+            }
+            None => Bytes::new(),
+        };
+        request.body(Full::new(bytes))
+    }
+
+    /// Sends a request; if it certainly did not arrive, sends it once more on a new connection.
+    fn ask(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<(&str, &Bytes)>,
+    ) -> Result<Reply, Silence> {
+        let mut is_second = false;
+        loop {
+            let request = self.request(method, path, body).map_err(|error| Silence {
+                error: Error::usage(format!("`{path}` is no path of the API")).caused_by(error),
+                was_sent: false,
+            })?;
+            let Some(runtime) = &self.runtime else {
+                let error = Error::failed("the client is closed");
+                return Err(Silence {
+                    error,
+                    was_sent: false,
+                });
+            };
+            match runtime.block_on(self.line.ask(request)) {
+                Err(silence) if !silence.was_sent && !is_second => is_second = true,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Performs a read; retries while the server is busy, and once if it is unavailable.
+    fn read(&self, path: &str) -> Answer<Bytes> {
+        let mut tries = 1;
+        loop {
+            let error = match self.ask(&Method::GET, path, None) {
+                Ok(reply) if reply.code == 200 => return Ok(reply.body),
+                Ok(reply) => refusal(&reply),
+                Err(silence) => silent(&silence),
+            };
+            let pause = match error.code {
+                429 => error.retry_after.unwrap_or(1).min(LONGEST_PAUSE),
+                // The server is starting or stopping, or a connection was lost.
+                0 | 502..=504 if tries == 1 => 1,
+                _ => return Err(error),
+            };
+            if tries == TRIES {
+                return Err(error);
+            }
+            tries += 1;
+            std::thread::sleep(Duration::from_secs(pause));
+        }
+    }
+
+    fn write(&self, method: &Method, path: &str, media_type: &str, body: &Value) -> Answer<Value> {
+        let bytes = match body {
+            Value::Null => Bytes::new(),
+            body => Bytes::from(body.to_string()),
+        };
+        let body = Some((media_type, &bytes)).filter(|_| !bytes.is_empty());
+        match self.ask(method, path, body) {
+            Ok(reply) if (200..300).contains(&reply.code) => parsed(&reply.body),
+            Ok(reply) => Err(refusal(&reply)),
+            Err(silence) => Err(silent(&silence)),
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Api for Client {
+    fn raw(&self, path: &str) -> Answer<Vec<u8>> {
+        self.read(path).map(Vec::from)
+    }
+
+    fn get(&self, path: &str) -> Answer<Value> {
+        parsed(&self.read(path)?)
+    }
+
+    fn list(&self, path: &str) -> Answer<Vec<Value>> {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let mut items = Vec::new();
+        let mut next = format!("{path}{separator}limit={PAGE}");
+        loop {
+            let mut page = match self.get(&next) {
+                // The continue token has expired: list everything in one request.
+                Err(error) if error.code == 410 && !items.is_empty() => {
+                    items.clear();
+                    path.clone_into(&mut next);
+                    continue;
+                }
+                page => page?,
+            };
+            let kind = page["kind"].as_str().unwrap_or_default();
+            let kind = Value::from(kind.strip_suffix("List").unwrap_or(kind));
+            let version = page["apiVersion"].take();
+            if let Value::Array(found) = page["items"].take() {
+                items.extend(found.into_iter().map(|mut item| {
+                    item["apiVersion"] = version.clone();
+                    item["kind"] = kind.clone();
+                    item
+                }));
+            }
+            match page["metadata"]["continue"].as_str() {
+                Some(token) if !token.is_empty() => {
+                    next = format!("{path}{separator}limit={PAGE}&continue={}", encoded(token));
+                }
+                _ => return Ok(items),
+            }
+        }
+    }
+
+    fn create(&self, path: &str, object: &Value) -> Answer<Value> {
+        self.write(&Method::POST, path, "application/json", object)
+    }
+
+    fn replace(&self, path: &str, object: &Value) -> Answer<Value> {
+        self.write(&Method::PUT, path, "application/json", object)
+    }
+
+    fn patch(&self, path: &str, kind: PatchKind, patch: &Value) -> Answer<Value> {
+        let media_type = match kind {
+            PatchKind::Json => "application/json-patch+json",
+            PatchKind::Merge => "application/merge-patch+json",
+            PatchKind::Strategic => "application/strategic-merge-patch+json",
+        };
+        self.write(&Method::PATCH, path, media_type, patch)
+    }
+
+    fn delete(&self, path: &str, options: &Value) -> Answer<Value> {
+        self.write(&Method::DELETE, path, "application/json", options)
+    }
+}
+
+/// Encodes a base64 token: characters with a meaning in a query are escaped.
+fn encoded(token: &str) -> String {
+    token
+        .replace('%', "%25")
+        .replace('+', "%2B")
+        .replace('/', "%2F")
+        .replace('=', "%3D")
+}
+
+fn parsed(body: &[u8]) -> Answer<Value> {
+    serde_json::from_slice(body).map_err(|error| ApiError {
+        message: format!("its answer is no JSON: {error}"),
+        ..ApiError::default()
+    })
+}
+
+fn silent(silence: &Silence) -> ApiError {
+    ApiError {
+        message: silence.error.to_string(),
+        ..ApiError::default()
+    }
+}
+
+/// Converts a `Status` or any other error response.
+fn refusal(reply: &Reply) -> ApiError {
+    let status: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let details = &status["details"];
+    let causes = details["causes"].as_array().into_iter().flatten();
+    let header = reply.headers.get(header::RETRY_AFTER);
+    let header = header.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let message = match status["message"].as_str() {
+        Some(message) => message.to_owned(),
+        None => {
+            let body = reply.body.get(..reply.body.len().min(4096));
+            String::from_utf8_lossy(body.unwrap_or_default())
+                .trim()
+                .to_owned()
+        }
+    };
+    ApiError {
+        code: reply.code,
+        reason: text(&status["reason"]),
+        message,
+        causes: causes
+            .map(|cause| (text(&cause["reason"]), text(&cause["message"])))
+            .collect(),
+        retry_after: details["retryAfterSeconds"].as_u64().or(header),
+    }
+}

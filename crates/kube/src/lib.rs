@@ -1,0 +1,23 @@
+//! Kubernetes from a client's point of view: the API, draining Nodes, and what kubelets do to
+//! containers.
+//!
+//! Must not depend on runtimes, pipelines or how a cluster was created.
+
+pub mod api;
+pub mod client;
+#[cfg(any(test, feature = "testing"))]
+pub mod credentials;
+pub mod drain;
+pub mod failover;
+pub mod hash;
+pub mod lease;
+#[cfg(test)]
+mod real;
+#[cfg(any(test, feature = "testing"))]
+pub mod real_server;
+#[cfg(test)]
+mod recorded;
+pub mod restart;
+pub mod selector;
+#[cfg(any(test, feature = "testing"))]
+pub mod stand_in;

@@ -1,0 +1,252 @@
+//! Rules for `FROM`, stages and their working directories.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Diagnostic, Instruction, InstructionKind, Kubefile, Stage, is_scratch};
+use crate::ast::From;
+use crate::expand;
+use crate::predefined::PLATFORM_ARGS;
+use crate::suggest::closest;
+use crate::words;
+
+/// Names that have another meaning for builders.
+const RESERVED: [&str; 2] = ["scratch", "context"];
+
+pub(super) fn check(kubefile: &Kubefile, parents: &[Option<usize>], found: &mut Vec<Diagnostic>) {
+    let mut names: HashSet<&str> = HashSet::new();
+    let defaults = defaults(kubefile);
+    // Whether the working directory at the end of each stage is known.
+    let mut known_directory = Vec::new();
+    for stage in &kubefile.stages {
+        if let Some(name) = &stage.from.name {
+            let duplicate = !names.insert(name);
+            stage_name(&stage.from, name, duplicate, found);
+        }
+        as_casing(&stage.from, found);
+        platform(kubefile.directives.escape, &stage.from, found);
+        arguments(kubefile.directives.escape, &defaults, &stage.from, found);
+        let known = match parents.get(stage.index).copied().flatten() {
+            Some(parent) => known_directory.get(parent).copied().unwrap_or(false),
+            None => is_scratch(&stage.from),
+        };
+        known_directory.push(directories(stage, known, found));
+    }
+}
+
+fn stage_name(from: &From, name: &str, duplicate: bool, found: &mut Vec<Diagnostic>) {
+    let written = from.written_name.as_deref().unwrap_or(name);
+    // The name is the last word; the image's name may contain the same text.
+    let start = from.text.len() - written.len();
+    let span = from.map.locate(&from.text, start, from.text.len());
+    if written != name {
+        found.push(
+            Diagnostic::warning(
+                "StageNameCasing",
+                format!("the stage name {written} is not in lower case"),
+                span,
+            )
+            .hint(format!("write {name}")),
+        );
+    }
+    if duplicate {
+        found.push(
+            Diagnostic::warning(
+                "DuplicateStageName",
+                format!("an earlier stage is called {name} already"),
+                span,
+            )
+            .hint("give each stage a name of its own"),
+        );
+    }
+    if RESERVED.contains(&name) {
+        found.push(Diagnostic::warning(
+            "ReservedStageName",
+            format!("{name} means something else; a stage should not be called so"),
+            span,
+        ));
+    }
+}
+
+fn as_casing(from: &From, found: &mut Vec<Diagnostic>) {
+    let Some(name) = &from.written_name else {
+        return;
+    };
+    let head = from
+        .text
+        .strip_suffix(name.as_str())
+        .unwrap_or_default()
+        .trim_end();
+    let (Some(keyword), Some(word)) = (
+        head.split_whitespace().next(),
+        head.get(head.len().saturating_sub(2)..),
+    ) else {
+        return;
+    };
+    let lower = keyword == keyword.to_lowercase();
+    let wanted = if lower { "as" } else { "AS" };
+    if word != wanted {
+        let span = from
+            .map
+            .locate(&from.text, head.len() - word.len(), head.len());
+        found.push(
+            Diagnostic::warning(
+                "FromAsCasing",
+                format!("{word} is not in the same case as {keyword}"),
+                span,
+            )
+            .hint(format!("write {wanted}")),
+        );
+    }
+}
+
+fn platform(escape: char, from: &From, found: &mut Vec<Diagnostic>) {
+    let Some(platform) = &from.platform else {
+        return;
+    };
+    if platform == "$TARGETPLATFORM" || platform == "${TARGETPLATFORM}" {
+        found.push(
+            Diagnostic::warning(
+                "RedundantTargetPlatform",
+                "the target platform is the default",
+                from.span_of(platform),
+            )
+            .hint("leave --platform out"),
+        );
+    } else if expand::variables(platform, escape).is_ok_and(|used| used.is_empty()) {
+        found.push(
+            Diagnostic::warning(
+                "FromPlatformFlagConstDisallowed",
+                format!("--platform={platform} holds whatever the target is"),
+                from.span_of(platform),
+            )
+            .hint("leave it out, or use $BUILDPLATFORM"),
+        );
+    }
+}
+
+/// The global arguments with their defaults, if any.
+type Defaults = HashMap<String, Option<String>>;
+
+fn defaults(kubefile: &Kubefile) -> Defaults {
+    let mut defaults = Defaults::new();
+    for (key, value) in kubefile.global_args.iter().flat_map(pairs) {
+        let value = value.as_ref().and_then(|raw| {
+            let lookup = |name: &str| defaults.get(name).cloned().flatten();
+            expand::expand(raw, kubefile.directives.escape, &lookup).ok()
+        });
+        defaults.insert(key.clone(), value);
+    }
+    defaults
+}
+
+/// Checks the variables of the `FROM` line, where only global arguments are available.
+fn arguments(escape: char, defaults: &Defaults, from: &From, found: &mut Vec<Diagnostic>) {
+    for raw in [Some(&from.image), from.platform.as_ref()]
+        .into_iter()
+        .flatten()
+    {
+        for used in expand::variables(raw, escape).unwrap_or_default() {
+            let known =
+                defaults.contains_key(&used.name) || PLATFORM_ARGS.contains(&used.name.as_str());
+            if known || used.optional {
+                continue;
+            }
+            let diagnostic = Diagnostic::warning(
+                "UndefinedArgInFrom",
+                format!("{} is not declared before the first FROM", used.name),
+                from.span_of(&used.name),
+            );
+            let names = defaults.keys().map(String::as_str).chain(PLATFORM_ARGS);
+            found.push(match closest(&used.name, names) {
+                Some(name) => diagnostic.hint(format!("did you mean {name}?")),
+                None => diagnostic.hint(format!("add ARG {} at the top of the file", used.name)),
+            });
+        }
+    }
+    let lookup = |name: &str| {
+        let platform = PLATFORM_ARGS.contains(&name).then(|| "x".to_owned());
+        defaults.get(name).cloned().flatten().or(platform)
+    };
+    let is_variable = from.image.contains('$');
+    if is_variable
+        && expand::expand(&from.image, escape, &lookup).is_ok_and(|image| !is_image(&image))
+    {
+        found.push(
+            Diagnostic::warning(
+                "InvalidDefaultArgInFrom",
+                format!(
+                    "without --build-arg, {} is not the name of an image",
+                    from.image
+                ),
+                from.span_of(&from.image),
+            )
+            .hint("give the ARG a default that works"),
+        );
+    }
+}
+
+fn pairs(instruction: &Instruction) -> &[(String, Option<String>)] {
+    match &instruction.kind {
+        InstructionKind::Arg(args) => args,
+        _ => &[],
+    }
+}
+
+/// Returns whether `name` looks like an image name; detects the gaps left by empty variables.
+fn is_image(name: &str) -> bool {
+    let edge = |c: char| matches!(c, ':' | '@' | '/');
+    !name.is_empty()
+        && !name.starts_with(edge)
+        && !name.ends_with(edge)
+        && !["//", "/:", ":/", ":@", "/@", "::"]
+            .iter()
+            .any(|bad| name.contains(bad))
+        && !name.contains(words::is_blank)
+}
+
+/// Reports relative paths whose meaning depends on the base image; returns whether the working
+/// directory is known at the end of the stage.
+fn directories(stage: &Stage, known_at_start: bool, found: &mut Vec<Diagnostic>) -> bool {
+    let mut known = known_at_start;
+    for instruction in &stage.instructions {
+        match &instruction.kind {
+            InstructionKind::Workdir(path) => {
+                let absolute = path.trim_start_matches(['"', '\'']).starts_with(['/', '$']);
+                if !absolute && !known {
+                    found.push(
+                        Diagnostic::warning(
+                            "WorkdirRelativePath",
+                            format!("where {path} is depends on the base image"),
+                            instruction.span_of(path),
+                        )
+                        .hint("begin with an absolute WORKDIR"),
+                    );
+                }
+                // One warning per stage is enough.
+                known = true;
+            }
+            InstructionKind::Copy(transfer) | InstructionKind::Add(transfer) if !known => {
+                let dest = &transfer.dest;
+                if !dest.trim_start_matches(['"', '\'']).starts_with(['/', '$']) {
+                    found.push(
+                        Diagnostic::warning(
+                            "RelativeCopyPath",
+                            format!("where {dest} is depends on the base image"),
+                            instruction.map.locate(
+                                &instruction.text,
+                                instruction.text.rfind(dest.as_str()).unwrap_or(0),
+                                instruction
+                                    .text
+                                    .rfind(dest.as_str())
+                                    .map_or(0, |at| at + dest.len()),
+                            ),
+                        )
+                        .hint("set WORKDIR first, or write an absolute path"),
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+    known
+}

@@ -1,0 +1,221 @@
+//! Rules for the style of single instructions.
+
+use super::{Diagnostic, Instruction, InstructionKind, Kubefile, Stage, cluster, name_span};
+use crate::ast::CommandForm;
+use crate::instruction::legacy_pair;
+use crate::words;
+
+/// Segments of a variable's name that indicate a secret.
+const SECRET_WORDS: [&str; 10] = [
+    "apikey",
+    "auth",
+    "credential",
+    "credentials",
+    "key",
+    "password",
+    "passwd",
+    "pword",
+    "secret",
+    "token",
+];
+
+pub(super) fn check(kubefile: &Kubefile, found: &mut Vec<Diagnostic>) {
+    casing(kubefile, found);
+    for span in &kubefile.empty_continuations {
+        found.push(
+            Diagnostic::warning(
+                "NoEmptyContinuation",
+                "an instruction continues over a blank line",
+                *span,
+            )
+            .hint("remove the blank line, or make it a comment"),
+        );
+    }
+    for arg in &kubefile.global_args {
+        secrets(arg, found);
+    }
+    let in_cluster = cluster::is_cluster_image(kubefile);
+    for stage in &kubefile.stages {
+        repeated(stage, found);
+        for instruction in &stage.instructions {
+            one(kubefile.directives.escape, instruction, found);
+        }
+        if !in_cluster {
+            json_arguments(stage, found);
+        }
+    }
+}
+
+fn one(escape: char, instruction: &Instruction, found: &mut Vec<Diagnostic>) {
+    match &instruction.kind {
+        InstructionKind::Maintainer(name) => found.push(
+            Diagnostic::warning(
+                "MaintainerDeprecated",
+                "MAINTAINER is deprecated",
+                name_span(instruction),
+            )
+            .hint(format!(
+                "write LABEL org.opencontainers.image.authors=\"{name}\""
+            )),
+        ),
+        InstructionKind::Env(_) | InstructionKind::Label(_) => {
+            let (_, rest) = words::split_first(&instruction.text);
+            if let Some((key, _)) = legacy_pair(rest, escape) {
+                let name = instruction.name();
+                found.push(
+                    Diagnostic::warning(
+                        "LegacyKeyValueFormat",
+                        format!("{name} in the form \"key value\""),
+                        instruction.span_of(rest),
+                    )
+                    .hint(format!("write {name} {key}=VALUE")),
+                );
+            }
+        }
+        InstructionKind::Expose(ports) => ports
+            .iter()
+            .for_each(|port| expose(instruction, port, found)),
+        _ => {}
+    }
+    secrets(instruction, found);
+}
+
+fn expose(instruction: &Instruction, port: &str, found: &mut Vec<Diagnostic>) {
+    let Some((_, protocol)) = port.split_once('/') else {
+        return;
+    };
+    if !protocol.contains('$') && protocol.chars().any(char::is_uppercase) {
+        found.push(
+            Diagnostic::warning(
+                "ExposeProtoCasing",
+                format!("the protocol of {port} is not in lower case"),
+                instruction.span_of(port),
+            )
+            .hint(format!("write {}", port.to_lowercase())),
+        );
+    }
+}
+
+fn secrets(instruction: &Instruction, found: &mut Vec<Diagnostic>) {
+    let keys: Vec<&String> = match &instruction.kind {
+        InstructionKind::Arg(args) => args.iter().map(|(key, _)| key).collect(),
+        InstructionKind::Env(pairs) => pairs.iter().map(|(key, _)| key).collect(),
+        _ => return,
+    };
+    for key in keys {
+        let lower = key.to_lowercase();
+        let mut segments = lower.split('_');
+        let secret = segments
+            .clone()
+            .any(|segment| SECRET_WORDS.contains(&segment));
+        if secret && !segments.any(|segment| segment == "public") {
+            found.push(
+                Diagnostic::warning(
+                    "SecretsUsedInArgOrEnv",
+                    format!(
+                        "{} {key} looks like a secret, and would be readable in the image",
+                        instruction.name()
+                    ),
+                    instruction.span_of(key),
+                )
+                .hint("use RUN --mount=type=secret for what the build needs"),
+            );
+        }
+    }
+}
+
+/// Reports instructions that have no effect because a later one replaces them.
+fn repeated(stage: &Stage, found: &mut Vec<Diagnostic>) {
+    for name in ["CMD", "ENTRYPOINT", "HEALTHCHECK"] {
+        let all: Vec<&Instruction> = stage
+            .instructions
+            .iter()
+            .filter(|i| i.name() == name)
+            .collect();
+        let Some((_, unused)) = all.split_last() else {
+            continue;
+        };
+        for instruction in unused {
+            found.push(
+                Diagnostic::warning(
+                    "MultipleInstructionsDisallowed",
+                    format!("only the last {name} of a stage counts"),
+                    name_span(instruction),
+                )
+                .hint("remove this one"),
+            );
+        }
+    }
+}
+
+fn json_arguments(stage: &Stage, found: &mut Vec<Diagnostic>) {
+    // A SHELL instruction indicates that the shell form is intended.
+    if stage
+        .instructions
+        .iter()
+        .any(|i| matches!(i.kind, InstructionKind::Shell(_)))
+    {
+        return;
+    }
+    for instruction in &stage.instructions {
+        if let InstructionKind::Cmd(CommandForm::Shell(_))
+        | InstructionKind::Entrypoint(CommandForm::Shell(_)) = &instruction.kind
+        {
+            found.push(
+                Diagnostic::warning(
+                    "JSONArgsRecommended",
+                    format!(
+                        "a shell stands between {} and signals such as stop",
+                        instruction.name()
+                    ),
+                    name_span(instruction),
+                )
+                .hint("write it in the JSON form: [\"command\", \"argument\"]"),
+            );
+        }
+    }
+}
+
+/// Reports instruction names that differ from the majority, which is either upper or lower case.
+fn casing(kubefile: &Kubefile, found: &mut Vec<Diagnostic>) {
+    let mut names = Vec::new();
+    for arg in &kubefile.global_args {
+        names.push((first_word(&arg.text), name_span(arg)));
+    }
+    for stage in &kubefile.stages {
+        let name = first_word(&stage.from.text);
+        names.push((name, stage.from.map.locate(&stage.from.text, 0, name.len())));
+        for instruction in &stage.instructions {
+            names.push((first_word(&instruction.text), name_span(instruction)));
+        }
+    }
+    let lower = names
+        .iter()
+        .filter(|(name, _)| *name == name.to_lowercase())
+        .count();
+    let upper = names
+        .iter()
+        .filter(|(name, _)| *name == name.to_uppercase())
+        .count();
+    let (case, wanted): (_, fn(&str) -> String) = if lower > upper {
+        ("lower", |name| name.to_lowercase())
+    } else {
+        ("upper", |name| name.to_uppercase())
+    };
+    for (name, span) in names {
+        if name != wanted(name) {
+            found.push(
+                Diagnostic::warning(
+                    "ConsistentInstructionCasing",
+                    format!("{name} is not in {case} case like most instructions here"),
+                    span,
+                )
+                .hint(format!("write {}", wanted(name))),
+            );
+        }
+    }
+}
+
+fn first_word(text: &str) -> &str {
+    words::split_first(text).0
+}

@@ -1,0 +1,309 @@
+//! Tests of each rule: what it reports, where, and what it accepts.
+
+use super::*;
+use crate::parse;
+
+fn findings(name: &str, text: &str) -> Vec<String> {
+    let kubefile = parse(name, text.as_bytes()).unwrap_or_else(|f| panic!("{text}\n{f:#?}"));
+    check(&kubefile, &CheckOptions::default())
+        .iter()
+        .map(|d| {
+            format!(
+                "{}:{} {}",
+                d.span.line,
+                d.span.column,
+                d.rule.unwrap_or_default()
+            )
+        })
+        .collect()
+}
+
+/// Each rule, with a file that violates it once and the place of the finding.
+const BROKEN: &[(&str, &str, &str)] = &[
+    (
+        "ConsistentInstructionCasing",
+        "FROM scratch\ncopy a /\nUSER b\n",
+        "2:1",
+    ),
+    (
+        "ConsistentInstructionCasing",
+        "from scratch\ncopy a /\nUSER b\n",
+        "3:1",
+    ),
+    (
+        "ConsistentInstructionCasing",
+        "FROM scratch\nUser b\n",
+        "2:1",
+    ),
+    (
+        "DuplicateStageName",
+        "FROM scratch AS a\nFROM scratch AS a\n",
+        "2:17",
+    ),
+    (
+        "ExposeProtoCasing",
+        "FROM scratch\nEXPOSE 80/tcp 81/UDP\n",
+        "2:15",
+    ),
+    ("FromAsCasing", "FROM scratch as a\n", "1:14"),
+    ("FromAsCasing", "from scratch AS a\n", "1:14"),
+    (
+        "FromPlatformFlagConstDisallowed",
+        "FROM --platform=linux/amd64 scratch\n",
+        "1:17",
+    ),
+    ("InvalidDefaultArgInFrom", "ARG T\nFROM a:${T}\n", "2:6"),
+    ("InvalidDefaultArgInFrom", "ARG T\nFROM $T\n", "2:6"),
+    ("JSONArgsRecommended", "FROM scratch\nCMD a b\n", "2:1"),
+    (
+        "JSONArgsRecommended",
+        "FROM scratch\nENTRYPOINT a b\n",
+        "2:1",
+    ),
+    ("LegacyKeyValueFormat", "FROM scratch\nENV a b\n", "2:5"),
+    (
+        "LegacyKeyValueFormat",
+        "FROM scratch\nLABEL a \\\n  b c\n",
+        "2:7",
+    ),
+    (
+        "MaintainerDeprecated",
+        "FROM scratch\nMAINTAINER a\n",
+        "2:1",
+    ),
+    (
+        "MultipleInstructionsDisallowed",
+        "FROM scratch\nHEALTHCHECK NONE\nHEALTHCHECK NONE\n",
+        "2:1",
+    ),
+    (
+        "MultipleInstructionsDisallowed",
+        "FROM scratch\nCMD []\nCMD []\n",
+        "2:1",
+    ),
+    (
+        "MultipleInstructionsDisallowed",
+        "FROM scratch\nENTRYPOINT []\nENTRYPOINT []\n",
+        "2:1",
+    ),
+    (
+        "NoEmptyContinuation",
+        "FROM scratch\nENV a=b \\\n\n  c=d\n",
+        "3:1",
+    ),
+    (
+        "RedundantTargetPlatform",
+        "FROM --platform=$TARGETPLATFORM scratch\n",
+        "1:17",
+    ),
+    ("RelativeCopyPath", "FROM a\nCOPY a a/\n", "2:8"),
+    ("ReservedStageName", "FROM scratch AS context\n", "1:17"),
+    (
+        "SecretsUsedInArgOrEnv",
+        "FROM scratch\nENV A=1 DB_PASSWORD=x\n",
+        "2:9",
+    ),
+    ("SecretsUsedInArgOrEnv", "ARG TOKEN\nFROM scratch\n", "1:5"),
+    ("StageNameCasing", "FROM scratch AS Base\n", "1:17"),
+    (
+        "UndefinedArgInFrom",
+        "ARG VERSION=1\nFROM a:${VERSOIN:-1}$VERSOIN\n",
+        "2:10",
+    ),
+    ("UndefinedVar", "FROM scratch\nCOPY $a /\n", "2:6"),
+    ("UndefinedVar", "FROM scratch\nENV a=1 b=$a\n", "2:11"),
+    (
+        "UndefinedVar",
+        "FROM scratch\nARG a\nFROM scratch\nUSER ${a}\n",
+        "4:6",
+    ),
+    ("UndefinedVar", "FROM x\nENV NAME=1\nLABEL a=$NAEM\n", "3:9"),
+    (
+        "UndefinedVar",
+        "FROM scratch AS p\nARG a\nENV e=1\nFROM p\nUSER $e:$a\n",
+        "5:9",
+    ),
+    (
+        "WorkdirRelativePath",
+        "FROM a\nWORKDIR b\nWORKDIR c\n",
+        "2:9",
+    ),
+    (
+        "ClusterImageType",
+        "FROM scratch\nLABEL sealos.io.type=rootsf version=1\n",
+        "2:22",
+    ),
+    (
+        "ClusterImageType",
+        "FROM scratch\nLABEL apps.sealos.io/type=\"addons\"\n",
+        "2:27",
+    ),
+    (
+        "RootfsVersionLabel",
+        "FROM scratch\nLABEL sealos.io.type=\"rootfs\"\n",
+        "2:22",
+    ),
+];
+
+#[test]
+fn every_rule_finds_what_it_is_for() {
+    for (rule, text, at) in BROKEN {
+        assert_eq!(
+            findings("Dockerfile", text),
+            [format!("{at} {rule}")],
+            "{text}"
+        );
+    }
+    let split = "FROM scratch\nCMD [\"bash\", \"x.sh\"]\n";
+    assert_eq!(
+        findings("dir/Kubefile", split),
+        ["2:1 CommandElementsAreCommands"]
+    );
+    for rule in RULES {
+        let elsewhere = ["CommandElementsAreCommands", "EmbeddedArchiveCopied"].contains(&rule);
+        assert!(
+            elsewhere || BROKEN.iter().any(|(broken, _, _)| *broken == rule),
+            "{rule}"
+        );
+    }
+    assert!(RULES.is_sorted());
+}
+
+#[test]
+fn good_files_are_left_alone() {
+    for text in [
+        "FROM scratch\nCOPY . .\nCMD [\"a\"]\n",
+        "from scratch as a\ncopy . .\n",
+        "ARG V=1\nFROM a:$V AS b\nFROM --platform=$BUILDPLATFORM b\n",
+        "ARG V\nFROM ${V:-a}\n",
+        "FROM scratch\nENV OPTS=${OPTS:-\"x\"} PATH=$PATH:/x\n",
+        "FROM scratch\nARG a=1\nARG b=$a\nENV c=${b}\nLABEL d=$c e='$x' f=\\$y g=$(z) h=$1\n",
+        "FROM x\nUSER $WHO_KNOWS\n",
+        "FROM scratch\nSHELL [\"bash\", \"-c\"]\nCMD a b\n",
+        "FROM scratch\nENV PUBLIC_KEY=1 MONKEY=2 KEYS=3\n",
+        "FROM scratch\nARG PROTO\nEXPOSE 80 81/tcp 82/$PROTO\n",
+        "FROM a\nWORKDIR /b\nWORKDIR c\nCOPY x y/\n",
+        "FROM scratch AS a\nWORKDIR b\nFROM a\nCOPY x y/\nWORKDIR z\n",
+        "FROM scratch\nCMD [\"a\"]\nFROM scratch\nCMD [\"b\"]\n",
+        "FROM scratch\nLABEL sealos.io.type=rootfs version=v1.29.9\nCMD a b\n",
+        "ARG T\nFROM scratch\nARG T\nLABEL sealos.io.type=$T\n",
+    ] {
+        assert_eq!(findings("Dockerfile", text), [""; 0], "{text}");
+    }
+    for text in [
+        "FROM scratch\nCOPY . .\nCMD bash entrypoint.sh\n",
+        "FROM scratch\nCMD [\"kubectl apply -f manifests\", \"bash x.sh\"]\n",
+        "FROM scratch\nCMD [\"bash x.sh\"]\n",
+        "FROM scratch\nCMD [\"/bin/sh\", \"-c\", \"install\"]\n",
+    ] {
+        assert_eq!(findings("Kubefile", text), [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn the_directive_silences_rules() {
+    let text = "FROM scratch as a\nMAINTAINER a\n";
+    for (directive, expected) in [
+        (
+            "# check=skip=FromAsCasing\n",
+            &["3:1 MaintainerDeprecated"][..],
+        ),
+        ("# check=skip=fromascasing,MaintainerDeprecated\n", &[]),
+        ("# check=skip=all;error=true\n", &[]),
+    ] {
+        assert_eq!(
+            findings("Dockerfile", &format!("{directive}{text}")),
+            expected
+        );
+    }
+}
+
+#[test]
+fn what_the_command_line_and_the_store_know_counts() {
+    let text = "FROM base\nUSER $FROM_BASE$OTHER\nLABEL sealos.io.type=rootfs\n";
+    let kubefile = parse("Kubefile", text.as_bytes()).unwrap();
+    let environment = |image: &str| (image == "base").then(|| vec!["FROM_BASE".to_owned()]);
+    let options = CheckOptions {
+        labels: vec!["version".to_owned()],
+        base_environment: Some(&environment),
+        archives: Vec::new(),
+    };
+    let found = check(&kubefile, &options);
+    let found: Vec<_> = found.iter().map(|d| (d.rule, d.message.as_str())).collect();
+    assert_eq!(
+        found,
+        [(Some("UndefinedVar"), "nothing sets OTHER before this use")]
+    );
+}
+
+#[test]
+fn hints_say_what_was_meant() {
+    let text = "FROM scratch\nENV NAME=1\nUSER $NAEM\n";
+    let kubefile = parse("Kubefile", text.as_bytes()).unwrap();
+    let found = check(&kubefile, &CheckOptions::default());
+    assert_eq!(found[0].hint.as_deref(), Some("did you mean $NAME?"));
+}
+
+#[test]
+fn archives_that_are_embedded_are_not_to_be_copied_as_well() {
+    let messages = |text: &str| -> Vec<String> {
+        let kubefile = parse("Kubefile", text.as_bytes()).unwrap();
+        let options = CheckOptions {
+            archives: vec![
+                "images/skopeo/etcd.tar".to_owned(),
+                "images/skopeo/pause.tar".to_owned(),
+            ],
+            ..CheckOptions::default()
+        };
+        let found = check(&kubefile, &options);
+        let found = found.iter().map(|diagnostic| {
+            assert_eq!(diagnostic.rule, Some("EmbeddedArchiveCopied"));
+            let hint = diagnostic.hint.as_deref().unwrap_or_default();
+            let hint = hint.rsplit(' ').next().unwrap_or_default();
+            format!("{} {} {hint}", diagnostic.span.line, diagnostic.message)
+        });
+        found.collect()
+    };
+    let both = "are embedded already, and are copied as well";
+    for (text, expected) in [
+        (
+            "FROM scratch\nCOPY images images\n",
+            format!("2 skopeo/etcd.tar and 1 more of images {both} --exclude=skopeo"),
+        ),
+        (
+            "FROM scratch\nCOPY etc ./ /\n",
+            format!("2 images/skopeo/etcd.tar and 1 more of ./ {both} --exclude=images/skopeo"),
+        ),
+        (
+            "FROM scratch\nADD im*/ images/\n",
+            format!("2 skopeo/etcd.tar and 1 more of im*/ {both} --exclude=skopeo"),
+        ),
+        (
+            "FROM scratch AS base\nCOPY images images\nFROM base\n",
+            format!("2 skopeo/etcd.tar and 1 more of images {both} --exclude=skopeo"),
+        ),
+        (
+            "FROM scratch\nCOPY --exclude=skopeo/e* images images\n",
+            "2 skopeo/pause.tar of images is embedded already, and is copied as well \
+             --exclude=skopeo"
+                .to_owned(),
+        ),
+        (
+            "FROM scratch\nCOPY images/skopeo/pause.tar /\n",
+            "2 pause.tar of images/skopeo/pause.tar is embedded already, and is copied as well \
+             --exclude=pause.tar"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(messages(text), [expected], "{text}");
+    }
+    for text in [
+        "FROM scratch\nCOPY images/shim images/shim\n",
+        "FROM scratch\nCOPY --exclude=skopeo images images\n",
+        "FROM scratch\nADD images/skopeo/etcd.tar /\n",
+        "FROM scratch\nARG WHAT\nCOPY $WHAT /\n",
+        "FROM scratch AS a\nCOPY images images\nFROM scratch\nCOPY --from=a images /\n",
+    ] {
+        assert_eq!(messages(text), [""; 0], "{text}");
+    }
+}

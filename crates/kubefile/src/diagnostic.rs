@@ -1,0 +1,227 @@
+//! Problems in a Kubefile, their place, and how they are shown: message, line, caret, hint.
+//!
+//! Uses the source text only for rendering. Does not decide about printing or exit codes.
+
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet, normalize_untrusted_str};
+
+use super::span::Span;
+use imgctl_base::error::Error;
+
+/// Severity of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    Warning,
+    Error,
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// A sentence without a full stop.
+    pub message: String,
+    pub span: Span,
+    /// Suggested fix.
+    pub hint: Option<String>,
+    pub severity: Severity,
+    /// The lint rule that reported it; `None` for language errors.
+    pub rule: Option<&'static str>,
+}
+
+impl Diagnostic {
+    /// Returns a language error.
+    pub fn error(message: impl Into<String>, span: Span) -> Self {
+        Self {
+            message: message.into(),
+            span,
+            hint: None,
+            severity: Severity::Error,
+            rule: None,
+        }
+    }
+
+    /// Returns a finding of a lint rule.
+    pub fn warning(rule: &'static str, message: impl Into<String>, span: Span) -> Self {
+        Self {
+            severity: Severity::Warning,
+            rule: Some(rule),
+            ..Self::error(message, span)
+        }
+    }
+
+    /// Adds a suggested fix.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Renders findings with their source lines, separated by blank lines. `name` is the file's display
+/// name, `source` its entire text.
+pub fn render(diagnostics: &[Diagnostic], name: &str, source: &[u8], colour: bool) -> String {
+    let source = String::from_utf8_lossy(source);
+    let source = source.strip_prefix('\u{feff}').unwrap_or(&source);
+    let renderer = if colour {
+        Renderer::styled()
+    } else {
+        Renderer::plain()
+    };
+    let shown: Vec<String> = diagnostics
+        .iter()
+        .map(|diagnostic| render_one(&renderer, diagnostic, name, source))
+        .collect();
+    shown.join("\n\n")
+}
+
+/// Combines all findings into one [`Error`] (kind Usage), rendered into its message without
+/// colours.
+pub fn into_error(diagnostics: &[Diagnostic], name: &str, source: &[u8]) -> Error {
+    let errors = diagnostics.len();
+    let count = match errors {
+        1 => "an error".to_owned(),
+        n => format!("{n} errors"),
+    };
+    Error::usage(format!(
+        "{name} has {count}\n{}",
+        render(diagnostics, name, source, false)
+    ))
+}
+
+fn render_one(renderer: &Renderer, diagnostic: &Diagnostic, name: &str, source: &str) -> String {
+    let level = match diagnostic.severity {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+    };
+    let title = match diagnostic.rule {
+        Some(rule) => format!("{rule}: {}", diagnostic.message),
+        None => diagnostic.message.clone(),
+    };
+    let excerpt = excerpt(source, diagnostic.span);
+    // The renderer makes titles and source lines safe for terminals, but not the path and the help
+    // text, which may quote the file as well.
+    let annotation = AnnotationKind::Primary.span(excerpt.mark);
+    let mut group = Group::with_title(level.primary_title(title)).element(
+        Snippet::source(excerpt.text)
+            .path(normalize_untrusted_str(name))
+            .line_start(excerpt.first_line)
+            .annotation(annotation),
+    );
+    if let Some(hint) = &diagnostic.hint {
+        group = group.element(Level::HELP.message(normalize_untrusted_str(hint)));
+    }
+    renderer.render(&[group])
+}
+
+/// The lines of a span, and the range of bytes to mark in them.
+struct Excerpt<'a> {
+    text: &'a str,
+    first_line: usize,
+    mark: Range<usize>,
+}
+
+/// Extracts the affected lines only, because the renderer's cost grows with the text.
+fn excerpt(source: &str, span: Span) -> Excerpt<'_> {
+    let first_line = span.line.max(1);
+    let last_line = span.end_line.max(first_line);
+    let mut start = None;
+    let mut end = 0;
+    let mut offset = 0;
+    let mut mark = 0..0;
+    for (index, line) in source.split_inclusive('\n').enumerate() {
+        let number = index + 1;
+        if number == first_line {
+            start = Some(offset);
+            mark.start = offset + byte_of_column(line, span.column);
+        }
+        if start.is_some() {
+            mark.end = offset + byte_of_column(line, span.end_column);
+            end = offset + line.trim_end_matches(['\n', '\r']).len();
+        }
+        if number == last_line {
+            break;
+        }
+        offset += line.len();
+    }
+    let start = start.unwrap_or(source.len());
+    let end = end.max(start);
+    let mark_start = mark.start.clamp(start, end) - start;
+    let mark_end = mark.end.clamp(start, end) - start;
+    Excerpt {
+        text: source.get(start..end).unwrap_or_default(),
+        first_line,
+        mark: mark_start..mark_end.max(mark_start),
+    }
+}
+
+fn byte_of_column(line: &str, column: usize) -> usize {
+    line.char_indices()
+        .nth(column.saturating_sub(1))
+        .map_or(line.len(), |(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(line: usize, column: usize, end_line: usize, end_column: usize) -> Span {
+        Span {
+            line,
+            column,
+            end_line,
+            end_column,
+        }
+    }
+
+    #[test]
+    fn shows_file_line_column_and_caret() {
+        let source = "FROM scratch\nCOYP a b\n";
+        let diagnostic = Diagnostic::error("unknown instruction COYP", span(2, 1, 2, 5))
+            .hint("did you mean COPY?");
+        let shown = render(&[diagnostic], "Kubefile", source.as_bytes(), false);
+        let expected = [
+            "error: unknown instruction COYP",
+            " --> Kubefile:2:1",
+            "  |",
+            "2 | COYP a b",
+            "  | ^^^^",
+            "  |",
+            "  = help: did you mean COPY?",
+        ];
+        assert_eq!(shown.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn spans_outside_the_source_do_no_harm() {
+        for at in [
+            span(0, 0, 0, 0),
+            span(9, 9, 9, 9),
+            span(2, 5, 1, 1),
+            span(1, 99, 1, 3),
+        ] {
+            let shown = render(&[Diagnostic::error("x", at)], "K", "é\n".as_bytes(), true);
+            assert!(shown.contains('x'));
+        }
+    }
+
+    #[test]
+    fn a_hostile_file_cannot_speak_to_the_terminal() {
+        let source = "\u{1b}[31mX\u{7}";
+        let diagnostic = Diagnostic::error(format!("unknown {source}"), span(1, 1, 1, 3))
+            .hint(format!("not {source}"));
+        let shown = render(&[diagnostic], source, source.as_bytes(), false);
+        assert!(!shown.contains(['\u{1b}', '\u{7}']), "{shown:?}");
+    }
+
+    #[test]
+    fn many_findings_are_one_usage_error() {
+        let found = [
+            Diagnostic::error("first", span(1, 1, 1, 2)),
+            Diagnostic::error("second", span(1, 2, 1, 3)),
+        ];
+        let error = into_error(&found, "Kubefile", b"ab");
+        assert_eq!(error.kind(), imgctl_base::error::Kind::Usage);
+        assert!(error.message().starts_with("Kubefile has 2 errors\n"));
+        assert!(error.message().contains("second"));
+    }
+}

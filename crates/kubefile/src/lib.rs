@@ -1,0 +1,30 @@
+//! The Kubefile language: parsing, word expansion, ignore patterns and lint.
+//!
+//! A Kubefile is a Dockerfile and follows BuildKit's Dockerfile reference. Everything here is a
+//! pure function of its input. Must not open files, depend on images or build anything.
+
+pub mod ast;
+#[cfg(test)]
+mod buildkit;
+pub mod check;
+pub mod diagnostic;
+mod directive;
+pub mod expand;
+mod flags;
+pub mod glob;
+mod health;
+mod heredoc;
+pub mod ignore;
+mod instruction;
+mod lexer;
+mod mount;
+pub mod parser;
+mod pattern;
+pub(crate) mod predefined;
+pub mod problem;
+mod run;
+pub mod span;
+pub mod suggest;
+mod words;
+
+pub use parser::{parse, parse_instruction};

@@ -1,0 +1,287 @@
+//! State that all requests of one client share: the runtime, connections, and facts about each
+//! host.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::{Method, StatusCode};
+use reqwest::Url;
+use tokio::runtime::Runtime;
+
+use crate::client::ClientOptions;
+use crate::client::auth::Auth;
+use crate::client::failure::Failure;
+use crate::client::resolver::{Guard, Hickory, Names};
+use crate::registries::{Certificates, Endpoint};
+use crate::tls;
+use imgctl_base::error::{Error, IoContext as _, Kind, Result};
+
+/// Name of [`HUB_ENDPOINT`] for users and in credential files.
+const HUB: &str = "docker.io";
+const HUB_ENDPOINT: &str = "registry-1.docker.io";
+/// Time for which an unreachable host is tried last.
+const DOWN: Duration = Duration::from_secs(60);
+
+/// Timeouts and limits of requests.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    pub(super) connect: Duration,
+    /// Timeout for the head of a response.
+    pub(super) answer: Duration,
+    /// Timeout for the head of the response to a write. A registry may move gigabytes before it
+    /// answers.
+    pub(super) write_answer: Duration,
+    /// Timeout without data within a body, in either direction.
+    pub(super) silence: Duration,
+    /// Minimum number of bytes received within the `silence` timeout.
+    pub(super) least: u64,
+    /// Pause before the second attempt.
+    pub(super) first_pause: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(20),
+            answer: Duration::from_secs(60),
+            write_answer: Duration::from_secs(300),
+            silence: Duration::from_secs(60),
+            least: 16 << 10,
+            first_pause: Duration::from_millis(250),
+        }
+    }
+}
+
+/// Properties that connections must share to be interchangeable.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Pool {
+    /// Accepts any certificate.
+    pub(super) insecure: bool,
+    /// Names must not resolve to private addresses.
+    pub(super) public: bool,
+    pub(super) certificates: Certificates,
+}
+
+/// State shared by all repositories of one client.
+pub(super) struct Shared {
+    pub(super) options: ClientOptions,
+    pub(super) pace: Pace,
+    runtime: OnceLock<Runtime>,
+    starting: Mutex<()>,
+    pub(super) names: Arc<Names>,
+    connections: Mutex<HashMap<Pool, reqwest::Client>>,
+    hosts: Mutex<HashMap<(Pool, String, bool), Arc<Host>>>,
+    /// Pieces of large blobs that may be in memory at once, over all readers.
+    pub(super) pieces: Arc<tokio::sync::Semaphore>,
+}
+
+impl Drop for Shared {
+    /// Shuts down without waiting: the last owner may be a task of this or another runtime.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(options: ClientOptions, pace: Pace) -> Self {
+        Self {
+            options,
+            pace,
+            runtime: OnceLock::new(),
+            starting: Mutex::new(()),
+            names: Names::new(Arc::new(Hickory::default())),
+            connections: Mutex::default(),
+            hosts: Mutex::default(),
+            pieces: Arc::new(tokio::sync::Semaphore::new(crate::client::ranges::PIECES)),
+        }
+    }
+
+    /// Returns the runtime and starts it on first use.
+    pub(super) fn runtime(&self) -> Result<&Runtime> {
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(runtime) = self.runtime.get() {
+            return Ok(runtime);
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("registry")
+            .enable_all()
+            .build()
+            .doing(|| "cannot start the network runtime".to_owned())?;
+        Ok(self.runtime.get_or_init(|| runtime))
+    }
+
+    /// Runs a request to completion in the calling thread, which must not be a runtime thread.
+    pub(super) fn run<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+        self.runtime()?.block_on(future)
+    }
+
+    /// Returns a pool of connections.
+    pub(super) fn connection(&self, pool: Pool) -> Result<reqwest::Client> {
+        let mut connections = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = connections.get(&pool) {
+            return Ok(connection.clone());
+        }
+        let builder = tls::builder_for(&pool.certificates, pool.insecure)?;
+        let guard = Guard {
+            names: Arc::clone(&self.names),
+            // The operator decides where the name of a proxy leads.
+            exempt: pool.public.then(|| tls::proxy_hosts(&self.options.proxies)),
+        };
+        let connection = tls::with_proxies(builder, &self.options.proxies)?
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .referer(false)
+            .tcp_nodelay(true)
+            .dns_resolver(Arc::new(guard))
+            .connect_timeout(self.pace.connect)
+            .build()
+            .map_err(|error| Error::failed("cannot make an HTTP client").caused_by(error))?;
+        connections.insert(pool, connection.clone());
+        Ok(connection)
+    }
+
+    /// Returns the state of an endpoint's host. The state of the host that was `asked` for is
+    /// separate, so that a mirror never receives its credentials.
+    pub(super) fn host(&self, endpoint: &Endpoint, asked: bool) -> Result<Arc<Host>> {
+        let insecure = match self.options.tls_verify {
+            Some(verify) => !verify,
+            None => endpoint.insecure,
+        };
+        let pool = Pool {
+            insecure,
+            public: false,
+            certificates: endpoint.certificates.clone(),
+        };
+        let key = (pool.clone(), endpoint.host.clone(), asked);
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(host) = hosts.get(&key) {
+            return Ok(Arc::clone(host));
+        }
+        let host = Arc::new(Host {
+            name: endpoint.host.clone(),
+            insecure,
+            certificates: endpoint.certificates.clone(),
+            connection: self.connection(pool)?,
+            asked,
+            base: tokio::sync::OnceCell::new(),
+            auth: Auth::default(),
+            down: Mutex::new(None),
+        });
+        hosts.insert(key, Arc::clone(&host));
+        Ok(host)
+    }
+}
+
+/// One registry host.
+pub(super) struct Host {
+    /// `host[:port]`.
+    pub(super) name: String,
+    pub(super) insecure: bool,
+    pub(super) certificates: Certificates,
+    pub(super) connection: reqwest::Client,
+    /// Whether this is the requested registry itself, not a mirror or another endpoint of it.
+    pub(super) asked: bool,
+    base: tokio::sync::OnceCell<Url>,
+    pub(super) auth: Auth,
+    down: Mutex<Option<Instant>>,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Host {
+    /// Returns the name under which its credentials are stored.
+    pub(super) fn registry(&self) -> &str {
+        if self.name == HUB_ENDPOINT {
+            HUB
+        } else {
+            &self.name
+        }
+    }
+
+    /// Returns `scheme://host/`. Probes the scheme of an insecure host once.
+    pub(super) async fn base(&self, pace: &Pace) -> Result<&Url, Failure> {
+        self.base
+            .get_or_try_init(async || {
+                let secure = self.url("https")?;
+                if !self.insecure {
+                    return Ok(secure);
+                }
+                let plain = self.url("http")?;
+                if is_loopback(&secure) {
+                    // A TLS server answers plain HTTP with 400, if at all.
+                    match self.probe(&plain, pace).await {
+                        Ok(status) if status != StatusCode::BAD_REQUEST => Ok(plain),
+                        other => match self.probe(&secure, pace).await {
+                            Ok(_) => Ok(secure),
+                            Err(_) if other.is_ok() => Ok(plain),
+                            Err(_) => Err(other
+                                .err()
+                                .unwrap_or_else(|| Error::failed("no scheme is spoken").into())),
+                        },
+                    }
+                } else {
+                    match self.probe(&secure, pace).await {
+                        Ok(_) => Ok(secure),
+                        Err(failure) => match self.probe(&plain, pace).await {
+                            Ok(_) => Ok(plain),
+                            Err(_) => Err(failure),
+                        },
+                    }
+                }
+            })
+            .await
+    }
+
+    fn url(&self, scheme: &str) -> Result<Url> {
+        let url = Url::parse(&format!("{scheme}://{}/", self.name)).ok();
+        // The other parts of a URL are not valid in a host name.
+        url.filter(|url| url.path() == "/" && url.username().is_empty() && url.query().is_none())
+            .ok_or_else(|| Error::usage(format!("`{}` is not a registry's address", self.name)))
+    }
+
+    async fn probe(&self, base: &Url, pace: &Pace) -> Result<StatusCode, Failure> {
+        let url = base
+            .join("v2/")
+            .map_err(|_| Error::usage(format!("`{}` is not a registry's address", self.name)))?;
+        let asked = self.connection.request(Method::GET, url).send();
+        match tokio::time::timeout(pace.answer, asked).await {
+            Ok(Ok(response)) => Ok(response.status()),
+            Ok(Err(error)) => Err(Failure::transport(&self.name, &error)),
+            Err(_) => Err(Failure::silence(&self.name, pace.answer)),
+        }
+    }
+
+    /// Returns whether the host was unreachable recently.
+    pub(super) fn is_down(&self) -> bool {
+        let down = *self.down.lock().unwrap_or_else(PoisonError::into_inner);
+        down.is_some_and(|since| since.elapsed() < DOWN)
+    }
+
+    /// Records whether the host is reachable.
+    pub(super) fn note(&self, error: Option<&Error>) {
+        let down = error.is_some_and(|error| error.kind() == Kind::Network);
+        *self.down.lock().unwrap_or_else(PoisonError::into_inner) = down.then(Instant::now);
+    }
+}
+
+/// Returns whether a URL names this machine.
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    host == "localhost"
+        || host
+            .trim_matches(['[', ']'])
+            .parse()
+            .is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+}

@@ -1,0 +1,131 @@
+//! Sends one HTTP request and reads its response.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt as _;
+use reqwest::{Body, Url};
+
+use crate::client::failure::Failure;
+use crate::client::hosts::Pace;
+use imgctl_base::error::Error;
+
+/// Head of a response, and its unread body.
+pub(super) struct Response {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    /// URL of the response after redirects.
+    pub(super) url: Url,
+    body: Body,
+}
+
+impl Response {
+    /// Returns the next bytes of the body.
+    pub(super) async fn chunk(&mut self, silence: Duration) -> Result<Option<Bytes>, Failure> {
+        let host = self.url.host_str().unwrap_or_default();
+        loop {
+            match tokio::time::timeout(silence, self.body.frame()).await {
+                Err(_) => return Err(Failure::silence(host, silence)),
+                Ok(None) => return Ok(None),
+                Ok(Some(Err(error))) => return Err(Failure::transport(host, &error)),
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the whole body. Fails if it is longer than `limit` bytes.
+    pub(super) async fn read(&mut self, limit: u64, pace: &Pace) -> Result<Vec<u8>, Failure> {
+        let host = self.url.host_str().unwrap_or_default().to_owned();
+        let too_long = || {
+            Failure::from(Error::bad_content(format!(
+                "{host} answered with more than {limit} bytes"
+            )))
+        };
+        if self.length().is_some_and(|length| length > limit) {
+            return Err(too_long());
+        }
+        let until = Instant::now() + pace.answer;
+        let mut bytes = Vec::new();
+        while let Some(chunk) = self.chunk(pace.silence).await? {
+            if bytes.len() as u64 + chunk.len() as u64 > limit {
+                return Err(too_long());
+            }
+            bytes.extend_from_slice(&chunk);
+            if Instant::now() > until {
+                return Err(Failure::silence(&host, pace.answer));
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Returns `Content-Length`.
+    pub(super) fn length(&self) -> Option<u64> {
+        self.text(header::CONTENT_LENGTH.as_str())?.parse().ok()
+    }
+
+    /// Returns a header as text.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+/// Progress of a streamed body, which another task may watch.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    pub(super) sent: AtomicU64,
+}
+
+/// Sends one request and waits for the head of its response. While a body is being sent, progress
+/// in `activity` extends the timeout.
+pub(super) async fn carry(
+    connection: &reqwest::Client,
+    request: http::Request<Body>,
+    url: &Url,
+    pace: &Pace,
+    activity: Option<&Activity>,
+) -> Result<Response, Failure> {
+    let host = url.host_str().unwrap_or_default();
+    let limit = if request.method().is_safe() {
+        pace.answer
+    } else {
+        pace.write_answer
+    };
+    let shown = format!("{} {host}{}", request.method(), url.path());
+    let request =
+        reqwest::Request::try_from(request).map_err(|error| Failure::transport(host, &error))?;
+    let mut answer = std::pin::pin!(connection.execute(request));
+    let sent = || activity.map_or(0, |activity| activity.sent.load(Ordering::Relaxed));
+    let answer = loop {
+        let before = sent();
+        match tokio::time::timeout(limit, &mut answer).await {
+            Ok(answer) => break answer,
+            Err(_) if sent() > before => {}
+            Err(_) => return Err(Failure::silence(host, limit)),
+        }
+    };
+    let response = answer.map_err(|error| {
+        tracing::debug!("{shown}: no answer");
+        Failure::transport(host, &error)
+    })?;
+    tracing::debug!("{shown}: {}", response.status());
+    let (parts, body) = http::Response::from(response).into_parts();
+    Ok(Response {
+        status: parts.status,
+        headers: parts.headers,
+        url: url.clone(),
+        body,
+    })
+}
+
+/// A body that can be sent only once, and its progress.
+pub(super) struct Stream {
+    pub(super) body: Body,
+    pub(super) activity: Arc<Activity>,
+}

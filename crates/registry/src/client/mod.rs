@@ -1,0 +1,440 @@
+//! The client: requests to one repository of one registry.
+//!
+//! Every call blocks and may be made from any thread. Each retries temporary failures, logs in if
+//! required, reads through mirrors, and reports errors that name the registry, the repository and
+//! the source of the credentials. Does not know about the meaning of manifests.
+
+mod auth;
+mod blob_reader;
+mod blob_stream;
+mod challenge;
+mod documents;
+mod failure;
+mod hosts;
+mod http;
+mod pages;
+mod place;
+mod plain;
+mod ranges;
+mod redirects;
+mod referrers;
+mod resolver;
+mod retry;
+mod tokens;
+mod upload;
+mod upload_body;
+
+use std::io::Read;
+use std::sync::Arc;
+
+use ::http::Method;
+use reqwest::Url;
+
+use crate::client::blob_reader::BlobReader;
+use crate::client::blob_stream::{BlobStream, Source};
+use crate::client::challenge::Scopes;
+use crate::client::hosts::{Pace, Shared};
+use crate::client::place::{Ask, Place};
+use crate::client::upload::Upload;
+use crate::credentials::Credentials;
+use crate::gate::Gate;
+use crate::registries::{Endpoint, Registries, Route};
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::reference::DEFAULT_TAG;
+use imgctl_base::image::{Descriptor, Digest, Reference};
+
+/// Options of a client.
+#[derive(Clone, Default)]
+pub struct ClientOptions {
+    /// Mirrors, insecure registries, certificates.
+    pub registries: Registries,
+    /// Credentials by registry.
+    pub credentials: Credentials,
+    /// `--tls-verify`: `None` = as configured.
+    pub tls_verify: Option<bool>,
+    /// Proxy variables (`HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` and their lowercase forms), as set.
+    pub proxies: Vec<(String, String)>,
+    /// Maximum number of attempts for a request that fails for a temporary reason.
+    pub retries: Option<u32>,
+    /// Decides which images may be used; `None` allows all.
+    pub gate: Option<Arc<dyn Gate>>,
+}
+
+/// Omits the proxies' addresses, which may contain passwords.
+impl std::fmt::Debug for ClientOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientOptions")
+            .field("registries", &self.registries)
+            .field("credentials", &self.credentials)
+            .field("tls_verify", &self.tls_verify)
+            .field("retries", &self.retries)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Connections to any number of registries. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+/// One repository. Cheap to clone.
+#[derive(Clone)]
+pub struct Repository {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    /// User-visible name, `registry/repository`.
+    name: String,
+    /// Mirrors in order, the origin last.
+    read: Vec<Place>,
+    write: Place,
+}
+
+/// Object requested from a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    Tag(String),
+    Digest(Digest),
+}
+
+impl Target {
+    /// Returns the target of a reference: its digest, which is more exact, otherwise its tag,
+    /// otherwise `latest`.
+    pub fn of(reference: &Reference) -> Self {
+        match (reference.digest(), reference.tag()) {
+            (Some(digest), _) => Self::Digest(digest.clone()),
+            (None, tag) => Self::Tag(tag.unwrap_or(DEFAULT_TAG).to_owned()),
+        }
+    }
+}
+
+/// A manifest or index exactly as the registry stores it.
+#[derive(Clone, Debug)]
+pub struct RemoteDocument {
+    pub bytes: Vec<u8>,
+    /// Media type (from the document itself, otherwise from the Content-Type header), digest
+    /// computed over `bytes`, and size.
+    pub descriptor: Descriptor,
+}
+
+/// How a blob got into a repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// The repository already had it.
+    Existed,
+    /// The registry mounted it from another repository.
+    Mounted,
+    Uploaded,
+}
+
+/// Opens the content of a push at an offset, again after a broken connection.
+pub type BlobOpener<'a> = dyn Fn(u64) -> Result<Box<dyn Read + Send + 'static>> + Sync + 'a;
+
+impl Client {
+    /// Creates a client without connecting.
+    pub fn new(options: ClientOptions) -> Result<Self> {
+        Ok(Self::with_pace(options, Pace::default()))
+    }
+
+    fn with_pace(options: ClientOptions, pace: Pace) -> Self {
+        Self {
+            shared: Arc::new(Shared::new(options, pace)),
+        }
+    }
+
+    /// Returns the full names that a full or short name may refer to: see
+    /// [`Registries::candidates`].
+    pub fn candidates(&self, reference: &Reference) -> Result<Vec<Reference>> {
+        self.shared.options.registries.candidates(reference)
+    }
+
+    /// Returns the repository of `reference` (which has a registry). Fails if the configuration
+    /// blocks the registry.
+    pub fn repository(&self, reference: &Reference) -> Result<Repository> {
+        let route = self.shared.options.registries.route(reference)?;
+        self.routed(reference.name(), &route)
+    }
+
+    fn routed(&self, name: String, route: &Route) -> Result<Repository> {
+        let asked = &route.write.host;
+        let write = self.place(&route.write, asked, false)?;
+        let last = route.read.len().saturating_sub(1);
+        let places = route.read.iter().enumerate();
+        let read: Result<Vec<Place>> = places
+            .map(|(at, endpoint)| self.place(endpoint, asked, at < last))
+            .collect();
+        let mut read = read?;
+        if read.is_empty() {
+            read.push(write.clone());
+        }
+        Ok(Repository {
+            inner: Arc::new(Inner {
+                shared: Arc::clone(&self.shared),
+                name,
+                read,
+                write,
+            }),
+        })
+    }
+
+    /// Returns a place for an endpoint of the `asked` host.
+    fn place(&self, endpoint: &Endpoint, asked: &str, mirror: bool) -> Result<Place> {
+        Ok(Place {
+            shared: Arc::clone(&self.shared),
+            host: self.shared.host(endpoint, endpoint.host == asked)?,
+            repository: endpoint.repository.clone(),
+            by_digest: endpoint.by_digest,
+            by_tag: endpoint.by_tag,
+            mirror,
+        })
+    }
+
+    /// Returns a place for requests about `registry` as a whole.
+    fn whole(&self, registry: &str) -> Result<Place> {
+        let any = Reference::parse(&format!("{registry}/any"))
+            .ok()
+            .filter(|reference| reference.registry() == Some(registry))
+            .ok_or_else(|| {
+                Error::usage(format!("`{registry}` is not a registry's name"))
+                    .hint("a registry is HOST or HOST:PORT")
+            })?;
+        let route = self.shared.options.registries.route(&any)?;
+        let mut endpoint = route.write;
+        endpoint.repository = String::new();
+        let asked = endpoint.host.clone();
+        self.place(&endpoint, &asked, false)
+    }
+
+    /// Fails unless the image may be used. `digest` is the digest of `reference`; `manifests` are
+    /// the selected manifests, which are that one or listed below it.
+    pub fn admit(
+        &self,
+        reference: &Reference,
+        digest: &Digest,
+        manifests: &[Digest],
+    ) -> Result<()> {
+        match &self.shared.options.gate {
+            Some(gate) => gate.admit(self, reference, digest, manifests),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that `registry` accepts our credentials (`GET /v2/`).
+    pub fn check_login(&self, registry: &str) -> Result<()> {
+        check_login(&self.whole(registry)?)
+    }
+
+    /// Returns all repositories of `registry`, from all pages (`GET /v2/_catalog`).
+    pub fn catalog(&self, registry: &str) -> Result<Vec<String>> {
+        self.shared.run(self.whole(registry)?.catalog())
+    }
+}
+
+fn check_login(place: &Place) -> Result<()> {
+    let doing = format!("cannot log in to {}", place.name());
+    place.shared.run(async {
+        place
+            .ask(&Ask::new(
+                doing,
+                Method::GET,
+                String::new(),
+                Scopes::default(),
+            ))
+            .await
+    })?;
+    Ok(())
+}
+
+impl Repository {
+    /// Returns `registry/repository`, for messages.
+    pub fn name(&self) -> String {
+        self.inner.name.clone()
+    }
+
+    /// Returns the places to read from. Places that were unreachable recently come last.
+    fn places(&self, serves: impl Fn(&Place) -> bool) -> Vec<Place> {
+        let mut places: Vec<Place> = self
+            .inner
+            .read
+            .iter()
+            .filter(|place| serves(place))
+            .cloned()
+            .collect();
+        if places.is_empty() {
+            places.push(self.inner.write.clone());
+        }
+        places.sort_by_key(|place| place.host.is_down());
+        if let Some((last, others)) = places.split_last_mut() {
+            last.mirror = false;
+            for other in others {
+                other.mirror = true;
+            }
+        }
+        places
+    }
+
+    /// Tries one place after another. Returns the error of the origin, which is the most accurate.
+    fn read<T>(
+        &self,
+        serves: impl Fn(&Place) -> bool,
+        ask: &impl AsyncFn(&Place) -> Result<T>,
+    ) -> Result<T> {
+        self.inner.shared.run(async {
+            let mut told: Option<Error> = None;
+            for place in self.places(serves) {
+                let answer = ask(&place).await;
+                place.host.note(answer.as_ref().err());
+                match answer {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => {
+                        tracing::debug!("{error}");
+                        let origin = Arc::ptr_eq(&place.host, &self.inner.write.host);
+                        if origin || told.is_none() {
+                            told = Some(error);
+                        }
+                    }
+                }
+            }
+            Err(told.unwrap_or_else(|| Error::failed("there is no place to read from")))
+        })
+    }
+
+    fn read_target<T>(
+        &self,
+        target: &Target,
+        ask: &impl AsyncFn(&Place) -> Result<T>,
+    ) -> Result<T> {
+        let by_digest = matches!(target, Target::Digest(_));
+        let serves = |place: &Place| {
+            if by_digest {
+                place.by_digest
+            } else {
+                place.by_tag
+            }
+        };
+        self.read(serves, ask)
+    }
+
+    /// Reads a manifest or index of at most [`imgctl_base::image::manifest::MAX_DOCUMENT`] bytes.
+    /// Verifies the digest if `target` is a digest. Refuses Docker schema 1 by name.
+    pub fn document(&self, target: &Target) -> Result<RemoteDocument> {
+        self.read_target(target, &async |place| place.document(target).await)
+    }
+
+    /// Returns the descriptor of `target` without its content (HEAD); `None` if it does not exist.
+    pub fn head(&self, target: &Target) -> Result<Option<Descriptor>> {
+        match self.read_target(target, &async |place| place.head(target).await) {
+            Ok(descriptor) => Ok(Some(descriptor)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the bytes of a blob from `offset` on. Resumes after broken connections, switches
+    /// between mirrors, and reads large blobs in parallel ranges. Fails unless exactly
+    /// `descriptor.size` bytes arrive. The caller must verify the digest.
+    pub fn blob(
+        &self,
+        descriptor: &Descriptor,
+        offset: u64,
+    ) -> Result<Box<dyn Read + Send + 'static>> {
+        let doing = format!(
+            "cannot read blob {} of {}",
+            descriptor.digest, self.inner.name
+        );
+        let left = descriptor.size.checked_sub(offset).ok_or_else(|| {
+            Error::failed("there are not so many bytes in it").context(doing.clone())
+        })?;
+        let places = self.places(|_| true);
+        // Foreign servers receive no credentials and are used only over https (CVE-2020-15157).
+        let foreign = descriptor.urls.iter().filter_map(|url| {
+            let url = Url::parse(url).ok().filter(|url| url.scheme() == "https")?;
+            Some(Source::Foreign(self.inner.write.clone(), url))
+        });
+        let sources = places.iter().cloned().map(Source::Registry).chain(foreign);
+        let digest = descriptor.digest.clone();
+        let stream = BlobStream::new(
+            doing.clone(),
+            sources.collect(),
+            digest,
+            descriptor.size,
+            offset,
+        );
+        let mut stream = stream.ok_or_else(|| Error::failed(doing))?;
+        self.inner.shared.run(stream.start())?;
+        let reader = BlobReader::new(stream, left, Arc::clone(&self.inner.shared))?;
+        Ok(Box::new(reader))
+    }
+
+    /// Returns the size of an existing blob (HEAD).
+    pub fn blob_size(&self, digest: &Digest) -> Result<Option<u64>> {
+        let found = self.read(|_| true, &async |place| {
+            let scopes = Scopes::repository(&place.repository, "pull");
+            let size = place.blob_size(digest, &scopes).await?;
+            size.ok_or_else(|| Error::not_found(format!("{} has no blob {digest}", place.name())))
+        });
+        match found {
+            Ok(size) => Ok(Some(size)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Pushes a blob: checks whether it exists, then tries to mount it from the repositories
+    /// `mount_from` of the same registry, then uploads it, resuming after broken connections.
+    pub fn push_blob(
+        &self,
+        descriptor: &Descriptor,
+        mount_from: &[String],
+        open: &BlobOpener<'_>,
+        sent: &(dyn Fn(u64) + Sync),
+    ) -> Result<Pushed> {
+        Upload::run(&self.inner.write, descriptor, mount_from, open, sent)
+    }
+
+    /// Pushes a manifest or index under a tag or its digest. Returns whether the registry indexed
+    /// its subject (`OCI-Subject`).
+    pub fn push_document(&self, target: &Target, media_type: &str, bytes: &[u8]) -> Result<bool> {
+        let put = self.inner.write.put_document(target, media_type, bytes);
+        self.inner.shared.run(put)
+    }
+
+    /// Returns all tags, from all pages, in the registry's order.
+    pub fn tags(&self) -> Result<Vec<String>> {
+        self.read(|place| place.by_tag, &async |place| place.tags().await)
+    }
+
+    /// Returns the referrers of `subject`, from the referrers API or its fallback tag.
+    pub fn referrers(
+        &self,
+        subject: &Digest,
+        artifact_type: Option<&str>,
+    ) -> Result<Vec<Descriptor>> {
+        // A mirror may not have all referrers, so only the origin is asked.
+        let found = self.inner.write.referrers(subject, artifact_type);
+        self.inner.shared.run(found)
+    }
+
+    /// Pushes a manifest that has a subject. If the registry has no referrers API, adds the
+    /// manifest to the fallback tag.
+    pub fn push_referrer(
+        &self,
+        subject: &Digest,
+        media_type: &str,
+        bytes: &[u8],
+    ) -> Result<Digest> {
+        let put = self.inner.write.put_referrer(subject, media_type, bytes);
+        self.inner.shared.run(put)
+    }
+
+    /// Deletes a tag, or a manifest by its digest.
+    pub fn delete(&self, target: &Target) -> Result<()> {
+        self.inner.shared.run(self.inner.write.delete(target))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+//! One repository at one host: sends requests, authenticates, evaluates responses, and retries.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use reqwest::Url;
+
+use crate::client::auth::{Authorization, no_credentials};
+use crate::client::challenge::{self, Scopes};
+use crate::client::failure::{Failure, said_without};
+use crate::client::hosts::{Host, Shared};
+use crate::client::http::{Response, Stream};
+use crate::client::retry::{DEFAULT_TRIES, MIRROR_TRIES, Tries, may_pass, retry_after};
+use imgctl_base::error::{Error, Kind, Result};
+
+/// Maximum number of 401 responses that are answered with a login: the first because the host does
+/// not know the client, the second because a cached token has expired or has too few permissions.
+const MAX_LOGINS: usize = 2;
+/// Maximum number of bytes read from the body of an error response.
+const MAX_ERROR: u64 = 64 << 10;
+
+/// One repository at one host.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) shared: Arc<Shared>,
+    pub(super) host: Arc<Host>,
+    /// Name of the repository at this host; empty for requests that concern no repository.
+    pub(super) repository: String,
+    pub(super) by_digest: bool,
+    pub(super) by_tag: bool,
+    /// Whether this is a mirror with another place to fall back to.
+    pub(super) mirror: bool,
+}
+
+/// A request without a streamed body, which can be repeated.
+#[derive(Debug)]
+pub(super) struct Ask {
+    /// `cannot read manifest v1 of quay.io/a/b`.
+    pub(super) doing: String,
+    pub(super) method: Method,
+    pub(super) address: Address,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    pub(super) scopes: Scopes,
+    /// Statuses besides 2xx that the caller handles.
+    pub(super) understood: &'static [StatusCode],
+}
+
+/// Destination of a request.
+#[derive(Clone, Debug)]
+pub(super) enum Address {
+    /// Path below `/v2/<repository>/`, and the query.
+    Path(String, Vec<(&'static str, String)>),
+    /// URL that the registry returned.
+    Url(Url),
+}
+
+impl From<String> for Address {
+    fn from(path: String) -> Self {
+        Self::Path(path, Vec::new())
+    }
+}
+
+impl From<Url> for Address {
+    fn from(url: Url) -> Self {
+        Self::Url(url)
+    }
+}
+
+impl Ask {
+    /// Creates a request without headers and body.
+    pub(super) fn new(
+        doing: String,
+        method: Method,
+        address: impl Into<Address>,
+        scopes: Scopes,
+    ) -> Self {
+        Self {
+            doing,
+            method,
+            address: address.into(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            scopes,
+            understood: &[],
+        }
+    }
+}
+
+impl Place {
+    /// Returns `host/repository`, for messages.
+    pub(super) fn name(&self) -> String {
+        if self.repository.is_empty() {
+            return self.host.registry().to_owned();
+        }
+        format!("{}/{}", self.host.registry(), self.repository)
+    }
+
+    async fn url(&self, address: &Address) -> Result<Url, Failure> {
+        let (path, query) = match address {
+            Address::Url(url) => return Ok(url.clone()),
+            Address::Path(path, query) => (path, query),
+        };
+        let path = match self.repository.as_str() {
+            "" => format!("v2/{path}"),
+            repository => format!("v2/{repository}/{path}"),
+        };
+        let mut url = self
+            .base()
+            .await?
+            .join(&path)
+            .map_err(|_| Error::bad_content(format!("`{path}` cannot be part of an URL")))?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        Ok(url)
+    }
+
+    /// Returns the counter for attempts at this place.
+    pub(super) fn tries(&self) -> Tries {
+        let limit = match self.mirror {
+            true => MIRROR_TRIES,
+            false => self.shared.options.retries.unwrap_or(DEFAULT_TRIES),
+        };
+        Tries::new(limit, self.shared.pace.first_pause)
+    }
+
+    /// Sends a request until the response is 2xx or a status that the caller handles, or until no
+    /// retry is left.
+    pub(super) async fn ask(&self, ask: &Ask) -> Result<Response> {
+        let mut tries = self.tries();
+        loop {
+            let failure = match self.attempt(ask, None).await {
+                Ok(response) => return Ok(response),
+                Err(failure) => failure,
+            };
+            self.pause(failure, &mut tries)
+                .await
+                .map_err(|error| error.context(ask.doing.clone()))?;
+        }
+    }
+
+    /// Sends a request like [`Place::ask`] and reads the whole body of at most `limit` bytes.
+    /// Repeats the request if the body breaks off.
+    pub(super) async fn ask_whole(&self, ask: &Ask, limit: u64) -> Result<(Vec<u8>, Response)> {
+        let mut tries = self.tries();
+        loop {
+            let mut response = self.ask(ask).await?;
+            match response.read(limit, &self.shared.pace).await {
+                Ok(body) => return Ok((body, response)),
+                Err(failure) => {
+                    let waited = self.pause(failure, &mut tries).await;
+                    waited.map_err(|error| error.context(ask.doing.clone()))?;
+                }
+            }
+        }
+    }
+
+    /// Waits before the next attempt. Returns the error if no attempt is left.
+    pub(super) async fn pause(&self, failure: Failure, tries: &mut Tries) -> Result<()> {
+        if !failure.again {
+            return Err(failure.error);
+        }
+        match tries.failed(failure.wish) {
+            None if tries.made() > 1 => {
+                let message = format!("{} (tried {} times)", failure.error.message(), tries.made());
+                Err(failure.error.retold(message))
+            }
+            None => Err(failure.error),
+            Some(pause) => {
+                if failure.wish.is_some() {
+                    tracing::warn!("{}: waiting {} s", failure.error.message(), pause.as_secs());
+                } else {
+                    tracing::debug!("{}: trying again in {pause:?}", failure.error);
+                }
+                tokio::time::sleep(pause).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns `scheme://host/` of this place.
+    pub(super) async fn base(&self) -> Result<&Url, Failure> {
+        self.host.base(&self.shared.pace).await
+    }
+
+    /// Makes one attempt with the authorization that the host is known to require, and repeats it
+    /// if the host requires another.
+    pub(super) async fn attempt(
+        &self,
+        ask: &Ask,
+        mut stream: Option<Stream>,
+    ) -> Result<Response, Failure> {
+        let url = self.url(&ask.address).await?;
+        let mut authorization = self.host.auth.known(self, &ask.scopes).await?;
+        let streamed = stream.is_some();
+        for login in 0..=MAX_LOGINS {
+            let (response, at_home) = self
+                .follow(ask, url.clone(), authorization.as_ref(), stream.take())
+                .await?;
+            if response.status != StatusCode::UNAUTHORIZED || !at_home {
+                return self
+                    .judge(ask, response, at_home, authorization.as_ref())
+                    .await;
+            }
+            let challenge = challenge::of_headers(&response.headers);
+            let refused = authorization.as_ref();
+            let Some(challenge) = challenge.filter(|_| login < MAX_LOGINS) else {
+                return self.judge(ask, response, at_home, refused).await;
+            };
+            let renewed = self
+                .host
+                .auth
+                .renewed(self, &challenge, &ask.scopes, refused)
+                .await?;
+            if refused.is_some_and(|refused| refused.value == renewed.value) {
+                return self.judge(ask, response, at_home, refused).await;
+            }
+            if streamed {
+                return Err(Failure::passing(Error::new(
+                    Kind::Denied,
+                    format!("{} wants us to log in again", self.host.registry()),
+                )));
+            }
+            authorization = Some(renewed);
+        }
+        Err(no_credentials(self).into())
+    }
+
+    /// Returns the response, or a failure if the host refused the request.
+    async fn judge(
+        &self,
+        ask: &Ask,
+        mut response: Response,
+        at_home: bool,
+        authorization: Option<&Authorization>,
+    ) -> Result<Response, Failure> {
+        let status = response.status;
+        if status.is_success() || ask.understood.contains(&status) {
+            return Ok(response);
+        }
+        let body = match ask.method {
+            Method::HEAD => Vec::new(),
+            // The status is sufficient if the body cannot be read.
+            _ => response
+                .read(MAX_ERROR, &self.shared.pace)
+                .await
+                .unwrap_or_default(),
+        };
+        Err(Failure {
+            error: self.refusal(&response, &body, at_home, authorization),
+            // The next attempt obtains a new signed URL if this one has expired.
+            again: may_pass(status) || (!at_home && matches!(status.as_u16(), 401 | 403)),
+            wish: retry_after(&response.headers),
+            status: Some(status),
+        })
+    }
+
+    /// Returns the error for a refused request.
+    fn refusal(
+        &self,
+        response: &Response,
+        body: &[u8],
+        at_home: bool,
+        authorization: Option<&Authorization>,
+    ) -> Error {
+        let who = match at_home {
+            true => self.host.name.clone(),
+            false => format!(
+                "{}, to which {} redirects,",
+                response.url.host_str().unwrap_or_default(),
+                self.host.name
+            ),
+        };
+        let secrets = authorization.map_or_else(Vec::new, Authorization::secrets);
+        let why = said_without(body, &secrets);
+        let why = why.map_or_else(String::new, |text| format!(": {text}"));
+        let message = format!("{who} answered {}{why}", response.status);
+        let registry = self.host.registry();
+        match response.status.as_u16() {
+            401 | 403 if at_home => {
+                let source = authorization.map(|authorization| authorization.source.as_deref());
+                let whose = match source {
+                    Some(Some(source)) => format!("the credentials are those from {source}"),
+                    Some(None) => format!("no credentials for {registry} were found"),
+                    None => "it asked for no credentials".to_owned(),
+                };
+                Error::new(Kind::Denied, format!("{message} ({whose})"))
+                    .hint(format!("log in with an account that may do this: `imgctl login {registry}`"))
+            }
+            404 => Error::not_found(message),
+            429 => Error::new(Kind::Network, message).hint(format!(
+                "{registry} limits how much we may ask; wait, log in (`imgctl login {registry}`) or use a mirror"
+            )),
+            _ => Error::new(Kind::Network, message),
+        }
+    }
+
+    /// Makes one attempt at a foreign server: over https, without credentials.
+    pub(super) async fn attempt_abroad(&self, ask: &Ask) -> Result<Response, Failure> {
+        let url = self.url(&ask.address).await?;
+        if url.scheme() != "https" || !url.username().is_empty() {
+            let host = url.host_str().unwrap_or_default();
+            return Err(self.redirect_refused(host, "it is not https"));
+        }
+        let (response, _) = self.follow(ask, url, None, None).await?;
+        self.judge(ask, response, false, None).await
+    }
+}

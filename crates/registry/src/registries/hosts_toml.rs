@@ -1,0 +1,335 @@
+//! containerd's `certs.d/HOST/hosts.toml`: mirrors, the address of the registry itself, and their
+//! TLS settings (containerd, docs/hosts.md).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::config_file;
+use crate::registries::certificates::Certificates;
+use imgctl_base::error::{Error, Result};
+
+/// Directory that applies to every host without its own.
+const DEFAULT: &str = "_default";
+
+/// Content of one file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Hosts {
+    /// Mirrors, in the order of the file.
+    pub(super) mirrors: Vec<Place>,
+    /// The registry itself: `server` and the settings outside of `[host]`.
+    pub(super) server: Place,
+}
+
+/// One address.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// `host[:port]`; empty for the registry's own name.
+    pub(super) host: String,
+    /// Prefix of the repository at this address: empty, or `namespace/`.
+    pub(super) prefix: String,
+    /// `None` if neither the scheme nor `skip_verify` specifies it.
+    pub(super) insecure: Option<bool>,
+    /// Capability `pull`.
+    pub(super) by_digest: bool,
+    /// Capability `resolve`.
+    pub(super) by_tag: bool,
+    pub(super) certificates: Certificates,
+}
+
+impl Hosts {
+    /// Returns the content of the first file for `host[:port]` in `trees`. Only the TLS settings of
+    /// a `_default` file count: its mirrors distinguish registries by a parameter that only
+    /// containerd sends, and without it they may return another registry's image.
+    pub(super) fn find(trees: &[PathBuf], host: &str) -> Result<Option<Self>> {
+        if host.contains('/') || host.starts_with('.') {
+            return Ok(None);
+        }
+        for tree in trees {
+            let mut names = vec![host.to_owned()];
+            if let Some((name, port)) = host.rsplit_once(':') {
+                names.insert(0, format!("{name}_{port}_"));
+            }
+            for name in names {
+                let directory = tree.join(name);
+                if let Some(hosts) = Self::read(&directory)? {
+                    return Ok(Some(hosts));
+                }
+            }
+            if let Some(hosts) = Self::read(&tree.join(DEFAULT))? {
+                return Ok(Some(Self {
+                    mirrors: Vec::new(),
+                    server: Place {
+                        host: String::new(),
+                        prefix: String::new(),
+                        ..hosts.server
+                    },
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read(directory: &Path) -> Result<Option<Self>> {
+        let path = directory.join("hosts.toml");
+        let Some(text) = config_file::text(&path)? else {
+            return Ok(None);
+        };
+        let at =
+            |offset: usize| format!("{}:{}", path.display(), config_file::line_of(&text, offset));
+        let file: File = toml::from_str(&text).map_err(|error| {
+            let offset = error.span().map_or(0, |span| span.start);
+            Error::usage(format!("{}: {}", at(offset), error.message()))
+                .hint("the format is that of containerd's docs/hosts.md")
+        })?;
+        let server = file.settings.place(file.server.as_deref(), directory);
+        let server =
+            server.map_err(|why| Error::usage(format!("{}: server: {why}", path.display())))?;
+        let mut tables: Vec<(String, Spanned<Settings>)> = file.host.into_iter().collect();
+        tables.sort_by_key(|(_, table)| table.span().start);
+        let mut mirrors = Vec::new();
+        for (address, table) in tables {
+            let place = table.get_ref().place(Some(&address), directory);
+            let place = place.map_err(|why| {
+                Error::usage(format!(
+                    "{}: host `{address}`: {why}",
+                    at(table.span().start)
+                ))
+            })?;
+            if place.by_digest || place.by_tag {
+                mirrors.push(place);
+            }
+        }
+        Ok(Some(Self { mirrors, server }))
+    }
+}
+
+#[derive(Deserialize)]
+struct File {
+    server: Option<String>,
+    #[serde(flatten)]
+    settings: Settings,
+    #[serde(default)]
+    host: BTreeMap<String, Spanned<Settings>>,
+}
+
+#[derive(Deserialize)]
+struct Settings {
+    #[serde(default)]
+    capabilities: Vec<String>,
+    ca: Option<OneOrMore>,
+    client: Option<Client>,
+    skip_verify: Option<bool>,
+    #[serde(default)]
+    override_path: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(PathBuf),
+    More(Vec<PathBuf>),
+}
+
+/// A file that contains certificate and key, or pairs of files.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Client {
+    Both(PathBuf),
+    Files(Vec<ClientFiles>),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ClientFiles {
+    Both(PathBuf),
+    Pair(Vec<PathBuf>),
+}
+
+impl Settings {
+    /// Returns the place at `address`; the error describes the problem. Paths are relative to
+    /// `directory`.
+    fn place(
+        &self,
+        address: Option<&str>,
+        directory: &Path,
+    ) -> std::result::Result<Place, &'static str> {
+        let (host, prefix, is_plain) = match address {
+            Some(address) => self.parts(address)?,
+            None => ("", String::new(), false),
+        };
+        let can = |what: &str| {
+            self.capabilities.is_empty() || self.capabilities.iter().any(|known| known == what)
+        };
+        let authorities = match &self.ca {
+            None => Vec::new(),
+            Some(OneOrMore::One(path)) => vec![directory.join(path)],
+            Some(OneOrMore::More(paths)) => paths.iter().map(|path| directory.join(path)).collect(),
+        };
+        let both = |path: &Path| Some((directory.join(path), directory.join(path)));
+        let client = match &self.client {
+            None => None,
+            Some(Client::Both(path)) => both(path),
+            Some(Client::Files(files)) => match files.first() {
+                None => None,
+                Some(ClientFiles::Both(path)) => both(path),
+                Some(ClientFiles::Pair(pair)) => match &pair[..] {
+                    [path] => both(path),
+                    [certificate, key] => Some((directory.join(certificate), directory.join(key))),
+                    _ => return Err("client is not a pair of certificate and key"),
+                },
+            },
+        };
+        Ok(Place {
+            host: host.to_owned(),
+            prefix,
+            insecure: if is_plain {
+                Some(true)
+            } else {
+                self.skip_verify
+            },
+            by_digest: can("pull"),
+            by_tag: can("resolve"),
+            certificates: Certificates {
+                authorities,
+                client,
+            },
+        })
+    }
+
+    /// Returns the host, the prefix of repositories, and whether plain HTTP is used.
+    fn parts<'a>(
+        &self,
+        address: &'a str,
+    ) -> std::result::Result<(&'a str, String, bool), &'static str> {
+        let (scheme, rest) = address.split_once("://").unwrap_or(("https", address));
+        let is_plain = match scheme {
+            "https" => false,
+            "http" => true,
+            _ => return Err("the scheme is neither http nor https"),
+        };
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if host.is_empty() || host.contains(['?', '#', '@']) {
+            return Err("there is no host");
+        }
+        let path = path.trim_end_matches('/');
+        // The API is always below /v2/: only the part after it can be expressed in the repository's
+        // name.
+        let prefix = match path.strip_prefix("v2") {
+            Some("") => String::new(),
+            Some(below) if self.override_path && below.starts_with('/') => {
+                format!("{}/", &below[1..])
+            }
+            None if path.is_empty() => String::new(),
+            _ => return Err("a path is supported only as /v2/… with override_path = true"),
+        };
+        Ok((host, prefix, is_plain))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Hosts> {
+        let tree = tempfile::tempdir().unwrap();
+        let directory = tree.path().join("r.io_5000_");
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join("hosts.toml"), text).unwrap();
+        let trees = ["/nonexistent".into(), tree.path().to_owned()];
+        assert!(Hosts::find(&trees, "other.io:5000").unwrap().is_none());
+        Ok(Hosts::find(&trees, "r.io:5000")?.unwrap())
+    }
+
+    #[test]
+    fn mirrors_come_in_the_order_of_the_file() {
+        let hosts = read(
+            r#"
+            server = "https://origin.io"
+            ca = "/ca.pem"
+            [host."https://z.io"]
+            capabilities = ["pull", "resolve", "push"]
+            ca = ["a.pem", "/b.pem"]
+            client = [["c.pem", "k.pem"], ["d.pem", "l.pem"]]
+            [host."http://m.io:5000"]
+            capabilities = ["pull"]
+            client = "both.pem"
+            [host."https://a.io/v2/proxy"]
+            override_path = true
+            skip_verify = true
+            [host."https://push.io"]
+            capabilities = ["push"]
+            [host."https://z.io".header]
+            x = "y"
+            "#,
+        )
+        .unwrap();
+        let told: Vec<_> = hosts
+            .mirrors
+            .iter()
+            .map(|place| {
+                let host = format!("{}/{}", place.host, place.prefix);
+                (host, place.insecure, place.by_digest, place.by_tag)
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("z.io/".to_owned(), None, true, true),
+                ("m.io:5000/".to_owned(), Some(true), true, false),
+                ("a.io/proxy/".to_owned(), Some(true), true, true),
+            ]
+        );
+        assert_eq!(hosts.server.host, "origin.io");
+        assert_eq!(
+            hosts.server.certificates.authorities,
+            [Path::new("/ca.pem")]
+        );
+        let ends = |paths: &[PathBuf]| {
+            paths
+                .iter()
+                .map(|path| path.iter().next_back().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let certificates = &hosts.mirrors[0].certificates;
+        assert_eq!(ends(&certificates.authorities), ["a.pem", "b.pem"]);
+        let (certificate, key) = certificates.client.clone().unwrap();
+        assert_eq!(ends(&[certificate, key]), ["c.pem", "k.pem"]);
+        let (certificate, key) = hosts.mirrors[1].certificates.client.clone().unwrap();
+        assert_eq!(certificate, key);
+    }
+
+    #[test]
+    fn mistakes_are_located() {
+        for (text, expected) in [
+            ("server = 1", "hosts.toml:1: "),
+            ("\n\n[host.\"x\"]\nskip_verify = 3", "hosts.toml:4: "),
+            ("\n[host.\"ftp://x\"]", "hosts.toml:2: "),
+            ("[host.\"https://x/base\"]", "override_path"),
+            (
+                "[host.\"https://x\"]\nclient=[[\"a\",\"b\",\"c\"]]",
+                "a pair",
+            ),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_default_file_gives_tls_settings_only() {
+        let tree = tempfile::tempdir().unwrap();
+        let directory = tree.path().join("_default");
+        std::fs::create_dir(&directory).unwrap();
+        let text = "server = 'https://x.io'\nskip_verify = true\n[host.'https://m.io']\n";
+        std::fs::write(directory.join("hosts.toml"), text).unwrap();
+        let hosts = Hosts::find(&[tree.path().to_owned()], "any.io")
+            .unwrap()
+            .unwrap();
+        assert!(hosts.mirrors.is_empty());
+        assert_eq!(hosts.server.host, "");
+        assert_eq!(hosts.server.insecure, Some(true));
+    }
+}

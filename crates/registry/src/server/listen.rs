@@ -1,0 +1,217 @@
+//! The server as a whole: sockets, TLS, the runtime, and shutdown.
+
+use std::future::Future;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::server::backend::Backend;
+use crate::server::{ServeOptions, Shared, connection};
+use imgctl_base::error::{Error, IoContext, Result};
+
+/// Interval between searches for idle uploads.
+const TIDY: Duration = Duration::from_secs(60);
+/// Number of such intervals between two searches of the whole tree.
+const TIDY_BACKEND: u32 = 60;
+
+/// A registry that is listening but not yet serving.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    shared: Arc<Shared>,
+}
+
+impl Server {
+    /// Reads users, certificate and key, and starts listening, so that clients can connect.
+    pub fn bind(options: &ServeOptions, backend: Arc<dyn Backend>) -> Result<Self> {
+        let shared = Arc::new(Shared::new(options, backend)?);
+        let tls = match &options.tls {
+            Some((certificate, key)) => Some(acceptor(certificate, key)?),
+            None => None,
+        };
+        let listener = listen(&options.addresses)?;
+        listener
+            .set_nonblocking(true)
+            .doing(|| "cannot set up the socket".to_owned())?;
+        let address = listener
+            .local_addr()
+            .doing(|| "cannot ask the socket for its address".to_owned())?;
+        Ok(Self {
+            listener,
+            address,
+            tls,
+            shared,
+        })
+    }
+
+    /// Returns the address on which the server listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop` is ready, then waits for requests in progress within the grace period.
+    /// Creates its own threads; must not be called from asynchronous code.
+    pub fn run(self, stop: impl Future<Output = ()>) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .thread_name("registry")
+            .build()
+            .doing(|| "cannot start threads".to_owned())?;
+        let outcome = runtime.block_on(self.serve(stop));
+        // A thread that hangs in a system call must not delay the exit.
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        outcome
+    }
+
+    /// Same as `run`, on the caller's runtime.
+    pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<()> {
+        let listener = tokio::net::TcpListener::from_std(self.listener)
+            .doing(|| "cannot set up the socket".to_owned())?;
+        let (stopping, is_stopping) = watch::channel(false);
+        let (alive, mut all_gone) = mpsc::channel::<()>(1);
+        let limits = self.shared.limits;
+        let places = Arc::new(Semaphore::new(limits.connections));
+        let tidy = tokio::spawn(tidy(Arc::clone(&self.shared)));
+        let accept = async {
+            loop {
+                let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                    return;
+                };
+                let (stream, peer) = match listener.accept().await {
+                    Ok(accepted) => accepted,
+                    Err(error) => {
+                        // Mostly a lack of file descriptors, which ends when connections close.
+                        tracing::warn!("cannot accept a connection: {error}");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        continue;
+                    }
+                };
+                let (shared, tls) = (Arc::clone(&self.shared), self.tls.clone());
+                let (is_stopping, alive) = (is_stopping.clone(), alive.clone());
+                tokio::spawn(async move {
+                    one(stream, peer, tls, shared, is_stopping).await;
+                    drop((place, alive));
+                });
+            }
+        };
+        tokio::select! {
+            () = accept => {}
+            () = stop => {}
+        }
+        tidy.abort();
+        drop((listener, alive));
+        let _ = stopping.send(true);
+        if tokio::time::timeout(limits.grace, all_gone.recv())
+            .await
+            .is_err()
+        {
+            tracing::warn!("ended with requests still in progress");
+        }
+        Ok(())
+    }
+}
+
+async fn one(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    shared: Arc<Shared>,
+    stop: watch::Receiver<bool>,
+) {
+    let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else {
+        return connection::serve(stream, Some(peer), shared, stop).await;
+    };
+    match tokio::time::timeout(shared.limits.head, tls.accept(stream)).await {
+        Ok(Ok(stream)) => connection::serve(stream, Some(peer), shared, stop).await,
+        Ok(Err(error)) => tracing::debug!("no TLS with {peer}: {error}"),
+        Err(_) => tracing::debug!("no TLS with {peer} in time"),
+    }
+}
+
+async fn tidy(shared: Arc<Shared>) {
+    let mut interval = tokio::time::interval(TIDY);
+    let mut round = 0_u32;
+    loop {
+        interval.tick().await;
+        shared.sessions.tidy();
+        if round.is_multiple_of(TIDY_BACKEND) && !shared.read_only {
+            let backend = Arc::clone(&shared.backend);
+            let swept = tokio::task::spawn_blocking(move || backend.tidy()).await;
+            if let Ok(Err(error)) = swept {
+                tracing::warn!("cannot sweep stale uploads: {error}");
+            }
+        }
+        round = round.wrapping_add(1);
+    }
+}
+
+fn listen(addresses: &[SocketAddr]) -> Result<TcpListener> {
+    let mut failure = Error::usage("there is no address to listen on");
+    for address in addresses {
+        match TcpListener::bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => {
+                failure = Error::io(format!("cannot listen on {address}"), error)
+                    .hint("another program may listen there; --addr chooses another address");
+            }
+        }
+    }
+    Err(failure)
+}
+
+fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor> {
+    let unusable = |what: &str, path: &Path| {
+        Error::usage(format!("{} holds no {what} in PEM", path.display()))
+    };
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| unusable("certificate", certificate).caused_by(error))?;
+    if chain.is_empty() {
+        return Err(unusable("certificate", certificate));
+    }
+    let secret = PrivateKeyDer::from_pem_file(key)
+        .map_err(|error| unusable("private key", key).caused_by(error))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| {
+            builder
+                .with_no_client_auth()
+                .with_single_cert(chain, secret)
+        })
+        .map_err(|error| {
+            Error::usage(format!(
+                "certificate {} and key {} cannot be used",
+                certificate.display(),
+                key.display()
+            ))
+            .caused_by(error)
+        })?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Completes when the process receives SIGTERM or SIGINT.
+pub async fn signalled() {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

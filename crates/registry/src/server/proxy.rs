@@ -1,0 +1,333 @@
+//! A pull-through cache: a tree on disk, filled from an upstream registry on request.
+//!
+//! Each manifest and blob is fetched once, even for concurrent requests. Blobs are passed on while
+//! they arrive. Tags are resolved again after a time. If the upstream is unreachable, cached
+//! content is served.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::client::{Client, Repository, Target};
+use crate::layout::{Facts, Layout, Upload};
+use crate::server::LayoutBackend;
+use crate::server::backend::{Backend, BlobFile, Served};
+use crate::server::growing::Growing;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::{Descriptor, Digest, Reference};
+
+/// Maximum number of concurrent blob downloads; further requests are told to retry.
+const DOWNLOADS: usize = 64;
+/// Maximum number of tags whose age is remembered.
+const TAGS: usize = 100_000;
+/// Pause after a failure before the upstream is asked again for a cached tag.
+const PAUSE: Duration = Duration::from_secs(10);
+const BUFFER: usize = 256 << 10;
+
+/// The cached registry and its options.
+#[derive(Clone)]
+pub struct Upstream {
+    pub client: Client,
+    /// `host[:port][/prefix]`: the local repository `x` is `PLACE/x` upstream.
+    pub place: String,
+    /// Time for which a tag is valid without asking the upstream.
+    pub ttl: Duration,
+}
+
+/// A [`Layout`] that fetches missing content.
+pub struct ProxyBackend {
+    cache: LayoutBackend,
+    upstream: Upstream,
+    /// Time until which a tag is valid without asking the upstream.
+    fresh: Mutex<HashMap<(String, String), Instant>>,
+    /// Locks by hash, so that only one request at a time fetches a manifest.
+    turns: Vec<Mutex<()>>,
+    arriving: Arc<Mutex<HashMap<Digest, BlobFile>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Maps a missing object to `None`.
+fn found<T>(outcome: Result<Option<T>>) -> Result<Option<T>> {
+    match outcome {
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        // To our clients, every other error is a failure of the upstream.
+        Err(error) => {
+            Err(Error::new(Kind::Network, "the upstream registry failed").caused_by(error))
+        }
+        outcome => outcome,
+    }
+}
+
+impl ProxyBackend {
+    /// Creates a cache of `upstream` in `layout`.
+    pub fn new(layout: Layout, upstream: Upstream) -> Self {
+        Self {
+            cache: LayoutBackend::new(layout),
+            upstream,
+            fresh: Mutex::default(),
+            turns: std::iter::repeat_with(Mutex::default).take(64).collect(),
+            arriving: Arc::default(),
+        }
+    }
+
+    fn repository(&self, name: &str) -> Result<Repository> {
+        let name = format!("{}/{name}", self.upstream.place);
+        self.upstream.client.repository(&Reference::parse(&name)?)
+    }
+
+    fn turn(&self, repository: &str, what: &str) -> Option<MutexGuard<'_, ()>> {
+        let mut hasher = DefaultHasher::new();
+        (repository, what).hash(&mut hasher);
+        let slot = usize::try_from(hasher.finish() % 64).unwrap_or(0);
+        self.turns.get(slot).map(lock)
+    }
+
+    fn is_fresh(&self, repository: &str, tag: &str) -> bool {
+        let key = (repository.to_owned(), tag.to_owned());
+        lock(&self.fresh)
+            .get(&key)
+            .is_some_and(|until| Instant::now() < *until)
+    }
+
+    fn believe(&self, repository: &str, tag: &str, time: Duration) {
+        let mut fresh = lock(&self.fresh);
+        if fresh.len() >= TAGS {
+            fresh.clear();
+        }
+        let key = (repository.to_owned(), tag.to_owned());
+        fresh.insert(key, Instant::now() + time);
+    }
+
+    fn tagged(&self, repository: &str, tag: &str) -> Result<Option<Served>> {
+        let target = Target::Tag(tag.to_owned());
+        if self.is_fresh(repository, tag)
+            && let Some(served) = self.cache.manifest(repository, &target)?
+        {
+            return Ok(Some(served));
+        }
+        let _turn = self.turn(repository, tag);
+        if self.is_fresh(repository, tag)
+            && let Some(served) = self.cache.manifest(repository, &target)?
+        {
+            return Ok(Some(served));
+        }
+        match found(self.ask_for_tag(repository, tag)) {
+            Ok(served) => {
+                // A tag that is missing upstream is not marked as valid, even if the cache has it.
+                if served.is_some() {
+                    self.believe(repository, tag, self.upstream.ttl);
+                }
+                Ok(served)
+            }
+            Err(error) => match self.cache.manifest(repository, &target)? {
+                Some(served) => {
+                    tracing::warn!("{repository}:{tag} is served from the cache: {error}");
+                    self.believe(repository, tag, PAUSE.min(self.upstream.ttl));
+                    Ok(Some(served))
+                }
+                None => Err(error),
+            },
+        }
+    }
+
+    fn ask_for_tag(&self, repository: &str, tag: &str) -> Result<Option<Served>> {
+        let target = Target::Tag(tag.to_owned());
+        let there = self.repository(repository)?;
+        let Some(head) = there.head(&target)? else {
+            return Ok(None);
+        };
+        let by_digest = Target::Digest(head.digest.clone());
+        if let Some(served) = self.cache.manifest(repository, &by_digest)? {
+            self.cache.layout().set_tag(repository, tag, &head.digest)?;
+            return Ok(Some(served));
+        }
+        self.fetch(&there, repository, &target)
+    }
+
+    /// Fetches a manifest and stores it.
+    fn fetch(
+        &self,
+        there: &Repository,
+        repository: &str,
+        target: &Target,
+    ) -> Result<Option<Served>> {
+        let document = there.document(target)?;
+        let digest = document.descriptor.digest;
+        let facts = Facts::parse(&document.bytes)?;
+        let tags: Vec<&str> = match target {
+            Target::Tag(tag) => vec![tag],
+            Target::Digest(_) => Vec::new(),
+        };
+        self.cache
+            .layout()
+            .put_manifest(repository, &tags, &digest, &document.bytes, &facts)?;
+        self.cache.manifest(repository, &Target::Digest(digest))
+    }
+
+    /// Starts downloading a blob, or joins a download in progress.
+    fn arrive(
+        &self,
+        there: Repository,
+        repository: &str,
+        digest: &Digest,
+        size: u64,
+    ) -> Result<BlobFile> {
+        let mut arriving = lock(&self.arriving);
+        if let Some(blob) = arriving.get(digest) {
+            return Ok(blob.clone());
+        }
+        if arriving.len() >= DOWNLOADS {
+            return Err(Error::new(Kind::Busy, "too many blobs are being fetched"));
+        }
+        let layout = self.cache.layout();
+        let upload = layout.start_upload(repository, Some(digest.algorithm()))?;
+        let growing = Arc::new(Growing::default());
+        let blob = BlobFile {
+            file: Arc::new(upload.reader()?),
+            size,
+            growing: Some(Arc::clone(&growing)),
+        };
+        arriving.insert(digest.clone(), blob.clone());
+        drop(arriving);
+        let (all, digest) = (Arc::clone(&self.arriving), digest.clone());
+        std::thread::spawn(move || {
+            if let Err(error) = download(&there, upload, &digest, size, &growing) {
+                tracing::warn!("cannot fetch blob {digest} of {}: {error}", there.name());
+                growing.fail();
+            } else {
+                growing.finish();
+            }
+            lock(&all).remove(&digest);
+        });
+        Ok(blob)
+    }
+}
+
+fn download(
+    there: &Repository,
+    mut upload: Upload,
+    digest: &Digest,
+    size: u64,
+    growing: &Growing,
+) -> Result<()> {
+    let mut copy = || {
+        let descriptor = Descriptor::new("application/octet-stream", digest.clone(), size);
+        let mut reader = there.blob(&descriptor, 0)?;
+        let mut buffer = vec![0; BUFFER];
+        loop {
+            let count = match reader.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Error::io("the download ended", error)),
+            };
+            upload.append(buffer.get(..count).unwrap_or_default())?;
+            growing.grow(upload.offset());
+        }
+        upload.commit(digest)
+    };
+    let outcome = copy();
+    if outcome.is_err() {
+        let _ = upload.cancel();
+    }
+    outcome
+}
+
+impl Backend for ProxyBackend {
+    fn may_wait(&self) -> bool {
+        true
+    }
+
+    fn manifest(&self, repository: &str, target: &Target) -> Result<Option<Served>> {
+        let digest = match target {
+            Target::Tag(tag) => return self.tagged(repository, tag),
+            Target::Digest(digest) => digest.to_string(),
+        };
+        if let Some(served) = self.cache.manifest(repository, target)? {
+            return Ok(Some(served));
+        }
+        let _turn = self.turn(repository, &digest);
+        if let Some(served) = self.cache.manifest(repository, target)? {
+            return Ok(Some(served));
+        }
+        let there = self.repository(repository);
+        found(there.and_then(|there| self.fetch(&there, repository, target)))
+    }
+
+    fn blob(&self, repository: &str, digest: &Digest) -> Result<Option<BlobFile>> {
+        if let Some(blob) = self.cache.blob(repository, digest)? {
+            return Ok(Some(blob));
+        }
+        let there = found(self.repository(repository).map(Some))?;
+        let Some(there) = there else { return Ok(None) };
+        let Some(size) = found(there.blob_size(digest))? else {
+            return Ok(None);
+        };
+        // Another repository or another request has fetched the blob in the meantime.
+        if self.cache.layout().blob_size(digest)? == Some(size) {
+            self.cache.layout().link_layer(repository, digest)?;
+            return self.cache.blob(repository, digest);
+        }
+        self.arrive(there, repository, digest, size).map(Some)
+    }
+
+    fn blob_size(&self, repository: &str, digest: &Digest) -> Result<Option<u64>> {
+        if let Some(size) = self.cache.blob_size(repository, digest)? {
+            return Ok(Some(size));
+        }
+        let there = self.repository(repository);
+        found(there.and_then(|there| there.blob_size(digest)))
+    }
+
+    fn tags(
+        &self,
+        repository: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Vec<String>>> {
+        let there = self.repository(repository);
+        match found(there.and_then(|there| there.tags().map(Some))) {
+            Ok(None) => Ok(None),
+            Ok(Some(mut tags)) => {
+                tags.sort_unstable();
+                tags.retain(|tag| after.is_none_or(|after| tag.as_str() > after));
+                tags.truncate(limit);
+                Ok(Some(tags))
+            }
+            Err(error) => match self.cache.tags(repository, after, limit)? {
+                Some(tags) => Ok(Some(tags)),
+                None => Err(error),
+            },
+        }
+    }
+
+    /// Returns the repositories requested so far: many registries do not list theirs.
+    fn repositories(&self, after: Option<&str>, limit: usize) -> Result<Vec<String>> {
+        self.cache.repositories(after, limit)
+    }
+
+    fn referrers(&self, repository: &str, subject: &Digest) -> Result<Vec<Value>> {
+        let there = self.repository(repository);
+        let asked = there.and_then(|there| there.referrers(subject, None));
+        match found(asked.map(Some)) {
+            Ok(descriptors) => {
+                let mut descriptors = descriptors.unwrap_or_default();
+                descriptors.sort_by(|a, b| a.digest.cmp(&b.digest));
+                let values = descriptors.iter().map(serde_json::to_value);
+                Ok(values.filter_map(std::result::Result::ok).collect())
+            }
+            Err(_) => self.cache.referrers(repository, subject),
+        }
+    }
+
+    fn tidy(&self) -> Result<()> {
+        self.cache.tidy()
+    }
+}

@@ -1,0 +1,223 @@
+//! Pull endpoints: manifests and blobs, with range and conditional requests (distribution-spec 1.1,
+//! "Pull"; RFC 9110, sections 13 and 14).
+
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap,
+    HeaderName, HeaderValue, IF_NONE_MATCH, IF_RANGE, RANGE,
+};
+use http::{Method, StatusCode};
+
+use crate::client::Target;
+use crate::server::Shared;
+use crate::server::body::{Content, FileContent};
+use crate::server::reply::{Refusal, Reply, empty, respond, set};
+use imgctl_base::image::Digest;
+
+/// Header that carries the digest of the content.
+pub(super) const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
+/// Cache policy of blobs. A blob never changes; the manifest behind a tag can.
+const FOR_EVER: &str = "max-age=31536000, immutable";
+
+/// Handles GET and HEAD of a manifest.
+pub(super) async fn manifest(
+    shared: &Shared,
+    method: &Method,
+    headers: &HeaderMap,
+    repository: String,
+    target: Target,
+) -> Result<Reply, Refusal> {
+    let by_digest = matches!(target, Target::Digest(_));
+    let served = shared
+        .read(move |backend| backend.manifest(&repository, &target))
+        .await?
+        .ok_or_else(|| {
+            Refusal::missing(
+                "MANIFEST_UNKNOWN",
+                "the repository has no such manifest or tag",
+            )
+        })?;
+    let mut reply = match (is_known(headers, &served.digest), method) {
+        (true, _) => empty(StatusCode::NOT_MODIFIED),
+        (false, &Method::HEAD) => headed(StatusCode::OK, served.bytes.len() as u64),
+        (false, _) => respond(StatusCode::OK, Content::Bytes(served.bytes.clone())),
+    };
+    describe(&mut reply, &served.digest);
+    set(&mut reply, CONTENT_TYPE, &served.media_type);
+    if by_digest {
+        set(&mut reply, CACHE_CONTROL, FOR_EVER);
+    }
+    Ok(reply)
+}
+
+/// Handles GET and HEAD of a blob.
+pub(super) async fn blob(
+    shared: &Shared,
+    method: &Method,
+    headers: &HeaderMap,
+    repository: String,
+    digest: Digest,
+) -> Result<Reply, Refusal> {
+    let unknown = || Refusal::missing("BLOB_UNKNOWN", "the repository has no such blob");
+    if method == Method::HEAD || is_known(headers, &digest) {
+        let asked = digest.clone();
+        let size = shared
+            .read(move |backend| backend.blob_size(&repository, &asked))
+            .await?
+            .ok_or_else(unknown)?;
+        let mut reply = match is_known(headers, &digest) {
+            true => empty(StatusCode::NOT_MODIFIED),
+            false => headed(StatusCode::OK, size),
+        };
+        describe_blob(&mut reply, &digest);
+        return Ok(reply);
+    }
+    let asked = digest.clone();
+    let blob = shared
+        .read(move |backend| backend.blob(&repository, &asked))
+        .await?
+        .ok_or_else(unknown)?;
+    let size = blob.size;
+    let (status, at, length) = match wanted_range(headers, &digest, size) {
+        Wanted::All => (StatusCode::OK, 0, size),
+        Wanted::Part { from, to } => (StatusCode::PARTIAL_CONTENT, from, to - from),
+        Wanted::Nothing => {
+            return Err(Refusal::new(
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                "RANGE_INVALID",
+                "the blob is shorter than the range asked for",
+            )
+            .with(CONTENT_RANGE, format!("bytes */{size}")));
+        }
+    };
+    let content = FileContent::new(blob, at, length, &shared.buffers);
+    let mut reply = respond(status, Content::File(content));
+    describe_blob(&mut reply, &digest);
+    if status == StatusCode::PARTIAL_CONTENT {
+        let range = format!("bytes {at}-{}/{size}", (at + length).saturating_sub(1));
+        set(&mut reply, CONTENT_RANGE, &range);
+    }
+    Ok(reply)
+}
+
+/// Builds a response to HEAD with the content length that GET would send.
+fn headed(status: StatusCode, length: u64) -> Reply {
+    let mut reply = empty(status);
+    reply
+        .headers_mut()
+        .insert(CONTENT_LENGTH, HeaderValue::from(length));
+    reply
+}
+
+fn describe(reply: &mut Reply, digest: &Digest) {
+    set(reply, CONTENT_DIGEST, &digest.to_string());
+    set(reply, ETAG, &format!("\"{digest}\""));
+}
+
+fn describe_blob(reply: &mut Reply, digest: &Digest) {
+    describe(reply, digest);
+    set(reply, CONTENT_TYPE, "application/octet-stream");
+    set(reply, ACCEPT_RANGES, "bytes");
+    set(reply, CACHE_CONTROL, FOR_EVER);
+}
+
+/// Reports whether the client already has this content (`If-None-Match`).
+fn is_known(headers: &HeaderMap, digest: &Digest) -> bool {
+    let digest = digest.to_string();
+    headers
+        .get_all(IF_NONE_MATCH)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|tag| tag.trim().trim_start_matches("W/").trim_matches('"'))
+        .any(|tag| tag == "*" || tag == digest)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    All,
+    /// Bytes from `from` (inclusive) to `to` (exclusive).
+    Part {
+        from: u64,
+        to: u64,
+    },
+    /// A range that starts past the end of the content.
+    Nothing,
+}
+
+/// Parses the `Range` header. Multiple ranges and headers that are not a byte range select the
+/// whole content.
+fn wanted_range(headers: &HeaderMap, digest: &Digest, size: u64) -> Wanted {
+    let Some(range) = headers.get(RANGE).and_then(|range| range.to_str().ok()) else {
+        return Wanted::All;
+    };
+    if let Some(condition) = headers.get(IF_RANGE)
+        && condition.as_bytes() != format!("\"{digest}\"").as_bytes()
+    {
+        return Wanted::All;
+    }
+    parse_range(range, size)
+}
+
+fn parse_range(range: &str, size: u64) -> Wanted {
+    let Some((first, last)) = range
+        .strip_prefix("bytes=")
+        .and_then(|range| range.split_once('-'))
+    else {
+        return Wanted::All;
+    };
+    let (first, last) = (first.trim(), last.trim());
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| text.parse::<u64>().unwrap_or(u64::MAX))
+    };
+    match (number(first), number(last)) {
+        (Some(from), None) if last.is_empty() => match from < size {
+            true => Wanted::Part { from, to: size },
+            false => Wanted::Nothing,
+        },
+        (Some(from), Some(to)) if from <= to => match from < size {
+            true => Wanted::Part {
+                from,
+                to: to.saturating_add(1).min(size),
+            },
+            false => Wanted::Nothing,
+        },
+        (None, Some(count)) if first.is_empty() => match count > 0 && size > 0 {
+            true => Wanted::Part {
+                from: size.saturating_sub(count),
+                to: size,
+            },
+            false => Wanted::Nothing,
+        },
+        _ => Wanted::All,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_follow_rfc_9110() {
+        let part = |from, to| Wanted::Part { from, to };
+        for (range, expected) in [
+            ("bytes=0-0", part(0, 1)),
+            ("bytes=2-4", part(2, 5)),
+            ("bytes=2-", part(2, 10)),
+            ("bytes=-3", part(7, 10)),
+            ("bytes=-30", part(0, 10)),
+            ("bytes=9-99999999999999999999999", part(9, 10)),
+            ("bytes=10-", Wanted::Nothing),
+            ("bytes=10-12", Wanted::Nothing),
+            ("bytes=-0", Wanted::Nothing),
+            ("bytes=4-2", Wanted::All),
+            ("bytes=0-1,3-4", Wanted::All),
+            ("bytes=a-b", Wanted::All),
+            ("bytes=-", Wanted::All),
+            ("items=0-1", Wanted::All),
+        ] {
+            assert_eq!(parse_range(range, 10), expected, "{range}");
+        }
+        assert_eq!(parse_range("bytes=0-", 0), Wanted::Nothing);
+    }
+}

@@ -1,0 +1,403 @@
+//! Blob uploads: mounted, monolithic or chunked (distribution-spec 1.1, "Pushing Blobs").
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderName, LOCATION, RANGE};
+use http::{Method, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use crate::layout::names;
+use crate::server::Shared;
+use crate::server::backend::Intake;
+use crate::server::pull::CONTENT_DIGEST;
+use crate::server::reply::{Refusal, Reply, empty, set};
+use crate::server::routes::{Query, digest, parameter};
+use crate::server::sessions::Held;
+use imgctl_base::error::Kind;
+use imgctl_base::image::{Algorithm, Digest};
+
+/// Bytes per write to disk.
+const BATCH: usize = 256 << 10;
+/// Time that a request waits for another request to release an upload.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes to keep free on the file system for manifests and links.
+const RESERVE: u64 = 16 << 20;
+const UPLOAD_ID: HeaderName = HeaderName::from_static("docker-upload-uuid");
+
+pub(super) fn not_writable() -> Refusal {
+    Refusal::unsupported("this registry is read-only")
+}
+
+/// Handles `POST /v2/<name>/blobs/uploads/`: mounts a blob, receives a whole blob, or starts an
+/// upload.
+pub(super) async fn begin(
+    shared: &Shared,
+    repository: String,
+    query: &Query,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Result<Reply, Refusal> {
+    if let Some(mounted) = parameter(query, "mount") {
+        let mounted = digest(mounted)?;
+        let from = parameter(query, "from").filter(|from| !from.is_empty());
+        // A repository with an invalid name has no blobs.
+        let is_possible = from.is_none_or(names::is_repository);
+        if is_possible && mount(shared, &repository, from, &mounted).await? {
+            return Ok(created_blob(&repository, &mounted));
+        }
+    }
+    let whole = parameter(query, "digest").map(digest).transpose()?;
+    let algorithm = match (&whole, parameter(query, "digest-algorithm")) {
+        (Some(digest), _) => Some(digest.algorithm()),
+        (None, Some(name)) => Some(algorithm(name)?),
+        (None, None) => None,
+    };
+    has_room(shared, headers)?;
+    let name = repository.clone();
+    let upload = shared
+        .write(move |backend| {
+            let intake = backend.intake().ok_or_else(not_writable)?;
+            Ok(intake.start_upload(&name, algorithm)?)
+        })
+        .await?;
+    let id = upload.id().to_owned();
+    let held = shared.sessions.open(&repository, upload).ok_or_else(busy)?;
+    match whole {
+        Some(digest) => {
+            let held = receive(shared, held, body).await?;
+            finish(shared, &repository, &id, held, digest).await
+        }
+        None => Ok(progress(StatusCode::ACCEPTED, &repository, &id, 0)),
+    }
+}
+
+async fn mount(
+    shared: &Shared,
+    repository: &str,
+    from: Option<&str>,
+    mounted: &Digest,
+) -> Result<bool, Refusal> {
+    let (repository, from) = (repository.to_owned(), from.map(str::to_owned));
+    let mounted = mounted.clone();
+    shared
+        .write(move |backend| {
+            let intake = backend.intake().ok_or_else(not_writable)?;
+            Ok(intake.mount(&repository, from.as_deref(), &mounted)?)
+        })
+        .await
+}
+
+fn algorithm(name: &str) -> Result<Algorithm, Refusal> {
+    [Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512]
+        .into_iter()
+        .find(|algorithm| algorithm.as_str() == name)
+        .ok_or_else(|| Refusal::bad("DIGEST_INVALID", "the digest algorithm is not supported"))
+}
+
+/// Handles requests to an upload's URL: GET returns its state, PATCH appends, PUT completes and
+/// DELETE cancels it.
+pub(super) async fn upload(
+    shared: &Shared,
+    method: &Method,
+    (repository, id): (String, String),
+    query: &Query,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Result<Reply, Refusal> {
+    let held = hold(shared, &repository, &id).await?;
+    let offset = offset(&held);
+    match *method {
+        Method::GET | Method::HEAD => {
+            Ok(progress(StatusCode::NO_CONTENT, &repository, &id, offset))
+        }
+        Method::PATCH => {
+            in_order(headers, &repository, &id, offset)?;
+            has_room(shared, headers)?;
+            let held = receive(shared, held, body).await?;
+            let offset = self::offset(&held);
+            Ok(progress(StatusCode::ACCEPTED, &repository, &id, offset))
+        }
+        Method::PUT => {
+            let text = parameter(query, "digest")
+                .ok_or_else(|| Refusal::bad("DIGEST_INVALID", "the digest is missing"))?;
+            let digest = digest(text)?;
+            in_order(headers, &repository, &id, offset)?;
+            has_room(shared, headers)?;
+            let held = receive(shared, held, body).await?;
+            finish(shared, &repository, &id, held, digest).await
+        }
+        Method::DELETE => {
+            give_up(shared, &repository, &id, held).await?;
+            Ok(empty(StatusCode::NO_CONTENT))
+        }
+        _ => Err(Refusal::unsupported("an upload cannot be asked that")),
+    }
+}
+
+/// Locks an upload; loads it from disk if necessary.
+async fn hold(shared: &Shared, repository: &str, id: &str) -> Result<Held, Refusal> {
+    let unknown = || {
+        Refusal::missing(
+            "BLOB_UPLOAD_UNKNOWN",
+            "there is no such upload: it may have been finished or given up",
+        )
+    };
+    if let Some(slot) = shared.sessions.find(repository, id) {
+        // The previous request's client can be gone without the server having noticed yet.
+        return match tokio::time::timeout(PATIENCE, slot.lock_owned()).await {
+            Ok(held) if held.is_some() => Ok(held),
+            Ok(_) => Err(unknown()),
+            Err(_) => Err(busy()),
+        };
+    }
+    let (name, wanted) = (repository.to_owned(), id.to_owned());
+    let upload = shared
+        .write(move |backend| {
+            let intake = backend.intake().ok_or_else(not_writable)?;
+            Ok(intake.resume_upload(&name, &wanted)?)
+        })
+        .await?
+        .ok_or_else(unknown)?;
+    shared.sessions.open(repository, upload).ok_or_else(busy)
+}
+
+fn busy() -> Refusal {
+    Refusal::new(
+        StatusCode::CONFLICT,
+        "BLOB_UPLOAD_INVALID",
+        "another request works on this upload",
+    )
+}
+
+fn offset(held: &Held) -> u64 {
+    held.as_ref().map_or(0, |upload| upload.offset())
+}
+
+/// Checks that a chunk begins where the previous one ended; otherwise fails with status 416 and the
+/// expected offset.
+fn in_order(headers: &HeaderMap, repository: &str, id: &str, offset: u64) -> Result<(), Refusal> {
+    let Some(range) = headers.get(CONTENT_RANGE) else {
+        return Ok(());
+    };
+    let chunk = range.to_str().ok().and_then(parse_content_range);
+    let announced = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let fits = chunk.is_some_and(|(first, last)| {
+        let length = last.checked_sub(first).and_then(|span| span.checked_add(1));
+        first == offset && announced.is_none_or(|announced| length == Some(announced))
+    });
+    if fits {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        StatusCode::RANGE_NOT_SATISFIABLE,
+        "BLOB_UPLOAD_INVALID",
+        format!("the next byte of this upload is number {offset}"),
+    )
+    .with(LOCATION, location(repository, id))
+    .with(RANGE, received(offset)))
+}
+
+/// Parses `first-last`, with or without `bytes ` and `/total`.
+fn parse_content_range(text: &str) -> Option<(u64, u64)> {
+    let text = text.trim();
+    let text = text.strip_prefix("bytes").unwrap_or(text);
+    let text = text.trim_start_matches(['=', ' ']);
+    let text = text.split_once('/').map_or(text, |(range, _)| range);
+    let (first, last) = text.split_once('-')?;
+    Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+}
+
+/// Rejects an upload that would fill the disk, before reading its body.
+fn has_room(shared: &Shared, headers: &HeaderMap) -> Result<(), Refusal> {
+    let length = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let free = shared.backend.intake().and_then(Intake::free_space);
+    match (length, free) {
+        (Some(length), Some(free)) if length > free.saturating_sub(RESERVE) => Err(Refusal::new(
+            StatusCode::INSUFFICIENT_STORAGE,
+            "NO_SPACE",
+            "the registry has no room for so much",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn silent(silence: Duration) -> Refusal {
+    Refusal::new(
+        StatusCode::REQUEST_TIMEOUT,
+        "BLOB_UPLOAD_INVALID",
+        format!("no data came for {} seconds", silence.as_secs()),
+    )
+}
+
+/// Returns the next piece of a body; fails if the client sends nothing for `silence`.
+pub(super) async fn next(body: &mut Incoming, silence: Duration) -> Result<Option<Bytes>, Refusal> {
+    loop {
+        let frame = match tokio::time::timeout(silence, body.frame()).await {
+            Err(_) => return Err(silent(silence)),
+            Ok(None) => return Ok(None),
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(error))) => {
+                return Err(Refusal::bad(
+                    "BLOB_UPLOAD_INVALID",
+                    format!("the data ended too early: {error}"),
+                ));
+            }
+        };
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
+    }
+}
+
+/// Appends a body to the upload. Writes one batch while the next one arrives. Bytes received before
+/// an interrupted connection are kept.
+async fn receive(shared: &Shared, held: Held, mut body: Incoming) -> Result<Held, Refusal> {
+    let silence = shared.limits.silence;
+    let mut writer = Writer::Idle(held);
+    let mut batch = Vec::new();
+    let mut size = 0;
+    let outcome = loop {
+        match next(&mut body, silence).await {
+            Ok(Some(data)) => {
+                size += data.len();
+                batch.push(data);
+                if size >= BATCH {
+                    writer = writer.write(std::mem::take(&mut batch)).await?;
+                    size = 0;
+                }
+            }
+            Ok(None) => break Ok(()),
+            Err(refusal) => break Err(refusal),
+        }
+    };
+    if !batch.is_empty() {
+        writer = writer.write(batch).await?;
+    }
+    let held = writer.wait().await?;
+    outcome.map(|()| held)
+}
+
+enum Writer {
+    Idle(Held),
+    Busy(tokio::task::JoinHandle<(Held, imgctl_base::error::Result<()>)>),
+}
+
+impl Writer {
+    /// Waits for the write in progress, then starts writing `batch`.
+    async fn write(self, batch: Vec<Bytes>) -> Result<Self, Refusal> {
+        let mut held = self.wait().await?;
+        Ok(Self::Busy(tokio::task::spawn_blocking(move || {
+            let outcome = match held.as_mut() {
+                Some(upload) => batch.iter().try_for_each(|bytes| upload.append(bytes)),
+                None => Ok(()),
+            };
+            (held, outcome)
+        })))
+    }
+
+    async fn wait(self) -> Result<Held, Refusal> {
+        match self {
+            Self::Idle(held) => Ok(held),
+            Self::Busy(job) => {
+                let (held, outcome) = job.await.map_err(|_| stopped())?;
+                outcome?;
+                Ok(held)
+            }
+        }
+    }
+}
+
+pub(super) fn stopped() -> Refusal {
+    Refusal::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "UNKNOWN",
+        "the registry stopped half-way",
+    )
+}
+
+/// Completes the upload as the blob `digest`.
+async fn finish(
+    shared: &Shared,
+    repository: &str,
+    id: &str,
+    mut held: Held,
+    digest: Digest,
+) -> Result<Reply, Refusal> {
+    let wanted = digest.clone();
+    let outcome = tokio::task::spawn_blocking(move || {
+        let outcome = held.as_mut().map(|upload| upload.commit(&wanted));
+        let refused = matches!(&outcome, Some(Err(error)) if error.kind() == Kind::BadContent);
+        if refused && let Some(upload) = held.as_mut() {
+            let _ = upload.cancel();
+        }
+        if refused || matches!(outcome, Some(Ok(()))) {
+            *held = None;
+        }
+        outcome
+    })
+    .await
+    .map_err(|_| stopped())?;
+    match outcome {
+        Some(Ok(())) => {
+            shared.sessions.close(repository, id);
+            Ok(created_blob(repository, &digest))
+        }
+        Some(Err(error)) if error.kind() == Kind::BadContent => {
+            shared.sessions.close(repository, id);
+            Err(Refusal::bad("DIGEST_INVALID", error.message()))
+        }
+        Some(Err(error)) => Err(error.into()),
+        None => Err(stopped()),
+    }
+}
+
+async fn give_up(
+    shared: &Shared,
+    repository: &str,
+    id: &str,
+    mut held: Held,
+) -> Result<(), Refusal> {
+    tokio::task::spawn_blocking(move || match held.take() {
+        Some(mut upload) => upload.cancel(),
+        None => Ok(()),
+    })
+    .await
+    .map_err(|_| stopped())??;
+    shared.sessions.close(repository, id);
+    Ok(())
+}
+
+fn location(repository: &str, id: &str) -> String {
+    format!("/v2/{repository}/blobs/uploads/{id}")
+}
+
+/// Formats the received range. Clients also read `0-0` as "nothing yet", because the format has no
+/// empty range.
+fn received(offset: u64) -> String {
+    format!("0-{}", offset.saturating_sub(1))
+}
+
+fn progress(status: StatusCode, repository: &str, id: &str, offset: u64) -> Reply {
+    let mut reply = empty(status);
+    set(&mut reply, LOCATION, &location(repository, id));
+    set(&mut reply, RANGE, &received(offset));
+    set(&mut reply, UPLOAD_ID, id);
+    reply
+}
+
+fn created_blob(repository: &str, digest: &Digest) -> Reply {
+    let mut reply = empty(StatusCode::CREATED);
+    set(
+        &mut reply,
+        LOCATION,
+        &format!("/v2/{repository}/blobs/{digest}"),
+    );
+    set(&mut reply, CONTENT_DIGEST, &digest.to_string());
+    reply
+}

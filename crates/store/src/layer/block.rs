@@ -1,0 +1,274 @@
+//! One independently compressed block of a tar: the same input always gives the same bytes.
+//!
+//! zstd blocks are whole frames; gzip blocks are runs of deflate blocks that end on a byte boundary
+//! and do not refer to earlier data, so they can be concatenated into one member. Blocks that do
+//! not shrink are stored. The output is a function of the block, the level and the exact versions
+//! of the codecs (pinned in Cargo.toml; the golden digests in `writer/tests.rs` detect changes).
+
+use std::io::{self, Write};
+
+use flate2::{Compress, Crc, FlushCompress, Status};
+use zstd::bulk::Compressor;
+
+use crate::layer::Compression;
+use crate::layer::pipe::Block;
+use imgctl_base::error::{Error, Result};
+
+/// The result of packing a block.
+#[derive(Debug)]
+pub(super) struct Packed {
+    /// The original block.
+    pub(super) block: Block,
+    /// The compressed form; `None` if the block is stored uncompressed.
+    pub(super) compressed: Option<Vec<u8>>,
+    /// CRC-32 of the block (gzip only).
+    pub(super) crc: Crc,
+}
+
+impl Packed {
+    /// Returns a block stored uncompressed, without checking whether it shrinks.
+    pub(super) fn stored(block: Block) -> Self {
+        Self {
+            block,
+            compressed: None,
+            crc: Crc::new(),
+        }
+    }
+}
+
+/// Returns the number of bytes in one block; it affects the digest of a layer.
+pub(super) fn block_size(compression: Compression) -> usize {
+    match compression {
+        Compression::None | Compression::Gzip { .. } => 1 << 20,
+        Compression::Zstd { .. } => 4 << 20,
+    }
+}
+
+/// Compresses blocks one after another, reusing its memory.
+pub(super) struct Packer {
+    codec: Codec,
+    probe: Compressor<'static>,
+    probed: Vec<u8>,
+}
+
+enum Codec {
+    None,
+    Gzip { deflate: Compress, level: u32 },
+    Zstd(Compressor<'static>),
+}
+
+impl Packer {
+    /// Allocates the codec's memory.
+    pub(super) fn new(compression: Compression) -> Result<Self> {
+        let codec = match compression {
+            Compression::None => Codec::None,
+            Compression::Gzip { level } => Codec::Gzip {
+                deflate: new_deflate(level),
+                level,
+            },
+            Compression::Zstd { level } => Codec::Zstd(new_zstd(level)?),
+        };
+        Ok(Self {
+            codec,
+            probe: new_zstd(1)?,
+            probed: Vec::with_capacity(2 * SAMPLE),
+        })
+    }
+
+    /// Compresses `block` into `spare`, or leaves it uncompressed.
+    pub(super) fn pack(&mut self, block: Block, mut spare: Vec<u8>) -> Result<Packed> {
+        let mut crc = Crc::new();
+        if matches!(self.codec, Codec::Gzip { .. }) {
+            crc.update(&block);
+        }
+        spare.clear();
+        let smaller = self.shrinks(&block)? && self.compress(&block, &mut spare)?;
+        Ok(Packed {
+            block,
+            compressed: smaller.then_some(spare),
+            crc,
+        })
+    }
+
+    fn compress(&mut self, block: &[u8], output: &mut Vec<u8>) -> Result<bool> {
+        match &mut self.codec {
+            Codec::None => Ok(false),
+            Codec::Gzip { deflate, level } => {
+                deflate.reset();
+                // Space for the worst case: nine bits per byte.
+                output.reserve(block.len() + block.len() / 8 + (64 << 10));
+                // The output depends on how a block is split into calls, so it is always a single
+                // call.
+                let status = deflate
+                    .compress_vec(block, output, FlushCompress::Full)
+                    .map_err(|error| Error::failed("cannot deflate").caused_by(error))?;
+                let all_in = deflate.total_in() == block.len() as u64;
+                let all_out = output.len() < output.capacity();
+                if !(status == Status::Ok && all_in && all_out) {
+                    // In zlib-rs 0.6.8, a reset does not discard pending output.
+                    *deflate = new_deflate(*level);
+                    return Ok(false);
+                }
+                Ok(output.len() < block.len())
+            }
+            Codec::Zstd(zstd) => {
+                output.reserve(zstd::zstd_safe::compress_bound(block.len()));
+                zstd.compress_to_buffer(block, output)
+                    .map_err(|error| Error::io("cannot compress with zstd", error))?;
+                Ok(output.len() < block.len())
+            }
+        }
+    }
+
+    /// Returns whether compression is worthwhile, judging by a few samples. Registry blobs and
+    /// other archives are already compressed and would cost as much time as everything else
+    /// together.
+    fn shrinks(&mut self, block: &[u8]) -> Result<bool> {
+        if matches!(self.codec, Codec::None) {
+            return Ok(false);
+        }
+        if block.len() < 2 * SAMPLES * SAMPLE {
+            return Ok(true);
+        }
+        let mut probed = 0;
+        let stride = (block.len() - SAMPLE) / (SAMPLES - 1);
+        for sample in block.windows(SAMPLE).step_by(stride) {
+            self.probed.clear();
+            self.probe
+                .compress_to_buffer(sample, &mut self.probed)
+                .map_err(|error| Error::io("cannot compress with zstd", error))?;
+            probed += self.probed.len();
+        }
+        Ok(probed * 100 <= SAMPLES * SAMPLE * 97)
+    }
+}
+
+/// Number of samples that decide whether a block shrinks, and bytes in each.
+const SAMPLES: usize = 8;
+const SAMPLE: usize = 8 << 10;
+
+fn new_deflate(level: u32) -> Compress {
+    Compress::new(flate2::Compression::new(level), false)
+}
+
+fn new_zstd(level: i32) -> Result<Compressor<'static>> {
+    Compressor::new(level).map_err(|error| Error::io("cannot set up zstd", error))
+}
+
+/// Writes a block that did not shrink, in the codec's form for uncompressed data.
+pub(super) fn write_stored(
+    compression: Compression,
+    block: &[u8],
+    output: &mut dyn Write,
+) -> io::Result<()> {
+    match compression {
+        Compression::None => output.write_all(block),
+        Compression::Gzip { .. } => write_stored_deflate(block, output),
+        Compression::Zstd { .. } => write_stored_zstd(block, output),
+    }
+}
+
+/// RFC 1951, 3.2.4: blocks of at most 65535 bytes, none of them the last.
+fn write_stored_deflate(block: &[u8], output: &mut dyn Write) -> io::Result<()> {
+    for chunk in block.chunks(usize::from(u16::MAX)) {
+        let length = u16::try_from(chunk.len()).map_err(io::Error::other)?;
+        let mut header = [0; 5];
+        header[1..3].copy_from_slice(&length.to_le_bytes());
+        header[3..5].copy_from_slice(&(!length).to_le_bytes());
+        output.write_all(&header)?;
+        output.write_all(chunk)?;
+    }
+    Ok(())
+}
+
+/// RFC 8878, 3.1.1: a single-segment frame with a four-byte content size and raw blocks.
+fn write_stored_zstd(block: &[u8], output: &mut dyn Write) -> io::Result<()> {
+    const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+    const SINGLE_SEGMENT_SIZE_IN_FOUR: u8 = 0xa0;
+    const RAW_BLOCK: usize = 128 << 10;
+    let size = u32::try_from(block.len()).map_err(io::Error::other)?;
+    let mut header = MAGIC.to_vec();
+    header.push(SINGLE_SEGMENT_SIZE_IN_FOUR);
+    header.extend_from_slice(&size.to_le_bytes());
+    output.write_all(&header)?;
+    let last = block.len().saturating_sub(1) / RAW_BLOCK;
+    for (index, chunk) in block.chunks(RAW_BLOCK).enumerate() {
+        let length = u32::try_from(chunk.len()).map_err(io::Error::other)?;
+        let header = length << 3 | u32::from(index == last);
+        output.write_all(&header.to_le_bytes()[..3])?;
+        output.write_all(chunk)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer::pipe::Pool;
+
+    fn noise(length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+        bytes
+    }
+
+    fn pack(compression: Compression, bytes: &[u8]) -> Packed {
+        let mut buffer = Pool::new(1, bytes.len()).take().unwrap();
+        buffer.bytes_mut().copy_from_slice(bytes);
+        let block = buffer.freeze(bytes.len());
+        let mut packer = Packer::new(compression).unwrap();
+        // Pack twice: the second time with reused memory.
+        let first = packer.pack(block.clone(), Vec::new()).unwrap();
+        let second = packer.pack(block, Vec::new()).unwrap();
+        assert_eq!(first.compressed, second.compressed);
+        second
+    }
+
+    /// Data that misleads the probe grows at level 1, which encodes most bytes in nine bits.
+    #[test]
+    fn blocks_that_grow_leave_nothing_behind() {
+        let mut deceiving = noise(1 << 20);
+        let stride = (deceiving.len() - SAMPLE) / (SAMPLES - 1);
+        for start in (0..deceiving.len()).step_by(stride).take(6) {
+            let end = (start + SAMPLE).min(deceiving.len());
+            deceiving[start..end].fill(0);
+        }
+        for level in [1, 6] {
+            let mut packer = Packer::new(Compression::Gzip { level }).unwrap();
+            let mut outputs = Vec::new();
+            for bytes in [
+                &b"text ".repeat(100_000),
+                &deceiving,
+                &b"text ".repeat(100_000),
+            ] {
+                let mut buffer = Pool::new(1, bytes.len()).take().unwrap();
+                buffer.bytes_mut().copy_from_slice(bytes);
+                let packed = packer.pack(buffer.freeze(bytes.len()), Vec::new()).unwrap();
+                outputs.push(packed.compressed);
+            }
+            assert_eq!(outputs[0], outputs[2]);
+            assert!(outputs[0].is_some());
+            assert_eq!(outputs[1].is_none(), level == 1);
+        }
+    }
+
+    #[test]
+    fn what_shrinks_is_compressed_and_the_rest_is_stored() {
+        let text = b"all work and no play ".repeat(50_000);
+        let mut repeated = noise(1 << 20);
+        repeated.extend_from_within(..);
+        for compression in [
+            Compression::Zstd { level: 3 },
+            Compression::Gzip { level: 6 },
+        ] {
+            assert!(pack(compression, &text).compressed.is_some());
+            assert!(pack(compression, &noise(1 << 20)).compressed.is_none());
+            assert!(pack(compression, &noise(1000)).compressed.is_none());
+            assert!(pack(compression, b"x").compressed.is_none());
+            // The probe does not detect repetitions that are far apart: storing the block is
+            // correct, but not optimal.
+            assert!(pack(compression, &repeated).compressed.is_none());
+        }
+        assert!(pack(Compression::None, &text).compressed.is_none());
+    }
+}

@@ -1,0 +1,207 @@
+//! Fills the blocks of a pipeline: bytes in, a compressed stream out. Compresses data that is not a
+//! layer (a whole archive) directly; a layer's writer frames its tar on top of it.
+
+use std::io::{self, Read, Write};
+
+use crate::layer::Compression;
+use crate::layer::pipe::Buffer;
+use crate::layer::pipeline::{Output, Pipeline};
+use imgctl_base::error::Result;
+
+/// Splits its input into blocks, which are compressed in parallel. The output depends only on the
+/// input bytes, not on how they are split into calls or on the number of threads.
+#[derive(Debug)]
+pub struct BlockWriter<W> {
+    pipeline: Pipeline<W>,
+    /// The current block; the first `filled` bytes are in use.
+    block: Option<Buffer>,
+    filled: usize,
+}
+
+impl<W: Write + Send + 'static> BlockWriter<W> {
+    /// Compresses into `sink` with as many threads as the machine supports, without hashing.
+    pub fn compressing(sink: W, compression: Compression) -> Result<Self> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Self::new(Pipeline::start_unhashed(
+            sink,
+            compression,
+            threads,
+        )?))
+    }
+
+    pub(super) fn new(pipeline: Pipeline<W>) -> Self {
+        Self {
+            pipeline,
+            block: None,
+            filled: 0,
+        }
+    }
+
+    /// Copies `reader` to its end and returns the number of bytes copied.
+    pub fn read_from(&mut self, reader: &mut dyn Read) -> io::Result<u64> {
+        let mut copied = 0;
+        loop {
+            match reader.read(self.room()?) {
+                Ok(0) => return Ok(copied),
+                Ok(count) => {
+                    copied += count as u64;
+                    self.advance(count)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Compresses the rest, waits until everything is written and returns the sink. After an error
+    /// or a drop, no threads remain.
+    pub fn finish(self) -> Result<W> {
+        self.flushed()?.finish_unhashed()
+    }
+
+    pub(super) fn finish_hashed(self) -> Result<Output<W>> {
+        self.flushed()?.finish()
+    }
+
+    fn flushed(mut self) -> Result<Pipeline<W>> {
+        self.push_block()?;
+        Ok(self.pipeline)
+    }
+
+    pub(super) fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let room = self.room()?;
+            let count = bytes.len().min(room.len());
+            let (now, later) = bytes.split_at(count);
+            room[..count].copy_from_slice(now);
+            bytes = later;
+            self.advance(count)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the free part of the current block, which is never empty.
+    pub(super) fn room(&mut self) -> Result<&mut [u8]> {
+        let block = match self.block.take() {
+            Some(block) => block,
+            None => self.pipeline.buffer()?,
+        };
+        Ok(&mut self.block.insert(block).bytes_mut()[self.filled..])
+    }
+
+    /// Counts `count` bytes written to [`BlockWriter::room`] and sends a full block on.
+    pub(super) fn advance(&mut self, count: usize) -> Result<()> {
+        self.filled += count;
+        let is_full = |block: &mut Buffer| self.filled == block.bytes_mut().len();
+        if self.block.as_mut().is_some_and(is_full) {
+            self.push_block()?;
+        }
+        Ok(())
+    }
+
+    fn push_block(&mut self) -> Result<()> {
+        let filled = std::mem::take(&mut self.filled);
+        match self.block.take() {
+            Some(_) if filled == 0 => Ok(()),
+            Some(block) => self.pipeline.push(&block.freeze(filled)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<W: Write + Send + 'static> Write for BlockWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.append(bytes)?;
+        Ok(bytes.len())
+    }
+
+    /// Does nothing, because the end of a block is visible in the output.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer::decompress::{Format, decompress};
+
+    /// Returns text followed by incompressible data, like an archive of compressed layers.
+    fn content() -> Vec<u8> {
+        let mut bytes = b"all work and no play ".repeat(120_000);
+        let mut noise = vec![0; 5 << 20];
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        bytes.extend(noise);
+        bytes
+    }
+
+    #[test]
+    fn the_stream_depends_on_the_content_alone_and_what_is_compressed_is_stored() {
+        let content = content();
+        for (compression, format) in [
+            (Compression::Gzip { level: 6 }, Format::Gzip),
+            (Compression::default(), Format::Zstd),
+        ] {
+            let mut outputs = Vec::new();
+            for (threads, cut) in [(1, 1 << 20), (2, 7777), (3, content.len())] {
+                let pipeline = Pipeline::start_unhashed(Vec::new(), compression, threads).unwrap();
+                let mut writer = BlockWriter::new(pipeline);
+                for part in content.chunks(cut) {
+                    writer.write_all(part).unwrap();
+                }
+                outputs.push(writer.finish().unwrap());
+            }
+            let mut writer = BlockWriter::compressing(Vec::new(), compression).unwrap();
+            let copied = writer.read_from(&mut &content[..]).unwrap();
+            assert_eq!(copied, content.len() as u64);
+            outputs.push(writer.finish().unwrap());
+            assert!(outputs.iter().all(|output| *output == outputs[0]));
+            let (found, mut reader) = decompress(&outputs[0][..]).unwrap();
+            assert_eq!(found, format);
+            let mut back = Vec::new();
+            reader.read_to_end(&mut back).unwrap();
+            assert!(back == content);
+            // The noise is stored; the text adds almost nothing.
+            let noise = 5 << 20;
+            assert!((noise..noise + (100 << 10)).contains(&outputs[0].len()));
+        }
+    }
+
+    #[test]
+    fn gzip_is_one_member_and_nothing_is_nothing() {
+        let content = content();
+        let gzip = Compression::Gzip { level: 6 };
+        let mut writer = BlockWriter::compressing(Vec::new(), gzip).unwrap();
+        writer.write_all(&content).unwrap();
+        let bytes = writer.finish().unwrap();
+        // A decoder that stops after the first member reads all of the data.
+        let mut member = flate2::bufread::GzDecoder::new(&bytes[..]);
+        let mut back = Vec::new();
+        member.read_to_end(&mut back).unwrap();
+        assert!(back == content && member.into_inner().is_empty());
+        let empty = BlockWriter::compressing(Vec::new(), gzip).unwrap();
+        let mut back = Vec::new();
+        flate2::bufread::GzDecoder::new(&empty.finish().unwrap()[..])
+            .read_to_end(&mut back)
+            .unwrap();
+        assert!(back.is_empty());
+    }
+
+    #[test]
+    fn a_sink_that_fails_ends_it_with_its_own_error() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut writer = BlockWriter::compressing(Full, Compression::Gzip { level: 1 }).unwrap();
+        let content = content();
+        let written = (0..50).try_for_each(|_| writer.append(&content));
+        let outcome = written.and_then(|()| writer.finish().map(drop));
+        assert!(outcome.is_err());
+    }
+}

@@ -1,0 +1,41 @@
+//! Layers: converts an ordered stream of entries to tar with compression and two digests in one
+//! pass, and back.
+//!
+//! Works only on streams and directory descriptors that callers pass in. Must not depend on the
+//! store, images or Kubefiles.
+
+mod blob_reader;
+mod block;
+pub(crate) mod block_writer;
+pub mod compare;
+pub mod compress;
+pub mod decompress;
+pub mod entry;
+mod frame_share;
+mod pax;
+mod pipe;
+mod pipeline;
+pub(crate) mod random_access;
+pub mod recompress;
+pub mod scan;
+pub mod snapshot_diff;
+mod sparse;
+mod tar_header;
+pub(crate) mod tar_reader;
+pub mod tar_writer;
+pub mod toc;
+pub mod tree;
+pub mod unpack;
+pub mod whiteout;
+pub mod writer;
+mod zstd_frames;
+
+pub use block_writer::BlockWriter;
+pub use compress::Compression;
+pub use entry::{Entry, EntryKind, LayerPath, Mtime};
+pub use random_access::ContentReader;
+pub use scan::{Expected, scan};
+pub use tar_reader::{Limits, Names, TarReader};
+pub use toc::{Toc, TocEntry};
+pub use tree::{Found, Tree};
+pub use writer::LayerWriter;

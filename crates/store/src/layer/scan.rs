@@ -1,0 +1,283 @@
+//! Reads a layer blob once and verifies it completely (both digests, sizes and the tar's
+//! well-formedness), while passing the entries to the caller and building a table of contents.
+//!
+//! One thread reads and splits the blob, others hash and decompress, the caller's thread consumes.
+//! Must not depend on what the caller does with the entries or on the source of the blob.
+
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use crossbeam_channel::{Receiver, bounded};
+
+use crate::layer::blob_reader::{self, Piece};
+use crate::layer::decompress;
+use crate::layer::pipe::{Block, HashThread};
+use crate::layer::{Entry, EntryKind, Limits, Names, TarReader, Toc, TocEntry};
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::image::{Algorithm, Digest};
+
+#[cfg(test)]
+mod tests;
+
+/// The expected properties of a blob.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Expected<'a> {
+    /// Digest of the raw blob.
+    pub digest: Option<&'a Digest>,
+    /// Size of the raw blob, in bytes.
+    pub size: Option<u64>,
+    /// Digest of the uncompressed tar.
+    pub diff_id: Option<&'a Digest>,
+}
+
+/// The actual properties of a blob.
+#[derive(Clone, Debug)]
+pub struct Scanned {
+    /// Digest of the blob, with the algorithm of the expected digest.
+    pub digest: Digest,
+    /// Size of the blob, in bytes.
+    pub size: u64,
+    /// Digest of the uncompressed tar, with the algorithm of the expected digest.
+    pub diff_id: Digest,
+    /// All entries, with restart points if the blob consists of independent zstd frames.
+    pub toc: Toc,
+}
+
+/// Called for each entry with its content and the offset of the content in the tar (`None` for
+/// sparse files and entries without content). It may leave content unread.
+pub(crate) type OnEntry<'a> = dyn FnMut(&Entry, &mut dyn Read, Option<u64>) -> Result<()> + 'a;
+
+/// Reads `blob` to its end. Entries are passed on before the digests are known: the caller must not
+/// make anything visible before this function has returned without an error.
+pub fn scan(
+    blob: impl Read + Send,
+    expected: Expected<'_>,
+    limits: Limits,
+    on_entry: &mut OnEntry<'_>,
+) -> Result<Scanned> {
+    run(blob, expected, limits, Table::Make, on_entry)
+}
+
+/// Like [`scan`], but without the table of contents, whose hashes of all contents take a tenth of
+/// the total time: for unpacking, where the consumer is the slowest part. A blob without an
+/// expected digest is not hashed itself: the caller has verified it before and relies on the digest
+/// of the tar.
+pub(crate) fn scan_entries(
+    blob: impl Read + Send,
+    expected: Expected<'_>,
+    limits: Limits,
+    on_entry: &mut OnEntry<'_>,
+) -> Result<()> {
+    run(blob, expected, limits, Table::Leave, on_entry).map(drop)
+}
+
+/// Whether to build a table of contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Table {
+    Make,
+    Leave,
+}
+
+fn run(
+    blob: impl Read + Send,
+    expected: Expected<'_>,
+    limits: Limits,
+    table: Table,
+    on_entry: &mut OnEntry<'_>,
+) -> Result<Scanned> {
+    let shared = Shared::default();
+    let is_hashed = table == Table::Make || expected.digest.is_some();
+    let blob_algorithm = is_hashed.then(|| algorithm(expected.digest));
+    let tar_algorithm = algorithm(expected.diff_id);
+    let (sender, pieces) = bounded(blob_reader::PIECES);
+    thread::scope(|scope| {
+        let shared = &shared;
+        let reader = thread::Builder::new()
+            .name("layer-read".to_owned())
+            .spawn_scoped(scope, move || {
+                let algorithms = (blob_algorithm, tar_algorithm);
+                let wanted = table == Table::Make;
+                blob_reader::run(blob, expected.size, algorithms, wanted, shared, &sender)
+            })
+            .doing(|| "cannot start a thread".to_owned())?;
+        let rest = pieces.clone();
+        let consumed = HashThread::start(tar_algorithm).and_then(|hash| {
+            consume(
+                TarStream::new(pieces, hash, shared, limits),
+                limits,
+                table,
+                on_entry,
+            )
+        });
+        // After an early stop, the reader must not wait for buffers that are no longer consumed.
+        shared.stop.store(true, Ordering::Release);
+        rest.into_iter().for_each(drop);
+        let read = reader
+            .join()
+            .map_err(|_| Error::failed("the thread that reads the layer has died"))?;
+        // To the consumer, an unreadable blob looks truncated: report the cause first.
+        let read = read?;
+        let (toc, (diff_id, _)) = consumed?;
+        let read = read.ok_or_else(|| Error::failed("the layer was not read to its end"))?;
+        let scanned = Scanned {
+            // A plain tar with the same algorithm is hashed only once. A digest that was not
+            // requested is not used.
+            digest: read.digest.unwrap_or_else(|| diff_id.clone()),
+            size: read.size,
+            diff_id,
+            toc: Toc {
+                restarts: read.restarts,
+                ..toc
+            },
+        };
+        check(&scanned, expected)?;
+        Ok(scanned)
+    })
+}
+
+fn algorithm(expected: Option<&Digest>) -> Algorithm {
+    expected.map_or(Algorithm::Sha256, Digest::algorithm)
+}
+
+fn check(scanned: &Scanned, expected: Expected<'_>) -> Result<()> {
+    let size = Some(scanned.size);
+    if expected.size.is_some() && expected.size != size {
+        return Err(Error::bad_content(format!(
+            "the layer has {} bytes instead of {}",
+            scanned.size,
+            expected.size.unwrap_or_default()
+        )));
+    }
+    for (what, found, wanted) in [
+        ("layer", &scanned.digest, expected.digest),
+        ("uncompressed layer", &scanned.diff_id, expected.diff_id),
+    ] {
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
+            return Err(Error::bad_content(format!(
+                "the {what} has the digest {found} instead of {wanted}"
+            ))
+            .hint("it has been damaged or replaced: fetch it again"));
+        }
+    }
+    Ok(())
+}
+
+/// State shared by the reading and the consuming thread.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// Whether the consumer has stopped.
+    pub(super) stop: AtomicBool,
+    /// Number of bytes of the blob read so far.
+    pub(super) compressed: AtomicU64,
+}
+
+fn consume(
+    stream: TarStream<'_>,
+    limits: Limits,
+    table: Table,
+    on_entry: &mut OnEntry<'_>,
+) -> Result<(Toc, (Digest, u64))> {
+    let mut tar = TarReader::new(stream, limits, Names::Layer);
+    let mut toc = Toc::default();
+    while let Some(entry) = tar.next_entry()? {
+        let offset = tar.content_offset();
+        if table == Table::Leave {
+            on_entry(&entry, &mut tar, offset)?;
+            continue;
+        }
+        let mut content = HashedContent {
+            content: &mut tar,
+            hasher: blake3::Hasher::new(),
+        };
+        on_entry(&entry, &mut content, offset)?;
+        let hash = if let EntryKind::File { .. } = entry.kind {
+            io::copy(&mut content, &mut io::sink())
+                .doing(|| format!("cannot read `{}`", entry.path))?;
+            Some(*content.hasher.finalize().as_bytes())
+        } else {
+            None
+        };
+        toc.entries.push(TocEntry {
+            offset: offset.unwrap_or_default(),
+            content: hash,
+            entry,
+        });
+    }
+    Ok((toc, tar.into_inner().hash.finish()?))
+}
+
+struct HashedContent<'a> {
+    content: &'a mut dyn Read,
+    hasher: blake3::Hasher,
+}
+
+impl Read for HashedContent<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.content.read(buffer)?;
+        self.hasher.update(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+/// The uncompressed tar, assembled from the pieces in order and hashed in the process.
+struct TarStream<'a> {
+    pieces: Receiver<Piece>,
+    block: Option<Block>,
+    /// Number of bytes of the block read so far.
+    position: usize,
+    hash: HashThread,
+    shared: &'a Shared,
+    limits: Limits,
+    total: u64,
+}
+
+impl<'a> TarStream<'a> {
+    fn new(pieces: Receiver<Piece>, hash: HashThread, shared: &'a Shared, limits: Limits) -> Self {
+        Self {
+            pieces,
+            block: None,
+            position: 0,
+            hash,
+            shared,
+            limits,
+            total: 0,
+        }
+    }
+
+    fn next_block(&mut self) -> io::Result<Option<Block>> {
+        let Ok(piece) = self.pieces.recv() else {
+            return Ok(None);
+        };
+        let block = piece.wait()?;
+        self.hash.send(&block);
+        self.total += block.len() as u64;
+        let compressed = self.shared.compressed.load(Ordering::Relaxed);
+        decompress::check_ratio(self.total, compressed, self.limits)
+            .map_err(|error| error.context("the layer is too large"))?;
+        Ok(Some(block))
+    }
+}
+
+impl Read for TarStream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if let Some(block) = &self.block {
+                let left = block.get(self.position..).unwrap_or_default();
+                let count = left.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&left[..count]);
+                self.position += count;
+                if count > 0 || buffer.is_empty() {
+                    return Ok(count);
+                }
+            }
+            self.position = 0;
+            // Release the block before waiting for the next one.
+            self.block = None;
+            self.block = self.next_block()?;
+            if self.block.is_none() {
+                return Ok(0);
+            }
+        }
+    }
+}

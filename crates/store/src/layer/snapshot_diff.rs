@@ -1,0 +1,184 @@
+//! The layer that a `RUN` step produces: the entries of an overlay's upper directory, with the
+//! kernel's marks for deleted files and opaque directories converted to those of layers.
+//!
+//! Reads only the upper directory, because it contains every change. Requires an overlay mounted
+//! without `redirect_dir` and `metacopy`, with which the upper directory is not a complete
+//! difference.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{Read, empty};
+
+use crate::layer::whiteout::{is_reserved, opaque_path, whiteout_path};
+use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::metadata::{FileKind, Metadata};
+use imgctl_base::fs::root::Root;
+use imgctl_base::fs::walk::{Found, Visit, walk};
+
+/// Prefixes of overlayfs's internal attributes, as root or mounted with `userxattr`.
+const OVERLAY_PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
+
+/// Yields the entries of the upper directory `dir`, sorted by path, each with its content, except
+/// those at and below the paths in `skip`. The root itself is not included.
+///
+/// Sockets are left out, because archives cannot contain them. Fails on a file named `.wh.…`, which
+/// is indistinguishable from a deletion, and on an upper directory that is not a complete
+/// difference. Of the extended attributes, only `security.capability` and `user.*` are kept; the
+/// others belong to the host.
+pub fn upper_entries(
+    dir: &Root,
+    skip: &[LayerPath],
+    emit: &mut dyn FnMut(Entry, &mut dyn Read) -> Result<()>,
+) -> Result<()> {
+    let mut found = collect(dir, skip)?;
+    found.sort_by(|(a, _), (b, _)| a.path.cmp(&b.path));
+    // Files with several names: the first gets the content, the others become hard links to it.
+    let mut names: HashMap<(u64, u64), LayerPath> = HashMap::new();
+    for (mut entry, shared) in found {
+        if let Some(key) = shared {
+            match names.get(&key) {
+                Some(first) => {
+                    let target = first.clone();
+                    entry.kind = EntryKind::HardLink { target };
+                }
+                None => {
+                    names.insert(key, entry.path.clone());
+                }
+            }
+        }
+        match entry.size() {
+            0 => emit(entry, &mut empty())?,
+            size => {
+                let content = dir.open_file(entry.path.as_path())?;
+                emit(entry, &mut content.take(size))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Device and inode of a file that has several names.
+type Shared = Option<(u64, u64)>;
+
+fn collect(dir: &Root, skip: &[LayerPath]) -> Result<Vec<(Entry, Shared)>> {
+    let mut entries = Vec::new();
+    let mut visit = |path: &[u8], _: bool| {
+        if skip.iter().any(|skipped| skipped.as_bytes() == path) {
+            Visit::Prune
+        } else {
+            Visit::Keep
+        }
+    };
+    walk(dir, &mut visit, &mut |found| {
+        let path = LayerPath::parse(found.path)?;
+        let raw = found.xattrs()?;
+        if is_whiteout(&found.metadata, &raw) {
+            entries.extend(whiteout_path(&path).map(|path| (marker(path), None)));
+            return Ok(());
+        }
+        if path.file_name().is_some_and(is_reserved) {
+            return Err(Error::failed(format!(
+                "{path} cannot be put into an image: `.wh.` at the start of a name means a deleted file"
+            ))
+            .hint("give the file another name"));
+        }
+        check_faithful(&path, &raw)?;
+        let Some(kind) = kind_of(&found)? else {
+            return Ok(());
+        };
+        let metadata = found.metadata;
+        let entry = Entry {
+            path: path.clone(),
+            kind,
+            mode: metadata.mode,
+            uid: metadata.uid,
+            gid: metadata.gid,
+            mtime: Mtime {
+                seconds: metadata.mtime.0,
+                nanoseconds: metadata.mtime.1,
+            },
+            xattrs: kept(&raw),
+        };
+        let is_directory = entry.is_directory();
+        let shared = (metadata.nlink > 1 && !is_directory).then_some((metadata.dev, metadata.ino));
+        entries.push((entry, shared));
+        if is_directory && overlay_mark(&raw, b"opaque") == Some(b"y") {
+            entries.push((marker(opaque_path(&path)), None));
+        }
+        Ok(())
+    })?;
+    Ok(entries)
+}
+
+/// Returns whether a file is one of the kernel's two whiteouts: a 0/0 device, or an empty file with
+/// an xattr.
+fn is_whiteout(metadata: &Metadata, xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool {
+    match metadata.kind {
+        FileKind::CharDevice => metadata.device == (0, 0),
+        FileKind::File => metadata.size == 0 && overlay_mark(xattrs, b"whiteout").is_some(),
+        _ => false,
+    }
+}
+
+/// Returns an empty file of that name; owner, mode and time of markers have no meaning.
+fn marker(path: LayerPath) -> Entry {
+    Entry::new(path, EntryKind::File { size: 0 }, 0)
+}
+
+/// Fails if an overlay mounted with the wrong options has moved or split a file.
+fn check_faithful(path: &LayerPath, xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<()> {
+    for mark in [&b"redirect"[..], b"metacopy"] {
+        if overlay_mark(xattrs, mark).is_some() {
+            return Err(Error::failed(format!(
+                "the overlay moved {path} or copied it in part (`{}`): its changes cannot be told",
+                String::from_utf8_lossy(mark)
+            ))
+            .hint("mount the overlay with redirect_dir=off,metacopy=off"));
+        }
+    }
+    Ok(())
+}
+
+fn kind_of(found: &Found<'_>) -> Result<Option<EntryKind>> {
+    let (major, minor) = found.metadata.device;
+    Ok(Some(match found.metadata.kind {
+        FileKind::File => EntryKind::File {
+            size: found.metadata.size,
+        },
+        FileKind::Directory => EntryKind::Directory,
+        FileKind::Symlink => EntryKind::Symlink {
+            target: found.read_link()?,
+        },
+        FileKind::CharDevice => EntryKind::CharDevice { major, minor },
+        FileKind::BlockDevice => EntryKind::BlockDevice { major, minor },
+        FileKind::Fifo => EntryKind::Fifo,
+        FileKind::Socket => return Ok(None),
+    }))
+}
+
+fn overlay_mark<'a>(xattrs: &'a BTreeMap<Vec<u8>, Vec<u8>>, mark: &[u8]) -> Option<&'a [u8]> {
+    OVERLAY_PREFIXES
+        .iter()
+        .find_map(|prefix| xattrs.get(&[prefix, mark].concat()))
+        .map(Vec::as_slice)
+}
+
+/// Returns the attributes that belong to the image. Overlayfs escapes an image's own
+/// `user.overlay.x` as `user.overlay.overlay.x`.
+fn kept(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let name = |name: &[u8]| match name.strip_prefix(b"user.overlay.") {
+        Some(rest) => {
+            let rest = rest.strip_prefix(b"overlay.")?;
+            Some([b"user.overlay.", rest].concat())
+        }
+        None if name.starts_with(b"user.") || name == b"security.capability" => Some(name.to_vec()),
+        None => None,
+    };
+    xattrs
+        .iter()
+        .filter_map(|(key, value)| Some((name(key)?, value.clone())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

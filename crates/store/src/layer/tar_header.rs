@@ -1,0 +1,311 @@
+//! The fields of a 512-byte tar header: their positions and the encoding of numbers and checksums
+//! (POSIX.1-2017 pax, "ustar Interchange Format"; GNU's and star's extensions for reading).
+
+use imgctl_base::error::{Error, Result};
+
+/// Size of a header in bytes, and the unit to which everything in a tar is padded.
+pub(super) const BLOCK: usize = 512;
+
+/// A field of the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Field {
+    offset: usize,
+    length: usize,
+}
+
+impl Field {
+    pub(super) const NAME: Self = Self::new(0, 100);
+    pub(super) const MODE: Self = Self::new(100, 8);
+    pub(super) const UID: Self = Self::new(108, 8);
+    pub(super) const GID: Self = Self::new(116, 8);
+    pub(super) const SIZE: Self = Self::new(124, 12);
+    pub(super) const MTIME: Self = Self::new(136, 12);
+    pub(super) const CHECKSUM: Self = Self::new(148, 8);
+    pub(super) const TYPE: usize = 156;
+    pub(super) const LINK: Self = Self::new(157, 100);
+    /// Magic and version together.
+    pub(super) const MAGIC: Self = Self::new(257, 8);
+    pub(super) const MAJOR: Self = Self::new(329, 8);
+    pub(super) const MINOR: Self = Self::new(337, 8);
+    pub(super) const PREFIX: Self = Self::new(345, 155);
+    /// star stores times after a shorter prefix.
+    pub(super) const STAR_PREFIX: Self = Self::new(345, 131);
+    pub(super) const STAR_TRAILER: Self = Self::new(508, 4);
+    /// GNU: four pieces of a sparse file, whether more follow, and its size including holes.
+    pub(super) const GNU_SPARSE: Self = Self::new(386, 96);
+    pub(super) const GNU_IS_EXTENDED: Self = Self::new(482, 1);
+    pub(super) const GNU_REAL_SIZE: Self = Self::new(483, 12);
+
+    /// Creates a field of `length` bytes at `offset`; both within the block.
+    pub(super) const fn new(offset: usize, length: usize) -> Self {
+        assert!(offset + length <= BLOCK);
+        Self { offset, length }
+    }
+
+    /// Returns the length in bytes.
+    pub(super) const fn len(self) -> usize {
+        self.length
+    }
+
+    /// Returns the largest number that fits as octal digits followed by a NUL.
+    pub(super) const fn max_octal(self) -> u64 {
+        (1 << (3 * (self.length - 1))) - 1
+    }
+}
+
+/// Type of the entry that a header announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TypeFlag {
+    /// `0`, `7` (contiguous), and every other type that POSIX tells readers to treat as a regular
+    /// file.
+    Regular,
+    /// NUL: a regular file of pre-POSIX archives, or a directory if the name ends with a slash.
+    OldRegular,
+    HardLink,
+    Symlink,
+    CharDevice,
+    BlockDevice,
+    Directory,
+    Fifo,
+    Pax,
+    PaxGlobal,
+    GnuLongName,
+    GnuLongLink,
+    GnuSparse,
+    /// GNU: a directory whose content is a list of names.
+    GnuDumpDirectory,
+    /// GNU: the continuation of a file that began on another tape.
+    GnuContinued,
+    /// GNU: the name of the tape.
+    GnuVolume,
+}
+
+impl TypeFlag {
+    /// Returns the type for a byte.
+    pub(super) fn from_byte(byte: u8) -> Self {
+        match byte {
+            0 => Self::OldRegular,
+            b'1' => Self::HardLink,
+            b'2' => Self::Symlink,
+            b'3' => Self::CharDevice,
+            b'4' => Self::BlockDevice,
+            b'5' => Self::Directory,
+            b'6' => Self::Fifo,
+            b'x' => Self::Pax,
+            b'g' => Self::PaxGlobal,
+            b'L' => Self::GnuLongName,
+            b'K' => Self::GnuLongLink,
+            b'S' => Self::GnuSparse,
+            b'D' => Self::GnuDumpDirectory,
+            b'M' => Self::GnuContinued,
+            b'V' => Self::GnuVolume,
+            _ => Self::Regular,
+        }
+    }
+
+    /// Returns the byte of the type.
+    pub(super) fn byte(self) -> u8 {
+        match self {
+            Self::Regular => b'0',
+            Self::OldRegular => 0,
+            Self::HardLink => b'1',
+            Self::Symlink => b'2',
+            Self::CharDevice => b'3',
+            Self::BlockDevice => b'4',
+            Self::Directory => b'5',
+            Self::Fifo => b'6',
+            Self::Pax => b'x',
+            Self::PaxGlobal => b'g',
+            Self::GnuLongName => b'L',
+            Self::GnuLongLink => b'K',
+            Self::GnuSparse => b'S',
+            Self::GnuDumpDirectory => b'D',
+            Self::GnuContinued => b'M',
+            Self::GnuVolume => b'V',
+        }
+    }
+}
+
+/// Returns the bytes of a field.
+pub(super) fn get(block: &[u8; BLOCK], field: Field) -> &[u8] {
+    &block[field.offset..field.offset + field.length]
+}
+
+/// Returns the bytes of a field up to the first NUL.
+pub(super) fn text(block: &[u8; BLOCK], field: Field) -> &[u8] {
+    until_nul(get(block, field))
+}
+
+/// Returns the bytes before the first NUL.
+pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|b| *b == 0).next().unwrap_or_default()
+}
+
+/// Writes bytes that fit into a field.
+pub(super) fn put(block: &mut [u8; BLOCK], field: Field, bytes: &[u8]) {
+    let length = bytes.len().min(field.length);
+    block[field.offset..field.offset + length].copy_from_slice(&bytes[..length]);
+}
+
+/// Writes octal digits and a NUL. Returns `false` and writes nothing if the number is too large.
+pub(super) fn put_octal(block: &mut [u8; BLOCK], field: Field, number: u64) -> bool {
+    if number > field.max_octal() {
+        return false;
+    }
+    let digits = field.length - 1;
+    for (index, place) in (0..digits).rev().enumerate() {
+        block[field.offset + index] = b'0' + (number >> (3 * place) & 7) as u8;
+    }
+    block[field.offset + digits] = 0;
+    true
+}
+
+/// Writes the checksum over all other fields.
+pub(super) fn put_checksum(block: &mut [u8; BLOCK]) {
+    put(block, Field::CHECKSUM, b"        ");
+    let sum: u64 = block.iter().map(|b| u64::from(*b)).sum();
+    // Six digits, NUL, space: the one field with this format in POSIX.
+    put_octal(block, Field::new(148, 7), sum);
+}
+
+/// Returns whether the checksum is correct, summed over unsigned bytes or, as some tools did,
+/// signed ones.
+pub(super) fn checksum_holds(block: &[u8; BLOCK]) -> bool {
+    let Ok(expected) = number(get(block, Field::CHECKSUM)) else {
+        return false;
+    };
+    let (mut unsigned, mut signed) = (0, 0);
+    for (index, byte) in block.iter().enumerate() {
+        let in_checksum = index.wrapping_sub(Field::CHECKSUM.offset) < Field::CHECKSUM.length;
+        let byte = if in_checksum { b' ' } else { *byte };
+        unsigned += i64::from(byte);
+        signed += i64::from(byte.cast_signed());
+    }
+    expected == unsigned || expected == signed
+}
+
+/// Parses a number in a header: octal digits between blanks, or base-256 (GNU, star). A field of
+/// blanks is 0.
+pub(super) fn number(field: &[u8]) -> Result<i64> {
+    match field.first() {
+        Some(first) if first & 0x80 != 0 => base_256(field),
+        _ => octal(field),
+    }
+}
+
+fn octal(field: &[u8]) -> Result<i64> {
+    let is_blank = |b: &u8| matches!(b, b' ' | 0);
+    let mut number: i64 = 0;
+    for byte in until_blank(field.trim_ascii_start(), is_blank)? {
+        let digit = match byte {
+            b'0'..=b'7' => i64::from(byte - b'0'),
+            _ => return Err(malformed(field)),
+        };
+        number = number
+            .checked_mul(8)
+            .and_then(|number| number.checked_add(digit))
+            .ok_or_else(|| malformed(field))?;
+    }
+    Ok(number)
+}
+
+/// Returns the bytes before the first blank; only blanks may follow.
+fn until_blank(field: &[u8], is_blank: impl Fn(&u8) -> bool) -> Result<&[u8]> {
+    let end = field.iter().position(&is_blank).unwrap_or(field.len());
+    let (digits, rest) = field.split_at(end);
+    if rest.iter().all(is_blank) {
+        Ok(digits)
+    } else {
+        Err(malformed(field))
+    }
+}
+
+/// Parses a two's complement number whose highest bit is a mark and whose next bit is the sign.
+fn base_256(field: &[u8]) -> Result<i64> {
+    let mut number: i64 = match field.first() {
+        Some(first) if first & 0x40 != 0 => -1,
+        _ => 0,
+    };
+    for (index, byte) in field.iter().enumerate() {
+        let byte = match (index, number) {
+            (0, 0) => *byte & 0x7f,
+            _ => *byte,
+        };
+        number = number
+            .checked_mul(256)
+            .and_then(|number| number.checked_add(i64::from(byte)))
+            .ok_or_else(|| malformed(field))?;
+    }
+    Ok(number)
+}
+
+fn malformed(field: &[u8]) -> Error {
+    Error::bad_content(format!(
+        "malformed number `{}` in a tar header",
+        field.escape_ascii()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_every_spelling() {
+        for (field, expected) in [
+            (&b"0000644\0"[..], 0o644),
+            (b"   644 \0", 0o644),
+            (b"644 \0\0\0\0", 0o644),
+            (b"77777777", 0o77_777_777),
+            (b"\0\0\0\0\0\0\0\0", 0),
+            (b"        ", 0),
+            (b"\x80\0\0\0\0\0\x01\0", 256),
+            (b"\xff\xff\xff\xff\xff\xff\xff\xff", -1),
+            (b"\xff\xff\xff\xff\xff\xff\xfe\xff", -257),
+            (b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", i64::MAX),
+        ] {
+            assert_eq!(number(field).unwrap(), expected, "{}", field.escape_ascii());
+        }
+        for bad in [
+            &b"9\0"[..],
+            b"-1\0",
+            b"12x4567\0",
+            b"12 34\0\0\0",
+            b"\0\x31\0",
+            b"\x80\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"\x80\x01\0\0\0\0\0\0\0\0\0\0",
+            b"7777777777777777777777777",
+        ] {
+            assert!(number(bad).is_err(), "{}", bad.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn octal_fields_know_their_limits() {
+        let mut block = [b'x'; BLOCK];
+        assert!(put_octal(&mut block, Field::UID, 0o7_777_777));
+        assert_eq!(get(&block, Field::UID), b"7777777\0");
+        assert!(!put_octal(&mut block, Field::UID, 0o10_000_000));
+        assert_eq!(get(&block, Field::UID), b"7777777\0");
+        assert_eq!(Field::SIZE.max_octal(), 0o77_777_777_777);
+    }
+
+    #[test]
+    fn both_kinds_of_checksum_hold() {
+        let mut block = [0; BLOCK];
+        put(&mut block, Field::NAME, "größe".as_bytes());
+        put_checksum(&mut block);
+        assert_eq!(&get(&block, Field::CHECKSUM)[6..], b"\0 ");
+        assert!(checksum_holds(&block));
+        let unsigned = number(get(&block, Field::CHECKSUM)).unwrap();
+        let high_bytes = block.iter().filter(|b| **b >= 0x80).count() as u64;
+        put_octal(
+            &mut block,
+            Field::new(148, 7),
+            unsigned.unsigned_abs() - 256 * high_bytes,
+        );
+        assert!(checksum_holds(&block));
+        block[0] ^= 1;
+        assert!(!checksum_holds(&block));
+    }
+}

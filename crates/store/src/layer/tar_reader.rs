@@ -1,0 +1,527 @@
+//! A strict, streaming tar reader: ustar, PAX, GNU long names and sparse files; names and contents
+//! remain bytes.
+//!
+//! Where tar readers are known to disagree about the position of the next header or the meaning of
+//! a name, this one either follows Go's archive/tar (which Docker, containerd, podman and skopeo
+//! use) or rejects the archive: an archive with two meanings is an attack. Must not depend on what
+//! callers do with the entries.
+
+use std::io::{self, BufReader, Read};
+
+use crate::layer::pax::{self, Records};
+use crate::layer::sparse::{self, Piece};
+use crate::layer::tar_header::{self as header, BLOCK, Field, TypeFlag};
+use crate::layer::{Entry, EntryKind, LayerPath, Mtime, tar_writer};
+use imgctl_base::error::{Context, Error, Kind, Result};
+
+mod announced;
+mod names;
+mod own_links;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use announced::Announced;
+use names::Namer;
+pub use names::Names;
+use stream::{Stream, refuse, too_large, truncated};
+
+/// Limits for foreign archives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Maximum number of entries in one layer.
+    pub entries: u64,
+    /// Maximum uncompressed size of one layer, in bytes.
+    pub size: u64,
+    /// Maximum length of one path, in bytes.
+    pub path: usize,
+    /// Maximum number of components in one path.
+    pub depth: usize,
+    /// Maximum size of one PAX header block or GNU long name, in bytes.
+    pub pax: u64,
+    /// Maximum ratio of uncompressed to compressed size, checked beyond the first GiB.
+    pub ratio: u64,
+    /// Output size in bytes from which on the ratio is checked: it means little for small layers,
+    /// and a large file of zeros is legitimate.
+    pub ratio_from: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            entries: 10_000_000,
+            size: 1 << 40,
+            path: 4096,
+            depth: 512,
+            pax: 1 << 20,
+            ratio: 1024,
+            ratio_from: 1 << 30,
+        }
+    }
+}
+
+/// Maximum total size of names, link targets and extended attributes of all entries, in bytes: a
+/// base amount, plus an amount per entry that real layers rarely need.
+const METADATA: u64 = 64 << 20;
+const METADATA_PER_ENTRY: u64 = 512;
+
+/// Reads entries one after another; between two calls of [`TarReader::next_entry`], it reads the
+/// content of the current file.
+#[derive(Debug)]
+pub struct TarReader<R> {
+    stream: Stream<R>,
+    limits: Limits,
+    names: Namer,
+    /// PAX records that apply to all following entries.
+    global: Records,
+    entries: u64,
+    /// Total size of names and extended attributes so far, in bytes.
+    metadata: u64,
+    /// Total size of holes in sparse files so far, in bytes.
+    holes: u64,
+    current: Content,
+    ended: bool,
+}
+
+/// The unread rest of the current entry.
+#[derive(Debug, Default)]
+struct Content {
+    path: LayerPath,
+    /// Offset of the content; `None` if the file is sparse or has no content.
+    offset: Option<u64>,
+    /// Stored bytes not yet read, without padding.
+    stored: u64,
+    padding: u64,
+    sparse: Option<SparsePlace>,
+}
+
+#[derive(Debug)]
+struct SparsePlace {
+    map: sparse::Map,
+    position: u64,
+    stretch: usize,
+}
+
+impl<R: Read> TarReader<R> {
+    /// Creates a reader that starts at the archive's first byte.
+    pub fn new(reader: R, limits: Limits, names: Names) -> Self {
+        Self {
+            stream: Stream {
+                reader: BufReader::with_capacity(64 << 10, reader),
+                position: 0,
+                size_limit: limits.size,
+            },
+            limits,
+            names: Namer::new(names, limits),
+            global: Records::new(),
+            entries: 0,
+            metadata: 0,
+            holes: 0,
+            current: Content::default(),
+            ended: false,
+        }
+    }
+
+    /// Returns the next entry, skipping the rest of the current content. Returns `None` at the end,
+    /// after reading the rest of the stream to EOF (trailing bytes are part of the diff-id).
+    pub fn next_entry(&mut self) -> Result<Option<Entry>> {
+        if self.ended {
+            return Ok(None);
+        }
+        loop {
+            self.skip_content()?;
+            let start = self.stream.position;
+            let context = || format!("cannot read the tar entry at byte {start}");
+            match self.read_entry().context(context)? {
+                Some(entry) if entry.path.is_root() && !entry.is_directory() => {
+                    if self.names.kind() == Names::Plain {
+                        return Err(refuse("the entry has no name").context(context()));
+                    }
+                }
+                Some(entry) => {
+                    self.names.add(&entry);
+                    return Ok(Some(entry));
+                }
+                None => {
+                    self.ended = true;
+                    self.stream.drain()?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Returns the offset of the current file's content in the tar stream, in bytes; `None` for
+    /// sparse files.
+    pub(crate) fn content_offset(&self) -> Option<u64> {
+        self.current.offset
+    }
+
+    /// Returns the stream. Once the end has been reached, nothing of it is lost.
+    pub fn into_inner(self) -> R {
+        self.stream.reader.into_inner()
+    }
+
+    fn skip_content(&mut self) -> Result<()> {
+        let content = std::mem::take(&mut self.current);
+        let skipped = self
+            .stream
+            .skip(content.stored)
+            .and_then(|()| self.stream.skip_padding(content.padding));
+        skipped.map_err(|error| error.context(format!("cannot read `{}`", content.path)))
+    }
+
+    /// Reads headers up to and including the header of the next entry itself.
+    fn read_entry(&mut self) -> Result<Option<Entry>> {
+        let mut announced = Announced::default();
+        loop {
+            let Some(block) = self.next_header()? else {
+                return if announced.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(refuse("the archive ends where an entry was announced"))
+                };
+            };
+            let flag = TypeFlag::from_byte(block[Field::TYPE]);
+            match flag {
+                TypeFlag::Pax => {
+                    let body = self.read_body(&block)?;
+                    announced.add_pax(&body)?;
+                }
+                TypeFlag::PaxGlobal => {
+                    if !announced.is_empty() {
+                        return Err(refuse("a global header stands between an entry's headers"));
+                    }
+                    let body = self.read_body(&block)?;
+                    self.add_global(&body)?;
+                }
+                TypeFlag::GnuLongName | TypeFlag::GnuLongLink => {
+                    let body = self.read_body(&block)?;
+                    announced.add_long(flag, &body)?;
+                }
+                TypeFlag::GnuVolume => {
+                    let size = self.stored_size(&block, &announced)?;
+                    self.skip_entry(size)?;
+                    announced = Announced::default();
+                }
+                TypeFlag::GnuContinued => {
+                    return Err(refuse("archives of several volumes are not supported"));
+                }
+                _ => return self.read_main(&block, flag, &announced).map(Some),
+            }
+        }
+    }
+
+    /// Returns the next header block with a correct checksum; `None` at the end of the archive.
+    fn next_header(&mut self) -> Result<Option<[u8; BLOCK]>> {
+        let Some(block) = self.stream.block()? else {
+            return Ok(None);
+        };
+        if block == [0; BLOCK] {
+            return match self.stream.block()? {
+                None => Ok(None),
+                Some(second) if second == [0; BLOCK] => Ok(None),
+                Some(_) => Err(refuse("a block of zeros stands between entries")),
+            };
+        }
+        if !header::checksum_holds(&block) {
+            return Err(refuse("the header's checksum is wrong"));
+        }
+        Ok(Some(block))
+    }
+
+    /// Reads the content of a header that describes another header.
+    fn read_body(&mut self, block: &[u8; BLOCK]) -> Result<Vec<u8>> {
+        let size = unsigned(header::get(block, Field::SIZE), "size")?;
+        if size > self.limits.pax {
+            return Err(refuse(format!(
+                "an extended header of {size} bytes is longer than the limit of {}",
+                self.limits.pax
+            )));
+        }
+        let mut body = vec![0; usize::try_from(size).map_err(|_| refuse("header too long"))?];
+        self.stream.fill(&mut body)?;
+        self.stream.skip(tar_writer::padding(size) as u64)?;
+        Ok(body)
+    }
+
+    fn skip_entry(&mut self, size: u64) -> Result<()> {
+        self.stream.skip(size)?;
+        self.stream.skip(tar_writer::padding(size) as u64)
+    }
+
+    fn add_global(&mut self, body: &[u8]) -> Result<()> {
+        for (key, value) in pax::parse(body)? {
+            // Some readers apply these to all following entries, others (Go's) do not.
+            let is_ambiguous = matches!(key, pax::PATH | pax::LINKPATH | pax::SIZE)
+                || key.starts_with(pax::SPARSE);
+            if is_ambiguous {
+                return Err(refuse(format!(
+                    "a global header sets `{}` for all entries",
+                    key.escape_ascii()
+                )));
+            }
+            if value.is_empty() {
+                self.global.remove(key);
+            } else if matches!(key, pax::UID | pax::GID | pax::MTIME) {
+                self.global.insert(key.to_vec(), value.to_vec());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the stored size of an entry in bytes: the PAX size if there is one, otherwise the
+    /// header's.
+    fn stored_size(&self, block: &[u8; BLOCK], announced: &Announced) -> Result<u64> {
+        match announced.record(pax::SIZE) {
+            Some(value) => pax::decimal(value).ok_or_else(|| refuse("malformed PAX size")),
+            None => unsigned(header::get(block, Field::SIZE), "size"),
+        }
+    }
+
+    fn read_main(
+        &mut self,
+        block: &[u8; BLOCK],
+        flag: TypeFlag,
+        announced: &Announced,
+    ) -> Result<Entry> {
+        self.entries += 1;
+        if self.entries > self.limits.entries {
+            return Err(refuse(format!(
+                "there are more than {} entries",
+                self.limits.entries
+            )));
+        }
+        let name = announced.name(block);
+        let path = self.names.entry(&name)?;
+        let stored = self.stored_size(block, announced)?;
+        let is_old_directory = flag == TypeFlag::OldRegular && name.ends_with(b"/");
+        let kind = match flag {
+            TypeFlag::HardLink => EntryKind::HardLink {
+                target: self.names.hard_link_target(&announced.link(block))?,
+            },
+            TypeFlag::Symlink => EntryKind::Symlink {
+                target: self.names.symlink_target(announced.link(block))?,
+            },
+            TypeFlag::CharDevice => {
+                let (major, minor) = device(block)?;
+                EntryKind::CharDevice { major, minor }
+            }
+            TypeFlag::BlockDevice => {
+                let (major, minor) = device(block)?;
+                EntryKind::BlockDevice { major, minor }
+            }
+            TypeFlag::Fifo => EntryKind::Fifo,
+            TypeFlag::Directory | TypeFlag::GnuDumpDirectory => EntryKind::Directory,
+            _ if is_old_directory => EntryKind::Directory,
+            _ => EntryKind::File { size: stored },
+        };
+        let mut entry = self.with_metadata(block, announced, path, kind)?;
+        self.start_content(block, flag, announced, &mut entry, stored)?;
+        if matches!(&entry.kind, EntryKind::HardLink { target } if target.is_root()) {
+            return Err(refuse("the entry is a link to no name"));
+        }
+        self.count_metadata(&entry)?;
+        Ok(entry)
+    }
+
+    /// Sets up [`Content`]; reads the map of sparse files.
+    fn start_content(
+        &mut self,
+        block: &[u8; BLOCK],
+        flag: TypeFlag,
+        announced: &Announced,
+        entry: &mut Entry,
+        mut stored: u64,
+    ) -> Result<()> {
+        let padding = tar_writer::padding(stored) as u64;
+        let map = if announced.sparse.is_sparse() {
+            if !matches!(entry.kind, EntryKind::File { .. }) || flag == TypeFlag::GnuSparse {
+                return Err(refuse("PAX calls something sparse that is no regular file"));
+            }
+            let before = self.stream.position;
+            let mut limited = (&mut self.stream).take(stored);
+            let map = announced.sparse.read_map(&mut limited)?;
+            stored -= self.stream.position - before;
+            Some(map)
+        } else if flag == TypeFlag::GnuSparse {
+            let stream = &mut self.stream;
+            let next = || stream.block()?.ok_or_else(truncated);
+            Some(sparse::read_gnu(block, next)?)
+        } else {
+            None
+        };
+        let is_file = matches!(entry.kind, EntryKind::File { .. });
+        let (stored, padding) = match flag {
+            // Only files have content; the size of other entries has no meaning.
+            _ if is_file => (stored, padding),
+            // A list of names follows, which is skipped.
+            TypeFlag::GnuDumpDirectory => {
+                self.skip_entry(stored)?;
+                (0, 0)
+            }
+            _ => (0, 0),
+        };
+        if let Some(map) = &map {
+            if map.stored() != stored {
+                return Err(refuse(
+                    "the map of a sparse file does not match its content",
+                ));
+            }
+            self.count_holes(map)?;
+            entry.kind = EntryKind::File { size: map.size() };
+        }
+        self.current = Content {
+            path: entry.path.clone(),
+            offset: (is_file && map.is_none()).then_some(self.stream.position),
+            stored,
+            padding,
+            sparse: map.map(|map| SparsePlace {
+                map,
+                position: 0,
+                stretch: 0,
+            }),
+        };
+        Ok(())
+    }
+
+    /// Limits the total size of names and attributes: readers keep those of all entries in memory,
+    /// and malicious ones compress a thousandfold.
+    fn count_metadata(&mut self, entry: &Entry) -> Result<()> {
+        let link = match &entry.kind {
+            EntryKind::Symlink { target } => target.len(),
+            EntryKind::HardLink { target } => target.as_bytes().len(),
+            _ => 0,
+        };
+        let xattrs = entry.xattrs.iter();
+        let xattrs: usize = xattrs.map(|(name, value)| name.len() + value.len()).sum();
+        self.metadata += (entry.path.as_bytes().len() + link + xattrs) as u64;
+        if self.metadata > METADATA + METADATA_PER_ENTRY * self.entries {
+            return Err(refuse("names and extended attributes are too large in sum"));
+        }
+        Ok(())
+    }
+
+    /// Limits the total size of holes: they cost an archive nothing, but are expensive for its
+    /// reader.
+    fn count_holes(&mut self, map: &sparse::Map) -> Result<()> {
+        let position = self.stream.position;
+        self.holes = self.holes.saturating_add(map.size() - map.stored());
+        let most = position.saturating_mul(self.limits.ratio);
+        if self.holes > most.max(self.limits.ratio_from) {
+            return Err(refuse(format!(
+                "the holes of sparse files are more than {} times the archive's size",
+                self.limits.ratio
+            )));
+        }
+        if self.holes.saturating_add(position) > self.limits.size {
+            return Err(too_large(self.limits.size));
+        }
+        Ok(())
+    }
+
+    /// Returns a record for this entry or, if there is none, for all entries.
+    fn record<'a>(&'a self, announced: &'a Announced, key: &[u8]) -> Option<&'a [u8]> {
+        let global = || self.global.get(key).map(Vec::as_slice);
+        announced.record(key).or_else(global)
+    }
+
+    fn with_metadata(
+        &self,
+        block: &[u8; BLOCK],
+        announced: &Announced,
+        path: LayerPath,
+        kind: EntryKind,
+    ) -> Result<Entry> {
+        let id = |key: &[u8], field| {
+            let id = match self.record(announced, key) {
+                Some(value) => pax::decimal(value),
+                None => Some(unsigned(header::get(block, field), "owner")?),
+            };
+            // To chown, the highest number means "no change".
+            id.and_then(|id| u32::try_from(id).ok())
+                .filter(|id| *id != u32::MAX)
+                .ok_or_else(|| refuse("an owner's number is malformed or too large"))
+        };
+        let mtime = match self.record(announced, pax::MTIME) {
+            Some(value) => pax::parse_time(value).ok_or_else(|| refuse("malformed PAX mtime"))?,
+            None => Mtime {
+                seconds: header::number(header::get(block, Field::MTIME))?,
+                nanoseconds: 0,
+            },
+        };
+        let mode = unsigned(header::get(block, Field::MODE), "mode")?;
+        let mut entry = Entry::new(path, kind, (mode & 0o7777) as u32);
+        entry.uid = id(pax::UID, Field::UID)?;
+        entry.gid = id(pax::GID, Field::GID)?;
+        entry.mtime = mtime;
+        for (key, value) in announced.pax.iter().flatten() {
+            match key.strip_prefix(pax::XATTR) {
+                Some(b"") => return Err(refuse("an extended attribute has no name")),
+                Some(name) => {
+                    entry.xattrs.insert(name.to_vec(), value.clone());
+                }
+                None => {}
+            }
+        }
+        Ok(entry)
+    }
+}
+
+fn device(block: &[u8; BLOCK]) -> Result<(u32, u32)> {
+    let number = |field| {
+        let number = unsigned(header::get(block, field), "device number")?;
+        u32::try_from(number).map_err(|_| refuse("a device number is too large"))
+    };
+    Ok((number(Field::MAJOR)?, number(Field::MINOR)?))
+}
+
+fn unsigned(field: &[u8], what: &str) -> Result<u64> {
+    let number = header::number(field)?;
+    u64::try_from(number).map_err(|_| refuse(format!("a {what} is negative")))
+}
+
+impl<R: Read> TarReader<R> {
+    fn read_stored(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.current.stored).unwrap_or(usize::MAX);
+        let most = most.min(buffer.len());
+        if most == 0 {
+            return Ok(0);
+        }
+        let count = self.stream.read(&mut buffer[..most])?;
+        if count == 0 {
+            let what = format!("the archive ends in the middle of `{}`", self.current.path);
+            return Err(Error::new(Kind::BadContent, what).into());
+        }
+        self.current.stored -= count as u64;
+        Ok(count)
+    }
+}
+
+impl<R: Read> Read for TarReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(place) = &mut self.current.sparse else {
+            return self.read_stored(buffer);
+        };
+        let shorten = |count: u64| {
+            usize::try_from(count)
+                .unwrap_or(usize::MAX)
+                .min(buffer.len())
+        };
+        let count = match place.map.at(place.position, &mut place.stretch) {
+            Piece::Hole(count) => {
+                let count = shorten(count);
+                buffer[..count].fill(0);
+                count
+            }
+            Piece::Content(count) => {
+                let count = shorten(count);
+                self.read_stored(&mut buffer[..count])?
+            }
+        };
+        if let Some(place) = &mut self.current.sparse {
+            place.position += count as u64;
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,132 @@
+//! The layer pipeline: entries and contents in; compressed blob, both digests and the table of
+//! contents out. Each byte is read once, hashed at most twice and compressed once.
+//!
+//! This module frames the tar on the caller's thread; `block_writer.rs` splits it into blocks and
+//! `pipeline.rs` does the rest.
+
+use std::io::{ErrorKind, Read, Write};
+
+use crate::layer::block_writer::BlockWriter;
+use crate::layer::pipeline::Pipeline;
+use crate::layer::{Compression, Entry, EntryKind, LayerPath, Toc, TocEntry, tar_writer};
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::image::Digest;
+
+#[cfg(test)]
+pub(super) mod tests;
+
+/// A finished layer.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// Digest of the compressed blob (equals `diff_id` without compression).
+    pub digest: Digest,
+    /// Size of the compressed blob in bytes.
+    pub size: u64,
+    /// Digest of the uncompressed tar.
+    pub diff_id: Digest,
+    /// Size of the uncompressed tar in bytes.
+    pub diff_size: u64,
+    pub toc: Toc,
+}
+
+/// Writes one layer into `sink`. Hashing, compression and writing run on separate threads, whose
+/// number does not affect the output.
+#[derive(Debug)]
+pub struct LayerWriter<W> {
+    blocks: BlockWriter<W>,
+    /// Number of bytes of tar so far.
+    position: u64,
+    header: Vec<u8>,
+    toc: Toc,
+}
+
+impl<W: Write + Send + 'static> LayerWriter<W> {
+    /// Starts the pipeline with `threads` compressing threads (at least one).
+    pub fn start(sink: W, compression: Compression, threads: usize) -> Result<Self> {
+        Ok(Self {
+            blocks: BlockWriter::new(Pipeline::start(sink, compression, threads)?),
+            position: 0,
+            header: Vec::new(),
+            toc: Toc::default(),
+        })
+    }
+
+    /// Adds one entry. `content` must yield exactly [`Entry::size`] bytes; a file that shrank or
+    /// grew while being read causes an error that names it. The caller adds entries in their final
+    /// order. After an error, the writer must not be used.
+    pub fn add(&mut self, entry: Entry, content: &mut dyn Read) -> Result<()> {
+        let mut header = std::mem::take(&mut self.header);
+        header.clear();
+        tar_writer::append_header(&entry, &mut header)?;
+        self.append(&header)?;
+        self.header = header;
+        let mut listed = TocEntry {
+            offset: 0,
+            content: None,
+            entry,
+        };
+        if let EntryKind::File { size } = listed.entry.kind {
+            listed.offset = self.position;
+            listed.content = Some(self.copy(&listed.entry.path, size, content)?);
+            let padding = [0; tar_writer::END.len()];
+            self.append(&padding[..tar_writer::padding(size)])?;
+        }
+        self.toc.entries.push(listed);
+        Ok(())
+    }
+
+    /// Ends the tar, waits for the threads and returns the sink. After an error or a drop, no
+    /// threads remain.
+    pub fn finish(mut self) -> Result<(W, Layer)> {
+        self.append(&tar_writer::END)?;
+        let output = self.blocks.finish_hashed()?;
+        let mut toc = self.toc;
+        toc.restarts = output.restarts;
+        let layer = Layer {
+            digest: output.digest,
+            size: output.size,
+            diff_id: output.diff_id,
+            diff_size: output.diff_size,
+            toc,
+        };
+        Ok((output.sink, layer))
+    }
+
+    /// Reads `size` bytes directly into blocks and returns their BLAKE3 hash.
+    fn copy(&mut self, path: &LayerPath, size: u64, content: &mut dyn Read) -> Result<[u8; 32]> {
+        let mut hasher = blake3::Hasher::new();
+        let mut left = size;
+        while left > 0 {
+            let most = usize::try_from(left).unwrap_or(usize::MAX);
+            let room = self.blocks.room()?;
+            let most = most.min(room.len());
+            let count = match content.read(&mut room[..most]) {
+                Ok(0) => return Err(changed(path, size, "is shorter now")),
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Error::io(format!("cannot read `{path}`"), error)),
+            };
+            hasher.update(&room[..count]);
+            left -= count as u64;
+            self.position += count as u64;
+            self.blocks.advance(count)?;
+        }
+        let more = content.take(1).read_to_end(&mut Vec::new());
+        match more.doing(|| format!("cannot read `{path}`"))? {
+            0 => Ok(*hasher.finalize().as_bytes()),
+            _ => Err(changed(path, size, "is longer now")),
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.position += bytes.len() as u64;
+        self.blocks.append(bytes)
+    }
+}
+
+fn changed(path: &LayerPath, size: u64, how: &str) -> Error {
+    Error::failed(format!(
+        "`{path}` changed while it was read: it had {size} bytes and {how}"
+    ))
+    .hint("build again when nothing writes to it")
+}

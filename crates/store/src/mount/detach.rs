@@ -1,0 +1,48 @@
+//! Unmounting: all mounts of one ID, wherever they were moved or bound to.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::mount::mountinfo::{self, MountPoint};
+use crate::mount::workspace::{SOURCE, busy};
+use imgctl_base::error::{Error, Result};
+
+/// Returns whether `mount` belongs to the mount `id`, whose directory is `directory`: overlays have
+/// the ID as their source, and all other mounts of imgctl are in the directory.
+pub fn belongs(mount: &MountPoint, id: &str, directory: &Path) -> bool {
+    let source = mount.source.as_encoded_bytes();
+    source.strip_prefix(SOURCE.as_bytes()) == Some(id.as_bytes())
+        || mount.path.starts_with(directory)
+}
+
+/// Unmounts everything that belongs to the mount `id`, the latest first. With `lazy`, also unmounts
+/// what is in use: it disappears immediately and is freed with its last user.
+pub(crate) fn everything_of(id: &str, directory: &Path, lazy: bool) -> Result<()> {
+    let directory = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+    let mut ours: Vec<MountPoint> = mountinfo::read()?
+        .into_iter()
+        .filter(|mount| belongs(mount, id, &directory))
+        .collect();
+    while let Some(mount) = ours.pop() {
+        one(&mount.path, lazy)?;
+    }
+    Ok(())
+}
+
+fn one(path: &Path, lazy: bool) -> Result<()> {
+    let mut flags = UnmountFlags::NOFOLLOW;
+    if lazy {
+        flags |= UnmountFlags::DETACH;
+    }
+    match unmount(path, flags) {
+        // Already unmounted by another process.
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(Errno::BUSY) => Err(busy(path)),
+        Err(errno) => Err(Error::io(
+            format!("cannot unmount {}", path.display()),
+            errno,
+        )),
+    }
+}

@@ -1,0 +1,130 @@
+//! The mount table of the calling thread's namespace, read from `/proc` (proc(5), mountinfo).
+//!
+//! Reads and parses only; other modules decide which mounts belong to imgctl.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use imgctl_base::error::{IoContext, Result};
+
+const TABLE: &str = "/proc/thread-self/mountinfo";
+const NAMESPACE: &str = "/proc/thread-self/ns/mnt";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// One mounted file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountPoint {
+    /// Where it is attached.
+    pub path: PathBuf,
+    /// `overlay`, `erofs`, `ext4`…
+    pub(crate) file_system: OsString,
+    /// The mounted source; for overlays, an arbitrary name chosen by the mounter.
+    pub source: OsString,
+}
+
+/// Returns all mounts in the order they were created; a later one may cover an earlier one.
+pub fn read() -> Result<Vec<MountPoint>> {
+    let table = std::fs::read(TABLE).path("read", TABLE)?;
+    Ok(parse(&table))
+}
+
+/// Returns the name of this thread's mount namespace (`mnt:[4026531841]`); unique for the lifetime
+/// of the namespace.
+pub fn namespace() -> Result<String> {
+    let name = std::fs::read_link(NAMESPACE).path("read", NAMESPACE)?;
+    Ok(name.to_string_lossy().into_owned())
+}
+
+/// Returns a process in `namespace`, if one is visible from here.
+pub(crate) fn process_in(namespace: &str) -> Option<u32> {
+    std::fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .find_map(|entry| {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let name = std::fs::read_link(entry.path().join("ns/mnt")).ok()?;
+            (name.to_str() == Some(namespace)).then_some(pid)
+        })
+}
+
+/// Returns the boot ID, which changes with every boot. A reboot ends all mounts.
+pub fn boot_id() -> Result<String> {
+    let id = std::fs::read_to_string(BOOT_ID).path("read", BOOT_ID)?;
+    Ok(id.trim_end().to_owned())
+}
+
+/// Parses the table and skips malformed lines, which the kernel never writes.
+fn parse(table: &[u8]) -> Vec<MountPoint> {
+    table
+        .split(|b| *b == b'\n')
+        .filter_map(|line| {
+            let mut fields = line.split(|b| *b == b' ');
+            let path = fields.nth(4)?;
+            // Optional fields end with a lone `-`.
+            fields.find(|field| *field == b"-")?;
+            let file_system = fields.next()?;
+            let source = fields.next()?;
+            Some(MountPoint {
+                path: PathBuf::from(unescape(path)),
+                file_system: unescape(file_system),
+                source: unescape(source),
+            })
+        })
+        .collect()
+}
+
+/// Decodes blanks, tabs, newlines and backslashes, which are written as `\` and three octal digits.
+fn unescape(field: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        if *first == b'\\'
+            && let [
+                a @ b'0'..=b'3',
+                b @ b'0'..=b'7',
+                c @ b'0'..=b'7',
+                after @ ..,
+            ] = tail
+        {
+            bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+            rest = after;
+        } else {
+            bytes.push(*first);
+            rest = tail;
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn optional_fields_and_escapes_are_understood() {
+        let table = b"36 35 98:0 /mnt1 /a\\040b\\134c rw,noatime master:1 shared:2 - ext3 /dev/x\\011y rw\n\
+            37 35 0:40 / /plain ro - overlay imgctl:0123 ro,lowerdir=/a - b\n\
+            broken line\n";
+        let mounts = parse(table);
+        assert_eq!(mounts.len(), 2);
+        assert_eq!(mounts[0].path, Path::new("/a b\\c"));
+        assert_eq!(mounts[0].source, "/dev/x\ty");
+        assert_eq!(mounts[1].file_system, "overlay");
+        assert_eq!(mounts[1].source, "imgctl:0123");
+    }
+
+    #[test]
+    fn this_machine_has_a_root() {
+        assert!(
+            read()
+                .unwrap()
+                .iter()
+                .any(|mount| mount.path == Path::new("/"))
+        );
+        assert!(process_in(&namespace().unwrap()).is_some());
+        assert_eq!(process_in("mnt:[1]"), None);
+    }
+}

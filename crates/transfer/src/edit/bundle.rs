@@ -1,0 +1,288 @@
+//! Bundles: an OCI archive with only what an image adds to another one, for transferring an update
+//! to a place that already has the older image.
+//!
+//! A bundle is an ordinary OCI archive with missing blobs, plus `bundle.json`, which names the base
+//! and every assumed blob. Applying a bundle checks these first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::transfer::save::Leaving;
+use crate::transfer::{
+    ArchiveFormat, Input, LoadOptions, OuterCompression, Output, SaveOptions, load, save,
+};
+use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
+use imgctl_base::image::{Digest, Platform};
+use imgctl_base::progress::{Reporter, Unit};
+use imgctl_store::layer::decompress::decompress_within;
+use imgctl_store::layer::{Limits, Names, TarReader};
+use imgctl_store::store::{Named, Store};
+
+/// Name of the description inside the archive.
+pub(crate) const DESCRIPTION: &str = "bundle.json";
+/// Version of the description.
+const VERSION: u32 = 1;
+/// Maximum size of a description, in bytes: a few hundred thousand blobs.
+const MAX_DESCRIPTION: u64 = 32 << 20;
+/// Maximum number of members before the description.
+const LEADING_MEMBERS: usize = 8;
+/// Maximum number of missing blobs in a message.
+const SHOWN: usize = 5;
+
+/// Description of a bundle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bundle {
+    version: u32,
+    /// Image that must be present.
+    pub base: Subject,
+    /// Image that is present afterwards.
+    pub image: Subject,
+    /// Blobs of the image that the bundle omits.
+    pub assumed: Vec<Blob>,
+    /// Blobs of the image that the bundle contains.
+    pub included: Vec<Blob>,
+}
+
+/// An image by name and digest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub digest: Digest,
+}
+
+/// One blob, with its size in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blob {
+    pub digest: Digest,
+    pub size: u64,
+}
+
+impl Bundle {
+    /// Returns the number of bytes contained and of bytes saved.
+    pub fn sizes(&self) -> (u64, u64) {
+        let add = |sum: u64, blob: &Blob| sum.saturating_add(blob.size);
+        let sum = |blobs: &[Blob]| blobs.iter().fold(0, add);
+        (sum(&self.included), sum(&self.assumed))
+    }
+}
+
+/// Options for writing a bundle.
+#[derive(Clone, Debug, Default)]
+pub struct CreateOptions {
+    /// Write a layout in a directory instead of an archive.
+    pub directory: bool,
+    /// Compression of the archive as a whole.
+    pub compression: OuterCompression,
+    /// Take only this platform of both images.
+    pub platform: Option<Platform>,
+}
+
+/// Writes what `new` adds to `old`.
+pub fn create(
+    store: &Store,
+    old: &Named,
+    new: &Named,
+    options: &CreateOptions,
+    output: Output<'_>,
+    reporter: &dyn Reporter,
+) -> Result<Bundle> {
+    let mut new = new.clone();
+    let mut old = old.clone();
+    if let Some(platform) = &options.platform {
+        new.descriptor = store.image_at(&new.descriptor, Some(platform))?.descriptor;
+        old.descriptor = store.image_at(&old.descriptor, Some(platform))?.descriptor;
+    }
+    let lease = store.lease()?;
+    let there = store.parts(&old.descriptor)?;
+    let all: BTreeMap<Digest, u64> = store.parts(&new.descriptor)?.into_iter().collect();
+    lease.hold_all(all.keys())?;
+    // Documents are always included: they describe everything else.
+    let mut layers = BTreeSet::new();
+    for image in store.platform_images(&new.descriptor)? {
+        layers.extend(image.manifest.layers.into_iter().map(|layer| layer.digest));
+    }
+    let is_assumed = |digest: &Digest| there.contains_key(digest) && layers.contains(digest);
+    let blobs = |assumed: bool| {
+        all.iter()
+            .filter(|(digest, _)| is_assumed(digest) == assumed)
+            .map(|(digest, size)| Blob {
+                digest: digest.clone(),
+                size: *size,
+            })
+            .collect::<Vec<_>>()
+    };
+    let bundle = Bundle {
+        version: VERSION,
+        base: subject(&old),
+        image: subject(&new),
+        assumed: blobs(true),
+        included: blobs(false),
+    };
+    let description = serde_json::to_vec(&bundle)
+        .map_err(|error| Error::failed("cannot write the bundle's description").caused_by(error))?;
+    let save_options = SaveOptions {
+        format: match options.directory {
+            true => ArchiveFormat::OciDirectory,
+            false => ArchiveFormat::OciArchive,
+        },
+        compression: options.compression,
+        platform: None,
+        leaving: Some(Leaving {
+            blobs: bundle
+                .assumed
+                .iter()
+                .map(|blob| blob.digest.clone())
+                .collect(),
+            file: DESCRIPTION,
+            content: description,
+        }),
+    };
+    save(store, &[new], &save_options, output, reporter)?;
+    Ok(bundle)
+}
+
+fn subject(named: &Named) -> Subject {
+    Subject {
+        name: named.reference.as_ref().map(ToString::to_string),
+        digest: named.descriptor.digest.clone(),
+    }
+}
+
+/// Reads the description of a bundle (archive or directory).
+pub fn inspect(path: &Path) -> Result<Bundle> {
+    let content = read_description(path).context(|| format!("cannot read {}", path.display()))?;
+    let bundle: Bundle = serde_json::from_slice(&content).map_err(|error| {
+        Error::bad_content(format!("{DESCRIPTION} of {} is malformed", path.display()))
+            .caused_by(error)
+    })?;
+    if bundle.version != VERSION {
+        return Err(Error::bad_content(format!(
+            "{} is a bundle of version {}; this imgctl reads version {VERSION}",
+            path.display(),
+            bundle.version
+        ))
+        .hint("use a newer imgctl"));
+    }
+    Ok(bundle)
+}
+
+fn read_description(path: &Path) -> Result<Vec<u8>> {
+    let none = || {
+        Error::usage(format!("it is no bundle: it has no {DESCRIPTION}"))
+            .hint("a whole image is loaded with imgctl load")
+    };
+    let bounded = |reader: &mut dyn Read, size: u64| {
+        if size > MAX_DESCRIPTION {
+            return Err(Error::bad_content(format!(
+                "its {DESCRIPTION} has {size} bytes; at most {MAX_DESCRIPTION} are read"
+            )));
+        }
+        let mut content = Vec::new();
+        reader
+            .take(size)
+            .read_to_end(&mut content)
+            .doing(|| format!("cannot read {DESCRIPTION}"))?;
+        Ok(content)
+    };
+    if std::fs::metadata(path).path("look at", path)?.is_dir() {
+        let inner = path.join(DESCRIPTION);
+        let mut file = match File::open(&inner) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(none()),
+            opened => opened.path("open", &inner)?,
+        };
+        let size = file.metadata().path("look at", &inner)?.len();
+        return bounded(&mut file, size);
+    }
+    let limits = Limits::default();
+    let (_, plain) = decompress_within(File::open(path).path("open", path)?, limits)?;
+    let mut tar = TarReader::new(plain, limits, Names::Plain);
+    for _ in 0..LEADING_MEMBERS {
+        match tar.next_entry()? {
+            Some(entry) if entry.path.as_bytes() == DESCRIPTION.as_bytes() => {
+                return bounded(&mut tar, entry.size());
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    Err(none())
+}
+
+/// Checks that the store has the base of a bundle, then loads the bundle's content and names the
+/// image. With `verify`, also reads and checks the content of every assumed blob.
+pub fn apply(store: &Store, path: &Path, verify: bool, reporter: &dyn Reporter) -> Result<Bundle> {
+    let bundle = inspect(path)?;
+    let lease = store.lease()?;
+    lease.hold_all(bundle.assumed.iter().map(|blob| &blob.digest))?;
+    let mut missing = Vec::new();
+    for blob in &bundle.assumed {
+        if store.blob_size(&blob.digest)? != Some(blob.size) {
+            missing.push(blob);
+        }
+    }
+    if !missing.is_empty() {
+        return Err(base_missing(&bundle, &missing));
+    }
+    if verify {
+        check_contents(store, &bundle, reporter)?;
+    }
+    let loaded = load(store, Input::Path(path), &LoadOptions::default(), reporter)?;
+    let is_there = loaded
+        .iter()
+        .any(|image| image.descriptor.digest == bundle.image.digest);
+    if !is_there {
+        return Err(Error::bad_content(format!(
+            "{} does not contain the image {} that it announces",
+            path.display(),
+            bundle.image.digest
+        )));
+    }
+    Ok(bundle)
+}
+
+fn base_missing(bundle: &Bundle, missing: &[&Blob]) -> Error {
+    let base = match &bundle.base.name {
+        Some(name) => format!("{name} ({})", bundle.base.digest),
+        None => bundle.base.digest.to_string(),
+    };
+    let mut list: Vec<String> = missing
+        .iter()
+        .take(SHOWN)
+        .map(|blob| blob.digest.to_string())
+        .collect();
+    if missing.len() > SHOWN {
+        list.push(format!("and {} more", missing.len() - SHOWN));
+    }
+    Error::new(
+        Kind::NotFound,
+        format!(
+            "the bundle needs image {base}, but {} of its {} blobs are not here: {}",
+            missing.len(),
+            bundle.assumed.len(),
+            list.join(", ")
+        ),
+    )
+    .hint("load or pull that image first, or carry the whole image (imgctl save)")
+}
+
+fn check_contents(store: &Store, bundle: &Bundle, reporter: &dyn Reporter) -> Result<()> {
+    let (_, total) = bundle.sizes();
+    let task = reporter.start("verifying the base", Unit::Bytes, Some(total));
+    for blob in &bundle.assumed {
+        if !store.verify_blob(&blob.digest)? {
+            return Err(Error::bad_content(format!(
+                "blob {} of the base is damaged in the store",
+                blob.digest
+            ))
+            .hint("imgctl scrub --repair, then load the base again"));
+        }
+        task.advance(blob.size);
+    }
+    task.done("verified the base");
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! An image being edited, and its output: config and manifest are written, layers stay as they are.
+
+use std::collections::BTreeMap;
+
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::{Descriptor, Digest, ImageConfig, Index, Manifest, media_type};
+use imgctl_store::store::{Image, Store};
+
+/// A finished image that has no name yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edited {
+    /// Manifest or index.
+    pub descriptor: Descriptor,
+    /// Docker's image ID: the digest of the config; for an index, that of the first image.
+    pub id: Digest,
+    /// Notes for the user about the result.
+    pub notes: Vec<String>,
+}
+
+/// Parts of an image.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    pub(super) config: ImageConfig,
+    /// Each layer with its diff ID, lowest first.
+    pub(super) layers: Vec<(Descriptor, Digest)>,
+    pub(super) annotations: BTreeMap<String, String>,
+    /// Use Docker's media types instead of OCI media types.
+    pub(super) docker: bool,
+}
+
+impl Draft {
+    /// Returns the parts of a stored image.
+    pub(super) fn of(image: &Image) -> Self {
+        Self {
+            config: image.config.clone(),
+            layers: image
+                .layers()
+                .map(|(layer, diff_id)| (layer.clone(), diff_id.clone()))
+                .collect(),
+            annotations: image.manifest.annotations.clone(),
+            docker: is_docker(image),
+        }
+    }
+
+    /// Stores the config and the manifest.
+    pub(super) fn write(mut self, store: &Store) -> Result<Edited> {
+        let (manifest_type, config_type) = if self.docker {
+            (media_type::DOCKER_MANIFEST, media_type::DOCKER_CONFIG)
+        } else {
+            (media_type::OCI_MANIFEST, media_type::OCI_CONFIG)
+        };
+        self.config.rootfs.diff_ids = self.layers.iter().map(|(_, id)| id.clone()).collect();
+        let platform = self.config.platform();
+        let config = put(store, config_type, &self.config)?;
+        let mut layers: Vec<Descriptor> = self.layers.into_iter().map(|(layer, _)| layer).collect();
+        for layer in &mut layers {
+            layer.media_type = media_type::in_family(&layer.media_type, self.docker)?.to_owned();
+        }
+        let manifest = Manifest {
+            schema_version: 2,
+            media_type: Some(manifest_type.to_owned()),
+            artifact_type: None,
+            config: config.clone(),
+            layers,
+            subject: None,
+            // Docker manifests have no annotations.
+            annotations: if self.docker {
+                BTreeMap::new()
+            } else {
+                self.annotations
+            },
+        };
+        let mut descriptor = put(store, manifest_type, &manifest)?;
+        descriptor.platform = Some(platform);
+        Ok(Edited {
+            descriptor,
+            id: config.digest,
+            notes: Vec::new(),
+        })
+    }
+}
+
+/// Whether an image's manifest has a Docker media type.
+pub(super) fn is_docker(image: &Image) -> bool {
+    image.descriptor.media_type == media_type::DOCKER_MANIFEST
+}
+
+/// Stores an index over images for several platforms; a single image is returned unchanged.
+pub fn write_index(store: &Store, images: Vec<Edited>) -> Result<Edited> {
+    let notes = images
+        .iter()
+        .flat_map(|image| image.notes.clone())
+        .collect();
+    let mut images = images;
+    let Some(first) = images.first().cloned() else {
+        return Err(Error::failed("there is no image to put into an index"));
+    };
+    if images.len() == 1 {
+        return Ok(images.remove(0));
+    }
+    let index = Index::new(images.into_iter().map(|image| image.descriptor).collect());
+    Ok(Edited {
+        descriptor: put(store, media_type::OCI_INDEX, &index)?,
+        id: first.id,
+        notes,
+    })
+}
+
+/// Stores a document and returns its descriptor.
+pub(super) fn put<T: serde::Serialize>(
+    store: &Store,
+    media: &str,
+    document: &T,
+) -> Result<Descriptor> {
+    let bytes = serde_json::to_vec(document)
+        .map_err(|error| Error::failed("cannot write an image document").caused_by(error))?;
+    let digest = store.put_blob(&bytes)?;
+    Ok(Descriptor::new(media, digest, bytes.len() as u64))
+}

@@ -1,0 +1,8 @@
+//! Images between places: pull, push, copy, save and load, edits that make new images, and trust
+//! (signatures, attestations, SBOMs).
+//!
+//! Must not depend on builds or clusters.
+
+pub mod edit;
+pub mod transfer;
+pub mod trust;

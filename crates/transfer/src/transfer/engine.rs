@@ -1,0 +1,230 @@
+//! The one path by which images are copied: read the documents, transfer the missing blobs (largest
+//! first, several in parallel), then the documents, children first, then the name.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::transfer::plan::{Plan, Selection};
+use crate::transfer::sink::{ImageSink, Put};
+use crate::transfer::source::{ImageSource, SourceDocument};
+use crate::transfer::workers;
+use imgctl_base::error::{Context, Error, Kind, Result};
+use imgctl_base::image::{Descriptor, Digest};
+use imgctl_base::progress::{Reporter, Unit};
+
+/// Default number of blobs copied in parallel.
+pub const JOBS: usize = 6;
+
+/// Options of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyOptions {
+    pub selection: Selection,
+    /// Number of blobs copied in parallel.
+    pub jobs: usize,
+}
+
+impl Default for CopyOptions {
+    fn default() -> Self {
+        Self {
+            selection: Selection::default(),
+            jobs: JOBS,
+        }
+    }
+}
+
+/// Result of a copy.
+#[derive(Clone, Debug)]
+pub struct Copied {
+    /// The manifest or index that the name now refers to.
+    pub root: Descriptor,
+    /// The digest of the config, if the root is one image's manifest.
+    pub config: Option<Digest>,
+    pub moved: Moved,
+}
+
+/// Blob and byte counts of a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Blobs read from the source.
+    pub copied: u64,
+    /// Blobs that the receiver mounted from another of its repositories.
+    pub mounted: u64,
+    /// Blobs that already existed at the receiver.
+    pub existed: u64,
+    /// Bytes read from the source.
+    pub bytes: u64,
+    /// Total size of all blobs, in bytes.
+    pub total: u64,
+}
+
+impl std::ops::AddAssign for Moved {
+    fn add_assign(&mut self, other: Self) {
+        self.copied += other.copied;
+        self.mounted += other.mounted;
+        self.existed += other.existed;
+        self.bytes += other.bytes;
+        self.total += other.total;
+    }
+}
+
+/// Copies the selected parts of the image at `source` to `sink`.
+#[cfg(test)]
+pub fn copy(
+    source: &dyn ImageSource,
+    sink: &dyn ImageSink,
+    options: &CopyOptions,
+    reporter: &dyn Reporter,
+) -> Result<Copied> {
+    let plan = Plan::read(source, &options.selection, options.jobs)
+        .context(|| format!("cannot read {}", source.describe()))?;
+    copy_plan(source, sink, &plan, options.jobs, reporter)
+}
+
+/// Copies a planned image.
+pub(crate) fn copy_plan(
+    source: &dyn ImageSource,
+    sink: &dyn ImageSink,
+    plan: &Plan,
+    jobs: usize,
+    reporter: &dyn Reporter,
+) -> Result<Copied> {
+    let manifests: Vec<Digest> = plan
+        .manifests
+        .iter()
+        .map(|(descriptor, _)| descriptor.digest.clone())
+        .collect();
+    source.admit(&plan.source_digest, &manifests)?;
+    let title = format!("copying {}", source.describe());
+    let task = reporter.start(&title, Unit::Bytes, Some(plan.total()));
+    let moved = run(source, sink, plan, jobs, &|bytes| task.advance(bytes))
+        .context(|| format!("cannot copy {} to {}", source.describe(), sink.describe()))?;
+    task.done(&format!("copied {}", source.describe()));
+    let config = plan
+        .manifests
+        .iter()
+        .find(|(descriptor, _)| descriptor.digest == plan.root.descriptor.digest);
+    Ok(Copied {
+        root: plan.root.descriptor.clone(),
+        config: config.map(|(_, manifest)| manifest.config.digest.clone()),
+        moved,
+    })
+}
+
+fn run(
+    source: &dyn ImageSource,
+    sink: &dyn ImageSink,
+    plan: &Plan,
+    jobs: usize,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Moved> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let source = &Stoppable {
+        source,
+        stop: Arc::clone(&stop),
+    };
+    let bytes = AtomicU64::new(0);
+    let moved = |count| {
+        bytes.fetch_add(count, Ordering::Relaxed);
+        progress(count);
+    };
+    let prepared = sink.prepare(plan, source, &moved)?;
+    let counts = [const { AtomicU64::new(0) }; 3];
+    workers::for_each(&plan.blobs, jobs, &stop, |blob| {
+        let put = put_blob(sink, blob, source, &moved)?;
+        let was_prepared = prepared.contains(&blob.digest);
+        if !was_prepared && put != Put::Copied {
+            progress(blob.size);
+        }
+        let which = match put {
+            _ if was_prepared => 0,
+            Put::Copied => 0,
+            Put::Mounted => 1,
+            Put::Existed => 2,
+        };
+        counts[which].fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    })?;
+    for document in &plan.documents {
+        let SourceDocument { bytes, descriptor } = document;
+        sink.put_document(descriptor, bytes)
+            .context(|| format!("cannot write manifest {}", descriptor.digest))?;
+    }
+    sink.finish(&plan.root.descriptor, &plan.root.bytes)?;
+    let [copied, mounted, existed] = counts.map(AtomicU64::into_inner);
+    Ok(Moved {
+        copied,
+        mounted,
+        existed,
+        bytes: bytes.into_inner(),
+        total: plan.total(),
+    })
+}
+
+fn put_blob(
+    sink: &dyn ImageSink,
+    blob: &Descriptor,
+    source: &dyn ImageSource,
+    moved: &(dyn Fn(u64) + Sync),
+) -> Result<Put> {
+    // Layers that must not be distributed remain at their URLs, unless the sink accepts them.
+    let is_foreign = !blob.urls.is_empty();
+    if is_foreign && !sink.takes_foreign_layers() {
+        return Ok(Put::Existed);
+    }
+    match sink.put_blob(blob, source, moved) {
+        Err(error) if is_foreign && matches!(error.kind(), Kind::NotFound | Kind::Network) => {
+            tracing::warn!("layer {} stays where its URLs say: {error}", blob.digest);
+            Ok(Put::Existed)
+        }
+        put => put.context(|| format!("cannot copy blob {}", blob.digest)),
+    }
+}
+
+/// A source whose readers fail once another part of the copy has failed.
+struct Stoppable<'a> {
+    source: &'a dyn ImageSource,
+    stop: Arc<AtomicBool>,
+}
+
+impl ImageSource for Stoppable<'_> {
+    fn describe(&self) -> String {
+        self.source.describe()
+    }
+
+    fn root(&self) -> Result<SourceDocument> {
+        self.source.root()
+    }
+
+    fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
+        self.source.document(descriptor)
+    }
+
+    fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
+        Ok(Box::new(StoppableRead {
+            reader: self.source.open(descriptor, offset)?,
+            stop: Arc::clone(&self.stop),
+        }))
+    }
+
+    fn mountable(&self, registry: &str, digest: &Digest) -> Vec<String> {
+        self.source.mountable(registry, digest)
+    }
+}
+
+struct StoppableRead {
+    reader: Box<dyn Read + Send + 'static>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Read for StoppableRead {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::failed("stopped, as another part has failed").into());
+        }
+        self.reader.read(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests;

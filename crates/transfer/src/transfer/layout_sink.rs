@@ -1,0 +1,254 @@
+//! Writes an image into an OCI image layout on disk, next to existing images.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::transfer::sink::{ImageSink, Put};
+use crate::transfer::source::ImageSource;
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::lock::{Lock, Mode};
+use imgctl_base::image::descriptor::REF_NAME;
+use imgctl_base::image::manifest::MAX_DOCUMENT;
+use imgctl_base::image::{Descriptor, Digest, Hasher, Index};
+use imgctl_store::store::blobs::copy_hashed;
+
+/// Content of the `oci-layout` file.
+const LAYOUT: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
+
+/// One name in a layout. A lock serialises imgctl processes that add names to one layout at the
+/// same time; other tools do not take the lock.
+pub(crate) struct LayoutSink {
+    directory: PathBuf,
+    name: Option<String>,
+}
+
+/// Makes temporary file names unique within the process.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+impl LayoutSink {
+    /// Opens the layout in `directory`, creating it if missing. The image gets the name `name`
+    /// (`org.opencontainers.image.ref.name`).
+    pub fn open(directory: &Path, name: Option<&str>) -> Result<Self> {
+        let sink = Self {
+            directory: directory.to_owned(),
+            name: name.map(str::to_owned),
+        };
+        let make = |path: &Path| {
+            let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+            made.path("create the directory", path)
+        };
+        make(directory)?;
+        let _alone = Lock::of_directory(directory, Mode::Exclusive)?;
+        let layout = directory.join("oci-layout");
+        let mut all = std::fs::read_dir(directory).path("list", directory)?;
+        if !layout.exists() && all.next().is_some() {
+            return Err(Error::usage(format!(
+                "{} is no OCI image layout, and is not empty",
+                directory.display()
+            )));
+        }
+        make(&directory.join("blobs"))?;
+        if !layout.exists() {
+            atomic::write(&layout, LAYOUT, 0o644, Durability::Durable)?;
+        }
+        Ok(sink)
+    }
+
+    fn blob_path(&self, digest: &Digest) -> Result<PathBuf> {
+        let directory = self
+            .directory
+            .join("blobs")
+            .join(digest.algorithm().as_str());
+        match std::fs::create_dir(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.path("create the directory", &directory)?,
+        }
+        Ok(directory.join(digest.hex()))
+    }
+
+    /// Writes a blob of the given size and digest. Returns whether it was missing.
+    fn write(
+        &self,
+        descriptor: &Descriptor,
+        open: &dyn Fn() -> Result<Box<dyn Read + Send>>,
+        moved: &(dyn Fn(u64) + Sync),
+    ) -> Result<bool> {
+        let Descriptor { digest, size, .. } = descriptor;
+        let path = self.blob_path(digest)?;
+        if std::fs::metadata(&path).is_ok_and(|found| found.len() == *size) {
+            return Ok(false);
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let temporary = path.with_file_name(format!(".imgctl-{}-{number}.tmp", std::process::id()));
+        let written = copy_to(&temporary, descriptor, open, moved);
+        let placed =
+            written.and_then(|()| std::fs::rename(&temporary, &path).path("create", &path));
+        if placed.is_err() {
+            let _ = std::fs::remove_file(&temporary);
+        }
+        placed.map(|()| true)
+    }
+
+    /// Makes the blobs' directory entries durable before a name in the index refers to them.
+    fn sync_directories(&self) -> Result<()> {
+        let blobs = self.directory.join("blobs");
+        let mut all = vec![blobs.clone()];
+        for entry in std::fs::read_dir(&blobs).path("list", &blobs)? {
+            let path = entry.path("list", &blobs)?.path();
+            all.extend(path.is_dir().then_some(path));
+        }
+        all.iter().try_for_each(|path| atomic::sync_directory(path))
+    }
+
+    fn index(&self) -> Result<Index> {
+        let path = self.directory.join("index.json");
+        let mut bytes = Vec::new();
+        match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Index::new(Vec::new()));
+            }
+            file => file
+                .path("open", &path)?
+                .take(MAX_DOCUMENT)
+                .read_to_end(&mut bytes)
+                .path("read", &path)?,
+        };
+        serde_json::from_slice(&bytes).map_err(|error| {
+            Error::bad_content(format!("{} is malformed", path.display())).caused_by(error)
+        })
+    }
+}
+
+fn copy_to(
+    path: &Path,
+    descriptor: &Descriptor,
+    open: &dyn Fn() -> Result<Box<dyn Read + Send>>,
+    moved: &(dyn Fn(u64) + Sync),
+) -> Result<()> {
+    let Descriptor { digest, size, .. } = descriptor;
+    let mut file = Counted {
+        file: File::create(path).path("create", path)?,
+        moved,
+    };
+    let mut hasher = Hasher::with(digest.algorithm());
+    let mut reader = open()?.take(size.saturating_add(1));
+    let length = copy_hashed(&mut reader, &mut hasher, &mut file)?;
+    let computed = hasher.finish();
+    if length != *size || computed != *digest {
+        return Err(Error::bad_content(format!(
+            "blob {digest} of {size} bytes has other content: {length} bytes or more, {computed}"
+        )));
+    }
+    file.file.sync_data().path("sync", path)
+}
+
+struct Counted<'a> {
+    file: File,
+    moved: &'a (dyn Fn(u64) + Sync),
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(buffer)?;
+        (self.moved)(count as u64);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl ImageSink for LayoutSink {
+    fn describe(&self) -> String {
+        match &self.name {
+            Some(name) => format!("oci:{}:{name}", self.directory.display()),
+            None => format!("oci:{}", self.directory.display()),
+        }
+    }
+
+    fn put_blob(
+        &self,
+        descriptor: &Descriptor,
+        source: &dyn ImageSource,
+        moved: &(dyn Fn(u64) + Sync),
+    ) -> Result<Put> {
+        let open = || -> Result<Box<dyn Read + Send>> { source.open(descriptor, 0) };
+        Ok(match self.write(descriptor, &open, moved)? {
+            true => Put::Copied,
+            false => Put::Existed,
+        })
+    }
+
+    fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
+        let open =
+            || -> Result<Box<dyn Read + Send>> { Ok(Box::new(io::Cursor::new(bytes.to_vec()))) };
+        self.write(descriptor, &open, &|_| {}).map(drop)
+    }
+
+    fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
+        self.put_document(root, bytes)?;
+        self.sync_directories()?;
+        let _alone = Lock::of_directory(&self.directory, Mode::Exclusive)?;
+        let mut index = self.index()?;
+        let mut entry = root.clone();
+        entry.annotations.remove(REF_NAME);
+        match &self.name {
+            Some(name) => {
+                index
+                    .manifests
+                    .retain(|other| other.ref_name() != Some(name));
+                entry.annotations.insert(REF_NAME.to_owned(), name.clone());
+            }
+            None => index
+                .manifests
+                .retain(|other| other.digest != root.digest || other.ref_name().is_some()),
+        }
+        index.manifests.push(entry);
+        let bytes = serde_json::to_vec(&index)
+            .map_err(|error| Error::failed("cannot encode the index").caused_by(error))?;
+        atomic::write(
+            &self.directory.join("index.json"),
+            &bytes,
+            0o644,
+            Durability::Durable,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imgctl_base::image::media_type;
+
+    #[test]
+    fn names_that_are_added_at_once_are_all_there() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("layout");
+        let bytes = br#"{"schemaVersion":2,"manifests":[]}"#;
+        let size = bytes.len() as u64;
+        let root = Descriptor::new(media_type::OCI_INDEX, Digest::of(bytes), size);
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let (directory, root) = (&directory, &root);
+                scope.spawn(move || {
+                    let name = format!("v{number}");
+                    let sink = LayoutSink::open(directory, Some(&name)).unwrap();
+                    sink.finish(root, bytes).unwrap();
+                });
+            }
+        });
+        let index = LayoutSink::open(&directory, None).unwrap().index().unwrap();
+        let mut names: Vec<_> = index
+            .manifests
+            .iter()
+            .filter_map(|m| m.ref_name())
+            .collect();
+        names.sort_unstable();
+        assert_eq!(names, ["v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7"]);
+    }
+}

@@ -1,0 +1,260 @@
+//! Writes an image into the store: interrupted downloads of blobs can be resumed, and layers are
+//! optionally unpacked during the download.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+use crate::transfer::plan::{Plan, read_small};
+use crate::transfer::sink::{ImageSink, Put};
+use crate::transfer::source::{ImageSource, counted};
+use crate::transfer::workers::lock;
+use imgctl_base::error::{Context, Error, Kind, Result};
+use imgctl_base::image::{
+    Descriptor, Digest, ImageConfig, Manifest, Platform, Reference, media_type,
+};
+use imgctl_store::layer::Limits;
+use imgctl_store::mount::layers::{Consume, LayerBlobs, LayerOf, distinct_layers};
+use imgctl_store::mount::snapshots;
+use imgctl_store::store::Store;
+use imgctl_store::store::images::is_platform;
+
+/// Number of layers downloaded and unpacked in parallel: each keeps several threads busy once its
+/// bytes have arrived, but the download takes time. Each takes about 10 MiB of memory.
+const UNPACKING: usize = 3;
+
+/// One or more names in the store.
+pub(crate) struct StoreSink {
+    store: Store,
+    references: Vec<Reference>,
+    unpack: bool,
+}
+
+impl StoreSink {
+    /// Creates a sink for an image with the names `references`; without any, the image stays
+    /// unnamed.
+    pub fn new(store: &Store, references: &[Reference]) -> Self {
+        Self {
+            store: store.clone(),
+            references: references.to_vec(),
+            unpack: false,
+        }
+    }
+
+    /// Also unpacks the layers, so that the image can be mounted at once; of a multi-platform
+    /// image, only those for this machine's platform.
+    pub fn unpacking(mut self, unpack: bool) -> Self {
+        self.unpack = unpack;
+        self
+    }
+
+    fn download(
+        &self,
+        blob: &Descriptor,
+        source: &dyn ImageSource,
+        moved: &(dyn Fn(u64) + Sync),
+    ) -> Result<bool> {
+        let rest = |offset| Ok(counted(source.open(blob, offset)?, moved));
+        self.store.complete_blob(&blob.digest, blob.size, &rest)
+    }
+
+    /// Returns the layers to unpack, after importing their config.
+    fn layers(
+        &self,
+        manifest: &Manifest,
+        source: &dyn ImageSource,
+        moved: &(dyn Fn(u64) + Sync),
+    ) -> Result<(Vec<LayerOf>, bool)> {
+        let is_new = self.download(&manifest.config, source, moved)?;
+        let bytes = self.store.read_blob(
+            &manifest.config.digest,
+            imgctl_base::image::config::MAX_CONFIG,
+        )?;
+        let config = ImageConfig::parse(&bytes)?;
+        let (layers, ids) = (&manifest.layers, config.rootfs.diff_ids);
+        if layers.len() != ids.len() {
+            return Err(Error::bad_content(format!(
+                "the image has {} layers but its config lists {}",
+                layers.len(),
+                ids.len()
+            )));
+        }
+        let layers = layers.iter().cloned().zip(ids);
+        let layers = layers.map(|(blob, diff_id)| LayerOf { blob, diff_id });
+        Ok((distinct_layers(layers), is_new))
+    }
+}
+
+impl ImageSink for StoreSink {
+    fn describe(&self) -> String {
+        "the store".to_owned()
+    }
+
+    fn prepare(
+        &self,
+        plan: &Plan,
+        source: &dyn ImageSource,
+        moved: &(dyn Fn(u64) + Sync),
+    ) -> Result<HashSet<Digest>> {
+        for (descriptor, manifest) in &plan.manifests {
+            let is_root = descriptor.digest == plan.root.descriptor.digest;
+            if is_root || is_platform(descriptor) {
+                check_is_image(descriptor, manifest)?;
+            }
+        }
+        let mut brought = HashSet::new();
+        if !self.unpack {
+            return Ok(brought);
+        }
+        for manifest in to_unpack(plan, source)? {
+            let (layers, config_is_new) = self.layers(manifest, source, moved)?;
+            if config_is_new {
+                brought.insert(manifest.config.digest.clone());
+            }
+            let downloads = Downloads {
+                store: &self.store,
+                source,
+                moved,
+                brought: Mutex::new(HashSet::new()),
+                retry: Mutex::new(false),
+            };
+            let mut unpacked = snapshots::unpack_from(&self.store, &layers, &downloads, UNPACKING);
+            if unpacked.is_err() && std::mem::take(&mut *lock(&downloads.retry)) {
+                unpacked = snapshots::unpack_from(&self.store, &layers, &downloads, UNPACKING);
+            }
+            for note in unpacked? {
+                tracing::warn!("{note}");
+            }
+            brought.extend(std::mem::take(&mut *lock(&downloads.brought)));
+        }
+        Ok(brought)
+    }
+
+    fn takes_foreign_layers(&self) -> bool {
+        true
+    }
+
+    fn put_blob(
+        &self,
+        descriptor: &Descriptor,
+        source: &dyn ImageSource,
+        moved: &(dyn Fn(u64) + Sync),
+    ) -> Result<Put> {
+        Ok(match self.download(descriptor, source, moved)? {
+            true => Put::Copied,
+            false => Put::Existed,
+        })
+    }
+
+    fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
+        let Descriptor { digest, size, .. } = descriptor;
+        self.store.import_blob(&mut &*bytes, digest, *size)
+    }
+
+    fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
+        self.put_document(root, bytes)?;
+        // Reads every config: the number of layers and of diff IDs must match.
+        self.store.platform_images(root)?;
+        let references: Vec<Reference> = self.references.iter().map(Reference::qualified).collect();
+        self.store.tag(&references, root)
+    }
+}
+
+/// Refuses artifacts: the store holds only images, because other registry content cannot be mounted
+/// or built on.
+fn check_is_image(descriptor: &Descriptor, manifest: &Manifest) -> Result<()> {
+    let digest = &descriptor.digest;
+    let refuse = |why: String| {
+        Err(
+            Error::bad_content(format!("{digest} cannot be kept in the store: {why}"))
+                .hint("`imgctl copy` moves it from one registry to another, or to oci:DIRECTORY"),
+        )
+    };
+    let config = &*manifest.config.media_type;
+    if !matches!(config, media_type::OCI_CONFIG | media_type::DOCKER_CONFIG) {
+        return refuse(format!("it is an artifact (its config is {config})"));
+    }
+    match manifest
+        .layers
+        .iter()
+        .find(|layer| !media_type::is_layer(&layer.media_type))
+    {
+        Some(layer) => refuse(format!(
+            "its layer {} is {}, which is no file system layer",
+            layer.digest, layer.media_type
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The only image, or otherwise the images for this machine's platform.
+fn to_unpack<'a>(plan: &'a Plan, source: &dyn ImageSource) -> Result<Vec<&'a Manifest>> {
+    if let [(_, only)] = &plan.manifests[..] {
+        return Ok(vec![only]);
+    }
+    let host = Platform::host();
+    let mut chosen = Vec::new();
+    for (descriptor, manifest) in &plan.manifests {
+        if !is_platform(descriptor) {
+            continue;
+        }
+        let platform = match &descriptor.platform {
+            Some(platform) => platform.clone(),
+            None => ImageConfig::parse(&read_small(source, &manifest.config)?)?.platform(),
+        };
+        if platform.distance_to(&host).is_some() {
+            chosen.push(manifest);
+        }
+    }
+    Ok(chosen)
+}
+
+/// Provides layers for unpacking: from the store if they are there, otherwise from the source,
+/// storing them along the way.
+struct Downloads<'a> {
+    store: &'a Store,
+    source: &'a dyn ImageSource,
+    moved: &'a (dyn Fn(u64) + Sync),
+    /// Blobs that were not in the store before.
+    brought: Mutex<HashSet<Digest>>,
+    /// Set if data from an earlier attempt may have caused a failure, so that a retry is
+    /// worthwhile.
+    retry: Mutex<bool>,
+}
+
+impl LayerBlobs for Downloads<'_> {
+    fn limits(&self) -> Limits {
+        self.store.limits()
+    }
+
+    fn read(&self, layer: &LayerOf, consume: &mut Consume<'_>) -> Result<()> {
+        let Descriptor { digest, size, .. } = &layer.blob;
+        let Some(mut partial) = self.store.partial(digest, *size)? else {
+            return consume(&mut self.store.open_blob(digest)?);
+        };
+        let is_resumed = partial.length() > 0;
+        let rest = |offset| Ok(counted(self.source.open(&layer.blob, offset)?, self.moved));
+        let consumed = consume(&mut partial.reader(&rest));
+        if let Err(error) = consumed {
+            let is_about_content = matches!(error.kind(), Kind::BadContent | Kind::Failed);
+            if partial.is_cut() || !is_about_content {
+                return Err(error);
+            }
+            // A blob with other content can fail in many ways; checking its digest identifies this
+            // case.
+            return Err(match self.store.finish_partial(partial, &rest) {
+                Ok(()) => {
+                    lock(&self.brought).insert(digest.clone());
+                    *lock(&self.retry) |= is_resumed;
+                    error
+                }
+                Err(cause) if cause.kind() == Kind::BadContent => cause,
+                Err(_) => error,
+            });
+        }
+        self.store
+            .commit_partial(partial)
+            .context(|| format!("cannot keep blob {digest}"))?;
+        lock(&self.brought).insert(digest.clone());
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! Reads an image from a docker-distribution storage tree.
+
+use std::io::{Read, Seek, SeekFrom};
+
+use crate::transfer::source::{ImageSource, SourceDocument};
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::image::{Descriptor, Digest};
+use imgctl_registry::Target;
+use imgctl_registry::layout::Layout;
+
+/// One tag or manifest of a repository in a tree.
+pub(crate) struct TreeSource {
+    layout: Layout,
+    repository: String,
+    target: Target,
+}
+
+impl TreeSource {
+    /// Creates a source for `target` in `repository`.
+    pub fn new(layout: &Layout, repository: &str, target: Target) -> Self {
+        Self {
+            layout: layout.clone(),
+            repository: repository.to_owned(),
+            target,
+        }
+    }
+
+    fn missing(&self, what: &str, digest: &Digest) -> Error {
+        Error::not_found(format!(
+            "{what} {digest} of {} is not in {}",
+            self.repository,
+            self.layout.path().display()
+        ))
+        .hint("the tree is incomplete: `imgctl registry scrub` finds all that is missing")
+    }
+
+    fn read(&self, digest: &Digest) -> Result<SourceDocument> {
+        let stored = self.layout.manifest(&self.repository, digest)?;
+        let stored = stored.ok_or_else(|| self.missing("manifest", digest))?;
+        let size = stored.bytes.len() as u64;
+        Ok(SourceDocument {
+            descriptor: Descriptor::new(&stored.media_type, digest.clone(), size),
+            bytes: stored.bytes,
+        })
+    }
+}
+
+impl ImageSource for TreeSource {
+    fn describe(&self) -> String {
+        match &self.target {
+            Target::Tag(tag) => format!("{}:{tag}", self.repository),
+            Target::Digest(digest) => format!("{}@{digest}", self.repository),
+        }
+    }
+
+    fn root(&self) -> Result<SourceDocument> {
+        match &self.target {
+            Target::Digest(digest) => self.read(digest),
+            Target::Tag(tag) => match self.layout.resolve_tag(&self.repository, tag)? {
+                Some(digest) => self.read(&digest),
+                None => Err(Error::not_found(format!(
+                    "{} is not in {}",
+                    self.describe(),
+                    self.layout.path().display()
+                ))),
+            },
+        }
+    }
+
+    fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
+        Ok(self.read(&descriptor.digest)?.bytes)
+    }
+
+    fn lacks(&self, descriptor: &Descriptor) -> bool {
+        let found = self.layout.manifest(&self.repository, &descriptor.digest);
+        matches!(found, Ok(None))
+    }
+
+    fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
+        let digest = &descriptor.digest;
+        let opened = self.layout.open_blob(digest)?;
+        let (mut file, size) = opened.ok_or_else(|| self.missing("blob", digest))?;
+        if size != descriptor.size {
+            return Err(Error::bad_content(format!(
+                "blob {digest} of {} has {size} bytes; its descriptor says {}",
+                self.repository, descriptor.size
+            )));
+        }
+        if offset > 0 {
+            file.seek(SeekFrom::Start(offset))
+                .doing(|| format!("cannot read blob {digest}"))?;
+        }
+        Ok(Box::new(file))
+    }
+}

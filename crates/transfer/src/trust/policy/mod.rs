@@ -1,0 +1,155 @@
+//! The policy of containers-policy.json(5): which images may be used, and who must have signed
+//! them.
+//!
+//! [`Policy`] is the file, [`Requirements`] its demands on one image; [`Requirements::check`]
+//! checks signatures that the caller has fetched. Must not depend on registries.
+
+mod check;
+mod identity;
+mod parse;
+mod scope;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
+use imgctl_base::image::Reference;
+
+pub use check::{Signature, Signatures, Subject, open_sigstore, read_key};
+pub(crate) use identity::SignedIdentity;
+pub use scope::of as scopes;
+
+/// Maximum size of a policy file, in bytes.
+const MAX_POLICY: u64 = 4 << 20;
+
+/// Which images may be used.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// File it was read from, for messages.
+    source: String,
+    default: Vec<Requirement>,
+    /// By transport (`docker`), then by scope; the scope `""` is the transport's default.
+    transports: BTreeMap<String, BTreeMap<String, Vec<Requirement>>>,
+}
+
+/// Requirements on one image; all of them must be met.
+#[derive(Clone, Copy, Debug)]
+pub struct Requirements<'a> {
+    source: &'a str,
+    /// The scope that applies, for messages.
+    scope: &'a str,
+    list: &'a [Requirement],
+}
+
+/// One requirement.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Requirement {
+    /// No requirement.
+    AcceptAnything,
+    /// Never met.
+    Reject,
+    /// A signature by one of these keys, for this identity.
+    Signed {
+        by: Scheme,
+        keys: KeySource,
+        identity: SignedIdentity,
+    },
+    /// A feature of the format that imgctl does not support; never met. The text names it.
+    Unsupported(String),
+}
+
+/// Accepted type of signatures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// sigstore signatures, attached to the image in its registry.
+    Sigstore,
+    /// Simple signing: OpenPGP messages in a lookaside.
+    Gpg,
+}
+
+/// Location of keys.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum KeySource {
+    Files(Vec<PathBuf>),
+    Data(Vec<Vec<u8>>),
+}
+
+impl Policy {
+    /// Reads the first of `files` that exists. Returns `None` if none does; every image is then
+    /// accepted. A file with unknown parts is an error.
+    pub(crate) fn read_first(files: &[PathBuf]) -> Result<Option<Self>> {
+        for file in files {
+            match Self::read(file) {
+                Err(error) if error.kind() == Kind::NotFound => {}
+                read => return read.map(Some),
+            }
+        }
+        tracing::debug!("there is no signature policy: every image is accepted");
+        Ok(None)
+    }
+
+    /// Reads a policy file.
+    pub fn read(path: &Path) -> Result<Self> {
+        let mut bytes = Vec::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(MAX_POLICY + 1).read_to_end(&mut bytes))
+            .path("read the signature policy", path)?;
+        let source = path.display().to_string();
+        if bytes.len() as u64 > MAX_POLICY {
+            return Err(Error::bad_content(format!(
+                "{source} is too long for a policy"
+            )));
+        }
+        Self::parse(&bytes, source)
+    }
+
+    /// Parses a policy; `source` names it in messages.
+    pub fn parse(text: &[u8], source: String) -> Result<Self> {
+        let parsed = parse::policy(text)
+            .context(|| format!("{source} is not a signature policy that is understood"))?;
+        Ok(Self {
+            source,
+            default: parsed.0,
+            transports: parsed.1,
+        })
+    }
+
+    /// Returns the requirements on the image `reference` of a registry.
+    pub(crate) fn for_registry(&self, reference: &Reference) -> Requirements<'_> {
+        self.most_specific("docker", &scope::of(reference))
+    }
+
+    fn most_specific(&self, transport: &str, scopes: &[String]) -> Requirements<'_> {
+        let found = self.transports.get(transport).and_then(|table| {
+            scopes
+                .iter()
+                .map(String::as_str)
+                .chain([""])
+                .find_map(|scope| table.get_key_value(scope))
+        });
+        match found {
+            Some((scope, list)) => Requirements {
+                source: &self.source,
+                scope,
+                list,
+            },
+            None => Requirements {
+                source: &self.source,
+                scope: "default",
+                list: &self.default,
+            },
+        }
+    }
+}
+
+impl Requirements<'_> {
+    /// Returns whether signatures of this scheme must be fetched.
+    pub fn needs(&self, scheme: Scheme) -> bool {
+        self.list.iter().any(
+            |requirement| matches!(requirement, Requirement::Signed { by, .. } if *by == scheme),
+        )
+    }
+}

@@ -1,0 +1,346 @@
+//! Writes an inventory as SPDX 2.3 JSON (spdx.github.io/spdx-spec/v2.3). Must not depend on the
+//! source of the inventory.
+
+use serde_json::{Value, json};
+
+use crate::trust::sbom::contents::{File, sha1_of};
+use crate::trust::sbom::embedded::Embedded;
+use crate::trust::sbom::packages::Package;
+use crate::trust::sbom::{Inventory, Layer};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Digest;
+
+const IMAGE: &str = "SPDXRef-Image";
+const DOCUMENT: &str = "SPDXRef-DOCUMENT";
+const UNKNOWN: &str = "NOASSERTION";
+
+/// Writes the document.
+pub(super) fn write(inventory: &Inventory) -> Result<Vec<u8>> {
+    let mut packages = vec![image(inventory)];
+    let mut related = Vec::new();
+    for (index, layer) in inventory.layers.iter().enumerate() {
+        packages.push(self::layer(index, layer));
+    }
+    packages.extend(inventory.embedded.iter().map(embedded));
+    packages.extend(inventory.packages.iter().map(|p| package(p, inventory)));
+    let files: Vec<Value> = inventory.files.iter().flatten().map(file).collect();
+    related.push(relationship(DOCUMENT, "DESCRIBES", &Value::from(IMAGE)));
+    for part in packages.iter().skip(1).chain(&files) {
+        related.push(relationship(IMAGE, "CONTAINS", &part["SPDXID"]));
+    }
+    let mut document = json!({
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": DOCUMENT,
+        "name": name(inventory),
+        "documentNamespace": namespace(inventory),
+        "creationInfo": {
+            "created": inventory.created,
+            "creators": [concat!("Tool: imgctl-", env!("CARGO_PKG_VERSION"))],
+        },
+        "packages": packages,
+    });
+    if !files.is_empty() {
+        document["files"] = files.into();
+    }
+    document["relationships"] = related.into();
+    let mut text = serde_json::to_vec_pretty(&document)
+        .map_err(|error| Error::failed("cannot write the SPDX document").caused_by(error))?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+fn name(inventory: &Inventory) -> String {
+    match &inventory.name {
+        Some(name) => name.to_string(),
+        None => inventory.digest.to_string(),
+    }
+}
+
+/// The namespace identifies a document, so documents with and without files have different
+/// namespaces.
+fn namespace(inventory: &Inventory) -> String {
+    let variant = match inventory.files {
+        Some(_) => "",
+        None => "-without-files",
+    };
+    let name = inventory.name.as_ref().map_or("image", |n| n.repository());
+    let hex = inventory.digest.hex();
+    format!("https://spdx.org/spdxdocs/imgctl/{name}-{hex}{variant}")
+}
+
+fn image(inventory: &Inventory) -> Value {
+    let mut value = thing(IMAGE, &name(inventory), "CONTAINER");
+    value["versionInfo"] = inventory.digest.to_string().into();
+    value["checksums"] = checksum(&inventory.digest);
+    if let Some(name) = &inventory.name {
+        let repository = name.repository();
+        let url = purl_oci(repository, &name.name(), name.tag(), &inventory.digest)
+            + &format!("&arch={}", escaped(&inventory.architecture));
+        value["externalRefs"] = purl(&url);
+    }
+    if let Some(files) = &inventory.files {
+        value["filesAnalyzed"] = true.into();
+        // SHA-1 over the sorted SHA-1 of all files (SPDX 2.3, 7.9).
+        let mut sums: Vec<&str> = files.iter().map(|file| &*file.sha1).collect();
+        sums.sort_unstable();
+        value["packageVerificationCode"] = json!({
+            "packageVerificationCodeValue": sha1_of(sums.concat().as_bytes()),
+        });
+    }
+    value
+}
+
+fn layer(index: usize, layer: &Layer) -> Value {
+    let id = format!("SPDXRef-Layer-{index}");
+    let mut value = thing(&id, &layer.digest.to_string(), "ARCHIVE");
+    value["checksums"] = checksum(&layer.digest);
+    if let Some(kind) = layer.kind {
+        value["comment"] = format!("layer {index}, kind {kind}").into();
+    }
+    value
+}
+
+fn embedded(image: &Embedded) -> Value {
+    let tag = image.tag.as_deref();
+    let name = match tag {
+        Some(tag) => format!("{}:{tag}", image.repository),
+        None => format!("{}@{}", image.repository, image.digest),
+    };
+    let id = format!(
+        "SPDXRef-Embedded-{}",
+        &Digest::of(name.as_bytes()).hex()[..16]
+    );
+    let mut value = thing(&id, &image.repository, "CONTAINER");
+    value["versionInfo"] = tag
+        .map_or_else(|| image.digest.to_string(), str::to_owned)
+        .into();
+    value["checksums"] = checksum(&image.digest);
+    let url = purl_oci(&image.repository, &image.repository, tag, &image.digest);
+    value["externalRefs"] = purl(&url);
+    value["comment"] = "container image in the embedded registry".into();
+    value
+}
+
+fn package(package: &Package, inventory: &Inventory) -> Value {
+    let Package {
+        kind,
+        name,
+        version,
+        architecture,
+    } = package;
+    let key = format!("{kind}/{name}/{version}/{architecture}");
+    let hex = Digest::of(key.as_bytes());
+    let id = format!(
+        "SPDXRef-Package-{kind}-{}-{}",
+        identifier(name),
+        &hex.hex()[..8]
+    );
+    let mut value = thing(&id, name, "LIBRARY");
+    value["versionInfo"] = version.as_str().into();
+    let fallback = if *kind == "deb" { "debian" } else { "alpine" };
+    let namespace = inventory.distribution.as_deref().unwrap_or(fallback);
+    let mut url = format!(
+        "pkg:{kind}/{namespace}/{}@{}",
+        escaped(&name.to_lowercase()),
+        escaped(version)
+    );
+    if !architecture.is_empty() {
+        url += &format!("?arch={}", escaped(architecture));
+    }
+    value["externalRefs"] = purl(&url);
+    value
+}
+
+fn file(file: &File) -> Value {
+    let path = file.path.as_bytes();
+    let mut name = "./".to_owned();
+    // SPDX file names are text. A name that is not UTF-8 is percent-encoded, including the percent
+    // sign itself.
+    match str::from_utf8(path) {
+        Ok(text) => name += text,
+        Err(_) => {
+            for byte in path {
+                match byte {
+                    b' '..=b'~' if *byte != b'%' => name.push(char::from(*byte)),
+                    _ => name += &format!("%{byte:02X}"),
+                }
+            }
+        }
+    }
+    json!({
+        "SPDXID": format!("SPDXRef-File-{}", &Digest::of(path).hex()[..32]),
+        "fileName": name,
+        "checksums": [
+            { "algorithm": "SHA1", "checksumValue": file.sha1 },
+            { "algorithm": "SHA256", "checksumValue": file.sha256 },
+        ],
+        "licenseConcluded": UNKNOWN,
+        "licenseInfoInFiles": [UNKNOWN],
+        "copyrightText": UNKNOWN,
+    })
+}
+
+/// A package with the members common to all packages.
+fn thing(id: &str, name: &str, purpose: &str) -> Value {
+    json!({
+        "SPDXID": id,
+        "name": name,
+        "primaryPackagePurpose": purpose,
+        "downloadLocation": UNKNOWN,
+        "filesAnalyzed": false,
+        "licenseConcluded": UNKNOWN,
+        "licenseDeclared": UNKNOWN,
+        "copyrightText": UNKNOWN,
+    })
+}
+
+fn relationship(from: &str, kind: &str, to: &Value) -> Value {
+    json!({
+        "spdxElementId": from,
+        "relationshipType": kind,
+        "relatedSpdxElement": to,
+    })
+}
+
+fn checksum(digest: &Digest) -> Value {
+    let algorithm = digest.algorithm().as_str().to_uppercase();
+    json!([{ "algorithm": algorithm, "checksumValue": digest.hex() }])
+}
+
+fn purl(url: &str) -> Value {
+    json!([{
+        "referenceCategory": "PACKAGE-MANAGER",
+        "referenceType": "purl",
+        "referenceLocator": url,
+    }])
+}
+
+/// purl-spec, type `oci`: the name is the last path component, the version the digest.
+fn purl_oci(repository: &str, url: &str, tag: Option<&str>, digest: &Digest) -> String {
+    let name = repository.rsplit('/').next().unwrap_or(repository);
+    let mut text = format!(
+        "pkg:oci/{}@{}?repository_url={}",
+        escaped(name),
+        escaped(&digest.to_string()),
+        escaped(url)
+    );
+    if let Some(tag) = tag {
+        text += &format!("&tag={}", escaped(tag));
+    }
+    text
+}
+
+/// Percent-encodes text for package URLs.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' | b'~' => {
+                out.push(char::from(byte));
+            }
+            _ => out += &format!("%{byte:02X}"),
+        }
+    }
+    out
+}
+
+/// Restricts text to the characters of SPDX identifiers: letters, digits, `.` and `-`.
+fn identifier(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imgctl_base::image::Reference;
+    use imgctl_store::layer::LayerPath;
+
+    fn inventory() -> Inventory {
+        Inventory {
+            name: Some(Reference::parse("q.io/team/app:v1").unwrap()),
+            digest: Digest::of(b"image"),
+            architecture: "amd64".to_owned(),
+            created: "2024-01-02T03:04:05Z".to_owned(),
+            layers: vec![Layer {
+                digest: Digest::of(b"layer"),
+                kind: None,
+            }],
+            embedded: vec![Embedded {
+                repository: "coredns/coredns".to_owned(),
+                tag: Some("v1".to_owned()),
+                digest: Digest::of(b"embedded"),
+            }],
+            distribution: None,
+            packages: vec![Package {
+                kind: "deb",
+                name: "libstdc++6".to_owned(),
+                version: "1:2+b1".to_owned(),
+                architecture: "amd64".to_owned(),
+            }],
+            files: Some(vec![File {
+                path: LayerPath::parse(b"etc/\xff%").unwrap(),
+                sha1: sha1_of(b""),
+                sha256: Digest::of(b"").hex().to_owned(),
+            }]),
+        }
+    }
+
+    #[test]
+    fn the_document_names_everything_once_and_relates_it() {
+        let text = write(&inventory()).unwrap();
+        assert_eq!(text, write(&inventory()).unwrap());
+        let document: Value = serde_json::from_slice(&text).unwrap();
+        let ids: Vec<&str> = document["packages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .chain(document["files"].as_array().unwrap())
+            .map(|part| part["SPDXID"].as_str().unwrap())
+            .collect();
+        assert_eq!(ids.len(), 5);
+        let is_valid = |id: &&str| {
+            id.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b".-".contains(&b))
+        };
+        assert!(ids.iter().all(is_valid), "{ids:?}");
+        let related = document["relationships"].as_array().unwrap();
+        assert_eq!(related.len(), ids.len());
+        for id in ids {
+            assert!(
+                related.iter().any(|r| r["relatedSpdxElement"] == id),
+                "{id}"
+            );
+        }
+        assert_eq!(document["files"][0]["fileName"], "./etc/%FF%25");
+        let locator = &document["packages"][3]["externalRefs"][0]["referenceLocator"];
+        assert_eq!(
+            locator,
+            "pkg:deb/debian/libstdc%2B%2B6@1%3A2%2Bb1?arch=amd64"
+        );
+        let code = &document["packages"][0]["packageVerificationCode"];
+        let expected = sha1_of(sha1_of(b"").as_bytes());
+        assert_eq!(code["packageVerificationCodeValue"], expected);
+    }
+
+    #[test]
+    fn without_files_the_document_is_another_one() {
+        let with = namespace(&inventory());
+        let without = Inventory {
+            files: None,
+            ..inventory()
+        };
+        assert_ne!(namespace(&without), with);
+        let document: Value = serde_json::from_slice(&write(&without).unwrap()).unwrap();
+        assert_eq!(document["packages"][0]["filesAnalyzed"], false);
+        assert!(document.get("files").is_none());
+    }
+}

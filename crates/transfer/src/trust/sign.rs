@@ -1,0 +1,187 @@
+//! Signs an image in a registry: adds a signature at cosign's tag, next to existing ones, or as a
+//! referrer.
+
+use std::collections::BTreeMap;
+use std::io::{Cursor, Read};
+
+use serde_json::Value;
+
+use crate::trust::attachment::{self, Written};
+use crate::trust::fetch::{self, Content};
+use crate::trust::keys::PrivateKey;
+use crate::trust::payload::{Claim, expanded};
+use imgctl_base::error::{Context as _, Error, Kind, Result};
+use imgctl_base::image::{Descriptor, Digest, Reference, media_type};
+use imgctl_registry::{Repository, Target};
+
+/// Number of attempts to write the tag while other clients write it.
+const TRIES: usize = 5;
+
+/// Options of signing.
+#[derive(Clone, Debug, Default)]
+pub struct SignOptions {
+    /// The image name in the signature; `None` = the repository, as in cosign.
+    pub identity: Option<String>,
+    /// `-a key=value`.
+    pub annotations: BTreeMap<String, String>,
+    /// Also sign everything that an index lists.
+    pub recursive: bool,
+    /// Write a referrer instead of the tag.
+    pub referrers: bool,
+}
+
+/// One signed image.
+#[derive(Clone, Debug)]
+pub struct Signed {
+    pub digest: Digest,
+    /// The tag, or the referrer's digest.
+    pub place: String,
+    /// The same signature by the same key already existed; nothing was written.
+    pub was_there: bool,
+}
+
+/// Signs the image that `reference` refers to in `repository`.
+pub fn sign(
+    repository: &Repository,
+    reference: &Reference,
+    key: &PrivateKey,
+    options: &SignOptions,
+) -> Result<Vec<Signed>> {
+    let root = repository.document(&Target::of(reference))?.descriptor;
+    let images = match options.recursive {
+        true => fetch::with_children(repository, &root)?,
+        false => vec![root],
+    };
+    let name = expanded(reference).name();
+    images
+        .iter()
+        .map(|image| {
+            sign_one(repository, &name, image, key, options)
+                .context(|| format!("cannot sign {name}@{}", image.digest))
+        })
+        .collect()
+}
+
+fn sign_one(
+    repository: &Repository,
+    name: &str,
+    image: &Descriptor,
+    key: &PrivateKey,
+    options: &SignOptions,
+) -> Result<Signed> {
+    let claim = Claim {
+        identity: options.identity.clone().unwrap_or_else(|| name.to_owned()),
+        digest: image.digest.clone(),
+        optional: options
+            .annotations
+            .iter()
+            .map(|(name, value)| (name.clone(), Value::from(value.as_str())))
+            .collect(),
+    };
+    let payload = claim.to_payload();
+    if let Some(place) = existing(repository, image, &payload, key, options.referrers)? {
+        return Ok(Signed {
+            digest: image.digest.clone(),
+            place,
+            was_there: true,
+        });
+    }
+    let layer = attachment::layer(&payload, &key.sign(&payload)?);
+    push_blob(repository, &layer, &payload)?;
+    let place = match options.referrers {
+        true => push_referrer(repository, image, layer)?,
+        false => push_tag(repository, image, &layer)?,
+    };
+    Ok(Signed {
+        digest: image.digest.clone(),
+        place,
+        was_there: false,
+    })
+}
+
+/// Returns the location of an existing signature of the same payload by the same key.
+fn existing(
+    repository: &Repository,
+    image: &Descriptor,
+    payload: &[u8],
+    key: &PrivateKey,
+    referrers: bool,
+) -> Result<Option<String>> {
+    let public = key.public()?;
+    let candidates = match referrers {
+        true => fetch::all(repository, &image.digest)?,
+        false => fetch::tagged(repository, &image.digest)?,
+    };
+    Ok(candidates
+        .into_iter()
+        .find(|candidate| match &candidate.content {
+            Ok(Content::Simple(found)) => {
+                found.payload == payload
+                    && public.verifies(payload, &found.signature)
+                    && candidate.place.starts_with("referrer") == referrers
+            }
+            _ => false,
+        })
+        .map(|candidate| candidate.place))
+}
+
+/// Adds the layer to the manifest at the tag. Registries have no conditional write, so concurrent
+/// writers can overwrite each other: the tag is read again until it contains this layer.
+fn push_tag(repository: &Repository, image: &Descriptor, layer: &Descriptor) -> Result<String> {
+    let tag = attachment::tag(&image.digest);
+    for _ in 0..TRIES {
+        let mut layers = fetch::layers_at(repository, &tag)
+            .context(|| format!("the tag {tag} holds something else than signatures"))?
+            .unwrap_or_default();
+        if layers.contains(layer) {
+            return Ok(format!("tag {tag}"));
+        }
+        layers.push(layer.clone());
+        let written = attachment::tagged(layers)?;
+        push_config(repository, &written)?;
+        repository.push_document(
+            &Target::Tag(tag.clone()),
+            media_type::OCI_MANIFEST,
+            &written.manifest,
+        )?;
+    }
+    let kept = fetch::layers_at(repository, &tag)?.is_some_and(|layers| layers.contains(layer));
+    match kept {
+        true => Ok(format!("tag {tag}")),
+        false => Err(Error::new(
+            Kind::Busy,
+            format!("others write the tag {tag} all the time"),
+        )
+        .hint("try again when they are done")),
+    }
+}
+
+fn push_referrer(repository: &Repository, image: &Descriptor, layer: Descriptor) -> Result<String> {
+    let written = attachment::referrer(vec![layer], image)?;
+    push_config(repository, &written)?;
+    let digest =
+        repository.push_referrer(&image.digest, media_type::OCI_MANIFEST, &written.manifest)?;
+    Ok(format!("referrer {digest}"))
+}
+
+fn push_config(repository: &Repository, written: &Written) -> Result<()> {
+    let size = written.config.len() as u64;
+    let descriptor = Descriptor::new(written.config_type, Digest::of(&written.config), size);
+    push_blob(repository, &descriptor, &written.config)
+}
+
+/// Pushes a small blob from memory.
+pub(crate) fn push_blob(
+    repository: &Repository,
+    descriptor: &Descriptor,
+    bytes: &[u8],
+) -> Result<()> {
+    let open = |offset: u64| -> Result<Box<dyn Read + Send + 'static>> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let rest = bytes.get(start..).unwrap_or_default().to_vec();
+        Ok(Box::new(Cursor::new(rest)))
+    };
+    repository
+        .push_blob(descriptor, &[], &open, &|_| {})
+        .map(|_| ())
+}

@@ -1,0 +1,212 @@
+//! Verifies an image in a registry against keys supplied by the user.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::trust::bundle;
+use crate::trust::fetch::{self, Content};
+use crate::trust::keys::PublicKey;
+use crate::trust::payload::{Claim, expanded};
+use crate::trust::policy::open_sigstore;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::{Digest, Reference};
+use imgctl_registry::{Repository, Target};
+
+/// Required claims of a signature.
+#[derive(Clone, Debug, Default)]
+pub struct VerifyOptions {
+    /// The required image name: a repository, or a repository with a tag.
+    pub identity: Identity,
+    /// Required annotations, with these values.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Accepted image names.
+#[derive(Clone, Debug, Default)]
+pub enum Identity {
+    /// The image's own name: its repository, and the tag if the signature has one.
+    #[default]
+    Own,
+    /// This name.
+    Given(Reference),
+    /// Any name, for an image copied from elsewhere.
+    Any,
+}
+
+/// An image with at least one good signature.
+#[derive(Clone, Debug)]
+pub struct Verified {
+    pub digest: Digest,
+    /// Claims of the good signatures: payloads as cosign prints them, statements of bundles
+    /// unchanged.
+    pub claims: Vec<Value>,
+    /// Reasons why other signatures were rejected.
+    pub rejected: Vec<String>,
+}
+
+/// Verifies the image that `reference` refers to in `repository`. Without a good signature, fails
+/// with an error of kind Denied that explains why each one was rejected.
+pub fn verify(
+    repository: &Repository,
+    reference: &Reference,
+    keys: &[PublicKey],
+    options: &VerifyOptions,
+) -> Result<Verified> {
+    let digest = repository
+        .document(&Target::of(reference))?
+        .descriptor
+        .digest;
+    let mut verified = Verified {
+        digest,
+        claims: Vec::new(),
+        rejected: Vec::new(),
+    };
+    for candidate in fetch::all(repository, &verified.digest)? {
+        let outcome = candidate.content.and_then(|content| match content {
+            Content::Simple(signature) => {
+                let claim = open_sigstore(&signature, keys)?;
+                check(&claim, &verified.digest, reference, options)?;
+                Ok(printed(&claim))
+            }
+            Content::Bundle(found) => {
+                let statement = bundle::open(&found, keys, &verified.digest)?;
+                check_statement(options)?;
+                Ok(statement)
+            }
+        });
+        match outcome {
+            Ok(claim) if verified.claims.contains(&claim) => {}
+            Ok(claim) => verified.claims.push(claim),
+            Err(error) => verified
+                .rejected
+                .push(format!("{}: {error}", candidate.place)),
+        }
+    }
+    if verified.claims.is_empty() {
+        return Err(denied(reference, &verified));
+    }
+    Ok(verified)
+}
+
+fn denied(reference: &Reference, verified: &Verified) -> Error {
+    let name = expanded(reference).name();
+    if verified.rejected.is_empty() {
+        return Error::new(
+            Kind::Denied,
+            format!("{name}@{} has no signatures", verified.digest),
+        )
+        .hint("`imgctl sign --key KEY IMAGE` makes one");
+    }
+    Error::new(
+        Kind::Denied,
+        format!(
+            "no signature of {name}@{} is good: {}",
+            verified.digest,
+            verified.rejected.join("; ")
+        ),
+    )
+}
+
+fn check(
+    claim: &Claim,
+    digest: &Digest,
+    reference: &Reference,
+    options: &VerifyOptions,
+) -> Result<()> {
+    let denied = |why: String| Err(Error::new(Kind::Denied, why));
+    if claim.digest != *digest {
+        return denied(format!("it is for another image, {}", claim.digest));
+    }
+    let expected = match &options.identity {
+        Identity::Any => None,
+        Identity::Given(name) => Some(expanded(name)),
+        Identity::Own => Some(expanded(reference)),
+    };
+    if let Some(expected) = expected {
+        let signed = claim.reference()?;
+        let tags_agree = match (signed.tag(), expected.tag()) {
+            (Some(signed), Some(expected)) => signed == expected,
+            _ => true,
+        };
+        if signed.name() != expected.name() || !tags_agree {
+            return denied(format!("it is for the name {signed}"));
+        }
+    }
+    for (name, value) in &options.annotations {
+        if claim.optional.get(name).and_then(Value::as_str) != Some(value) {
+            return denied(format!("it has no annotation {name}={value}"));
+        }
+    }
+    Ok(())
+}
+
+/// Bundles carry neither a name nor annotations, so they are rejected if either is required.
+fn check_statement(options: &VerifyOptions) -> Result<()> {
+    match (&options.identity, options.annotations.is_empty()) {
+        (Identity::Given(_), _) => Err(Error::new(Kind::Denied, "a bundle gives no name")),
+        (_, false) => Err(Error::new(Kind::Denied, "a bundle has no annotations")),
+        _ => Ok(()),
+    }
+}
+
+/// The claim as it appears in the payload.
+fn printed(claim: &Claim) -> Value {
+    json!({
+        "critical": {
+            "identity": { "docker-reference": claim.identity },
+            "image": { "docker-manifest-digest": claim.digest },
+            "type": "cosign container image signature",
+        },
+        "optional": claim.optional,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_annotations_must_fit() {
+        let digest = Digest::of(b"image");
+        let own = Identity::Own;
+        let given = |name: &str| Identity::Given(Reference::parse(name).unwrap());
+        for (identity, asked, signed, annotation, good) in [
+            (own.clone(), "q.io/a:1", "q.io/a", "", true),
+            (own.clone(), "q.io/a:1", "q.io/a:1", "", true),
+            (own.clone(), "q.io/a:1", "q.io/a:2", "", false),
+            (own.clone(), "q.io/a:1", "q.io/b", "", false),
+            (
+                own.clone(),
+                "busybox:1",
+                "index.docker.io/library/busybox",
+                "",
+                true,
+            ),
+            (given("q.io/b"), "mirror.io/b:1", "q.io/b:1", "", true),
+            (given("q.io/b:2"), "mirror.io/b:1", "q.io/b:1", "", false),
+            (Identity::Any, "q.io/a:1", "x.io/y", "", true),
+            (own.clone(), "q.io/a:1", "q.io/a", "env", true),
+            (own, "q.io/a:1", "q.io/a", "missing", false),
+        ] {
+            let claim = Claim {
+                identity: signed.to_owned(),
+                digest: digest.clone(),
+                optional: BTreeMap::from([("env".to_owned(), json!("prod"))]),
+            };
+            let mut options = VerifyOptions {
+                identity,
+                ..VerifyOptions::default()
+            };
+            if !annotation.is_empty() {
+                options
+                    .annotations
+                    .insert(annotation.to_owned(), "prod".to_owned());
+            }
+            let checked = check(&claim, &digest, &Reference::parse(asked).unwrap(), &options);
+            assert_eq!(checked.is_ok(), good, "{asked} {signed} {annotation}");
+            let other = Digest::of(b"other");
+            assert!(check(&claim, &other, &Reference::parse(asked).unwrap(), &options).is_err());
+        }
+    }
+}
