@@ -8,7 +8,14 @@ use serde_json::json;
 use super::*;
 use crate::stand_in::StandIn;
 use crate::stand_in::serve::{Served, serve};
-use imgctl_host::agent::remote::tests::{Host, runtime};
+use imgctl_host::agent::remote::testing::{self, Host, runtime};
+
+/// Not a test: the agent that the tests start.
+#[test]
+#[ignore = "it is the agent that the tests here start"]
+fn child() {
+    testing::serve();
+}
 
 fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})

@@ -4,7 +4,6 @@
 use std::io::{Read, Write};
 
 use crate::layer::Entry;
-#[cfg(test)]
 use crate::layer::LayerPath;
 use imgctl_base::error::{Error, IoContext, Result};
 

@@ -5,8 +5,10 @@ mod body;
 mod connection;
 mod handshake;
 mod start;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
-pub mod tests;
+mod tests;
 mod tunnel;
 #[cfg(test)]
 mod tunnel_tests;

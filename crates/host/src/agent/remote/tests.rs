@@ -2,15 +2,12 @@
 //! shell.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::process::Command;
-use tokio::runtime::Runtime;
-
 use super::*;
+use crate::agent::remote::testing::{self, Host, agent_script, runtime};
 use crate::agent::server;
 use crate::host::transport::{BoxFuture, Channel, Ended, Privilege};
 use imgctl_base::error::{Error, Kind};
@@ -20,143 +17,7 @@ use imgctl_store::store::{Options, Store};
 #[test]
 #[ignore = "it is the agent that the tests here start"]
 fn child() {
-    let store = Store::open(Path::new("."), Options { sync: false }).unwrap();
-    server::serve_stdio(&store).unwrap();
-}
-
-/// A shell on this machine.
-struct Shell {
-    /// Shell code that runs before each command.
-    motd: &'static str,
-    is_local: bool,
-    lines: AtomicUsize,
-    pids: Mutex<Vec<u32>>,
-}
-
-impl Transport for Shell {
-    fn label(&self) -> &str {
-        "10.9.9.9"
-    }
-
-    fn is_local(&self) -> bool {
-        self.is_local
-    }
-
-    fn open<'a>(&'a self, line: &'a str, _: Privilege) -> BoxFuture<'a, Result<Channel>> {
-        self.lines.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async move {
-            let mut child = Command::new("/bin/sh")
-                .args(["-c", &format!("{}{line}", self.motd)])
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
-            self.pids.lock().unwrap().push(child.id().unwrap());
-            Ok(Channel {
-                input: Box::new(child.stdin.take().unwrap()),
-                output: Box::new(child.stdout.take().unwrap()),
-                errors: Box::new(child.stderr.take().unwrap()),
-                ended: Box::pin(async move {
-                    use std::os::unix::process::ExitStatusExt;
-                    let status = child.wait().await.unwrap();
-                    Ok(match status.signal() {
-                        Some(signal) => Ended::Signal(signal),
-                        None => Ended::Code(u8::try_from(status.code().unwrap()).unwrap()),
-                    })
-                }),
-            })
-        })
-    }
-}
-
-/// One host with an agent of its own.
-pub struct Host {
-    directory: tempfile::TempDir,
-    shell: Arc<Shell>,
-    pub remote: Remote,
-}
-
-impl Host {
-    pub fn new(runtime: &Runtime) -> Self {
-        Self::with(runtime, "", true, &agent_script)
-    }
-
-    /// `script` receives the directory of the store and returns the program to run as the agent.
-    fn with(
-        runtime: &Runtime,
-        motd: &'static str,
-        is_local: bool,
-        script: &dyn Fn(&Path) -> String,
-    ) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let program = directory.path().join("program");
-        std::fs::write(&program, script(directory.path())).unwrap();
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
-        let shell = Arc::new(Shell {
-            motd,
-            is_local,
-            lines: AtomicUsize::new(0),
-            pids: Mutex::default(),
-        });
-        let launch = Launch {
-            binaries: Arc::new(Binaries::new(
-                PathBuf::from("/proc/self/exe"),
-                Some(program),
-                None,
-            )),
-            directory: directory.path().join("kept").to_str().unwrap().to_owned(),
-            root: None,
-            data_root: directory.path().to_str().unwrap().to_owned(),
-        };
-        let transport = Arc::clone(&shell) as Arc<dyn Transport>;
-        Self {
-            remote: Remote::new(transport, launch, runtime.handle().clone()),
-            directory,
-            shell,
-        }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.directory
-            .path()
-            .join(name)
-            .to_str()
-            .unwrap()
-            .to_owned()
-    }
-
-    fn store(&self) -> Store {
-        Store::open(self.directory.path(), Options { sync: false }).unwrap()
-    }
-
-    pub fn kill(&self) {
-        let pid = *self.shell.pids.lock().unwrap().last().unwrap();
-        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    }
-
-    fn agents(&self) -> usize {
-        self.shell.pids.lock().unwrap().len()
-    }
-}
-
-fn agent_script(root: &Path) -> String {
-    let program = std::env::current_exe().unwrap();
-    format!(
-        "#!/bin/sh\ncd '{}' && exec '{}' --exact agent::remote::tests::child --ignored --nocapture\n",
-        root.display(),
-        program.display()
-    )
-}
-
-pub fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
+    testing::serve();
 }
 
 /// Returns pseudorandom bytes.

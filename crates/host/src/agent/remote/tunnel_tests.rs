@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::tests::{Host, runtime};
 use crate::agent::Agent;
+use crate::agent::remote::testing::{Host, runtime};
 use imgctl_base::error::Kind;
 
 /// Timeout that no step here reaches.
