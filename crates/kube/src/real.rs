@@ -19,7 +19,7 @@ pub(crate) fn is_recording() -> bool {
 }
 
 /// Returns the directory of the recordings.
-pub fn recorded() -> PathBuf {
+pub(crate) fn recorded() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/kube/recorded")
 }
 

@@ -17,7 +17,7 @@ pub(crate) const PLATFORM_ARGS: [&str; 10] = [
 
 /// Arguments that, given with `--build-arg`, are available in every `RUN` without a declaration and
 /// affect neither cache keys nor history (Dockerfile reference, "Predefined ARGs").
-pub const PROXY_ARGS: [&str; 10] = [
+pub(crate) const PROXY_ARGS: [&str; 10] = [
     "HTTP_PROXY",
     "http_proxy",
     "HTTPS_PROXY",

@@ -16,7 +16,7 @@ const BLOCK: usize = 512;
 
 /// Returns the items of `file` if its content is a tar, compressed or not; `None` if it is anything
 /// else (`file` is then rewound to its beginning).
-pub fn read(store: &Store, mut file: File, name: &str) -> Result<Option<Vec<Item>>> {
+pub(super) fn read(store: &Store, mut file: File, name: &str) -> Result<Option<Vec<Item>>> {
     if !is_archive(&mut file, name)? {
         return Ok(None);
     }

@@ -31,7 +31,7 @@ pub(crate) struct Caches {
 impl Caches {
     /// Finds or creates the directory of a cache; `content` provides the content of a new one.
     /// Returns the path to mount, with its device and inode.
-    pub fn open(
+    pub(super) fn open(
         &mut self,
         stage: &Stage<'_>,
         cache: &CacheMount,

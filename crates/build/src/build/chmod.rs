@@ -19,7 +19,7 @@ pub(crate) struct Clause {
 
 impl Chmod {
     /// Parses the flag's expanded value.
-    pub fn parse(text: &str) -> Result<Self> {
+    pub(super) fn parse(text: &str) -> Result<Self> {
         let wrong = || {
             Error::usage(format!("`{text}` is not a mode"))
                 .hint("--chmod takes an octal mode (0755) or a symbolic one (u=rwX,go=rX)")
@@ -37,7 +37,7 @@ impl Chmod {
     }
 
     /// Returns the new mode of a file whose mode is `mode`.
-    pub fn apply(&self, mode: u32, is_directory: bool) -> u32 {
+    pub(super) fn apply(&self, mode: u32, is_directory: bool) -> u32 {
         match self {
             Self::Octal(mode) => *mode,
             Self::Symbolic(clauses) => clauses

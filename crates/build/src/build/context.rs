@@ -30,7 +30,7 @@ pub(crate) struct ContextTree {
 
 impl ContextTree {
     /// `name` is used in messages (`the build context`).
-    pub fn new(name: String, root: Root, rules: IgnoreRules) -> Self {
+    pub(super) fn new(name: String, root: Root, rules: IgnoreRules) -> Self {
         Self {
             name,
             root: Arc::new(root),
@@ -45,12 +45,12 @@ impl ContextTree {
     }
 
     /// Returns the directory on disk.
-    pub fn path(&self) -> &std::path::Path {
+    pub(super) fn path(&self) -> &std::path::Path {
         self.root.path()
     }
 
     /// Opens a file of the context.
-    pub fn open(&self, path: &LayerPath) -> Result<std::fs::File> {
+    pub(super) fn open(&self, path: &LayerPath) -> Result<std::fs::File> {
         self.root.open_file(path.as_path())
     }
 
@@ -270,6 +270,6 @@ impl SourceTree for ContextTree {
 }
 
 /// Returns an absolute context path as bytes, for the name of the stat cache.
-pub fn identity(path: &std::path::Path) -> Vec<u8> {
+pub(super) fn identity(path: &std::path::Path) -> Vec<u8> {
     path.as_os_str().to_owned().into_vec()
 }

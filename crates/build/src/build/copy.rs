@@ -28,7 +28,7 @@ pub(crate) struct Flags {
 }
 
 /// The destination as written, and the tree that contains it.
-pub struct Destination<'a> {
+pub(super) struct Destination<'a> {
     pub tree: &'a Tree,
     /// Absolute path.
     path: LayerPath,
@@ -38,7 +38,7 @@ pub struct Destination<'a> {
 impl<'a> Destination<'a> {
     /// Parses an expanded destination word; an empty one is the working directory (BuildKit,
     /// buildah). With `link`, symlinks in the tree are not followed.
-    pub fn new(tree: &'a Tree, workdir: &str, word: &str, link: bool) -> Result<Self> {
+    pub(super) fn new(tree: &'a Tree, workdir: &str, word: &str, link: bool) -> Result<Self> {
         let absolute = if word.starts_with('/') {
             word.to_owned()
         } else {
@@ -72,7 +72,7 @@ impl<'a> Destination<'a> {
 }
 
 /// Returns the node at `path` of a merged tree.
-pub fn node_of(tree: &Tree, path: &LayerPath) -> Option<Node> {
+pub(super) fn node_of(tree: &Tree, path: &LayerPath) -> Option<Node> {
     let found = tree.lookup(path)?;
     Some(match &found.entry.entry.kind {
         EntryKind::Directory => Node::Directory,
@@ -84,7 +84,7 @@ pub fn node_of(tree: &Tree, path: &LayerPath) -> Option<Node> {
 
 /// Normalizes a path written by the user: `..` stops at the root (Dockerfile reference: sources are
 /// clamped to the context).
-pub fn clamp(path: &[u8]) -> Result<LayerPath> {
+pub(super) fn clamp(path: &[u8]) -> Result<LayerPath> {
     let mut clean = LayerPath::root();
     for component in path.split(|b| *b == b'/') {
         match component {
@@ -116,7 +116,7 @@ pub(crate) struct Gathered<'a> {
 
 impl<'a> Gathered<'a> {
     /// Creates an empty collection.
-    pub fn new(destination: Destination<'a>, flags: Flags) -> Self {
+    pub(super) fn new(destination: Destination<'a>, flags: Flags) -> Self {
         Self {
             destination,
             flags,
@@ -270,7 +270,7 @@ impl<'a> Gathered<'a> {
     }
 
     /// Adds a file created by the Kubefile itself: heredoc or download.
-    pub fn add_file(&mut self, name: &[u8], item: Item) -> Result<()> {
+    pub(super) fn add_file(&mut self, name: &[u8], item: Item) -> Result<()> {
         let path = self.destination.file_path(name);
         self.put(path, item)
     }
@@ -363,7 +363,7 @@ impl<'a> Gathered<'a> {
 
     /// Returns all items in layer order. A file where a directory with content is needed is an
     /// error.
-    pub fn finish(self) -> Result<Vec<Item>> {
+    pub(super) fn finish(self) -> Result<Vec<Item>> {
         let mut items = self.items;
         items.sort_by(|a, b| a.entry.path.cmp(&b.entry.path));
         items.dedup_by(|later, kept| {

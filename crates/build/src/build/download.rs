@@ -39,7 +39,7 @@ pub(crate) fn is_git(source: &str) -> bool {
 }
 
 /// Downloads `url`. Returns the file's name, the item, and the file for unpacking.
-pub fn fetch(
+pub(super) fn fetch(
     store: &Store,
     url: &str,
     checksum: Option<&Digest>,
@@ -176,7 +176,7 @@ fn file_name(path: &str) -> Option<String> {
 }
 
 /// Clones `URL[#REF[:SUBDIRECTORY]]` with the installed git. All files get the time of the commit.
-pub fn git(
+pub(super) fn git(
     store: &Store,
     source: &str,
     keep_git_dir: bool,

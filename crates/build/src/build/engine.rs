@@ -29,7 +29,7 @@ use imgctl_store::store::{Lease, Store};
 use imgctl_transfer::transfer::{self, Input, LoadOptions};
 
 /// State shared by all stages of one platform's build.
-pub struct Shared<'a> {
+pub(super) struct Shared<'a> {
     pub store: &'a Store,
     pub options: &'a Options,
     pub source: &'a Source,
@@ -62,7 +62,7 @@ impl<'a> Shared<'a> {
 
 impl Shared<'_> {
     /// Returns the build context; a build from a lone Kubefile has none.
-    pub fn context(&self) -> Result<&ContextTree> {
+    pub(super) fn context(&self) -> Result<&ContextTree> {
         self.context.ok_or_else(|| {
             Error::usage(
                 "there is no build context to copy from: the Kubefile came alone on standard input",
@@ -145,7 +145,7 @@ impl Results {
     }
 
     /// Returns the image of a finished stage.
-    pub fn get(&self, index: usize) -> Result<Arc<StageImage>> {
+    pub(super) fn get(&self, index: usize) -> Result<Arc<StageImage>> {
         self.lock()?
             .get(&index)
             .cloned()

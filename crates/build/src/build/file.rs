@@ -27,7 +27,7 @@ const MAX_TEXT: u64 = 16 << 20;
 
 /// The Kubefile's bytes, and its name for messages.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub(super) struct Source {
     pub name: String,
     pub bytes: Vec<u8>,
     /// Path of the file, unless it was read from standard input.
@@ -36,7 +36,7 @@ pub struct Source {
 
 impl Source {
     /// Parses the Kubefile; all of its errors are reported at once.
-    pub fn parse(&self) -> Result<Kubefile> {
+    pub(super) fn parse(&self) -> Result<Kubefile> {
         imgctl_kubefile::parse(&self.name, &self.bytes)
             .map_err(|found| diagnostic::into_error(&found, &self.name, &self.bytes))
     }
@@ -50,7 +50,7 @@ pub(crate) struct ContextDirectory {
 }
 
 /// Returns the context and the Kubefile of a build.
-pub fn load(store: &Store, options: &Options) -> Result<(Option<ContextDirectory>, Source)> {
+pub(super) fn load(store: &Store, options: &Options) -> Result<(Option<ContextDirectory>, Source)> {
     let standard_input = Path::new("-");
     if options.file.as_deref() == Some(standard_input) && options.context == ContextSource::Stdin {
         return Err(Error::usage(

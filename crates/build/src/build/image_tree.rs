@@ -20,7 +20,7 @@ pub(crate) struct ImageTree {
 
 impl ImageTree {
     /// `name` is used in messages.
-    pub fn new(name: String, tree: Arc<Tree>, tars: Vec<Arc<LayerTar>>) -> Self {
+    pub(super) fn new(name: String, tree: Arc<Tree>, tars: Vec<Arc<LayerTar>>) -> Self {
         Self { name, tree, tars }
     }
 

@@ -18,7 +18,7 @@ const DEFAULT_SHELL: [&str; 2] = ["/bin/sh", "-c"];
 
 impl Stage<'_> {
     /// Executes one instruction; errors include its position.
-    pub fn execute(&mut self, instruction: &Instruction) -> Result<()> {
+    pub(super) fn execute(&mut self, instruction: &Instruction) -> Result<()> {
         self.steps += 1;
         self.dispatch(instruction)
             .map_err(|error| self.at(instruction, error))
@@ -127,7 +127,7 @@ impl Stage<'_> {
     }
 
     /// Returns the stage's shell.
-    pub fn shell(&self) -> Vec<String> {
+    pub(super) fn shell(&self) -> Vec<String> {
         let default = || DEFAULT_SHELL.map(str::to_owned).to_vec();
         self.image
             .config

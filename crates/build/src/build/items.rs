@@ -26,7 +26,7 @@ pub(crate) const NO_TIME: Mtime = Mtime {
 
 /// One entry of a layer to be written, with the source of its bytes.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub(super) struct Item {
     pub entry: Entry,
     pub content: Content,
     /// BLAKE3 of the content, once known; always set for entries without content.
@@ -39,7 +39,7 @@ pub struct Item {
 
 impl Item {
     /// Returns an entry without content.
-    pub fn bare(entry: Entry) -> Self {
+    pub(super) fn bare(entry: Entry) -> Self {
         Self {
             entry,
             content: Content::None,
@@ -52,7 +52,7 @@ impl Item {
 
 /// Source of a file's bytes.
 #[derive(Clone, Debug)]
-pub enum Content {
+pub(super) enum Content {
     None,
     /// In memory (heredocs).
     Bytes(Arc<[u8]>),
@@ -94,7 +94,7 @@ pub(crate) struct LayerTar {
 
 impl LayerTar {
     /// Returns the tar of the layer with the blob `blob`.
-    pub fn new(store: &Store, blob: Digest) -> Self {
+    pub(super) fn new(store: &Store, blob: Digest) -> Self {
         Self {
             store: store.clone(),
             blob,
@@ -104,7 +104,7 @@ impl LayerTar {
 
     /// Returns the tar as a file: the blob itself if it is not compressed, otherwise an unnamed
     /// copy.
-    pub fn open(&self) -> Result<Arc<File>> {
+    pub(super) fn open(&self) -> Result<Arc<File>> {
         if let Some(file) = self.tar.get() {
             return Ok(Arc::clone(file));
         }
@@ -160,7 +160,7 @@ pub(crate) struct RangeReader {
 
 impl RangeReader {
     /// Reads `length` bytes from `offset`.
-    pub fn new(file: Arc<File>, offset: u64, length: u64) -> Self {
+    pub(super) fn new(file: Arc<File>, offset: u64, length: u64) -> Self {
         Self {
             file,
             offset,
@@ -190,7 +190,7 @@ pub(crate) fn rewound(mut file: File) -> Result<Arc<File>> {
 
 /// Type of a path in a source tree; symlinks are not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Node {
+pub(super) enum Node {
     File,
     Directory,
     Symlink(Vec<u8>),
@@ -228,7 +228,7 @@ const MAX_SYMLINKS: usize = 40;
 
 /// Follows symlinks in `path` inside the tree, as in a `chroot`. Components that do not exist are
 /// kept unchanged.
-pub fn follow(
+pub(super) fn follow(
     path: &LayerPath,
     node: &dyn Fn(&LayerPath) -> Result<Option<Node>>,
 ) -> Result<LayerPath> {

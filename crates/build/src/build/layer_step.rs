@@ -51,7 +51,7 @@ pub(crate) struct LayerMaker<'a> {
 impl LayerMaker<'_> {
     /// Stores `items` (in layer order) as one layer per kind; registry data becomes one layer per
     /// image.
-    pub fn make(&self, items: Vec<Item>) -> Result<Vec<StageLayer>> {
+    pub(super) fn make(&self, items: Vec<Item>) -> Result<Vec<StageLayer>> {
         let kind_of = |item: &Item| item.entry.path.layer_kind();
         let mut items = items;
         items.sort_by_key(kind_of);
@@ -353,7 +353,7 @@ impl Read for Opened {
 
 impl Opened {
     /// Opens an item's content, and reads its extended attributes if that has not happened yet.
-    pub fn open(item: &mut Item) -> Result<Self> {
+    pub(super) fn open(item: &mut Item) -> Result<Self> {
         let size = item.entry.size();
         let opened = match &item.content {
             Content::None => Self::Other(Box::new(std::io::empty())),

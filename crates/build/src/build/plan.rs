@@ -15,7 +15,7 @@ use imgctl_kubefile::suggest;
 
 /// Base of a stage, or the meaning of a `--from` value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum From {
+pub(super) enum From {
     /// An empty image.
     Scratch,
     /// An earlier stage.
@@ -49,7 +49,7 @@ pub(crate) struct BuildPlan {
 
 impl BuildPlan {
     /// Returns the stage whose image is the result.
-    pub fn target(&self) -> Option<&StagePlan> {
+    pub(super) fn target(&self) -> Option<&StagePlan> {
         self.stages.last()
     }
 }
@@ -58,7 +58,7 @@ impl BuildPlan {
 const IMAGE_PREFIXES: [&str; 2] = ["docker-image://", "container-image://"];
 
 /// Plans the build of `target` (the last stage if `None`) for `platform`.
-pub fn plan(
+pub(super) fn plan(
     source: &Source,
     kubefile: &Kubefile,
     target: Option<&str>,

@@ -28,7 +28,7 @@ const MAX_SECRET: u64 = 500 << 10;
 
 /// The mounts of one RUN step; files created for them are removed when this value is dropped.
 #[derive(Debug)]
-pub struct Mounts {
+pub(super) struct Mounts {
     pub mounts: Vec<SandboxMount>,
     /// Environment variables for the command: secrets, and the SSH agent's socket.
     pub env: Vec<(String, String)>,
@@ -39,7 +39,7 @@ pub struct Mounts {
 
 impl Mounts {
     /// Creates an empty set of mounts.
-    pub fn new(stage: &Stage<'_>) -> Result<Self> {
+    pub(super) fn new(stage: &Stage<'_>) -> Result<Self> {
         Ok(Self {
             mounts: Vec::new(),
             env: Vec::new(),
@@ -50,7 +50,7 @@ impl Mounts {
     }
 
     /// Adds one mount.
-    pub fn add(&mut self, stage: &Stage<'_>, mount: &Mount) -> Result<()> {
+    pub(super) fn add(&mut self, stage: &Stage<'_>, mount: &Mount) -> Result<()> {
         let target = mount.target.as_ref().map(|target| {
             if target.starts_with('/') {
                 target.clone()

@@ -28,7 +28,7 @@ const SCRIPTS: &str = "/dev/pipes";
 
 impl Stage<'_> {
     /// Executes RUN.
-    pub fn run(&mut self, step: &Run, text: &str) -> Result<()> {
+    pub(super) fn run(&mut self, step: &Run, text: &str) -> Result<()> {
         let network = self.network(step)?;
         if step.security == Some(RunSecurity::Insecure) && !self.shared.options.allow_insecure {
             return Err(
@@ -404,7 +404,7 @@ impl<'a> Lines<'a> {
 }
 
 /// Returns device and inode of a file that is bound into a sandbox; an error contains its name.
-pub fn identity(path: &Path) -> Result<(u64, u64)> {
+pub(super) fn identity(path: &Path) -> Result<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     let metadata = std::fs::symlink_metadata(path).path("look at", path)?;
     Ok((metadata.dev(), metadata.ino()))

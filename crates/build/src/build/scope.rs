@@ -48,7 +48,7 @@ pub(crate) fn platform_args(
 /// The variables of one stage (or of the lines before the first FROM) at a point between two
 /// instructions.
 #[derive(Clone, Debug)]
-pub struct Scope {
+pub(super) struct Scope {
     escape: char,
     /// Values from the command line.
     build_args: BTreeMap<String, String>,
@@ -63,7 +63,7 @@ pub struct Scope {
 
 impl Scope {
     /// Creates a scope without declarations; `env` comes from the base image.
-    pub fn new(
+    pub(super) fn new(
         escape: char,
         build_args: BTreeMap<String, String>,
         outer: BTreeMap<String, String>,
@@ -81,7 +81,7 @@ impl Scope {
 
     /// Creates the scope of the lines before the first FROM: platform arguments need no declaration
     /// there.
-    pub fn global(
+    pub(super) fn global(
         escape: char,
         build_args: &BTreeMap<String, String>,
         platform: BTreeMap<String, String>,
@@ -118,7 +118,7 @@ impl Scope {
     }
 
     /// Returns the value of `name`: ENV overrides ARG.
-    pub fn get(&self, name: &str) -> Option<String> {
+    pub(super) fn get(&self, name: &str) -> Option<String> {
         let env = self
             .env
             .iter()
@@ -128,19 +128,19 @@ impl Scope {
     }
 
     /// Expands a raw word: replaces variables and removes quotes.
-    pub fn word(&self, raw: &str) -> Result<String> {
+    pub(super) fn word(&self, raw: &str) -> Result<String> {
         expand::expand(raw, self.escape, &|name| self.get(name))
             .map_err(|error| Error::usage(format!("cannot expand `{raw}`")).caused_by(error))
     }
 
     /// Expands a raw word that may result in several words (`EXPOSE $PORTS`).
-    pub fn words(&self, raw: &str) -> Result<Vec<String>> {
+    pub(super) fn words(&self, raw: &str) -> Result<Vec<String>> {
         expand::expand_words(raw, self.escape, &|name| self.get(name))
             .map_err(|error| Error::usage(format!("cannot expand `{raw}`")).caused_by(error))
     }
 
     /// Returns the environment as stored in the image's config.
-    pub fn env(&self) -> &[(String, String)] {
+    pub(super) fn env(&self) -> &[(String, String)] {
         &self.env
     }
 
@@ -156,7 +156,7 @@ impl Scope {
     }
 
     /// Returns all declared values: those of the global scope are the outer scope of the stages.
-    pub fn values(&self) -> BTreeMap<String, String> {
+    pub(super) fn values(&self) -> BTreeMap<String, String> {
         self.args
             .iter()
             .filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
@@ -164,12 +164,12 @@ impl Scope {
     }
 
     /// Returns the names declared by `ARG`.
-    pub fn declared(&self) -> &BTreeSet<String> {
+    pub(super) fn declared(&self) -> &BTreeSet<String> {
         &self.used
     }
 
     /// Returns the escape character of the Kubefile.
-    pub fn escape(&self) -> char {
+    pub(super) fn escape(&self) -> char {
         self.escape
     }
 }
@@ -186,7 +186,7 @@ pub(crate) fn split_env(env: &[String]) -> Vec<(String, String)> {
 
 /// Adds the position of an instruction to an error: file, line, column, and a caret under the word
 /// that the error quotes.
-pub fn at(source: &Source, instruction: &Instruction, error: Error) -> Error {
+pub(super) fn at(source: &Source, instruction: &Instruction, error: Error) -> Error {
     let quoted = error.message().split('`').nth(1).unwrap_or_default();
     let span = instruction.span_of(quoted);
     placed(source, span, instruction.name(), error)

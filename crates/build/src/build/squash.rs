@@ -13,7 +13,7 @@ use imgctl_store::layer::whiteout::whiteout_path;
 use imgctl_store::layer::{Entry, EntryKind, LayerPath};
 
 /// Merges the layers above the base. Files of the base that they delete stay deleted.
-pub fn squash(shared: &Shared<'_>, image: &StageImage) -> Result<StageImage> {
+pub(super) fn squash(shared: &Shared<'_>, image: &StageImage) -> Result<StageImage> {
     let (base, own) = image.layers.split_at(image.base_layers);
     if own.len() < 2 {
         return Ok(image.clone());

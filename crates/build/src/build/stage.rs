@@ -25,7 +25,7 @@ pub(crate) const DEFAULT_PATH: &str =
 
 /// One layer of a stage's image.
 #[derive(Clone, Debug)]
-pub struct ImageLayer {
+pub(super) struct ImageLayer {
     pub descriptor: Descriptor,
     pub diff_id: Digest,
 }
@@ -46,7 +46,7 @@ pub(crate) struct StageImage {
 
 impl StageImage {
     /// Returns the image as a tree to copy files from.
-    pub fn tree(&self, shared: &Shared<'_>, name: &str) -> Result<ImageTree> {
+    pub(super) fn tree(&self, shared: &Shared<'_>, name: &str) -> Result<ImageTree> {
         let tocs = self.tocs(shared)?;
         let tars = self
             .layers
@@ -71,7 +71,7 @@ impl StageImage {
 }
 
 /// A stage that is being built.
-pub struct Stage<'a> {
+pub(super) struct Stage<'a> {
     pub shared: &'a Shared<'a>,
     pub plan: &'a StagePlan,
     pub scope: Scope,
@@ -86,7 +86,7 @@ pub struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     /// Starts a stage on its base. Also returns the base's ONBUILD triggers, which must run first.
-    pub fn start(
+    pub(super) fn start(
         shared: &'a Shared<'a>,
         plan: &'a StagePlan,
         globals: &std::collections::BTreeMap<String, String>,
@@ -115,7 +115,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Returns the image's merged tree.
-    pub fn tree(&mut self) -> Result<&Tree> {
+    pub(super) fn tree(&mut self) -> Result<&Tree> {
         if self.tree.is_none() {
             self.tree = Some(Tree::from_layers(self.image.tocs(self.shared)?)?);
         }
@@ -130,7 +130,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Returns the absolute working directory for relative paths.
-    pub fn workdir(&self) -> String {
+    pub(super) fn workdir(&self) -> String {
         match self.image.config.config.working_dir.as_str() {
             "" => "/".to_owned(),
             directory => directory.to_owned(),
@@ -138,7 +138,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Returns the image's account files, for `--chown` and `USER`.
-    pub fn accounts(&mut self) -> Result<(Vec<u8>, Vec<u8>)> {
+    pub(super) fn accounts(&mut self) -> Result<(Vec<u8>, Vec<u8>)> {
         if self.image.layers.is_empty() {
             return Ok((Vec::new(), Vec::new()));
         }
@@ -230,7 +230,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Returns the tree that `--from=name` refers to in this stage.
-    pub fn source(&self, name: &str) -> Result<Arc<dyn SourceTree + Send + Sync>> {
+    pub(super) fn source(&self, name: &str) -> Result<Arc<dyn SourceTree + Send + Sync>> {
         let shared = self.shared;
         let from = crate::build::plan::from_name(
             shared.kubefile,
@@ -268,7 +268,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Adds the instruction's position to an error.
-    pub fn at(&self, instruction: &Instruction, error: Error) -> Error {
+    pub(super) fn at(&self, instruction: &Instruction, error: Error) -> Error {
         scope::at(self.shared.source, instruction, error)
     }
 }

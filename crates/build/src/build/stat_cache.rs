@@ -34,7 +34,7 @@ pub(crate) struct FileState {
 
 impl FileState {
     /// Returns the state that `metadata` describes.
-    pub fn of(metadata: &Metadata) -> Self {
+    pub(super) fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev,
             inode: metadata.ino,
@@ -47,7 +47,7 @@ impl FileState {
 
 /// Cached facts about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub(super) struct Known {
     /// BLAKE3 of the content.
     pub content: [u8; 32],
     /// Whether the file has extended attributes for a layer, which must then be read.
@@ -71,7 +71,7 @@ pub(crate) struct StatCache {
 impl StatCache {
     /// Reads the cache file; `now` is the current time in seconds, taken before the context is
     /// walked.
-    pub fn open(path: PathBuf, now: i64) -> Self {
+    pub(super) fn open(path: PathBuf, now: i64) -> Self {
         let known = read(&path).unwrap_or_default();
         Self {
             path,
@@ -83,7 +83,7 @@ impl StatCache {
     }
 
     /// Returns the cached facts about a file in exactly this state.
-    pub fn get(&mut self, state: &FileState) -> Option<Known> {
+    pub(super) fn get(&mut self, state: &FileState) -> Option<Known> {
         let place = self
             .known
             .binary_search_by_key(&identity(state), |(state, _)| identity(state));
@@ -96,7 +96,7 @@ impl StatCache {
     }
 
     /// Caches a file, unless it has changed so recently that another change could go unnoticed.
-    pub fn put(&mut self, state: &FileState, known: Known) {
+    pub(super) fn put(&mut self, state: &FileState, known: Known) {
         let newest = state.ctime.0.max(state.mtime.0);
         if newest + SETTLED > self.now {
             return;
@@ -107,7 +107,7 @@ impl StatCache {
 
     /// Writes the cache if this build added anything. Records that this build did not use are kept,
     /// unless they far outnumber the used ones.
-    pub fn save(mut self) -> Result<()> {
+    pub(super) fn save(mut self) -> Result<()> {
         if !self.changed {
             return Ok(());
         }

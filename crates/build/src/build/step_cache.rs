@@ -37,11 +37,11 @@ struct Record {
 /// Builder of a step's key from its parts, in order. Parts are length-prefixed, so that different
 /// lists of parts cannot produce the same key by accident.
 #[derive(Clone, Debug)]
-pub struct Key(blake3::Hasher);
+pub(super) struct Key(blake3::Hasher);
 
 impl Key {
     /// Creates a key for one type of step.
-    pub fn new(sort: &str) -> Self {
+    pub(super) fn new(sort: &str) -> Self {
         let mut key = Self(blake3::Hasher::new());
         key.add(SEMANTICS.as_bytes());
         key.add(sort.as_bytes());
@@ -49,7 +49,7 @@ impl Key {
     }
 
     /// Adds one part.
-    pub fn add(&mut self, part: &[u8]) {
+    pub(super) fn add(&mut self, part: &[u8]) {
         self.0.update(&(part.len() as u64).to_le_bytes());
         self.0.update(part);
     }
@@ -60,7 +60,7 @@ impl Key {
     }
 
     /// Returns the key as the record's file name.
-    pub fn finish(&self) -> String {
+    pub(super) fn finish(&self) -> String {
         self.0.finalize().to_hex().to_string()
     }
 }
@@ -74,7 +74,7 @@ pub(crate) struct StepCache {
 
 impl StepCache {
     /// Returns the step cache of `store`; without `read`, every lookup misses.
-    pub fn new(store: &Store, read: bool) -> Self {
+    pub(super) fn new(store: &Store, read: bool) -> Self {
         Self {
             directory: store.cache_directory().join("steps"),
             read,
@@ -83,7 +83,7 @@ impl StepCache {
 
     /// Returns the layers recorded under `key` if all of them still exist. They are leased before
     /// they are checked, so that a concurrent prune cannot remove them.
-    pub fn get(&self, store: &Store, lease: &Lease, key: &str) -> Result<Option<Vec<CachedLayer>>> {
+    pub(super) fn get(&self, store: &Store, lease: &Lease, key: &str) -> Result<Option<Vec<CachedLayer>>> {
         if !self.read {
             return Ok(None);
         }
@@ -111,7 +111,7 @@ impl StepCache {
     }
 
     /// Records the layers of a step.
-    pub fn put(&self, key: &str, layers: &[CachedLayer]) -> Result<()> {
+    pub(super) fn put(&self, key: &str, layers: &[CachedLayer]) -> Result<()> {
         self.put_keeping(key, layers, &[])
     }
 

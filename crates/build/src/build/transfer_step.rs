@@ -15,7 +15,7 @@ use imgctl_store::layer::tree::Tree;
 
 impl Stage<'_> {
     /// Executes COPY (or ADD, with `is_add`).
-    pub fn transfer(&mut self, transfer: &Transfer, is_add: bool, text: &str) -> Result<()> {
+    pub(super) fn transfer(&mut self, transfer: &Transfer, is_add: bool, text: &str) -> Result<()> {
         let flags = self.flags(&transfer.flags)?;
         let dest = self.scope.word(&transfer.dest)?;
         let workdir = self.workdir();

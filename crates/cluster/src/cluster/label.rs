@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Substitutes the variables of `environment` in `text`. The longest matching name counts
 /// (`$registryPort` is not `$registry` and `Port`); unknown names stay unchanged.
-pub fn render(text: &str, environment: &BTreeMap<String, String>) -> String {
+pub(super) fn render(text: &str, environment: &BTreeMap<String, String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('$') {

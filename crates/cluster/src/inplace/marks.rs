@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::inplace::object::{Meta, Resources};
 
 /// On a Pod: its state before the last change.
-pub const STATE: &str = "imgctl.io/inplace-state";
+pub(super) const STATE: &str = "imgctl.io/inplace-state";
 /// On a workload whose template is being updated: the settings to restore afterwards.
 pub(crate) const RESTORE: &str = "imgctl.io/inplace-restore";
 /// On a workload whose template was intentionally left behind.
@@ -72,7 +72,7 @@ pub(crate) struct Drift {
 }
 
 /// Returns the state of a Pod before the change.
-pub fn state(meta: &Meta) -> Option<PodState> {
+pub(super) fn state(meta: &Meta) -> Option<PodState> {
     serde_json::from_str(meta.annotations.get(STATE)?).ok()
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn restore(meta: &Meta) -> Option<Result<Restore, String>> {
 }
 
 /// Returns the recorded drift.
-pub fn drift(meta: &Meta) -> Option<Drift> {
+pub(super) fn drift(meta: &Meta) -> Option<Drift> {
     serde_json::from_str(meta.annotations.get(DRIFT)?).ok()
 }
 

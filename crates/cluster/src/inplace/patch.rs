@@ -11,7 +11,7 @@ use imgctl_base::error::{Error, Result};
 
 /// Returns a patch that sets the images of `wanted`, the annotation with the previous state
 /// (`None`: the annotation is removed), and labels, in one request.
-pub fn images(
+pub(super) fn images(
     pod: &Pod,
     wanted: &BTreeMap<String, String>,
     state: Option<&PodState>,
@@ -58,7 +58,7 @@ pub fn images(
 }
 
 /// Returns a patch of resources, for the `resize` subresource.
-pub fn resources(
+pub(super) fn resources(
     pod: &Pod,
     wanted: &BTreeMap<String, crate::inplace::object::Resources>,
 ) -> Result<Value> {
@@ -83,12 +83,12 @@ pub fn resources(
     Ok(Value::Array(operations))
 }
 
-pub fn test(path: &str, value: &str) -> Value {
+pub(super) fn test(path: &str, value: &str) -> Value {
     json!({"op": "test", "path": path, "value": value})
 }
 
 /// Returns the JSON pointer to an annotation of an object.
-pub fn annotation(name: &str) -> String {
+pub(super) fn annotation(name: &str) -> String {
     format!("/metadata/annotations/{}", escaped(name))
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum Started {
 }
 
 /// Changes the Pod, or detects that the run `id` has already changed it.
-pub fn start(
+pub(super) fn start(
     api: &dyn Api,
     plan: &PodPlan,
     id: &str,
@@ -253,7 +253,7 @@ pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Resul
 }
 
 /// Returns whether a Pod with restored images is ready.
-pub fn is_back(pod: &Pod, changed: &Changed) -> bool {
+pub(super) fn is_back(pod: &Pod, changed: &Changed) -> bool {
     let back = changed.state.containers.iter().all(|(name, before)| {
         pod.spec
             .container(name)

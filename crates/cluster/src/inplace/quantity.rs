@@ -3,7 +3,7 @@
 use imgctl_base::error::{Error, Result};
 
 /// Parses a quantity into thousandths; a finer fraction is rounded up, as in the API.
-pub fn parse(text: &str) -> Result<i128> {
+pub(super) fn parse(text: &str) -> Result<i128> {
     let wrong = || {
         Error::usage(format!("`{text}` is not a quantity"))
             .hint("a quantity looks like 500m, 2, 512Mi or 1G")

@@ -13,14 +13,14 @@ use crate::inplace::target::Target;
 use crate::inplace::world::{Owner, World};
 
 /// Requested images of a Pod, by container name.
-pub type Wanted = BTreeMap<String, String>;
+pub(super) type Wanted = BTreeMap<String, String>;
 
 /// Default grace period of a Pod, in seconds.
 const GRACE: u64 = 30;
 
 /// Judges one Pod. `taken_up`: runs whose changes are to be completed, rather than treated as the
 /// previous state.
-pub fn pod(
+pub(super) fn pod(
     world: &World,
     pod: &Pod,
     wanted: &Wanted,
@@ -233,7 +233,7 @@ fn resized(container: &Container, resize: &Resize) -> Result<Option<ResizePlan>,
 }
 
 /// Returns whether two sets of resources are equal.
-pub fn same(a: &Resources, b: &Resources) -> bool {
+pub(super) fn same(a: &Resources, b: &Resources) -> bool {
     let equal = |a: &BTreeMap<String, String>, b: &BTreeMap<String, String>| {
         a.len() == b.len()
             && a.iter()

@@ -21,7 +21,7 @@ pub(crate) fn preflight(scene: &Scene, host: &Host) -> Vec<Action> {
 }
 
 /// Returns the action that writes the cluster's block in the hosts file.
-pub fn names(means: &Means<'_>, scene: &Scene, host: &Host) -> Action {
+pub(crate) fn names(means: &Means<'_>, scene: &Scene, host: &Host) -> Action {
     let mut entries = Vec::new();
     if let Some(registry) = &scene.registry {
         let hosts = scene.registry_hosts();
@@ -60,7 +60,7 @@ fn set_names(name: &str, scene: &Scene, entries: Vec<(String, String)>) -> Actio
 
 /// Returns the actions for the container runtime, the image's `init`, and the runtime's own
 /// preparation.
-pub fn prepare(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+pub(crate) fn prepare(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
     let mut actions = Vec::new();
     actions.extend(script(scene, host, "init-cri", &["init-cri"], None));
     if inits_every_host(means) {
@@ -78,7 +78,7 @@ fn inits_every_host(means: &Means<'_>) -> bool {
 
 /// Returns the actions that remove everything from a host: the runtime's part first, names and
 /// files last.
-pub fn clean(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+pub(crate) fn clean(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
     let mut actions = means.runtime.reset(scene, host)?;
     actions.extend(script(scene, host, "clean", &["clean"], Some("clean.sh")));
     actions.extend(script(scene, host, "clean-cri", &["clean-cri"], None));

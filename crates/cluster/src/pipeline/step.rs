@@ -128,7 +128,7 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// Creates the lane of `host`.
-    pub fn on(host: &Host, steps: impl IntoIterator<Item = impl Into<Step>>) -> Self {
+    pub(crate) fn on(host: &Host, steps: impl IntoIterator<Item = impl Into<Step>>) -> Self {
         Self {
             host: Some(host.clone()),
             steps: steps.into_iter().map(Into::into).collect(),
@@ -136,12 +136,12 @@ impl Lane {
     }
 
     /// Creates the lane of the controller.
-    pub fn controller(steps: Vec<Step>) -> Self {
+    pub(crate) fn controller(steps: Vec<Step>) -> Self {
         Self { host: None, steps }
     }
 
     /// Returns the host's part of step identifiers.
-    pub fn id(&self) -> String {
+    pub(crate) fn id(&self) -> String {
         self.host
             .as_ref()
             .map_or_else(|| CONTROLLER.to_owned(), Host::id)

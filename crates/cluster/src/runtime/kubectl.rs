@@ -29,13 +29,13 @@ pub(crate) struct Kubectl<'a> {
 
 impl<'a> Kubectl<'a> {
     /// Selects the first control plane of the cluster that responds and is ready.
-    pub fn anywhere(site: &'a Site<'a>) -> Result<Self> {
+    pub(crate) fn anywhere(site: &'a Site<'a>) -> Result<Self> {
         Self::first_of(site, &mut site.scene.control_planes())
     }
 
     /// Like [`Kubectl::anywhere`], but excludes the host that the action runs on, because it is
     /// still joining.
-    pub fn elsewhere(site: &'a Site<'a>) -> Result<Self> {
+    pub(crate) fn elsewhere(site: &'a Site<'a>) -> Result<Self> {
         let hosts = site.scene.control_planes();
         Self::first_of(
             site,
@@ -71,7 +71,7 @@ impl<'a> Kubectl<'a> {
     }
 
     /// Selects the host that the action runs on.
-    pub fn here(site: &'a Site<'a>) -> Result<Self> {
+    pub(crate) fn here(site: &'a Site<'a>) -> Result<Self> {
         Ok(Self {
             site,
             agent: site.crew.agent(site.host)?,
@@ -80,22 +80,22 @@ impl<'a> Kubectl<'a> {
     }
 
     /// Returns the control plane's address.
-    pub fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    pub fn agent(&self) -> &dyn Agent {
+    pub(crate) fn agent(&self) -> &dyn Agent {
         &*self.agent
     }
 
     /// Checks that the API in this host's `admin.conf` is ready.
-    pub fn ready(&self) -> Result<()> {
+    pub(crate) fn ready(&self) -> Result<()> {
         self.run(&["get", "--raw", "/readyz", "--request-timeout=10s"])
             .map(|_| ())
     }
 
     /// Runs kubectl and returns its stdout, or an error with the end of its output.
-    pub fn run(&self, arguments: &[&str]) -> Result<String> {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<String> {
         self.with_input(arguments, None, true)
     }
 
@@ -127,19 +127,19 @@ impl<'a> Kubectl<'a> {
     }
 
     /// Applies the objects in `document`. Passes them over stdin, because they can contain secrets.
-    pub fn apply(&self, document: &Value) -> Result<()> {
+    pub(crate) fn apply(&self, document: &Value) -> Result<()> {
         self.with_input(&["apply", "-f", "-"], Some(document.to_string()), true)
             .map(|_| ())
     }
 
     /// Replaces a complete existing object.
-    pub fn replace(&self, document: &Value) -> Result<()> {
+    pub(crate) fn replace(&self, document: &Value) -> Result<()> {
         self.with_input(&["replace", "-f", "-"], Some(document.to_string()), true)
             .map(|_| ())
     }
 
     /// Runs `get … -o json` for an object that may be missing.
-    pub fn find(&self, arguments: &[&str]) -> Result<Option<Value>> {
+    pub(crate) fn find(&self, arguments: &[&str]) -> Result<Option<Value>> {
         let all: Vec<&str> = ["get"]
             .iter()
             .chain(arguments)
@@ -156,7 +156,7 @@ impl<'a> Kubectl<'a> {
     }
 
     /// Runs `get … -o json`.
-    pub fn get(&self, arguments: &[&str]) -> Result<Value> {
+    pub(crate) fn get(&self, arguments: &[&str]) -> Result<Value> {
         let all: Vec<&str> = ["get"]
             .iter()
             .chain(arguments)
@@ -191,7 +191,7 @@ impl<'a> Kubectl<'a> {
 
     /// Cordons the Node and evicts its Pods, respecting PodDisruptionBudgets. If that does not
     /// succeed in time, uncordons the Node and returns an error that names the cause.
-    pub fn drain(&self, node: &str, seconds: u64) -> Result<()> {
+    pub(crate) fn drain(&self, node: &str, seconds: u64) -> Result<()> {
         let timeout = format!("--timeout={seconds}s");
         let drained = self.run_shown(&[
             "drain",
@@ -222,7 +222,7 @@ impl<'a> Kubectl<'a> {
     }
 
     /// Returns the Node's condition.
-    pub fn condition(&self, node: &str) -> Result<Condition> {
+    pub(crate) fn condition(&self, node: &str) -> Result<Condition> {
         let node = match self.get(&["node", node]) {
             Ok(node) => node,
             // kubectl's own error text; any other error means that the query failed.
@@ -235,7 +235,7 @@ impl<'a> Kubectl<'a> {
 
 /// Condition of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub(crate) enum Condition {
     Absent,
     Ready,
     /// Ready except for the Pod network, which an application provides.
@@ -262,7 +262,7 @@ fn condition(node: &Value) -> Condition {
 
 /// Reports whether the message of a Node's Ready condition says that only the Pod network is
 /// missing.
-pub fn lacks_network(message: &str) -> bool {
+pub(crate) fn lacks_network(message: &str) -> bool {
     message.contains("NetworkPluginNotReady") || message.contains("cni plugin not")
 }
 

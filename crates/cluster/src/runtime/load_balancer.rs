@@ -14,7 +14,7 @@ use imgctl_host::agent::protocol::FileToWrite;
 /// Port of the API on control planes and of the load balancer on workers.
 pub(crate) const API_PORT: u16 = 6443;
 /// Address that workers use to reach the API.
-pub const ADDRESS: &str = "127.0.0.1";
+pub(crate) const ADDRESS: &str = "127.0.0.1";
 
 /// Name that workers use to reach the API; the API servers' certificates include it.
 const NAME: &str = "apiserver.cluster.local";
@@ -34,7 +34,7 @@ pub(crate) struct Papers {
 }
 
 /// Returns the name of the unit for one cluster.
-pub fn unit(scene: &Scene) -> String {
+pub(crate) fn unit(scene: &Scene) -> String {
     format!("imgctl-api-{}", scene.name)
 }
 

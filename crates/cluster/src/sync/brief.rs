@@ -32,7 +32,7 @@ impl Surroundings for Scene {
 }
 
 /// The cluster's images in `spec.image` order, by OCI architecture.
-pub type Images = BTreeMap<String, Vec<ClusterImage>>;
+pub(crate) type Images = BTreeMap<String, Vec<ClusterImage>>;
 
 /// Everything about a cluster that syncing needs.
 pub struct Brief {

@@ -9,7 +9,7 @@ use imgctl_base::error::{Error, Result};
 ///
 /// # Errors
 /// If the text is neither form, is zero, or exceeds 100 %; the message names `option`.
-pub fn share(text: &str, total: usize, option: &str) -> Result<usize> {
+pub(super) fn share(text: &str, total: usize, option: &str) -> Result<usize> {
     let wrong = || {
         Error::usage(format!("`{text}` is no value for {option}"))
             .hint("a number of hosts (`3`), or a part of the workers (`10%`)")
@@ -66,7 +66,7 @@ impl Size {
 
 /// Divides workers into batches: the healthy ones in order, then each unhealthy one alone, because
 /// it may not recover.
-pub fn cut(healthy: &[String], unhealthy: &[String], together: usize) -> Vec<Vec<String>> {
+pub(super) fn cut(healthy: &[String], unhealthy: &[String], together: usize) -> Vec<Vec<String>> {
     healthy
         .chunks(together.max(1))
         .map(<[String]>::to_vec)

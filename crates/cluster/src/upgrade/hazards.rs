@@ -1,7 +1,7 @@
 //! Removals and changes in each Kubernetes minor that operators need to know about.
 
 /// Notes for an upgrade to `minor`.
-pub fn of(minor: u64) -> &'static [&'static str] {
+pub(super) fn of(minor: u64) -> &'static [&'static str] {
     match minor {
         20 => &[
             "the label and taint node-role.kubernetes.io/master begin to give way to control-plane",

@@ -12,7 +12,7 @@ use imgctl_base::error::{Error, Kind, Result};
 ///
 /// # Errors
 /// If a version is in the wrong direction, or a step is too long; hints suggest an alternative.
-pub fn check(request: &Request<'_>) -> Result<()> {
+pub(super) fn check(request: &Request<'_>) -> Result<()> {
     match (&request.targets[..], request.choices.hop) {
         ([], _) => {
             return Err(Error::usage(
@@ -79,7 +79,7 @@ fn with_chain(error: Error, request: &Request<'_>, before: &Target) -> Error {
 
 /// Returns the releases on the path. `workers` are the versions of the workers in scope: workers
 /// move as late as the allowed skew to the API servers permits.
-pub fn releases(request: &Request<'_>, workers: &[String]) -> Vec<Release> {
+pub(super) fn releases(request: &Request<'_>, workers: &[String]) -> Vec<Release> {
     let mut hops: Vec<Release> = request.targets.iter().map(Target::release).collect();
     if request.runtime == SCRIPT || request.direction == Direction::Back {
         return hops;

@@ -27,7 +27,7 @@ pub(crate) fn may_lag(kubelet: &str, server: &str) -> bool {
 }
 
 /// Reports skew that is not supported now, or would not be after some step.
-pub fn findings(document: &Document, observation: &Observation) -> Vec<Finding> {
+pub(super) fn findings(document: &Document, observation: &Observation) -> Vec<Finding> {
     let mut walk = Walk::new(document, observation);
     walk.judge("now");
     walk.own_kubelets(observation);

@@ -62,7 +62,7 @@ fn last_lines(bytes: &[u8]) -> String {
 /// (immediately without input). At most `limit` bytes of each output are kept; the rest is read and
 /// discarded. After `timeout`, the command is terminated and the call fails.
 #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
-pub fn run(
+pub(super) fn run(
     transport: &dyn Transport,
     line: &str,
     privilege: Privilege,

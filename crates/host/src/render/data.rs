@@ -8,7 +8,7 @@ use crate::render::Inputs;
 
 /// Data for the templates of one image on one host.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Data {
+pub(super) struct Data {
     /// Variables, also available as `.Env`.
     pub environment: BTreeMap<String, String>,
     /// `.Host`, `.Cluster`, `.Registry`, `.Arch`. A variable overrides a fact of the same name,
@@ -20,7 +20,7 @@ pub struct Data {
 impl Data {
     /// Builds the data for the templates of `image`: the variables of all images in order, then the
     /// image's own, then those of cluster, host and flags.
-    pub fn of(inputs: &Inputs, image: Option<usize>) -> Self {
+    pub(super) fn of(inputs: &Inputs, image: Option<usize>) -> Self {
         let mut environment = BTreeMap::new();
         let own = image.and_then(|image| inputs.images.get(image));
         for image in inputs.images.iter().chain(own) {

@@ -31,7 +31,7 @@ pub(crate) fn is_template(path: &[u8]) -> bool {
 
 /// Renders one template. The extension of `name` selects the language; errors refer to the template
 /// by `name`.
-pub fn one(name: &str, text: &str, data: &Data) -> Result<String> {
+pub(super) fn one(name: &str, text: &str, data: &Data) -> Result<String> {
     if name.as_bytes().ends_with(TERA) {
         return tera(name, text, data);
     }

@@ -9,7 +9,7 @@ use crate::drain::Options;
 
 /// Decision for a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     /// Evict it, as far as its PodDisruptionBudget allows; contains what is lost with it, if
     /// anything.
     Evict(Option<&'static str>),
@@ -29,10 +29,10 @@ const ORPHAN: &str = "its DaemonSet is gone: nothing makes it again";
 
 /// DaemonSets of a cluster, by namespace and name.
 #[derive(Clone, Debug, Default)]
-pub struct DaemonSets(BTreeSet<(String, String)>);
+pub(super) struct DaemonSets(BTreeSet<(String, String)>);
 
 impl DaemonSets {
-    pub fn of(objects: &[Value]) -> Self {
+    pub(super) fn of(objects: &[Value]) -> Self {
         let place = |object: &Value| {
             let meta = &object["metadata"];
             Some((
@@ -49,7 +49,7 @@ impl DaemonSets {
 }
 
 /// Decides for one Pod. Pure.
-pub fn verdict(pod: &Value, daemon_sets: &DaemonSets, options: &Options) -> Verdict {
+pub(super) fn verdict(pod: &Value, daemon_sets: &DaemonSets, options: &Options) -> Verdict {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
     let is_finished = is_finished(pod);
     let controller = controller(pod);

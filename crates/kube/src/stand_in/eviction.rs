@@ -11,7 +11,7 @@ const BUDGETS: &str = "policy/poddisruptionbudgets";
 
 impl State {
     /// Handles `POST pods/NAME/eviction`.
-    pub fn evict(&mut self, path: &Path, eviction: &Value) -> Answer<Value> {
+    pub(super) fn evict(&mut self, path: &Path, eviction: &Value) -> Answer<Value> {
         if eviction["metadata"]["name"].as_str() != Some(&path.name) {
             return Err(status::bad_request(
                 "name in URL does not match name in Eviction object",
@@ -97,7 +97,7 @@ impl State {
     }
 
     /// Acts as the disruption controller.
-    pub fn settle_budgets(&mut self) {
+    pub(super) fn settle_budgets(&mut self) {
         if self.budgets_are_frozen {
             return;
         }

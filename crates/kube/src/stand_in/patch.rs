@@ -9,14 +9,14 @@ use crate::api::{ApiError, PatchKind};
 const NO_LIST: &str = "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp";
 
 /// Reason why a patch was not applied.
-pub enum Failure {
+pub(super) enum Failure {
     /// A `test` failed, or a path does not exist.
     Unprocessable,
     Malformed(String),
 }
 
 impl Failure {
-    pub fn told(self) -> ApiError {
+    pub(super) fn told(self) -> ApiError {
         match self {
             Self::Unprocessable => status::unprocessable(),
             Self::Malformed(why) => status::bad_request(&why),
@@ -25,7 +25,7 @@ impl Failure {
 }
 
 /// Returns the object after the patch.
-pub fn apply(kind: PatchKind, old: &Value, patch: &Value) -> Result<Value, Failure> {
+pub(super) fn apply(kind: PatchKind, old: &Value, patch: &Value) -> Result<Value, Failure> {
     let mut new = old.clone();
     match kind {
         PatchKind::Json => {

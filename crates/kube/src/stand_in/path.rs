@@ -6,7 +6,7 @@ use super::Key;
 
 /// A parsed path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Path {
+pub(super) struct Path {
     /// Empty for the core group.
     pub group: String,
     pub version: String,
@@ -18,7 +18,7 @@ pub struct Path {
 }
 
 impl Path {
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
         let mut words = path.strip_prefix('/')?.split('/');
         let (group, version) = match words.next()? {
@@ -51,25 +51,25 @@ impl Path {
         })
     }
 
-    pub fn resource(&self) -> String {
+    pub(super) fn resource(&self) -> String {
         format!("{}/{}", self.group, self.plural)
     }
 
-    pub fn key(&self) -> Key {
+    pub(super) fn key(&self) -> Key {
         (self.resource(), self.namespace.clone(), self.name.clone())
     }
 
-    pub fn query(&self, name: &str) -> Option<&str> {
+    pub(super) fn query(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(one, _)| one == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    pub fn is_dry_run(&self) -> bool {
+    pub(super) fn is_dry_run(&self) -> bool {
         self.query("dryRun") == Some("All")
     }
 
     /// Returns the name of the kind as messages show it: `pods`, `deployments.apps`.
-    pub fn qualified(&self) -> String {
+    pub(super) fn qualified(&self) -> String {
         match self.group.as_str() {
             "" => self.plural.clone(),
             group => format!("{}.{group}", self.plural),
@@ -78,7 +78,7 @@ impl Path {
 }
 
 /// Returns the key of an object; fills in a missing namespace.
-pub fn key_of(object: &mut Value) -> Key {
+pub(super) fn key_of(object: &mut Value) -> Key {
     let version = object["apiVersion"].as_str().unwrap_or("v1");
     let group = version.split_once('/').map_or("", |(group, _)| group);
     let kind = object["kind"].as_str().expect("an object has a kind");

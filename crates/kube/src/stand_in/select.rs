@@ -6,7 +6,7 @@ use super::path::Path;
 use super::status;
 use crate::api::Answer;
 
-pub struct Selection {
+pub(super) struct Selection {
     labels: Vec<Term>,
     fields: Vec<(String, bool, String)>,
 }
@@ -19,7 +19,7 @@ enum Term {
 }
 
 impl Selection {
-    pub fn parse(path: &Path) -> Answer<Self> {
+    pub(super) fn parse(path: &Path) -> Answer<Self> {
         let mut fields = Vec::new();
         let text = path.query("fieldSelector").unwrap_or_default();
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -37,7 +37,7 @@ impl Selection {
         })
     }
 
-    pub fn has(&self, object: &Value) -> bool {
+    pub(super) fn has(&self, object: &Value) -> bool {
         let fields = self.fields.iter().all(|(name, equal, value)| {
             let found = name.split('.').fold(object, |object, part| &object[part]);
             let found = match found {

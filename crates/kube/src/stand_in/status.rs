@@ -14,7 +14,7 @@ fn error(code: u16, reason: &str, message: String) -> ApiError {
     }
 }
 
-pub fn no_such_path() -> ApiError {
+pub(super) fn no_such_path() -> ApiError {
     error(
         404,
         "NotFound",
@@ -22,23 +22,23 @@ pub fn no_such_path() -> ApiError {
     )
 }
 
-pub fn not_found(path: &Path) -> ApiError {
+pub(super) fn not_found(path: &Path) -> ApiError {
     let message = format!("{} \"{}\" not found", path.qualified(), path.name);
     error(404, "NotFound", message)
 }
 
-pub fn exists(path: &Path, name: &str) -> ApiError {
+pub(super) fn exists(path: &Path, name: &str) -> ApiError {
     let message = format!("{} \"{name}\" already exists", path.qualified());
     error(409, "AlreadyExists", message)
 }
 
 /// Returns a 409; `why` is the sentence after the colon.
-pub fn conflict(what: &str, name: &str, why: &str) -> ApiError {
+pub(super) fn conflict(what: &str, name: &str, why: &str) -> ApiError {
     let message = format!("Operation cannot be fulfilled on {what} \"{name}\": {why}");
     error(409, "Conflict", message)
 }
 
-pub fn modified(path: &Path) -> ApiError {
+pub(super) fn modified(path: &Path) -> ApiError {
     conflict(
         &path.qualified(),
         &path.name,
@@ -48,7 +48,7 @@ pub fn modified(path: &Path) -> ApiError {
 
 /// Returns the error for an object with a different uid; the wording differs between patches and
 /// replacements.
-pub fn other_uid(path: &Path, old: &Value, asked: &str, is_patch: bool) -> ApiError {
+pub(super) fn other_uid(path: &Path, old: &Value, asked: &str, is_patch: bool) -> ApiError {
     let has = old["metadata"]["uid"].as_str().unwrap_or_default();
     if is_patch {
         let kind = old["kind"].as_str().unwrap_or_default();
@@ -67,7 +67,7 @@ pub fn other_uid(path: &Path, old: &Value, asked: &str, is_patch: bool) -> ApiEr
 }
 
 /// Returns a 422 about one field.
-pub fn invalid(kind: &str, name: &str, field: &str, why: &str, cause: &str) -> ApiError {
+pub(super) fn invalid(kind: &str, name: &str, field: &str, why: &str, cause: &str) -> ApiError {
     let mut refusal = error(
         422,
         "Invalid",
@@ -78,7 +78,7 @@ pub fn invalid(kind: &str, name: &str, field: &str, why: &str, cause: &str) -> A
 }
 
 /// Returns a 422 without details: a `test` of a JSON patch failed.
-pub fn unprocessable() -> ApiError {
+pub(super) fn unprocessable() -> ApiError {
     error(
         422,
         "Invalid",
@@ -86,17 +86,17 @@ pub fn unprocessable() -> ApiError {
     )
 }
 
-pub fn bad_request(message: &str) -> ApiError {
+pub(super) fn bad_request(message: &str) -> ApiError {
     error(400, "BadRequest", message.to_owned())
 }
 
-pub fn forbidden(path: &Path, why: &str) -> ApiError {
+pub(super) fn forbidden(path: &Path, why: &str) -> ApiError {
     let message = format!("{} \"{}\" is forbidden: {why}", path.qualified(), path.name);
     error(403, "Forbidden", message)
 }
 
 /// Returns a 403: the namespace is terminating.
-pub fn terminating(path: &Path) -> ApiError {
+pub(super) fn terminating(path: &Path) -> ApiError {
     let namespace = &path.namespace;
     let why = format!(
         "unable to create new content in namespace {namespace} because it is being terminated"
@@ -110,7 +110,7 @@ pub fn terminating(path: &Path) -> ApiError {
 }
 
 /// Returns a 429: a budget does not allow the eviction now.
-pub fn too_many(cause: String, retry_after: Option<u64>) -> ApiError {
+pub(super) fn too_many(cause: String, retry_after: Option<u64>) -> ApiError {
     let mut refusal = error(
         429,
         "TooManyRequests",
@@ -122,7 +122,7 @@ pub fn too_many(cause: String, retry_after: Option<u64>) -> ApiError {
 }
 
 /// Returns a 500: a Pod has two budgets.
-pub fn two_budgets() -> ApiError {
+pub(super) fn two_budgets() -> ApiError {
     error(
         500,
         "",

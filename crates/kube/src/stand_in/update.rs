@@ -7,14 +7,14 @@ use super::path::Path;
 use super::{State, status};
 use crate::api::Answer;
 
-pub fn has_finalizers(object: &Value) -> bool {
+pub(super) fn has_finalizers(object: &Value) -> bool {
     let finalizers = object["metadata"]["finalizers"].as_array();
     finalizers.is_some_and(|all| !all.is_empty())
 }
 
 impl State {
     /// Returns whether the namespace is being deleted.
-    pub fn is_terminating(&self, path: &Path) -> bool {
+    pub(super) fn is_terminating(&self, path: &Path) -> bool {
         let key = (
             "/namespaces".to_owned(),
             String::new(),
@@ -24,7 +24,7 @@ impl State {
         namespace.is_some_and(|object| object["status"]["phase"] == "Terminating")
     }
 
-    pub fn create(&mut self, path: &Path, object: &Value) -> Answer<Value> {
+    pub(super) fn create(&mut self, path: &Path, object: &Value) -> Answer<Value> {
         let mut object = object.clone();
         if object["metadata"]["name"].is_null()
             && let Some(prefix) = object["metadata"]["generateName"].as_str()
@@ -79,7 +79,7 @@ impl State {
     }
 
     /// Replaces `old` with `new`, as far as the path allows.
-    pub fn update(
+    pub(super) fn update(
         &mut self,
         path: &Path,
         old: &Value,
@@ -134,7 +134,7 @@ impl State {
         Ok(self.store(&key, new))
     }
 
-    pub fn delete(&mut self, path: &Path, options: &Value) -> Answer<Value> {
+    pub(super) fn delete(&mut self, path: &Path, options: &Value) -> Answer<Value> {
         let mut object = self.get(path)?;
         let meta = &object["metadata"];
         for (name, what, may) in [

@@ -9,10 +9,10 @@ use std::path::Path;
 use imgctl_base::image::ContainerConfig;
 
 /// Variables by name.
-pub type Environment = BTreeMap<String, String>;
+pub(super) type Environment = BTreeMap<String, String>;
 
 /// Returns the image's `ENV` with `overrides` applied; an entry without `=` is an empty variable.
-pub fn environment(config: &ContainerConfig, overrides: &[(String, String)]) -> Environment {
+pub(super) fn environment(config: &ContainerConfig, overrides: &[(String, String)]) -> Environment {
     let mut environment: Environment = config
         .env
         .iter()
@@ -27,7 +27,7 @@ pub fn environment(config: &ContainerConfig, overrides: &[(String, String)]) -> 
 
 /// Returns the commands, each a separate shell command. `/bin/sh` and `-c` are dropped, so the
 /// shell form is one command.
-pub fn commands(config: &ContainerConfig, environment: &Environment) -> Vec<String> {
+pub(super) fn commands(config: &ContainerConfig, environment: &Environment) -> Vec<String> {
     let entrypoint = config.entrypoint.iter().flatten();
     entrypoint
         .chain(config.cmd.iter().flatten())
@@ -38,7 +38,7 @@ pub fn commands(config: &ContainerConfig, environment: &Environment) -> Vec<Stri
 
 /// Returns one script that has the same effect as running the image: it stops at the first command
 /// that fails, and quotes values so that they are passed on unchanged.
-pub fn script(commands: &[String], environment: &Environment, directory: &Path) -> String {
+pub(super) fn script(commands: &[String], environment: &Environment, directory: &Path) -> String {
     let mut parts = vec!["set -e".to_owned()];
     let variables: Vec<String> = environment
         .iter()
@@ -59,7 +59,7 @@ pub fn script(commands: &[String], environment: &Environment, directory: &Path) 
 
 /// Replaces `$(VAR)`, `${VAR}` and `$VAR` of known variables; `$$` becomes a dollar sign.
 /// Everything else remains as written: `$(date)`, `${X:-default}` and `$1` are for the shell.
-pub fn expand(text: &str, environment: &Environment) -> String {
+pub(super) fn expand(text: &str, environment: &Environment) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(dollar) = rest.find('$') {

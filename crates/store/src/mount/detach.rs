@@ -11,7 +11,7 @@ use imgctl_base::error::{Error, Result};
 
 /// Returns whether `mount` belongs to the mount `id`, whose directory is `directory`: overlays have
 /// the ID as their source, and all other mounts of imgctl are in the directory.
-pub fn belongs(mount: &MountPoint, id: &str, directory: &Path) -> bool {
+pub(super) fn belongs(mount: &MountPoint, id: &str, directory: &Path) -> bool {
     let source = mount.source.as_encoded_bytes();
     source.strip_prefix(SOURCE.as_bytes()) == Some(id.as_bytes())
         || mount.path.starts_with(directory)

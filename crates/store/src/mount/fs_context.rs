@@ -24,17 +24,17 @@ pub(crate) struct FsContext {
 impl FsContext {
     /// Starts configuring a file system of type `fs`. The raw error number lets the caller
     /// distinguish a kernel without this API (`ENOSYS`) from a denied request (`EPERM`).
-    pub fn open(fs: &str) -> std::result::Result<Self, Errno> {
+    pub(crate) fn open(fs: &str) -> std::result::Result<Self, Errno> {
         fsopen(fs, FsOpenFlags::FSOPEN_CLOEXEC).map(|fd| Self { fd })
     }
 
     /// Sets an option without a value.
-    pub fn flag(&self, key: &str) -> Result<()> {
+    pub(crate) fn flag(&self, key: &str) -> Result<()> {
         fsconfig_set_flag(&self.fd, key).map_err(|errno| self.error(key, errno))
     }
 
     /// Sets an option to a string of at most 255 bytes (the kernel's limit).
-    pub fn string(&self, key: &str, value: &str) -> Result<()> {
+    pub(crate) fn string(&self, key: &str, value: &str) -> Result<()> {
         self.try_string(key, value)
             .map_err(|errno| self.error(key, errno))
     }
@@ -50,7 +50,7 @@ impl FsContext {
     }
 
     /// Creates the file system and attaches it at `target` (without following a symlink there).
-    pub fn mount(&self, target: &Path, attributes: MountAttrFlags) -> Result<()> {
+    pub(crate) fn mount(&self, target: &Path, attributes: MountAttrFlags) -> Result<()> {
         fsconfig_create(&self.fd).map_err(|errno| self.error("create", errno))?;
         let mount = fsmount(&self.fd, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
             .map_err(|errno| self.error("fsmount", errno))?;
@@ -65,7 +65,7 @@ impl FsContext {
     }
 
     /// Returns an error with `errno` and the messages that the kernel has left in the context.
-    pub fn error(&self, step: &str, errno: Errno) -> Error {
+    pub(crate) fn error(&self, step: &str, errno: Errno) -> Error {
         let messages = self.messages();
         let refused = format!("the kernel refuses the mount at `{step}`");
         if messages.is_empty() {

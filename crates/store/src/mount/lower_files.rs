@@ -40,7 +40,7 @@ pub(crate) struct LowerSnapshots {
 
 impl LowerSnapshots {
     /// Creates the value; `snapshots` are the `fs` directories of the lower layers, lowest first.
-    pub fn new(snapshots: Vec<PathBuf>) -> Self {
+    pub(super) fn new(snapshots: Vec<PathBuf>) -> Self {
         Self { snapshots }
     }
 }
@@ -129,7 +129,7 @@ fn is_opaque(root: &Root, path: &LayerPath) -> Result<bool> {
 }
 
 /// Returns the file `path` of a snapshot.
-pub fn at(root: &Root, path: &LayerPath) -> Result<LowerFile> {
+pub(super) fn at(root: &Root, path: &LayerPath) -> Result<LowerFile> {
     let (parent, name) = (path.parent().unwrap_or_default(), path.file_name());
     Ok(LowerFile {
         directory: root.open_directory(parent.as_path())?,

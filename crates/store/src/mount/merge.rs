@@ -27,7 +27,7 @@ const MAX_SNAPSHOTS: usize = MAX_LOWERS - 2;
 
 /// Merges adjacent snapshots until the kernel accepts the stack; also returns the names of the
 /// merged snapshots.
-pub fn reduce(
+pub(super) fn reduce(
     store: &Store,
     layers: &[LayerOf],
     snapshots: Vec<Snapshot>,

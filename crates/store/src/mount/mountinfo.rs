@@ -14,7 +14,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// One mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MountPoint {
+pub(super) struct MountPoint {
     /// Where it is attached.
     pub path: PathBuf,
     /// `overlay`, `erofs`, `ext4`…
@@ -24,14 +24,14 @@ pub struct MountPoint {
 }
 
 /// Returns all mounts in the order they were created; a later one may cover an earlier one.
-pub fn read() -> Result<Vec<MountPoint>> {
+pub(super) fn read() -> Result<Vec<MountPoint>> {
     let table = std::fs::read(TABLE).path("read", TABLE)?;
     Ok(parse(&table))
 }
 
 /// Returns the name of this thread's mount namespace (`mnt:[4026531841]`); unique for the lifetime
 /// of the namespace.
-pub fn namespace() -> Result<String> {
+pub(super) fn namespace() -> Result<String> {
     let name = std::fs::read_link(NAMESPACE).path("read", NAMESPACE)?;
     Ok(name.to_string_lossy().into_owned())
 }
@@ -49,7 +49,7 @@ pub(crate) fn process_in(namespace: &str) -> Option<u32> {
 }
 
 /// Returns the boot ID, which changes with every boot. A reboot ends all mounts.
-pub fn boot_id() -> Result<String> {
+pub(super) fn boot_id() -> Result<String> {
     let id = std::fs::read_to_string(BOOT_ID).path("read", BOOT_ID)?;
     Ok(id.trim_end().to_owned())
 }

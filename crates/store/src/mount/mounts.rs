@@ -243,7 +243,7 @@ impl Making<'_> {
 
 /// Returns the spec for one overlay of a workspace: the stack, its corrections, and an upper
 /// directory unless `read_only`.
-pub fn spec(workspace: &Workspace, stack: &Stack, read_only: bool) -> Result<OverlaySpec> {
+pub(super) fn spec(workspace: &Workspace, stack: &Stack, read_only: bool) -> Result<OverlaySpec> {
     let mut lowers = stack.lowers();
     let top = workspace.make("top")?;
     if stack.correct(&top)? {
@@ -333,7 +333,7 @@ pub fn list(store: &Store) -> Result<Vec<Listed>> {
 }
 
 /// Returns the image's name, or the digest of its manifest.
-pub fn image_name(image: &Image) -> String {
+pub(super) fn image_name(image: &Image) -> String {
     match &image.reference {
         Some(reference) => reference.to_string(),
         None => image.descriptor.digest.to_string(),

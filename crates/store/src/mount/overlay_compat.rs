@@ -17,7 +17,7 @@ use imgctl_base::error::{Error, IoContext, Result};
 const MAX_OPTIONS: usize = 4095;
 
 /// Mounts `spec` at `target` with `mount(2)`.
-pub fn attach(spec: &OverlaySpec, target: &Path) -> Result<()> {
+pub(super) fn attach(spec: &OverlaySpec, target: &Path) -> Result<()> {
     let target = std::path::absolute(target).path("find", target)?;
     // The working directory belongs to the process, but a thread can unshare its own.
     std::thread::scope(|scope| {

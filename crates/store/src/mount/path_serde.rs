@@ -33,26 +33,26 @@ impl From<Written> for PathBuf {
 }
 
 /// For serde's `with`.
-pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     Written::from(path).serialize(serializer)
 }
 
 /// For serde's `with`.
-pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
     Written::deserialize(deserializer).map(PathBuf::from)
 }
 
 /// The same for a list of paths.
-pub mod list {
+pub(super) mod list {
     use super::{Deserialize, Deserializer, PathBuf, Serializer, Written};
 
     /// For serde's `with`.
-    pub fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(paths.iter().map(|path| Written::from(path.as_path())))
     }
 
     /// For serde's `with`.
-    pub fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<PathBuf>, D::Error> {
         let written: Vec<Written> = Vec::deserialize(deserializer)?;

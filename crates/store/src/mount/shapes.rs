@@ -16,7 +16,7 @@ use imgctl_base::fs::atomic::{self, Durability};
 
 /// Facts about one directory of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// The layer does not list the directory: a lower directory of the same name provides its
     /// metadata.
     pub(crate) implied: bool,
@@ -64,7 +64,7 @@ impl Shape {
 
 /// Collects the shapes of one layer's directories from its entries, in any order.
 #[derive(Debug, Default)]
-pub struct Collector {
+pub(super) struct Collector {
     listed: BTreeSet<LayerPath>,
     /// Directories that contain an entry of the layer, and opaque ones.
     filled: BTreeSet<LayerPath>,
@@ -78,7 +78,7 @@ pub struct Collector {
 
 impl Collector {
     /// Records one entry.
-    pub fn add(&mut self, entry: &Entry) {
+    pub(super) fn add(&mut self, entry: &Entry) {
         match whiteout::marker(&entry.path) {
             Ok(Marker::None) => {}
             Ok(Marker::Whiteout(path)) => {
@@ -119,7 +119,7 @@ impl Collector {
     }
 
     /// Returns the shapes.
-    pub fn finish(mut self) -> Shapes {
+    pub(super) fn finish(mut self) -> Shapes {
         self.filled.insert(LayerPath::root());
         let paths: BTreeSet<&LayerPath> = self.filled.iter().chain(&self.marked).collect();
         paths
@@ -167,7 +167,7 @@ pub(crate) fn from_toc(toc: &Toc) -> Shapes {
 }
 
 /// Stores the shapes next to the snapshot `fs`. Not synced, because a lost file is recreated.
-pub fn write(fs: &Path, shapes: &Shapes) -> Result<()> {
+pub(super) fn write(fs: &Path, shapes: &Shapes) -> Result<()> {
     let mut bytes = Vec::new();
     for (path, shape) in shapes {
         bytes.push(shape.to_byte());
@@ -178,7 +178,7 @@ pub fn write(fs: &Path, shapes: &Shapes) -> Result<()> {
 }
 
 /// Reads what [`write`] stored; `None` if the file is missing.
-pub fn read(fs: &Path) -> Result<Option<Shapes>> {
+pub(super) fn read(fs: &Path) -> Result<Option<Shapes>> {
     let file = fs.with_file_name(FILE);
     let bytes = match std::fs::metadata(&file) {
         Ok(metadata) if metadata.len() <= MAX_FILE => std::fs::read(&file).path("read", &file)?,

@@ -29,7 +29,7 @@ pub struct Snapshot {
 
 /// Snapshots, lowest first, and the corrections needed above them.
 #[derive(Debug)]
-pub struct Stack {
+pub(super) struct Stack {
     snapshots: Vec<Snapshot>,
     /// Index of the lowest visible snapshot. Those below it only provide the root's metadata.
     first: usize,
@@ -83,7 +83,7 @@ struct Corrections {
 
 impl Stack {
     /// Stacks `snapshots`, lowest first, without those that an opaque root hides.
-    pub fn new(snapshots: Vec<Snapshot>, user_xattrs: bool) -> Result<Self> {
+    pub(super) fn new(snapshots: Vec<Snapshot>, user_xattrs: bool) -> Result<Self> {
         let mut stack = Self {
             snapshots,
             first: 0,
@@ -124,7 +124,7 @@ impl Stack {
 
     /// Fills the empty directory `top` with corrections of what the snapshots show wrongly. Returns
     /// false if there is nothing to correct, in which case `top` is not needed.
-    pub fn correct(&self, top: &Path) -> Result<bool> {
+    pub(super) fn correct(&self, top: &Path) -> Result<bool> {
         let roots = self.roots()?;
         let corrections = self.corrections(&roots)?;
         if corrections.directories.is_empty() {

@@ -14,13 +14,13 @@ use imgctl_base::image::config::RootFs;
 use imgctl_base::image::{Descriptor, Digest, ImageConfig, Manifest, Reference, media_type};
 
 /// A store in a temporary directory, in a mount namespace of the test's thread.
-pub struct Fixture {
+pub(super) struct Fixture {
     pub directory: tempfile::TempDir,
     pub store: Store,
 }
 
 impl Fixture {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         super::overlay::tests::private_mounts();
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path(), store::Options { sync: false }).unwrap();
@@ -28,7 +28,7 @@ impl Fixture {
     }
 
     /// Stores an image of these layers, lowest first, as `localhost/test:<name>`.
-    pub fn image(&self, name: &str, compression: Compression, layers: Vec<Layer>) -> Image {
+    pub(super) fn image(&self, name: &str, compression: Compression, layers: Vec<Layer>) -> Image {
         let mut descriptors = Vec::new();
         let mut diff_ids = Vec::new();
         for layer in layers {
@@ -49,7 +49,7 @@ impl Fixture {
     }
 
     /// Stores an image of existing layers.
-    pub fn image_of(&self, name: &str, layers: Vec<Descriptor>, diff_ids: Vec<Digest>) -> Image {
+    pub(super) fn image_of(&self, name: &str, layers: Vec<Descriptor>, diff_ids: Vec<Digest>) -> Image {
         let config = ImageConfig {
             architecture: "amd64".into(),
             os: "linux".into(),
@@ -80,17 +80,17 @@ impl Fixture {
             .unwrap()
     }
 
-    pub fn options(&self) -> super::Options {
+    pub(super) fn options(&self) -> super::Options {
         super::Options::default()
     }
 }
 
 /// Builder for one layer.
 #[derive(Clone, Debug, Default)]
-pub struct Layer(pub Vec<(Entry, Vec<u8>)>);
+pub(super) struct Layer(pub Vec<(Entry, Vec<u8>)>);
 
 impl Layer {
-    pub fn add(mut self, path: &str, kind: EntryKind, mode: u32, content: &[u8]) -> Self {
+    pub(super) fn add(mut self, path: &str, kind: EntryKind, mode: u32, content: &[u8]) -> Self {
         let mut entry = Entry::new(LayerPath::parse(path.as_bytes()).unwrap(), kind, mode);
         entry.mtime = Mtime {
             seconds: 1_000_000_000 + self.0.len() as i64,
@@ -100,26 +100,26 @@ impl Layer {
         self
     }
 
-    pub fn file(self, path: &str, content: &str) -> Self {
+    pub(super) fn file(self, path: &str, content: &str) -> Self {
         let size = content.len() as u64;
         self.add(path, EntryKind::File { size }, 0o644, content.as_bytes())
     }
 
-    pub fn dir(self, path: &str, mode: u32) -> Self {
+    pub(super) fn dir(self, path: &str, mode: u32) -> Self {
         self.add(path, EntryKind::Directory, mode, b"")
     }
 
-    pub fn link(self, path: &str, target: &str) -> Self {
+    pub(super) fn link(self, path: &str, target: &str) -> Self {
         let target = LayerPath::parse(target.as_bytes()).unwrap();
         self.add(path, EntryKind::HardLink { target }, 0o644, b"")
     }
 
-    pub fn symlink(self, path: &str, target: &str) -> Self {
+    pub(super) fn symlink(self, path: &str, target: &str) -> Self {
         let target = target.as_bytes().to_vec();
         self.add(path, EntryKind::Symlink { target }, 0o777, b"")
     }
 
-    pub fn with(mut self, change: impl FnOnce(&mut Entry)) -> Self {
+    pub(super) fn with(mut self, change: impl FnOnce(&mut Entry)) -> Self {
         change(&mut self.0.last_mut().unwrap().0);
         self
     }
@@ -127,7 +127,7 @@ impl Layer {
 
 /// Returns one line for `root` and each file below it: path, type, mode, owner, time, attributes,
 /// content or target, and which names are hard links to the same file.
-pub fn listing(root: &Path) -> Vec<String> {
+pub(super) fn listing(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut first_names: BTreeMap<(u64, u64), String> = BTreeMap::new();
     let opened = Root::open(root).unwrap();

@@ -17,9 +17,9 @@ use imgctl_base::fs::atomic;
 use imgctl_base::fs::lock::{Lock, Mode};
 
 /// Prefix of the source of each of our mounts in the mount table. The ID follows.
-pub const SOURCE: &str = "imgctl:";
+pub(super) const SOURCE: &str = "imgctl:";
 /// Prefix of the IDs of build containers.
-pub const BUILD: &str = "build-";
+pub(super) const BUILD: &str = "build-";
 /// Directory that receives changes.
 pub(crate) const UPPER: &str = "upper";
 /// Work directory of overlayfs.
@@ -31,7 +31,7 @@ const LOCK_OF_ALL: &str = ".lock";
 const LOCK: &str = "lock";
 
 /// Returns the directory of all mounts of `store`.
-pub fn directory(store: &Store) -> PathBuf {
+pub(super) fn directory(store: &Store) -> PathBuf {
     store.root().join("store").join("mounts")
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     /// Creates a workspace whose ID is `prefix` followed by twelve random hex digits.
-    pub fn create(store: &Store, prefix: &str) -> Result<Self> {
+    pub(super) fn create(store: &Store, prefix: &str) -> Result<Self> {
         let all = directory(store);
         make_directory(&all)?;
         let _newborn = lock_all(&all)?;
@@ -70,7 +70,7 @@ impl Workspace {
 
     /// Opens an existing workspace, waiting while another process creates or removes it. Returns
     /// `None` if it no longer exists.
-    pub fn open(store: &Store, id: &str) -> Result<Option<Self>> {
+    pub(super) fn open(store: &Store, id: &str) -> Result<Option<Self>> {
         let path = directory(store).join(id);
         if !path.is_dir() {
             return Ok(None);
@@ -92,35 +92,35 @@ impl Workspace {
     }
 
     /// Returns the mount's ID.
-    pub fn id(&self) -> &str {
+    pub(super) fn id(&self) -> &str {
         &self.id
     }
 
     /// Returns the path of a file or directory in the workspace.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// Creates a directory in the workspace, mode 0755. The caller that fills it sets the metadata
     /// of the image's root.
-    pub fn make(&self, name: &str) -> Result<PathBuf> {
+    pub(super) fn make(&self, name: &str) -> Result<PathBuf> {
         let path = self.path(name);
         std::fs::create_dir(&path).path("create", &path)?;
         Ok(path)
     }
 
     /// Returns the source that the mount table shows.
-    pub fn source(&self) -> String {
+    pub(super) fn source(&self) -> String {
         format!("{SOURCE}{}", self.id)
     }
 
     /// Keeps the mount when this value is dropped.
-    pub fn keep(mut self) {
+    pub(super) fn keep(mut self) {
         self.keep = true;
     }
 
     /// Unmounts everything mounted from the workspace and removes it.
-    pub fn remove(mut self, lazy: bool) -> Result<()> {
+    pub(super) fn remove(mut self, lazy: bool) -> Result<()> {
         self.keep = true;
         self.remove_now(lazy)
     }
@@ -142,7 +142,7 @@ impl Drop for Workspace {
 }
 
 /// Returns the IDs of all mounts, in any state.
-pub fn ids(store: &Store) -> Result<Vec<String>> {
+pub(super) fn ids(store: &Store) -> Result<Vec<String>> {
     let all = directory(store);
     let entries = match std::fs::read_dir(&all) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -257,7 +257,7 @@ pub(crate) fn random_hex() -> String {
 }
 
 /// Returns the error for a mount that is in use.
-pub fn busy(path: &Path) -> Error {
+pub(super) fn busy(path: &Path) -> Error {
     Error::new(
         Kind::Busy,
         format!("cannot unmount {}: it is in use", path.display()),

@@ -8,7 +8,7 @@ use gotmpl::{FuncMap, Value};
 use super::arguments::Arguments;
 
 /// Returns both functions, limited to these variables.
-pub fn of(variables: &BTreeMap<String, String>) -> FuncMap {
+pub(crate) fn of(variables: &BTreeMap<String, String>) -> FuncMap {
     let variables = Arc::new(variables.clone());
     let mut map = FuncMap::new();
     let known = variables.clone();

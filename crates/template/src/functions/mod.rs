@@ -24,7 +24,7 @@ use gotmpl::{FuncMap, TemplateError, Value};
 use crate::Dialect;
 use arguments::Arguments;
 
-pub use environment::of as environment;
+pub(crate) use environment::of as environment;
 
 /// Result of a function; [`super::go`] reports the error with the template's name.
 type Answer = Result<Value, TemplateError>;

@@ -34,7 +34,7 @@ type Places = HashMap<Digest, Vec<String>>;
 
 impl KnownBlobs {
     /// Returns the cache kept with `store`. Reads nothing yet.
-    pub fn of(store: &Store) -> Self {
+    pub(super) fn of(store: &Store) -> Self {
         Self {
             directory: store.cache_directory().join("known-blobs"),
             read: Mutex::default(),
@@ -42,14 +42,14 @@ impl KnownBlobs {
     }
 
     /// Repositories of `registry` that had this blob, most likely first.
-    pub fn repositories(&self, registry: &str, digest: &Digest) -> Vec<String> {
+    pub(super) fn repositories(&self, registry: &str, digest: &Digest) -> Vec<String> {
         let places = self.places(registry);
         let known = places.get(digest).into_iter().flatten();
         known.rev().take(MAX_OFFERED).cloned().collect()
     }
 
     /// Records that `repository` (with its registry) has these blobs.
-    pub fn remember<'a>(
+    pub(super) fn remember<'a>(
         &self,
         repository: &Reference,
         digests: impl IntoIterator<Item = &'a Digest>,

@@ -32,7 +32,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 impl LayoutSink {
     /// Opens the layout in `directory`, creating it if missing. The image gets the name `name`
     /// (`org.opencontainers.image.ref.name`).
-    pub fn open(directory: &Path, name: Option<&str>) -> Result<Self> {
+    pub(crate) fn open(directory: &Path, name: Option<&str>) -> Result<Self> {
         let sink = Self {
             directory: directory.to_owned(),
             name: name.map(str::to_owned),

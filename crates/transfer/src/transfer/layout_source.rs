@@ -22,7 +22,7 @@ pub(crate) struct LayoutSource {
 
 impl LayoutSource {
     /// The image of an OCI layout that `place` names, or the only image if it gives no name.
-    pub fn oci(place: &Archived) -> Result<Self> {
+    pub(crate) fn oci(place: &Archived) -> Result<Self> {
         let directory = Root::open(&place.path)?;
         let bytes = read(&directory, "index.json", MAX_DOCUMENT)?;
         let index: Index = serde_json::from_slice(&bytes).map_err(|error| {
@@ -43,7 +43,7 @@ impl LayoutSource {
     }
 
     /// The image in a skopeo `dir:` directory.
-    pub fn flat(path: &Path) -> Result<Self> {
+    pub(crate) fn flat(path: &Path) -> Result<Self> {
         let directory = Root::open(path)?;
         let bytes = read(&directory, "manifest.json", MAX_DOCUMENT)?;
         let written = match Document::parse(&bytes, None)? {

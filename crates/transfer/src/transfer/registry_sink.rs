@@ -17,7 +17,7 @@ pub(crate) struct RegistrySink {
 
 impl RegistrySink {
     /// Creates a sink for the name `reference`, which must include a registry.
-    pub fn new(client: &Client, reference: &Reference) -> Result<Self> {
+    pub(crate) fn new(client: &Client, reference: &Reference) -> Result<Self> {
         let registry = reference
             .registry()
             .ok_or_else(|| Error::usage(format!("{reference} does not say which registry")))?;
@@ -30,7 +30,7 @@ impl RegistrySink {
     }
 
     /// The destination repository.
-    pub fn repository(&self) -> &Repository {
+    pub(crate) fn repository(&self) -> &Repository {
         &self.repository
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct StoreSink {
 impl StoreSink {
     /// Creates a sink for an image with the names `references`; without any, the image stays
     /// unnamed.
-    pub fn new(store: &Store, references: &[Reference]) -> Self {
+    pub(crate) fn new(store: &Store, references: &[Reference]) -> Self {
         Self {
             store: store.clone(),
             references: references.to_vec(),
@@ -42,7 +42,7 @@ impl StoreSink {
 
     /// Also unpacks the layers, so that the image can be mounted at once; of a multi-platform
     /// image, only those for this machine's platform.
-    pub fn unpacking(mut self, unpack: bool) -> Self {
+    pub(crate) fn unpacking(mut self, unpack: bool) -> Self {
         self.unpack = unpack;
         self
     }

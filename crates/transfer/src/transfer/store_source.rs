@@ -19,7 +19,7 @@ pub(crate) struct StoreSource {
 impl StoreSource {
     /// Creates a source for the image `named`. All its content is protected from `prune` while this
     /// value lives.
-    pub fn new(store: &Store, named: &Named) -> Result<Self> {
+    pub(crate) fn new(store: &Store, named: &Named) -> Result<Self> {
         let descriptor = Descriptor {
             annotations: std::collections::BTreeMap::new(),
             ..named.descriptor.clone()
@@ -39,7 +39,7 @@ impl StoreSource {
     }
 
     /// Sets another name for messages.
-    pub fn called(mut self, name: String) -> Self {
+    pub(crate) fn called(mut self, name: String) -> Self {
         self.name = name;
         self
     }

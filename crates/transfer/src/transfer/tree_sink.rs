@@ -15,7 +15,7 @@ pub(crate) struct TreeSink {
 
 impl TreeSink {
     /// Creates a sink for `repository:tag`, or for an untagged image that is available by digest.
-    pub fn new(layout: &Layout, repository: &str, tag: Option<&str>) -> Self {
+    pub(crate) fn new(layout: &Layout, repository: &str, tag: Option<&str>) -> Self {
         Self {
             layout: layout.clone(),
             repository: repository.to_owned(),

@@ -17,7 +17,7 @@ pub(crate) struct TreeSource {
 
 impl TreeSource {
     /// Creates a source for `target` in `repository`.
-    pub fn new(layout: &Layout, repository: &str, target: Target) -> Self {
+    pub(crate) fn new(layout: &Layout, repository: &str, target: Target) -> Self {
         Self {
             layout: layout.clone(),
             repository: repository.to_owned(),

@@ -11,7 +11,7 @@ use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Digest;
 
 /// Media type of a bundle, and the artifact type of the manifest that refers to the image.
-pub const TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+pub(super) const TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 /// Maximum size of a bundle, in bytes.
 pub(crate) const MAX_BUNDLE: u64 = 4 << 20;
 /// Maximum number of signatures tried per envelope.
@@ -21,7 +21,7 @@ const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 
 /// One envelope.
 #[derive(Clone, Debug)]
-pub struct Bundle {
+pub(super) struct Bundle {
     statement: Vec<u8>,
     signatures: Vec<Vec<u8>>,
 }
@@ -46,7 +46,7 @@ struct EnvelopeSignature {
 }
 
 /// Parses a bundle.
-pub fn parse(bytes: &[u8]) -> Result<Bundle> {
+pub(super) fn parse(bytes: &[u8]) -> Result<Bundle> {
     let malformed = |why: &str| Error::bad_content(format!("the sigstore bundle {why}"));
     let written: Written = serde_json::from_slice(bytes)
         .map_err(|error| malformed("is malformed").caused_by(error))?;
@@ -73,7 +73,7 @@ pub fn parse(bytes: &[u8]) -> Result<Bundle> {
 }
 
 /// Returns the statement if one of `keys` signed it and its subject is `digest`.
-pub fn open(bundle: &Bundle, keys: &[PublicKey], digest: &Digest) -> Result<Value> {
+pub(super) fn open(bundle: &Bundle, keys: &[PublicKey], digest: &Digest) -> Result<Value> {
     let message = encoding(PAYLOAD_TYPE, &bundle.statement);
     let by_one = |signature: &Vec<u8>| keys.iter().any(|key| key.verifies(&message, signature));
     if !bundle.signatures.iter().any(by_one) {
@@ -99,7 +99,7 @@ pub fn open(bundle: &Bundle, keys: &[PublicKey], digest: &Digest) -> Result<Valu
 }
 
 /// DSSE's pre-authentication encoding: the bytes that are signed.
-pub fn encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
+pub(super) fn encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
     let head = format!(
         "DSSEv1 {} {payload_type} {} ",
         payload_type.len(),

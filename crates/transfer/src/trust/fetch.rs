@@ -22,7 +22,7 @@ pub(crate) struct Candidate {
 }
 
 /// Content of a candidate.
-pub enum Content {
+pub(super) enum Content {
     /// A simple signing payload and the signature over it.
     Simple(Signature),
     /// A sigstore bundle with an attestation.
@@ -31,7 +31,7 @@ pub enum Content {
 
 /// Returns all candidates at the tag and among the referrers of `digest`; the list is empty if the
 /// registry has none. Only network failures and denied requests are errors.
-pub fn all(repository: &Repository, digest: &Digest) -> Result<Vec<Candidate>> {
+pub(super) fn all(repository: &Repository, digest: &Digest) -> Result<Vec<Candidate>> {
     let mut found = tagged(repository, digest)?;
     for (artifact_type, is_bundle) in [(attachment::ARTIFACT_TYPE, false), (bundle::TYPE, true)] {
         for referrer in repository
@@ -59,7 +59,7 @@ pub fn all(repository: &Repository, digest: &Digest) -> Result<Vec<Candidate>> {
 }
 
 /// Returns the candidates at cosign's tag.
-pub fn tagged(repository: &Repository, digest: &Digest) -> Result<Vec<Candidate>> {
+pub(super) fn tagged(repository: &Repository, digest: &Digest) -> Result<Vec<Candidate>> {
     let tag = attachment::tag(digest);
     let place = format!("tag {tag}");
     match layers_at(repository, &tag) {
@@ -127,7 +127,7 @@ fn unusable(place: String, error: Error) -> Result<Candidate> {
 }
 
 /// Reads a small blob and verifies its digest.
-pub fn blob(repository: &Repository, blob: &Descriptor, limit: u64) -> Result<Vec<u8>> {
+pub(super) fn blob(repository: &Repository, blob: &Descriptor, limit: u64) -> Result<Vec<u8>> {
     let doing = || format!("cannot read blob {} of {}", blob.digest, repository.name());
     if blob.size > limit {
         return Err(Error::bad_content(format!(

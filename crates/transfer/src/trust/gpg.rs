@@ -28,7 +28,7 @@ const PROGRAMS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 
 /// Returns the content of `message` if exactly one of the keys in `keyrings` (binary or armoured)
 /// signed all of it.
-pub fn open(message: &[u8], keyrings: &[Vec<u8>]) -> Result<Vec<u8>> {
+pub(super) fn open(message: &[u8], keyrings: &[Vec<u8>]) -> Result<Vec<u8>> {
     if message.len() as u64 > MAX_MESSAGE {
         return Err(Error::bad_content("a GPG signature is too long"));
     }

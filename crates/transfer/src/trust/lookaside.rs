@@ -52,7 +52,7 @@ struct File {
 impl Lookasides {
     /// Reads the `*.yaml` files of the first of `directories` that exists. `directory` is the
     /// location of simple signatures if no section specifies one.
-    pub fn read(directories: &[PathBuf], directory: Option<PathBuf>) -> Result<Self> {
+    pub(crate) fn read(directories: &[PathBuf], directory: Option<PathBuf>) -> Result<Self> {
         let mut all = Self {
             directory,
             ..Self::default()
@@ -128,7 +128,7 @@ impl Lookasides {
 
     /// Returns the location of the simple signatures of `reference`: a `file:`, `http:` or `https:`
     /// URL.
-    pub fn url(&self, reference: &Reference) -> Option<String> {
+    pub(crate) fn url(&self, reference: &Reference) -> Option<String> {
         match self.section(reference) {
             Some(section) => section
                 .lookaside
@@ -144,7 +144,7 @@ impl Lookasides {
 
 /// Reads the simple signatures of the manifest `digest` below the lookaside `url`: `signature-1`,
 /// `signature-2`, … until one is missing.
-pub fn signatures(
+pub(crate) fn signatures(
     url: &str,
     reference: &Reference,
     digest: &Digest,

@@ -135,7 +135,7 @@ type Mapped = (u32, u32, u32);
 impl Inside {
     /// Returns the map of this process's sandboxes; `None` for root, whose sandboxes use the same
     /// IDs.
-    pub fn current() -> Option<Self> {
+    pub(crate) fn current() -> Option<Self> {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         if rustix::process::geteuid().is_root() {
             return None;
@@ -149,7 +149,7 @@ impl Inside {
     }
 
     /// Returns the owner inside; IDs that no sandbox can have assigned stay unchanged.
-    pub fn owner(&self, uid: u32, gid: u32) -> (u32, u32) {
+    pub(crate) fn owner(&self, uid: u32, gid: u32) -> (u32, u32) {
         (inside(&self.uids, uid), inside(&self.gids, gid))
     }
 }

@@ -65,7 +65,7 @@ pub struct Rendered {
 impl Chart {
     /// Loads a chart from its files, keyed by path relative to the chart directory. Packed
     /// dependencies (`charts/*.tgz`) are unpacked in memory within limits.
-    pub fn load(files: BTreeMap<String, Vec<u8>>) -> Result<Self> {
+    pub(crate) fn load(files: BTreeMap<String, Vec<u8>>) -> Result<Self> {
         let rules = files.get(".helmignore");
         let rules = ignore::Rules::parse(&rules.map_or_else(String::new, |bytes| text(bytes)));
         let mut left = (archive::MOST_FILES, archive::MOST_BYTES);
@@ -88,13 +88,13 @@ impl Chart {
     }
 
     /// `name` of Chart.yaml.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.metadata.name
     }
 
     /// Renders with `values` layered over the chart's own; later values override earlier ones. An
     /// error names the template, line and column. CRDs (`crds/`) come first, unmodified.
-    pub fn render(&self, values: &[Value], options: &RenderOptions) -> Result<Vec<Rendered>> {
+    pub(crate) fn render(&self, values: &[Value], options: &RenderOptions) -> Result<Vec<Rendered>> {
         render::render(self, values, options)
     }
 

@@ -10,7 +10,7 @@ use imgctl_base::error::Kind;
 pub(crate) struct Memory(pub BTreeMap<String, Vec<u8>>);
 
 impl Memory {
-    pub fn of(files: &[(&str, &str)]) -> Self {
+    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let files = files.iter();
         Self(
             files

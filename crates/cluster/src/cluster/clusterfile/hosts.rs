@@ -92,7 +92,7 @@ fn is_local(address: &Address, cluster_port: u16, local: &[IpAddr]) -> bool {
 }
 
 /// Returns the SSH login, with its secrets read.
-pub fn login(ssh: &Ssh, surroundings: &Surroundings<'_>) -> Result<Login> {
+pub(super) fn login(ssh: &Ssh, surroundings: &Surroundings<'_>) -> Result<Login> {
     let fetch = |source: &Option<SecretSource>, what: &str, whole: bool| {
         source
             .as_ref()

@@ -20,7 +20,7 @@ use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::protocol::OutputLine;
 
 /// Runs a phase with as many threads as its order and the limit allow.
-pub fn run(run: &Run<'_>, phase: &Phase) {
+pub(super) fn run(run: &Run<'_>, phase: &Phase) {
     let threads = match phase.order {
         Order::Serial => 1,
         Order::Parallel => run.options.parallel.clamp(1, phase.lanes.len().max(1)),
@@ -370,7 +370,7 @@ impl Default for Ending {
 const LONGEST_MESSAGE: usize = 4000;
 
 impl Ending {
-    pub fn write(self, run: &Run<'_>, step: &Step) -> Result<()> {
+    pub(super) fn write(self, run: &Run<'_>, step: &Step) -> Result<()> {
         let message = self
             .message
             .map(|text| match text.char_indices().nth(LONGEST_MESSAGE) {

@@ -29,7 +29,7 @@ struct State {
 impl StepLog {
     /// Returns the log of step number `place` of a host in the run `journal`. Does not access the
     /// disk yet.
-    pub fn new(state: &Path, journal: &str, host: &str, place: usize, step: &str) -> Self {
+    pub(super) fn new(state: &Path, journal: &str, host: &str, place: usize, step: &str) -> Self {
         let name = format!("{place:02}-{}.log", file_safe(step));
         let path = state
             .join("logs")
@@ -50,12 +50,12 @@ impl StepLog {
     }
 
     /// Returns the path of the log, if it was written.
-    pub fn path(&self) -> Option<PathBuf> {
+    pub(super) fn path(&self) -> Option<PathBuf> {
         self.lock().file.is_some().then(|| self.path.clone())
     }
 
     /// Adds a line. Returns `false` if the log is full.
-    pub fn line(&self, text: &str) -> bool {
+    pub(super) fn line(&self, text: &str) -> bool {
         let mut state = self.lock();
         if state.broken {
             return true;

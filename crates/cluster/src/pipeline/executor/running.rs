@@ -19,7 +19,7 @@ use imgctl_host::agent::{Agent, BlobOpener};
 
 /// All running steps.
 #[derive(Default)]
-pub struct Running {
+pub(super) struct Running {
     steps: Mutex<HashMap<String, Arc<StepWatch>>>,
 }
 
@@ -49,7 +49,7 @@ const WAITS: Duration = Duration::from_secs(15);
 
 /// One command that is running on a host.
 #[derive(Clone)]
-pub struct Command {
+pub(super) struct Command {
     agent: Arc<dyn Agent>,
     directory: String,
     key: String,
@@ -77,12 +77,12 @@ impl Running {
         watch
     }
 
-    pub fn ended(&self, step: &str) {
+    pub(super) fn ended(&self, step: &str) {
         lock(&self.steps).remove(step);
     }
 
     /// Returns the running steps.
-    pub fn steps(&self) -> Vec<Arc<StepWatch>> {
+    pub(super) fn steps(&self) -> Vec<Arc<StepWatch>> {
         lock(&self.steps).values().cloned().collect()
     }
 }
@@ -174,7 +174,7 @@ impl StepWatch {
 impl Command {
     /// Cancels the command. Blocks until its host has answered; a command on an unreachable host is
     /// found by the next run.
-    pub fn cancel(&self) {
+    pub(super) fn cancel(&self) {
         let _ = self.agent.cancel(&self.directory, &self.key);
     }
 }

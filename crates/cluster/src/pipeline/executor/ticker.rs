@@ -60,7 +60,7 @@ pub(crate) struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    pub fn new(ended: &'a AtomicBool, ticker: &std::thread::Thread) -> Self {
+    pub(super) fn new(ended: &'a AtomicBool, ticker: &std::thread::Thread) -> Self {
         Self {
             ended,
             ticker: ticker.clone(),

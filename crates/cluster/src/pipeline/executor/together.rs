@@ -19,7 +19,7 @@ use crate::pipeline::step::{Desk, Phase, Step, Together};
 use imgctl_base::error::{Error, Kind, Result};
 
 /// Runs the phase and retries hosts that lost their connection.
-pub fn run(run: &Run<'_>, phase: &Phase, work: &dyn Together) {
+pub(super) fn run(run: &Run<'_>, phase: &Phase, work: &dyn Together) {
     let steps: HashMap<String, &Step> = phase
         .lanes
         .iter()

@@ -26,7 +26,7 @@ pub(crate) struct Authority {
 
 impl Authority {
     /// Creates a self-signed authority with `key`.
-    pub fn create(name: &str, key: Key, validity: Duration) -> Result<Self> {
+    pub(crate) fn create(name: &str, key: Key, validity: Duration) -> Result<Self> {
         let start = now().saturating_sub(BACKDATED);
         let mut parameters = parameters(name, None, start, start + BACKDATED + validity.as_secs())?;
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -44,7 +44,7 @@ impl Authority {
     }
 
     /// Parses an existing authority: kubeadm's, sealos' or imgctl's.
-    pub fn parse(certificate: &str, key: &str) -> Result<Self> {
+    pub(crate) fn parse(certificate: &str, key: &str) -> Result<Self> {
         Self::new(certificate.to_owned(), Key::parse(key)?)
     }
 
@@ -67,7 +67,7 @@ impl Authority {
 
     /// Generates a key and signs a certificate for `leaf`. The certificate expires no later than
     /// the authority.
-    pub fn sign(&self, leaf: &Leaf, algorithm: Algorithm, validity: Duration) -> Result<Signed> {
+    pub(crate) fn sign(&self, leaf: &Leaf, algorithm: Algorithm, validity: Duration) -> Result<Signed> {
         self.sign_key(leaf, Key::generate(algorithm)?, validity)
     }
 
@@ -134,7 +134,7 @@ impl Authority {
     }
 
     #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
-    pub fn read(&self) -> &Certificate {
+    pub(crate) fn read(&self) -> &Certificate {
         &self.read
     }
 }

@@ -10,7 +10,7 @@ const MASTERS: &str = "system:masters";
 
 /// What the certificates of one control plane depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub(crate) struct Member {
     /// Minor version of Kubernetes 1.x.
     pub minor: u32,
     pub(crate) node_name: String,
@@ -36,7 +36,7 @@ pub(crate) enum Signer {
 }
 
 impl Signer {
-    pub fn of(self, pki: &Pki) -> &Authority {
+    pub(crate) fn of(self, pki: &Pki) -> &Authority {
         match self {
             Self::Cluster => &pki.ca,
             Self::Etcd => &pki.etcd_ca,
@@ -47,7 +47,7 @@ impl Signer {
 
 /// Client identity of a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// File name, such as `admin.conf`.
     pub file: &'static str,
     pub user: String,
@@ -58,7 +58,7 @@ pub struct Identity {
 impl Member {
     /// Returns the certificates with files below `/etc/kubernetes/pki`: `(file without extension,
     /// signer, leaf)`.
-    pub fn certificates(&self) -> Vec<(&'static str, Signer, Leaf)> {
+    pub(crate) fn certificates(&self) -> Vec<(&'static str, Signer, Leaf)> {
         let old = (self.minor < 29).then_some(MASTERS);
         let node = self.node_name.as_str();
         let mut all = vec![

@@ -39,7 +39,7 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    pub fn client(common_name: &str, organization: Option<&str>) -> Self {
+    pub(crate) fn client(common_name: &str, organization: Option<&str>) -> Self {
         Self {
             common_name: common_name.to_owned(),
             organization: organization.map(str::to_owned),
@@ -48,7 +48,7 @@ impl Leaf {
         }
     }
 
-    pub fn server(common_name: &str, purpose: Use, names: &[String]) -> Self {
+    pub(crate) fn server(common_name: &str, purpose: Use, names: &[String]) -> Self {
         let mut unique: Vec<String> = Vec::new();
         for name in names.iter().map(|name| canonical(name)) {
             if !name.is_empty() && !unique.contains(&name) {

@@ -26,7 +26,7 @@ const AUTHORITIES: [(&str, &str); 3] = [
 
 impl Pki {
     /// Reads the contents of `directory`. Creates and saves missing parts before they are used.
-    pub fn open(directory: &Path, algorithm: Algorithm, validity: Duration) -> Result<Self> {
+    pub(crate) fn open(directory: &Path, algorithm: Algorithm, validity: Duration) -> Result<Self> {
         let [ca, etcd_ca, front_proxy_ca] =
             AUTHORITIES.map(|(file, name)| authority(directory, file, name, algorithm, validity));
         Ok(Self {
@@ -38,7 +38,7 @@ impl Pki {
     }
 
     /// Reads the contents of `directory`; fails if an authority's certificate is missing.
-    pub fn load(directory: &Path) -> Result<Self> {
+    pub(crate) fn load(directory: &Path) -> Result<Self> {
         for (file, _) in AUTHORITIES {
             let path = directory.join(format!("{file}.crt"));
             if !path.exists() {

@@ -30,7 +30,7 @@ pub(crate) fn lvscare_image(scene: &Scene) -> Option<&str> {
 }
 
 /// Inputs of a configuration besides the cluster context.
-pub struct Inputs<'a> {
+pub(super) struct Inputs<'a> {
     pub version: &'a Version,
     /// The image's `etc/kubeadm.yml`.
     pub image: Option<&'a str>,
@@ -41,7 +41,7 @@ pub struct Inputs<'a> {
 
 /// Configuration of one host.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub(super) struct Config {
     pub version: Version,
     documents: Documents,
     address: String,
@@ -49,7 +49,7 @@ pub struct Config {
 }
 
 /// Returns the variable as scripts of the rootfs image see it on `host`.
-pub fn variable<'a>(scene: &'a Scene, host: &'a Host, name: &str) -> Option<&'a str> {
+pub(super) fn variable<'a>(scene: &'a Scene, host: &'a Host, name: &str) -> Option<&'a str> {
     let image = scene.rootfs().map(|image| &image.environment);
     [
         Some(&scene.flag_environment),
@@ -65,7 +65,7 @@ pub fn variable<'a>(scene: &'a Scene, host: &'a Host, name: &str) -> Option<&'a 
 }
 
 impl Config {
-    pub fn build(
+    pub(super) fn build(
         scene: &Scene,
         host: &Host,
         state: &HostState,
@@ -202,16 +202,16 @@ impl Config {
     }
 
     /// Returns the host's address in the cluster.
-    pub fn address(&self) -> &str {
+    pub(super) fn address(&self) -> &str {
         &self.address
     }
 
-    pub fn port(&self) -> u16 {
+    pub(super) fn port(&self) -> u16 {
         self.port
     }
 
     /// Returns the values that this control plane's certificates depend on.
-    pub fn member(&self, first: bool, hostname: &str) -> Result<Member> {
+    pub(super) fn member(&self, first: bool, hostname: &str) -> Result<Member> {
         let cluster = &self.documents.cluster;
         let names = |path: &[&str]| -> Vec<String> {
             let list = at(cluster, path).as_array().map_or(&[][..], Vec::as_slice);
@@ -452,7 +452,7 @@ fn drop_local_time(cluster: &mut Value) {
 }
 
 /// Returns the path with its `unix://` scheme.
-pub fn unix(path: &str) -> String {
+pub(super) fn unix(path: &str) -> String {
     if path.contains("://") {
         path.to_owned()
     } else {

@@ -28,7 +28,7 @@ const KUBELET_SINCE: [(&str, u32); 5] = [
 
 /// Returns the default documents. `ipvs` tells whether the image includes LVScare, which requires
 /// kube-proxy in that mode.
-pub fn documents(version: &Version, ipvs: bool) -> Documents {
+pub(super) fn documents(version: &Version, ipvs: bool) -> Documents {
     let local_time = json!({
         "name": "localtime",
         "hostPath": "/etc/localtime",
@@ -122,7 +122,7 @@ pub fn documents(version: &Version, ipvs: bool) -> Documents {
 }
 
 /// Returns a list of objects with `name` and `value`.
-pub fn arguments(pairs: &[(&str, &str)]) -> Value {
+pub(super) fn arguments(pairs: &[(&str, &str)]) -> Value {
     pairs
         .iter()
         .map(|(name, value)| json!({"name": name, "value": value}))

@@ -37,7 +37,7 @@ impl Default for Documents {
 impl Documents {
     /// Collects the `documents` that belong to kubeadm or its components and skips others. Later
     /// documents of a kind are merged over earlier ones.
-    pub fn collect(documents: &[Value]) -> Result<Self> {
+    pub(super) fn collect(documents: &[Value]) -> Result<Self> {
         let mut all = Self::default();
         for document in documents {
             all.add(document)?;
@@ -46,7 +46,7 @@ impl Documents {
     }
 
     /// Reads a file of YAML documents.
-    pub fn read(text: &str) -> Result<Self> {
+    pub(super) fn read(text: &str) -> Result<Self> {
         let mut documents = Vec::new();
         for part in split(text) {
             let value = yaml::parse(&part)?;

@@ -34,7 +34,7 @@ const ENDPOINT: &str = "SEALOS_SYS_CRI_ENDPOINT";
 
 impl HostState {
     /// Returns the state to assume in a plan, from the image's variables.
-    pub fn expected(scene: &Scene, host: &Host) -> Self {
+    pub(super) fn expected(scene: &Scene, host: &Host) -> Self {
         let socket = variable(scene, host, ENDPOINT).unwrap_or(SOCKETS[1]);
         Self {
             cri_socket: unix(socket),
@@ -46,7 +46,7 @@ impl HostState {
     }
 
     /// Inspects the host.
-    pub fn observe(site: &Site<'_>) -> Result<Self> {
+    pub(super) fn observe(site: &Site<'_>) -> Result<Self> {
         let mut text = String::new();
         for socket in SOCKETS {
             text.push_str(&format!(
@@ -80,7 +80,7 @@ impl HostState {
     }
 
     /// Returns the host's address in the cluster.
-    pub fn address(&self, host: &Host) -> String {
+    pub(super) fn address(&self, host: &Host) -> String {
         if host.ip().parse::<IpAddr>().is_ok() {
             return host.ip().to_owned();
         }

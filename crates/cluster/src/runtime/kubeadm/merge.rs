@@ -11,7 +11,7 @@ const BY_NAME: [&str; 4] = ["extraArgs", "kubeletExtraArgs", "extraVolumes", "ex
 const SETS: [&str; 4] = ["certSANs", "serverCertSANs", "peerCertSANs", "excludeCIDRs"];
 
 /// Merges `over` into `base`.
-pub fn merge(base: &mut Value, over: Value) {
+pub(super) fn merge(base: &mut Value, over: Value) {
     merge_field("", base, over);
 }
 

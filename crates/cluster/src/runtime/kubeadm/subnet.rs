@@ -12,7 +12,7 @@ pub(crate) struct Subnet {
 }
 
 impl Subnet {
-    pub fn parse(text: &str) -> Result<Self> {
+    pub(super) fn parse(text: &str) -> Result<Self> {
         let wrong = || {
             Error::usage(format!("`{text}` is no subnet")).hint("a subnet looks like 10.96.0.0/22")
         };
@@ -29,7 +29,7 @@ impl Subnet {
         })
     }
 
-    pub fn holds(&self, address: IpAddr) -> bool {
+    pub(super) fn holds(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.network.is_ipv4() && masked(address, self.bits) == self.network
     }
 

@@ -8,14 +8,14 @@ const OLDEST: u32 = 22;
 
 /// A version `v1.<minor>.<patch>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
+pub(super) struct Version {
     /// Text with its `v`, as in the label.
     pub text: String,
     pub minor: u32,
 }
 
 impl Version {
-    pub fn parse(text: &str) -> Result<Self> {
+    pub(super) fn parse(text: &str) -> Result<Self> {
         let wrong = || {
             Error::usage(format!("`{text}` is not a Kubernetes version"))
                 .hint("the rootfs image's label `version` looks like v1.34.1")
@@ -45,7 +45,7 @@ impl Version {
     }
 
     /// Reads the version from the label `version` of the rootfs image.
-    pub fn of(scene: &Scene) -> Result<Self> {
+    pub(super) fn of(scene: &Scene) -> Result<Self> {
         let Some(rootfs) = scene.rootfs() else {
             return Err(
                 Error::usage(format!("cluster {} has no rootfs image", scene.name))
@@ -63,7 +63,7 @@ impl Version {
     }
 
     /// Returns the `kubeadm.k8s.io/…` version that this kubeadm writes itself.
-    pub fn api(&self) -> &'static str {
+    pub(super) fn api(&self) -> &'static str {
         if self.has_lists() {
             "kubeadm.k8s.io/v1beta4"
         } else {

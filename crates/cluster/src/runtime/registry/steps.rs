@@ -21,7 +21,7 @@ const CLEAN: (&str, &str) = ("clean-registry", "clean-registry.sh");
 const ANSWERS: Duration = Duration::from_secs(180);
 
 /// Reports whether `host` serves the embedded registry.
-pub fn serves(scene: &Scene, host: &Host) -> bool {
+pub(super) fn serves(scene: &Scene, host: &Host) -> bool {
     let hosts = scene.registry_hosts();
     scene.registry.is_some() && hosts.iter().any(|other| other.address == host.address)
 }

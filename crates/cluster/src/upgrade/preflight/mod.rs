@@ -23,4 +23,4 @@ mod tests;
 mod workloads;
 
 pub(crate) use manifests::rewritten;
-pub use table::{check_skips, run};
+pub(crate) use table::{check_skips, run};

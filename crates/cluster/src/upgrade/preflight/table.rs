@@ -85,7 +85,7 @@ pub(crate) const CHECKS: &[Check] = checks! {
 ///
 /// # Errors
 /// A usage error for an unknown ID, or for a check that cannot be skipped.
-pub fn check_skips(ids: &[String]) -> Result<()> {
+pub(crate) fn check_skips(ids: &[String]) -> Result<()> {
     for id in ids {
         match CHECKS.iter().find(|check| check.id == id) {
             None => {
@@ -110,7 +110,7 @@ pub fn check_skips(ids: &[String]) -> Result<()> {
 }
 
 /// Runs all checks and adds findings and notes, the most severe first.
-pub fn run(document: &mut Document, observation: &Observation, request: &Request<'_>) {
+pub(crate) fn run(document: &mut Document, observation: &Observation, request: &Request<'_>) {
     let look = Look {
         document,
         observation,

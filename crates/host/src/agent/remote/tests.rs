@@ -8,10 +8,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::agent::remote::testing::{self, Host, agent_script, runtime};
-use crate::agent::server;
-use crate::host::transport::{BoxFuture, Channel, Ended, Privilege};
 use imgctl_base::error::{Error, Kind};
-use imgctl_store::store::{Options, Store};
 
 /// Not a test: the agent that the tests start. Its store is the working directory.
 #[test]

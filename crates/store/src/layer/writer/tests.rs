@@ -36,7 +36,7 @@ fn other(name: &str, kind: EntryKind) -> (Entry, Vec<u8>) {
     (Entry::new(path(name), kind, 0o755), Vec::new())
 }
 
-pub fn noise(length: usize) -> Vec<u8> {
+pub(crate) fn noise(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);
     bytes

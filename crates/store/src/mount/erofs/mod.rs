@@ -36,7 +36,7 @@ const TMPFS: i64 = 0x0102_1994;
 
 /// An image's merged tree and the locations of its contents.
 #[derive(Debug)]
-pub struct Index {
+pub(crate) struct Index {
     tree: Tree,
     tocs: Vec<Arc<Toc>>,
     devices: Vec<(Device, PathBuf)>,
@@ -60,7 +60,7 @@ pub(crate) fn is_better(store: &Store, image: &Image) -> Result<bool> {
 }
 
 /// Collects the inputs of the index and decompresses the layers whose tars are missing.
-pub fn ensure(store: &Store, image: &Image, reporter: &dyn Reporter) -> Result<Index> {
+pub(crate) fn ensure(store: &Store, image: &Image, reporter: &dyn Reporter) -> Result<Index> {
     let layers = layers::distinct(image);
     let total = layers.iter().map(|layer| layer.blob.size).sum();
     let task = reporter.start("indexing layers", Unit::Bytes, Some(total));
@@ -90,7 +90,7 @@ pub fn ensure(store: &Store, image: &Image, reporter: &dyn Reporter) -> Result<I
 
 impl Index {
     /// Writes the index into `workspace` and mounts it read-only at `target`.
-    pub fn attach(&self, workspace: &Path, target: &Path) -> Result<()> {
+    pub(crate) fn attach(&self, workspace: &Path, target: &Path) -> Result<()> {
         let context = FsContext::open("erofs").map_err(|errno| match errno {
             Errno::NODEV | Errno::NOSYS => {
                 Error::new(Kind::Denied, "this kernel has no EROFS").hint("use --backend overlay")

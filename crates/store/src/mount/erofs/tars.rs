@@ -16,13 +16,13 @@ use imgctl_base::progress::Task;
 const BUFFER: usize = 1 << 20;
 
 /// Returns whether the tar is in the store.
-pub fn is_here(store: &Store, layer: &LayerOf) -> Result<bool> {
+pub(crate) fn is_here(store: &Store, layer: &LayerOf) -> Result<bool> {
     Ok(store.blob_size(&layer.diff_id)?.is_some())
 }
 
 /// Decompresses the layer's blob if its tar is missing; the tar becomes visible only if its digest
 /// matches the diff-id.
-pub fn ensure(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()> {
+pub(crate) fn ensure(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()> {
     if is_here(store, layer)? {
         return Ok(());
     }
