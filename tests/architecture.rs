@@ -1,69 +1,71 @@
-//! Holds the source to its own rules: floors, no circles, a head on every file, no long files, and
-//! nothing below `cli/` and `ui/` that prints or reads the environment.
+//! Holds the source to its own rules: which crate may use which, no circles between the modules of a
+//! crate, a head on every file, no long files, and nothing below the command line that prints or
+//! reads the environment.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Which floor a module lies on. A module uses lower floors only.
-const FLOORS: [(usize, &[&str]); 7] = [
+/// Each crate below `crates/`, and the crates that it may use. Cargo refuses circles; this table makes
+/// a new arrow a decision.
+const CRATES: [(&str, &[&str]); 10] = [
+    ("base", &[]),
+    ("kubefile", &["base"]),
+    ("template", &["base"]),
+    ("registry", &["base"]),
+    ("store", &["base", "kubefile", "template"]),
+    ("transfer", &["base", "registry", "store"]),
     (
-        0,
+        "build",
         &[
-            "image", "kubefile", "template", "fs", "error", "progress", "secret",
+            "base", "kubefile", "registry", "store", "template", "transfer",
         ],
     ),
-    (1, &["store", "layer", "registry"]),
     (
-        2,
+        "host",
+        &["base", "registry", "store", "template", "transfer"],
+    ),
+    ("kube", &["base", "host"]),
+    (
+        "cluster",
         &[
-            "build", "edit", "embed", "transfer", "trust", "mount", "render",
+            "base", "host", "kube", "kubefile", "registry", "store", "template", "transfer",
         ],
     ),
-    (3, &["host", "agent"]),
-    (4, &["cluster", "runtime", "kube", "sync"]),
-    (5, &["pipeline", "upgrade", "inplace"]),
-    (6, &["cli", "ui", "main", "lib"]),
 ];
 
-/// The arrows that are allowed between modules of one floor. `error` and `progress` are words that
-/// every module may use.
-const SAME_FLOOR: [(&str, &str); 22] = [
-    ("template", "image"),
-    ("store", "layer"),
-    ("build", "mount"),
-    ("build", "transfer"),
-    ("build", "embed"),
-    ("embed", "transfer"),
-    ("edit", "transfer"),
-    ("edit", "mount"),
-    ("trust", "transfer"),
-    ("transfer", "mount"),
-    ("agent", "host"),
-    ("runtime", "cluster"),
-    ("sync", "cluster"),
-    ("runtime", "kube"),
-    ("upgrade", "pipeline"),
-    ("inplace", "pipeline"),
-    ("*", "secret"),
-    ("cli", "ui"),
-    ("lib", "cli"),
-    ("main", "lib"),
-    ("*", "error"),
-    ("*", "progress"),
-];
+/// The root package: the command line.
+const ROOT: &str = "imgctl";
 
 const LONGEST_FILE: usize = 600;
 
 struct Source {
+    /// Relative to the repository.
     path: PathBuf,
+    /// Without `imgctl-`.
+    package: String,
+    /// Top-level module of its crate; `lib` and `main` for the roots.
     module: String,
     text: String,
 }
 
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
 fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut sources = in_package(ROOT, "src");
+    for (package, _) in CRATES {
+        let found = in_package(package, &format!("crates/{package}/src"));
+        assert!(!found.is_empty(), "crates/{package} has no sources");
+        sources.extend(found);
+    }
+    sources
+}
+
+fn in_package(package: &str, folder: &str) -> Vec<Source> {
+    let root = repository().join(folder);
     let mut pending = vec![root.clone()];
     let mut sources = Vec::new();
     while let Some(directory) = pending.pop() {
@@ -72,29 +74,22 @@ fn sources() -> Vec<Source> {
             if path.is_dir() {
                 pending.push(path);
             } else if path.extension().is_some_and(|end| end == "rs") {
-                let relative = path.strip_prefix(&root).unwrap().to_owned();
-                let first = relative.iter().next().unwrap().to_str().unwrap();
+                let inside = path.strip_prefix(&root).unwrap();
+                let first = inside.iter().next().unwrap().to_str().unwrap();
                 sources.push(Source {
+                    package: package.to_owned(),
                     module: first.trim_end_matches(".rs").to_owned(),
                     text: std::fs::read_to_string(&path).unwrap(),
-                    path: relative,
+                    path: path.strip_prefix(repository()).unwrap().to_owned(),
                 });
             }
         }
     }
     sources.sort_by(|a, b| a.path.cmp(&b.path));
-    assert!(sources.len() > 10, "the sources were not found");
     sources
 }
 
-fn floor(module: &str) -> Option<usize> {
-    FLOORS
-        .iter()
-        .find(|(_, modules)| modules.contains(&module))
-        .map(|(floor, _)| *floor)
-}
-
-/// The text without comments, string literals and `#[cfg(test)]` modules at the file's end.
+/// The text without comments and without `#[cfg(test)]` modules at the file's end.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     text.lines()
@@ -114,8 +109,6 @@ fn uses(text: &str) -> BTreeSet<String> {
             found.insert(word(rest));
         }
     }
-    // `crate::run` and macros are no modules.
-    found.retain(|name| floor(name).is_some());
     found
 }
 
@@ -147,68 +140,100 @@ fn word(text: &str) -> String {
         .collect()
 }
 
-fn allowed_on_one_floor(from: &str, to: &str) -> bool {
-    SAME_FLOOR
-        .iter()
-        .any(|(a, b)| (*a == "*" || *a == from) && *b == to)
+/// The crates of this workspace that a manifest names in one of its sections.
+fn dependencies(manifest: &str, section: &str) -> BTreeSet<String> {
+    let header = format!("[{section}]");
+    manifest
+        .lines()
+        .skip_while(|line| line.trim() != header)
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.strip_prefix("imgctl-"))
+        .map(|rest| rest.split(['.', ' ', '=']).next().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
-fn every_module_has_a_floor() {
-    for source in sources() {
+fn every_crate_uses_what_the_table_allows() {
+    let mut there: Vec<String> = std::fs::read_dir(repository().join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    there.sort();
+    let mut known: Vec<&str> = CRATES.iter().map(|(name, _)| *name).collect();
+    known.sort_unstable();
+    assert_eq!(
+        there, known,
+        "crates/ and the table CRATES differ; docs/architecture.md has the same table"
+    );
+    for (name, allowed) in CRATES {
+        let path = repository().join(format!("crates/{name}/Cargo.toml"));
+        let manifest = std::fs::read_to_string(path).unwrap();
+        let used = dependencies(&manifest, "dependencies");
+        let allowed: BTreeSet<String> = allowed.iter().map(|&name| name.to_owned()).collect();
+        assert_eq!(used, allowed, "crates/{name} uses other crates");
+        for other in dependencies(&manifest, "dev-dependencies") {
+            assert!(
+                allowed.contains(&other) || other == name,
+                "the tests of crates/{name} use {other}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_documented_table_of_crates_is_this_one() {
+    let document = std::fs::read_to_string(repository().join("docs/architecture.md")).unwrap();
+    for (name, allowed) in CRATES {
+        let allowed = match allowed {
+            [] => "-".to_owned(),
+            _ => allowed.join(", "),
+        };
+        let found = document.lines().any(|line| {
+            line.starts_with(&format!("| `{name}` |")) && line.ends_with(&format!("| {allowed} |"))
+        });
         assert!(
-            floor(&source.module).is_some(),
-            "src/{}: module `{}` is on no floor; add it to FLOORS here and to docs/architecture.md",
-            source.path.display(),
-            source.module
+            found,
+            "docs/architecture.md lacks the row of crate {name} with `{allowed}`"
         );
     }
 }
 
 #[test]
-fn no_arrow_goes_up() {
-    let mut wrong = Vec::new();
-    for source in sources() {
-        let from = floor(&source.module).unwrap();
-        for used in uses(&source.text) {
-            let to = floor(&used).unwrap();
-            let fine = used == source.module
-                || to < from
-                || (to == from && allowed_on_one_floor(&source.module, &used));
-            if !fine {
-                wrong.push(format!(
-                    "src/{} (floor {from}) uses crate::{used} (floor {to})",
-                    source.path.display()
-                ));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
 fn modules_form_no_circle() {
-    let mut arrows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut packages: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     for source in sources() {
+        if ["lib", "main"].contains(&source.module.as_str()) || is_flat(&source.package) {
+            continue;
+        }
         let used = uses(&source.text);
         let others = used.into_iter().filter(|used| *used != source.module);
-        arrows
-            .entry(source.module.clone())
+        packages
+            .entry(source.package)
+            .or_default()
+            .entry(source.module)
             .or_default()
             .extend(others);
     }
-    // Take away what uses nothing that is left; what cannot be taken away is a circle.
-    while let Some(free) = arrows
-        .iter()
-        .find(|(_, used)| used.iter().all(|used| !arrows.contains_key(used)))
-        .map(|(module, _)| module.clone())
-    {
-        arrows.remove(&free);
+    for (package, mut arrows) in packages {
+        // Take away what uses nothing that is left; what cannot be taken away is a circle.
+        while let Some(free) = arrows
+            .iter()
+            .find(|(_, used)| used.iter().all(|used| !arrows.contains_key(used)))
+            .map(|(module, _)| module.clone())
+        {
+            arrows.remove(&free);
+        }
+        assert!(
+            arrows.is_empty(),
+            "{package}: these modules use each other in a circle: {arrows:?}"
+        );
     }
-    assert!(
-        arrows.is_empty(),
-        "these modules use each other in a circle: {arrows:?}"
-    );
+}
+
+/// Whether a crate is one module: its folders are parts of that one.
+fn is_flat(package: &str) -> bool {
+    ["kubefile", "template", "registry", "kube"].contains(&package)
 }
 
 #[test]
@@ -217,7 +242,7 @@ fn every_file_says_what_it_is_for() {
         let head = source.text.lines().next().unwrap_or_default();
         assert!(
             head.starts_with("//! "),
-            "src/{} does not begin with //!",
+            "{} does not begin with //!",
             source.path.display()
         );
     }
@@ -229,7 +254,7 @@ fn no_file_is_too_long() {
         .iter()
         .map(|source| (source.text.lines().count(), source))
         .filter(|(lines, _)| *lines > LONGEST_FILE)
-        .map(|(lines, source)| format!("src/{}: {lines} lines", source.path.display()))
+        .map(|(lines, source)| format!("{}: {lines} lines", source.path.display()))
         .collect();
     assert!(
         long.is_empty(),
@@ -239,27 +264,22 @@ fn no_file_is_too_long() {
 }
 
 #[test]
-fn only_the_top_floor_prints_and_reads_the_environment() {
+fn only_the_command_line_prints_and_reads_the_environment() {
     let forbidden = [
         "env::var(",
         "env::var_os(",
         "env::vars(",
         "env::vars_os(",
         "env::args",
+        "println!",
+        "print!(",
+        "eprint!(",
     ];
-    let prints = ["println!", "print!(", "eprint!("];
     let mut wrong = Vec::new();
-    for source in sources()
-        .iter()
-        .filter(|source| floor(&source.module) < Some(6))
-    {
+    for source in sources().iter().filter(|source| source.package != ROOT) {
         let code = code(&source.text);
-        for word in forbidden
-            .iter()
-            .chain(&prints)
-            .filter(|word| code.contains(**word))
-        {
-            wrong.push(format!("src/{} says {word}", source.path.display()));
+        for word in forbidden.iter().filter(|word| code.contains(**word)) {
+            wrong.push(format!("{} says {word}", source.path.display()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -272,4 +292,18 @@ fn the_reader_of_uses_reads_groups() {
                 #[cfg(test)]\nmod tests {\n use crate::build;\n}\n";
     let found: Vec<String> = uses(text).into_iter().collect();
     assert_eq!(found, ["error", "fs", "image", "layer", "store"]);
+}
+
+#[test]
+fn the_reader_of_manifests_reads_one_section() {
+    let text = "[dependencies]\nimgctl-base.workspace = true\nserde = \"1\"\n\n\
+                [dev-dependencies]\nimgctl-kube = { workspace = true }\n[lints]\nimgctl-x = 1\n";
+    assert_eq!(
+        dependencies(text, "dependencies"),
+        ["base".to_owned()].into()
+    );
+    assert_eq!(
+        dependencies(text, "dev-dependencies"),
+        ["kube".to_owned()].into()
+    );
 }

@@ -67,7 +67,11 @@ pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) 
 }
 
 /// Writes the index of several platforms' images.
-pub(super) fn write_index(store: &Store, options: &Options, images: &[Written]) -> Result<Descriptor> {
+pub(super) fn write_index(
+    store: &Store,
+    options: &Options,
+    images: &[Written],
+) -> Result<Descriptor> {
     let mut index = Index::new(
         images
             .iter()

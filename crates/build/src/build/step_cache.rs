@@ -83,7 +83,12 @@ impl StepCache {
 
     /// Returns the layers recorded under `key` if all of them still exist. They are leased before
     /// they are checked, so that a concurrent prune cannot remove them.
-    pub(super) fn get(&self, store: &Store, lease: &Lease, key: &str) -> Result<Option<Vec<CachedLayer>>> {
+    pub(super) fn get(
+        &self,
+        store: &Store,
+        lease: &Lease,
+        key: &str,
+    ) -> Result<Option<Vec<CachedLayer>>> {
         if !self.read {
             return Ok(None);
         }

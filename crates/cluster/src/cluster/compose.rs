@@ -63,7 +63,7 @@ impl Scene {
 
     /// Returns a redactor for every secret of this cluster: logins, the registry's password, and
     /// variables with confidential names.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    #[cfg(test)]
     pub fn redactor(&self) -> Redactor {
         let mut redactor = Redactor::default();
         for host in self.hosts.iter().chain(&self.leaving) {
@@ -86,6 +86,7 @@ impl Scene {
     }
 }
 
+#[cfg(test)]
 fn add_variables(redactor: &mut Redactor, variables: &std::collections::BTreeMap<String, String>) {
     for (name, value) in variables {
         if is_confidential(name) {

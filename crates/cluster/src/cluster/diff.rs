@@ -45,7 +45,7 @@ pub(crate) enum Aspect {
 
 impl Change {
     /// Whether there is nothing to do.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -32,7 +32,7 @@ impl States {
         Self { root }
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    #[cfg(test)]
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -47,7 +47,7 @@ impl States {
     }
 
     /// Returns the clusters that have a Clusterfile, by name.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    #[cfg(test)]
     pub fn list(&self) -> Result<Vec<State>> {
         let entries = match std::fs::read_dir(&self.root) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

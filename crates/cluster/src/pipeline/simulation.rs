@@ -72,7 +72,7 @@ impl Simulation {
     }
 
     /// Returns how often each command was executed: host, key, count.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    #[cfg(test)]
     pub(crate) fn executed(&self) -> BTreeMap<(String, String), usize> {
         let mut times = BTreeMap::new();
         for entry in lock(&self.ran).iter() {

@@ -112,7 +112,7 @@ impl HostPlan {
 
 impl SyncPlan {
     /// Reports whether no host has work to do and none failed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    #[cfg(test)]
     pub fn is_done(&self) -> bool {
         self.failed.is_empty() && self.hosts.iter().all(HostPlan::is_done)
     }

@@ -27,9 +27,10 @@ pub enum Origin<'a> {
 
 /// A watch that ignores all events.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+#[cfg(test)]
 pub(crate) struct Unwatched;
 
+#[cfg(test)]
 impl Watch for Unwatched {
     fn moved(&self, _host: &str, _from: Origin<'_>, _bytes: u64) {}
 

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
+#[cfg(test)]
+use tokio::io::{AsyncRead, AsyncWriteExt as _};
+#[cfg(test)]
 use tokio::sync::watch;
 
 use crate::host::reactor;
@@ -61,7 +64,7 @@ fn last_lines(bytes: &[u8]) -> String {
 /// Runs `line` and waits for it to end. `input` goes to its stdin, which is then closed
 /// (immediately without input). At most `limit` bytes of each output are kept; the rest is read and
 /// discarded. After `timeout`, the command is terminated and the call fails.
-#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+#[cfg(test)]
 pub(super) fn run(
     transport: &dyn Transport,
     line: &str,
@@ -90,6 +93,7 @@ pub(super) fn run(
     })
 }
 
+#[cfg(test)]
 async fn drive(channel: Channel, input: &[u8], limit: usize) -> Result<Output> {
     let Channel {
         input: mut stdin,
@@ -198,6 +202,7 @@ pub fn follow(
 }
 
 /// Reads to the end, or until no output has arrived for a while after the command ended.
+#[cfg(test)]
 async fn collect(
     from: &mut (dyn AsyncRead + Send + Unpin),
     limit: usize,

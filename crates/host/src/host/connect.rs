@@ -17,6 +17,7 @@ use imgctl_base::error::{Error, Result};
 const MOST_HOPS: usize = 8;
 
 /// A host to connect to.
+#[cfg(test)]
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub address: Address,
@@ -71,7 +72,7 @@ impl Connections {
     }
 
     /// Connects to many hosts concurrently; the results are in the order of the calls.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    #[cfg(test)]
     pub(crate) fn connect_all(&self, calls: &[Call]) -> Vec<Result<Arc<dyn Transport>>> {
         let Ok(runtime) = reactor::reactor() else {
             return calls

@@ -18,7 +18,7 @@ const PIECE: usize = 256 << 10;
 /// Writes `size` bytes of `reader` to `path` on the host, with `mode`: first to a temporary file
 /// next to it, which replaces it once all bytes have arrived and are on disk. Missing directories
 /// are created.
-#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+#[cfg(test)]
 pub fn upload(
     transport: &dyn Transport,
     path: &str,

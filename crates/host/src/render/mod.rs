@@ -115,7 +115,7 @@ pub fn tree(
 
 /// Renders the template `text` of `image` (an index into [`Inputs::images`]). `name` is its path
 /// and selects the template language. Accesses no file: for previews.
-#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+#[cfg(test)]
 pub fn one(name: &str, text: &str, inputs: &Inputs, image: Option<usize>) -> Result<String> {
     templates::one(name, text, &data::Data::of(inputs, image))
 }

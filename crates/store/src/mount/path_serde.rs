@@ -47,7 +47,10 @@ pub(super) mod list {
     use super::{Deserialize, Deserializer, PathBuf, Serializer, Written};
 
     /// For serde's `with`.
-    pub(crate) fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        paths: &[PathBuf],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(paths.iter().map(|path| Written::from(path.as_path())))
     }
 

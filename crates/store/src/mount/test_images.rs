@@ -49,7 +49,12 @@ impl Fixture {
     }
 
     /// Stores an image of existing layers.
-    pub(super) fn image_of(&self, name: &str, layers: Vec<Descriptor>, diff_ids: Vec<Digest>) -> Image {
+    pub(super) fn image_of(
+        &self,
+        name: &str,
+        layers: Vec<Descriptor>,
+        diff_ids: Vec<Digest>,
+    ) -> Image {
         let config = ImageConfig {
             architecture: "amd64".into(),
             os: "linux".into(),

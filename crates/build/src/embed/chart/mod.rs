@@ -94,7 +94,11 @@ impl Chart {
 
     /// Renders with `values` layered over the chart's own; later values override earlier ones. An
     /// error names the template, line and column. CRDs (`crds/`) come first, unmodified.
-    pub(crate) fn render(&self, values: &[Value], options: &RenderOptions) -> Result<Vec<Rendered>> {
+    pub(crate) fn render(
+        &self,
+        values: &[Value],
+        options: &RenderOptions,
+    ) -> Result<Vec<Rendered>> {
         render::render(self, values, options)
     }
 

@@ -162,7 +162,7 @@ impl Ssh {
     }
 
     /// Returns the secrets that the file itself holds.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    #[cfg(test)]
     pub(crate) fn inline_secrets(&self) -> impl Iterator<Item = &Secret> {
         [
             &self.password,

@@ -67,7 +67,12 @@ impl Authority {
 
     /// Generates a key and signs a certificate for `leaf`. The certificate expires no later than
     /// the authority.
-    pub(crate) fn sign(&self, leaf: &Leaf, algorithm: Algorithm, validity: Duration) -> Result<Signed> {
+    pub(crate) fn sign(
+        &self,
+        leaf: &Leaf,
+        algorithm: Algorithm,
+        validity: Duration,
+    ) -> Result<Signed> {
         self.sign_key(leaf, Key::generate(algorithm)?, validity)
     }
 
@@ -133,7 +138,7 @@ impl Authority {
         self.read.pin.clone()
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    #[cfg(test)]
     pub(crate) fn read(&self) -> &Certificate {
         &self.read
     }

@@ -13,7 +13,10 @@ use crate::runtime::kubeadm::documents::set;
 use crate::runtime::kubeadm::settings::{Settings, alt_names, alt_names_file, etc};
 use crate::runtime::kubeadm::{Kubeadm, health, init, place};
 use crate::runtime::kubectl::Kubectl;
-use imgctl_base::error::{Context, Error, Result};
+#[cfg(test)]
+use imgctl_base::error::Context;
+use imgctl_base::error::{Error, Result};
+#[cfg(test)]
 use imgctl_host::agent::Agent;
 use imgctl_template::yaml;
 
@@ -46,6 +49,7 @@ const COMPONENTS: [&str; 4] = [
 
 /// One certificate of one host.
 #[derive(Clone, Debug, Serialize)]
+#[cfg(test)]
 pub(crate) struct Expiry {
     /// Path relative to `/etc/kubernetes`.
     pub file: String,
@@ -95,7 +99,7 @@ fn certificate_name(file: &str) -> &str {
 }
 
 /// Returns all certificates of a control plane, in a fixed order.
-#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+#[cfg(test)]
 pub(crate) fn expiries(agent: &dyn Agent) -> Result<Vec<Expiry>> {
     let mut found = Vec::new();
     for file in CERTIFICATES.into_iter().chain(KUBECONFIGS) {

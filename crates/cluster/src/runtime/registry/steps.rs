@@ -28,7 +28,7 @@ pub(super) fn serves(scene: &Scene, host: &Host) -> bool {
 
 /// Returns names for the hosts file of `host`: a registry host resolves to itself, other hosts to
 /// the first registry host.
-#[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+#[cfg(test)]
 pub(crate) fn hosts_entries(scene: &Scene, host: &Host) -> Vec<(String, String)> {
     let Some(access) = &scene.registry else {
         return Vec::new();
