@@ -206,14 +206,10 @@ fn modules_form_no_circle() {
         if ["lib", "main"].contains(&source.module.as_str()) || is_flat(&source.package) {
             continue;
         }
-        let used = uses(&source.text);
-        let others = used.into_iter().filter(|used| *used != source.module);
-        packages
-            .entry(source.package)
-            .or_default()
-            .entry(source.module)
-            .or_default()
-            .extend(others);
+        let mut used = uses(&source.text);
+        used.remove(&source.module);
+        let modules = packages.entry(source.package).or_default();
+        modules.entry(source.module).or_default().extend(used);
     }
     for (package, mut arrows) in packages {
         // Take away what uses nothing that is left; what cannot be taken away is a circle.
