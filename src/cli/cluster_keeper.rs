@@ -8,10 +8,10 @@ use imgctl_base::error::Result;
 use imgctl_cluster::cluster::clusterfile::{
     Clusterfile, CommandCondition, Condition, Mount, Phase,
 };
+use imgctl_cluster::cluster::context::{ClusterContext, RegistryAccess};
 use imgctl_cluster::cluster::registry_access;
-use imgctl_cluster::cluster::scene::{RegistryAccess, Scene};
 use imgctl_cluster::cluster::state::State;
-use imgctl_cluster::pipeline::means::{Keeper, Mark};
+use imgctl_cluster::pipeline::execution_context::{PhaseUpdate, StateStore};
 use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_host::host::address::Address;
 
@@ -38,7 +38,7 @@ impl ClusterKeeper {
         state: State,
         current: Option<Clusterfile>,
         desired: Clusterfile,
-        scene: &Scene,
+        scene: &ClusterContext,
         registry_is_new: bool,
     ) -> Self {
         Self {
@@ -69,12 +69,12 @@ impl ClusterKeeper {
     }
 }
 
-impl Keeper for ClusterKeeper {
-    fn mark(&self, mark: &Mark) -> Result<()> {
+impl StateStore for ClusterKeeper {
+    fn mark(&self, mark: &PhaseUpdate) -> Result<()> {
         let now = Timestamp::now();
         let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         match mark {
-            Mark::InProcess => {
+            PhaseUpdate::InProcess => {
                 self.state.prepare()?;
                 if let Some(access) = &self.new_registry {
                     registry_access::remember(access, self.state.directory())?;
@@ -88,7 +88,7 @@ impl Keeper for ClusterKeeper {
                 }
                 self.state.save(&stored)
             }
-            Mark::Success => {
+            PhaseUpdate::Success => {
                 let mut desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
                 desired.cluster.created.get_or_insert_with(|| time.clone());
                 let status = &mut desired.cluster.status;
@@ -98,7 +98,7 @@ impl Keeper for ClusterKeeper {
                 self.state.save(&desired)?;
                 self.state.untouch(&desired.cluster, &self.leaving)
             }
-            Mark::Commands { images, failed } => {
+            PhaseUpdate::Commands { images, failed } => {
                 let mut desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
                 let (kind, message) = match failed {
                     None => ("ApplyCommandSuccess", ""),
@@ -113,7 +113,7 @@ impl Keeper for ClusterKeeper {
                 conditions.drain(..surplus);
                 Ok(())
             }
-            Mark::Failed(message) => {
+            PhaseUpdate::Failed(message) => {
                 // A run that failed before it began leaves nothing behind.
                 if !self.state.clusterfile().exists() {
                     return Ok(());
@@ -132,7 +132,7 @@ impl Keeper for ClusterKeeper {
                 )];
                 self.state.save(&stored)
             }
-            Mark::Gone => {
+            PhaseUpdate::Gone => {
                 self.state.untouch_all()?;
                 self.state.archive(now.as_second()).map(|_| ())
             }

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use crate::cli::cluster_keeper::ClusterKeeper;
 use crate::cli::cluster_options::{self, data_root, state, with_surroundings};
 use crate::cli::context::Context;
-use crate::cli::crew::Agents;
 use crate::cli::duration;
+use crate::cli::host_pool::Agents;
 use crate::cli::image_files::StoreFiles;
 use crate::cli::plan_view;
 use crate::cli::registry_options::RegistryArgs;
@@ -23,23 +23,23 @@ use crate::ui::events::JsonEvents;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Platform;
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, HostGroup};
+use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::diff::{self, diff};
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind, check_together};
 use imgctl_cluster::cluster::registry_access::{self, ImageSays};
-use imgctl_cluster::cluster::scene::Scene;
 use imgctl_cluster::cluster::state::{Held, State};
 use imgctl_cluster::pipeline::change::Planned;
-use imgctl_cluster::pipeline::event::{Both, Deaf, Listener};
+use imgctl_cluster::pipeline::event::{Both, Listener, NullListener};
+use imgctl_cluster::pipeline::execution_context::{ExecutionContext, StateStore};
 use imgctl_cluster::pipeline::executor::{Options, Summary, Surroundings, execute};
 use imgctl_cluster::pipeline::files::SyncedFiles;
-use imgctl_cluster::pipeline::guest::Replacement;
+use imgctl_cluster::pipeline::image_commands::Replacement;
 use imgctl_cluster::pipeline::interrupt::Interrupt;
-use imgctl_cluster::pipeline::means::{Keeper, Means};
 use imgctl_cluster::pipeline::nodes::Wait;
 use imgctl_cluster::pipeline::redact::of_scene;
 use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_cluster::runtime::{ImageFiles as _, choice, registry};
-use imgctl_cluster::upgrade::book::refuse_while_open;
+use imgctl_cluster::upgrade::upgrade_store::refuse_while_open;
 
 /// Flags of every verb that changes a cluster.
 #[derive(Args, Clone, Debug, Default)]
@@ -120,7 +120,7 @@ pub(crate) struct Work<'a> {
 
 /// Input of the planning.
 pub(crate) struct Prepared {
-    pub(crate) scene: Scene,
+    pub(crate) scene: ClusterContext,
     pub(crate) change: diff::Change,
     pub(crate) desired: Clusterfile,
     registry_is_new: bool,
@@ -242,7 +242,7 @@ impl<'a> Work<'a> {
                 current.cluster.hosts.extend_from_slice(&self.also);
             }
             let change = diff(current.as_ref(), &desired, surroundings)?;
-            let scene = Scene::new(&desired, images, &data_root, directory, surroundings)?;
+            let scene = ClusterContext::new(&desired, images, &data_root, directory, surroundings)?;
             Ok((scene, change))
         })?;
         scene.leaving.clone_from(&change.remove);
@@ -256,7 +256,7 @@ impl<'a> Work<'a> {
     }
 
     /// Determines the access to the embedded registry, if an image contains one.
-    fn fill_registry(&self, scene: &mut Scene) -> Result<bool> {
+    fn fill_registry(&self, scene: &mut ClusterContext) -> Result<bool> {
         let Some(rootfs) = scene.rootfs() else {
             return Ok(false);
         };
@@ -317,7 +317,7 @@ impl<'a> Work<'a> {
         prepared: &Prepared,
         ssh: &SshArgs,
         force: bool,
-        plan: impl FnOnce(&Means<'_>, &Scene) -> Result<Planned>,
+        plan: impl FnOnce(&ExecutionContext<'_>, &ClusterContext) -> Result<Planned>,
     ) -> Result<Option<Summary>> {
         self.with_means(prepared, ssh, force, |means| {
             let planned = plan(means, &prepared.scene)?;
@@ -329,7 +329,7 @@ impl<'a> Work<'a> {
     pub(crate) fn carry_out_plan(
         &self,
         planned: &Planned,
-        means: &Means<'_>,
+        means: &ExecutionContext<'_>,
     ) -> Result<Option<Summary>> {
         let context = self.context;
         for host in &planned.behind {
@@ -357,14 +357,14 @@ impl<'a> Work<'a> {
         prepared: &Prepared,
         ssh: &SshArgs,
         force: bool,
-        act: impl FnOnce(&Means<'_>) -> Result<T>,
+        act: impl FnOnce(&ExecutionContext<'_>) -> Result<T>,
     ) -> Result<T> {
         let (context, scene) = (self.context, &prepared.scene);
         let (_, settings) = ssh.resolve(context)?;
         let store = context.store()?;
         let files = self.files()?;
         let runtime = choice::of(scene, &files, self.validity()?)?;
-        let load = |scene: &Scene, architecture: &str| -> Result<Vec<ClusterImage>> {
+        let load = |scene: &ClusterContext, architecture: &str| -> Result<Vec<ClusterImage>> {
             let platform = Platform::parse(&format!("linux/{architecture}"))?;
             scene
                 .images
@@ -378,20 +378,20 @@ impl<'a> Work<'a> {
             strict: self.args.strict_templates,
             blobs: Arc::new(store.clone()),
         };
-        let keeper: Arc<dyn Keeper> = Arc::new(ClusterKeeper::new(
+        let keeper: Arc<dyn StateStore> = Arc::new(ClusterKeeper::new(
             self.state.clone(),
             self.current.clone(),
             prepared.desired.clone(),
             scene,
             prepared.registry_is_new,
         ));
-        let start = |scene: &Scene, host: &imgctl_cluster::cluster::host::Host| {
+        let start = |scene: &ClusterContext, host: &imgctl_cluster::cluster::host::Host| {
             registry::registry_steps(scene, host, &files)
         };
-        let clean = |scene: &Scene, host: &imgctl_cluster::cluster::host::Host| {
+        let clean = |scene: &ClusterContext, host: &imgctl_cluster::cluster::host::Host| {
             registry::clean_steps(scene, host, &files)
         };
-        let means = Means {
+        let means = ExecutionContext {
             crew: Arc::new(Agents::new(settings, context)?),
             runtime: &*runtime,
             files: &synced,
@@ -412,10 +412,10 @@ impl<'a> Work<'a> {
     pub(crate) fn execute(
         &self,
         planned: &Planned,
-        keeper: &dyn Keeper,
+        keeper: &dyn StateStore,
         interrupt: &Interrupt,
     ) -> Result<Summary> {
-        self.execute_again(planned, keeper, interrupt, &[], &Deaf)
+        self.execute_again(planned, keeper, interrupt, &[], &NullListener)
     }
 
     /// Like [`Self::execute`], but repeats the steps in `again` whatever the journal says; `also`
@@ -423,7 +423,7 @@ impl<'a> Work<'a> {
     pub(crate) fn execute_again(
         &self,
         planned: &Planned,
-        keeper: &dyn Keeper,
+        keeper: &dyn StateStore,
         interrupt: &Interrupt,
         again: &[String],
         also: &dyn Listener,
@@ -435,7 +435,7 @@ impl<'a> Work<'a> {
         let listener: &dyn Listener = match (&view, context.ui.is_json()) {
             (_, true) => &json,
             (Some(view), _) => view,
-            (None, _) => &Deaf,
+            (None, _) => &NullListener,
         };
         let redactor = of_scene(&planned.scene);
         let surroundings = Surroundings {

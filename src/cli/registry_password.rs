@@ -2,13 +2,13 @@
 //! a controller that replaces a lost one.
 
 use crate::cli::context::Context;
-use crate::cli::crew::Agents;
+use crate::cli::host_pool::Agents;
 use crate::cli::ssh_options::SshArgs;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::secret::Secret;
+use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::registry_access;
-use imgctl_cluster::cluster::scene::Scene;
-use imgctl_cluster::runtime::Crew as _;
+use imgctl_cluster::runtime::HostPool as _;
 use imgctl_host::agent::Agent;
 
 /// Maximum size of a file to read, in bytes.
@@ -26,7 +26,11 @@ enum Told {
 /// Returns the password with which the hosts of `scene` use its registry; `None` if none of them
 /// has a registry that requires one. Fails if they have one and no host knows its password, or if a
 /// host that may have it does not answer: a new password would lock out the existing hosts.
-pub(crate) fn of_hosts(scene: &Scene, ssh: &SshArgs, context: &Context) -> Result<Option<Secret>> {
+pub(crate) fn of_hosts(
+    scene: &ClusterContext,
+    ssh: &SshArgs,
+    context: &Context,
+) -> Result<Option<Secret>> {
     let (_, settings) = ssh.resolve(context)?;
     let agents = Agents::new(settings, context)?;
     let (masters, others): (Vec<_>, Vec<_>) =
@@ -60,7 +64,7 @@ pub(crate) fn of_hosts(scene: &Scene, ssh: &SshArgs, context: &Context) -> Resul
 
 /// Returns what one host knows: the password that its tree was rendered with, otherwise the one in
 /// its copy of the controller's state.
-fn of_host(scene: &Scene, agent: &dyn Agent) -> Result<Told> {
+fn of_host(scene: &ClusterContext, agent: &dyn Agent) -> Result<Told> {
     let rootfs = scene.paths.rootfs();
     let rendered = format!("{rootfs}/{}", registry_access::FILE);
     if let Some(text) = agent.read_file(&rendered, LARGEST)?

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use crate::cli::cluster_work::controller;
 use crate::cli::context::Context;
 use crate::cli::upgrade_status;
-use crate::cli::upgrade_work::{Went, now};
+use crate::cli::upgrade_work::{RunOutcome, now};
 use crate::cli::work_report::report;
 use imgctl_base::error::Result;
-use imgctl_cluster::cluster::scene::Scene;
-use imgctl_cluster::pipeline::means::Means;
+use imgctl_cluster::cluster::context::ClusterContext;
+use imgctl_cluster::pipeline::execution_context::ExecutionContext;
 use imgctl_cluster::pipeline::step::Step;
-use imgctl_cluster::upgrade::book::{Book, Stand};
 use imgctl_cluster::upgrade::document::{Direction, Document, HostBefore};
 use imgctl_cluster::upgrade::mirror::Mirror;
 use imgctl_cluster::upgrade::plan::CANNOT_BE_REACHED;
+use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 
 /// Returns the step that closes `document` when everything is done, in the way that the upgrade
 /// store prescribes.
-pub(crate) fn closing(book: &Book, document: &Document) -> Result<Step> {
+pub(crate) fn closing(book: &UpgradeStore, document: &Document) -> Result<Step> {
     Ok(match book.part(&document.id)? {
         Some(reopens) => parted(book, document, reopens),
         None => whole(book, document, book.instead(&document.id)?),
@@ -27,21 +27,21 @@ pub(crate) fn closing(book: &Book, document: &Document) -> Result<Step> {
 }
 
 /// `instead` is the upgrade that was rolled back.
-fn whole(book: &Book, document: &Document, instead: Option<String>) -> Step {
+fn whole(book: &UpgradeStore, document: &Document, instead: Option<String>) -> Step {
     let (book, document) = (book.clone(), document.clone());
     let says = format!("close the {} {}", verb(&document), document.id);
     let id = document.id.clone();
     Step::local("close", says, &id, move |_| {
         if let Some(instead) = &instead {
-            book.stand_of(instead, Stand::RolledBack)?;
+            book.stand_of(instead, UpgradeStatus::RolledBack)?;
         }
-        book.end(&document, Stand::Committed, &now())
+        book.end(&document, UpgradeStatus::Committed, &now())
     })
     .always()
 }
 
 /// Closes a partial rollback: an upgrade that was open is open again, and repeats these hosts.
-fn parted(book: &Book, document: &Document, reopens: Option<String>) -> Step {
+fn parted(book: &UpgradeStore, document: &Document, reopens: Option<String>) -> Step {
     let (book, document) = (book.clone(), document.clone());
     let says = "write down which hosts went back".to_owned();
     let id = document.id.clone();
@@ -54,7 +54,12 @@ fn parted(book: &Book, document: &Document, reopens: Option<String>) -> Step {
                 .map(|(id, _)| id.clone());
             book.do_again(open, &hosts.collect::<Vec<_>>())?;
         }
-        book.end_for(&document, Stand::Committed, &now(), reopens.as_deref())
+        book.end_for(
+            &document,
+            UpgradeStatus::Committed,
+            &now(),
+            reopens.as_deref(),
+        )
     })
     .always()
 }
@@ -62,20 +67,23 @@ fn parted(book: &Book, document: &Document, reopens: Option<String>) -> Step {
 /// Closes an upgrade that does not continue, and reopens the unfinished upgrade that it was to roll
 /// back, if any. Returns the ID of the reopened one.
 pub(crate) fn abandon(
-    book: &Book,
+    book: &UpgradeStore,
     document: &Document,
-    scene: &Scene,
-    means: &Means<'_>,
+    scene: &ClusterContext,
+    means: &ExecutionContext<'_>,
     context: &Context,
 ) -> Result<Option<String>> {
     let reopens = match book.part(&document.id)? {
         Some(reopens) => reopens,
         None => book.instead(&document.id)?.filter(|id| {
             let stand = book.stand(id).ok().flatten();
-            matches!(stand, Some(Stand::Running | Stand::Paused | Stand::Failed))
+            matches!(
+                stand,
+                Some(UpgradeStatus::Running | UpgradeStatus::Paused | UpgradeStatus::Failed)
+            )
         }),
     };
-    book.end_for(document, Stand::Aborted, &now(), reopens.as_deref())?;
+    book.end_for(document, UpgradeStatus::Aborted, &now(), reopens.as_deref())?;
     if means.copy_state {
         let mirror = Mirror::begin(scene, &means.crew, &document.id, &controller())?;
         tell_late(&mirror, context);
@@ -103,9 +111,9 @@ fn is_away(host: &HostBefore) -> bool {
 }
 
 /// Reports the outcome.
-pub(crate) fn end(went: &Went, document: &Document, context: &Context) -> Result<()> {
+pub(crate) fn end(went: &RunOutcome, document: &Document, context: &Context) -> Result<()> {
     match went {
-        Went::Paused => {
+        RunOutcome::Paused => {
             context.ui.say(&format!(
                 "{} {} is paused: `imgctl upgrade resume` goes on",
                 verb(document),
@@ -113,7 +121,7 @@ pub(crate) fn end(went: &Went, document: &Document, context: &Context) -> Result
             ));
             Ok(())
         }
-        Went::Done(summary, came) => {
+        RunOutcome::Done(summary, came) => {
             report(summary, &document.cluster, context)?;
             upgrade_status::came(came, context)?;
             let hosts = document.hosts.iter();

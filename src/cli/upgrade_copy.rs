@@ -7,8 +7,8 @@ use crate::cli::cluster_options::{data_root, state};
 use crate::cli::context::Context;
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::paths::Paths;
-use imgctl_cluster::upgrade::book::Book;
 use imgctl_cluster::upgrade::mirror::{Copied, copied, directory};
+use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 
 /// Copy of the state on this machine.
 pub(crate) struct Copy {
@@ -36,7 +36,7 @@ pub(crate) fn check_home(cluster: &str, context: &Context) -> Result<()> {
     let Some(copy) = here(cluster, context)? else {
         return Ok(());
     };
-    let Some(open) = Book::of(&copy.directory).open()? else {
+    let Some(open) = UpgradeStore::of(&copy.directory).open()? else {
         return Ok(());
     };
     let (from, to) = (copy.directory.display(), state.directory().display());

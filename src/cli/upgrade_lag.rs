@@ -5,25 +5,25 @@ use std::sync::Arc;
 
 use crate::cli::cluster_work::Work;
 use crate::cli::registry_options::RegistryArgs;
-use crate::cli::upgrade_sides::{Side, side_of};
-use crate::cli::upgrade_work::{Known, informed};
+use crate::cli::upgrade_images::{UpgradeImage, side_of};
+use crate::cli::upgrade_work::{ClusterSnapshot, informed};
 use imgctl_base::error::Result;
+use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::host::Host;
 use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::cluster::scene::Scene;
-use imgctl_cluster::pipeline::means::Means;
+use imgctl_cluster::pipeline::execution_context::ExecutionContext;
 use imgctl_cluster::sync::tree::ROOTFS;
-use imgctl_cluster::upgrade::book::{Book, Stand};
 use imgctl_cluster::upgrade::document::Direction;
 use imgctl_cluster::upgrade::observation::Observation;
+use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 
 /// Sets the version of each host from its tree. `releases` are cluster contexts with their
 /// versions; a host that has none of their trees gets no version.
 pub(crate) fn tell_versions(
     observation: &mut Observation,
-    releases: &[(&Arc<Scene>, &str)],
+    releases: &[(&Arc<ClusterContext>, &str)],
     work: &Work<'_>,
-    means: &Means<'_>,
+    means: &ExecutionContext<'_>,
 ) {
     for (scene, version) in releases {
         let trees = trees(scene, observation, work, means);
@@ -42,23 +42,23 @@ pub(crate) fn tell_versions(
 /// image. These hosts were unreachable then, or have been rolled back since.
 pub(crate) fn behind(
     work: &Work<'_>,
-    known: &Known,
+    known: &ClusterSnapshot,
     observation: &Observation,
-    means: &Means<'_>,
+    means: &ExecutionContext<'_>,
     registry: &RegistryArgs,
-) -> Result<Option<(Side, Vec<String>)>> {
+) -> Result<Option<(UpgradeImage, Vec<String>)>> {
     let Some(current) = known.from.rootfs() else {
         return Ok(None);
     };
-    let history = Book::of(work.state.directory()).history()?;
+    let history = UpgradeStore::of(work.state.directory()).history()?;
     let last = history.iter().rev().find(|ended| {
         ended.direction == Direction::Forward
-            && ended.end == Stand::Committed
+            && ended.end == UpgradeStatus::Committed
             && ended.to.image == current.name
-            && Side::of(&ended.to).digest.as_ref() == Some(&current.digest)
+            && UpgradeImage::of(&ended.to).digest.as_ref() == Some(&current.digest)
     });
     let Some(last) = last else { return Ok(None) };
-    let side = Side::of(&last.from);
+    let side = UpgradeImage::of(&last.from);
     let present = known.hops.last().unwrap_or(&known.from);
     let others = with_other_rootfs(present, observation, means)?;
     if means.runtime.has_api() {
@@ -91,15 +91,15 @@ pub(crate) fn behind(
 
 /// Returns the hosts whose files come from another rootfs image than that of `scene`.
 fn with_other_rootfs(
-    scene: &Arc<Scene>,
+    scene: &Arc<ClusterContext>,
     observation: &Observation,
-    means: &Means<'_>,
+    means: &ExecutionContext<'_>,
 ) -> Result<BTreeSet<String>> {
     let hosts = reachable(scene, observation);
     Ok(means.files.plan(scene, &hosts, &means.crew)?.leave_rootfs)
 }
 
-fn reachable(scene: &Scene, observation: &Observation) -> Vec<Host> {
+fn reachable(scene: &ClusterContext, observation: &Observation) -> Vec<Host> {
     let answers = |host: &&Host| {
         let seen = observation.host(&host.id());
         seen.is_some_and(|seen| seen.unreachable.is_none())
@@ -109,10 +109,10 @@ fn reachable(scene: &Scene, observation: &Observation) -> Vec<Host> {
 
 /// Returns the trees that a cluster context renders from its images, by host, for reachable hosts.
 fn trees(
-    scene: &Arc<Scene>,
+    scene: &Arc<ClusterContext>,
     observation: &Observation,
     work: &Work<'_>,
-    means: &Means<'_>,
+    means: &ExecutionContext<'_>,
 ) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     // A name that refers to another image by now would give wrong results.

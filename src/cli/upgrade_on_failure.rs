@@ -9,8 +9,8 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use imgctl_base::error::{Kind, Result};
 use imgctl_cluster::pipeline::event::Outcome;
-use imgctl_cluster::upgrade::book::{Book, Stand};
 use imgctl_cluster::upgrade::document::{Direction, Document, OnFailure};
+use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 
 /// Flags for reaching the hosts.
 pub(crate) struct Reaching<'a> {
@@ -66,13 +66,13 @@ pub(crate) fn take_back<T>(
 /// back.
 fn failed(reaching: &Reaching<'_>, context: &Context) -> Result<Option<(Document, Vec<String>)>> {
     let state = state(reaching.cluster, context)?;
-    let book = Book::of(state.directory());
+    let book = UpgradeStore::of(state.directory());
     let Some(open) = book.open()? else {
         return Ok(None);
     };
     if open.choices.on_failure != OnFailure::Rollback
         || open.direction != Direction::Forward
-        || book.stand(&open.id)? != Some(Stand::Failed)
+        || book.stand(&open.id)? != Some(UpgradeStatus::Failed)
     {
         return Ok(None);
     }

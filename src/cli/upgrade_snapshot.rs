@@ -5,11 +5,11 @@ use std::path::Path;
 
 use crate::cli::cluster_work::Work;
 use crate::cli::context::Context;
-use crate::cli::upgrade_work::Went;
+use crate::cli::upgrade_work::RunOutcome;
 use imgctl_base::error::Result;
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, Mount};
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
-use imgctl_cluster::upgrade::book::Book;
+use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 
 /// The cluster after a rollback.
 pub(crate) struct After {
@@ -29,8 +29,8 @@ impl After {
     }
 
     /// Prints the messages about the applications if the rollback is done.
-    pub(crate) fn tell(&self, went: &Went, context: &Context) {
-        if matches!(went, Went::Done(..)) {
+    pub(crate) fn tell(&self, went: &RunOutcome, context: &Context) {
+        if matches!(went, RunOutcome::Done(..)) {
             self.told.iter().for_each(|told| context.ui.say(told));
         }
     }
@@ -38,7 +38,7 @@ impl After {
 
 /// Returns the cluster with the data of `snapshot`, which the upgrade `id` took.
 pub(crate) fn after(work: &Work<'_>, id: &str, snapshot: &Path) -> Result<After> {
-    let book = Book::of(work.state.directory());
+    let book = UpgradeStore::of(work.state.directory());
     let current = work.existing()?;
     // A snapshot of another upgrade is in a directory named after that upgrade.
     let parent = snapshot.parent().and_then(Path::file_name);

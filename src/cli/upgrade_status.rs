@@ -5,16 +5,16 @@ use crate::ui::table::Table;
 use imgctl_base::error::Result;
 use imgctl_cluster::pipeline::event::Outcome;
 use imgctl_cluster::pipeline::journal::Past;
-use imgctl_cluster::upgrade::book::{Ended, Stand, word};
 use imgctl_cluster::upgrade::document::{Direction, Document};
 use imgctl_cluster::upgrade::plan::few;
 use imgctl_cluster::upgrade::report::Report;
+use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStatus, word};
 
 /// Prints the status.
 pub(crate) fn show(
     cluster: &str,
     open: Option<&Document>,
-    stand: Option<Stand>,
+    stand: Option<UpgradeStatus>,
     past: Option<&Past>,
     history: &[Ended],
     context: &Context,

@@ -11,31 +11,31 @@ use jiff::Timestamp;
 
 use crate::cli::cluster_work::{Prepared, Work, controller};
 use crate::cli::upgrade_close::tell_late;
+use crate::cli::upgrade_images::{UpgradeImages, rootfs_of};
 use crate::cli::upgrade_lag;
-use crate::cli::upgrade_sides::{Sides, rootfs_of};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Platform};
+use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::host::Host;
 use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::cluster::scene::Scene;
 use imgctl_cluster::pipeline::change::Planned;
-use imgctl_cluster::pipeline::event::{Deaf, Listener};
+use imgctl_cluster::pipeline::event::{Listener, NullListener};
+use imgctl_cluster::pipeline::execution_context::ExecutionContext;
 use imgctl_cluster::pipeline::executor::{Summary, unfinished};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 use imgctl_cluster::pipeline::journal::Past;
 use imgctl_cluster::pipeline::look;
-use imgctl_cluster::pipeline::means::Means;
 use imgctl_cluster::pipeline::step::Step;
 use imgctl_cluster::runtime::upgrade::Upgrader;
 use imgctl_cluster::runtime::version as runtime_version;
-use imgctl_cluster::upgrade::book::{Again, Book, Stand};
 use imgctl_cluster::upgrade::document::{Choices, Direction, Document, PauseAfter};
 use imgctl_cluster::upgrade::hooks::Hooks;
 use imgctl_cluster::upgrade::mirror::Mirror;
 use imgctl_cluster::upgrade::observation::Observation;
-use imgctl_cluster::upgrade::pipeline::Course;
+use imgctl_cluster::upgrade::pipeline::UpgradeRun;
 use imgctl_cluster::upgrade::report::{Report, report};
 use imgctl_cluster::upgrade::request::{Request, SCRIPT, Target};
+use imgctl_cluster::upgrade::upgrade_store::{Again, UpgradeStatus, UpgradeStore};
 use imgctl_cluster::upgrade::{nodes, observe, patches, pause, pipeline, plan, stale};
 use imgctl_kube::api::Api;
 use imgctl_kube::lease::{self, Held};
@@ -45,7 +45,7 @@ use imgctl_store::store::Store;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Request for a plan.
-pub(crate) struct Wish {
+pub(crate) struct PlanRequest {
     pub(crate) choices: Choices,
     pub(crate) direction: Direction,
     pub(crate) id: Option<String>,
@@ -58,15 +58,15 @@ pub(crate) struct Wish {
 }
 
 /// Facts about the cluster after the hosts were queried.
-pub(crate) struct Known {
-    pub(crate) from: Arc<Scene>,
-    pub(crate) hops: Vec<Arc<Scene>>,
+pub(crate) struct ClusterSnapshot {
+    pub(crate) from: Arc<ClusterContext>,
+    pub(crate) hops: Vec<Arc<ClusterContext>>,
     pub(crate) api: Option<Result<Arc<dyn Api>, String>>,
     architectures: BTreeSet<String>,
 }
 
 /// Queries the facts of all hosts.
-pub(crate) fn know(sides: &Sides, means: &Means<'_>) -> Known {
+pub(crate) fn know(sides: &UpgradeImages, means: &ExecutionContext<'_>) -> ClusterSnapshot {
     let looks = look::look(&sides.from.scene.hosts, &means.crew, means.parallel);
     let informed = |prepared: &Prepared| Arc::new(look::informed(&prepared.scene, &looks));
     let from = informed(&sides.from);
@@ -74,7 +74,7 @@ pub(crate) fn know(sides: &Sides, means: &Means<'_>) -> Known {
         .runtime
         .has_api()
         .then(|| nodes::api(&from, &*means.crew).map_err(|error| error.chain().join(": ")));
-    Known {
+    ClusterSnapshot {
         api,
         hops: sides.hops.iter().map(informed).collect(),
         architectures: looks
@@ -88,7 +88,7 @@ pub(crate) fn know(sides: &Sides, means: &Means<'_>) -> Known {
 
 /// Returns a cluster context with the facts of its hosts; they were queried before, and the answers
 /// are cached.
-pub(crate) fn informed(prepared: &Prepared, means: &Means<'_>) -> Arc<Scene> {
+pub(crate) fn informed(prepared: &Prepared, means: &ExecutionContext<'_>) -> Arc<ClusterContext> {
     let looks = look::look(&prepared.scene.hosts, &means.crew, means.parallel);
     Arc::new(look::informed(&prepared.scene, &looks))
 }
@@ -96,9 +96,9 @@ pub(crate) fn informed(prepared: &Prepared, means: &Means<'_>) -> Arc<Scene> {
 /// Creates the plan. Only reads.
 pub(crate) fn plan_of(
     work: &Work<'_>,
-    known: &Known,
-    wish: &Wish,
-    means: &Means<'_>,
+    known: &ClusterSnapshot,
+    wish: &PlanRequest,
+    means: &ExecutionContext<'_>,
 ) -> Result<(plan::Planned, Observation)> {
     let upgrader = means.runtime.upgrader()?;
     let from = target(work, &known.from, &known.architectures, upgrader)?;
@@ -185,11 +185,11 @@ pub(crate) fn plan_of(
 
 /// Observes the current state of the cluster.
 fn observe_now(
-    scene: &Scene,
+    scene: &ClusterContext,
     api: Option<&Result<Arc<dyn Api>, String>>,
     containers: bool,
     images: BTreeMap<String, BTreeMap<String, Digest>>,
-    means: &Means<'_>,
+    means: &ExecutionContext<'_>,
 ) -> Observation {
     observe::observe(&observe::Question {
         scene,
@@ -209,9 +209,9 @@ fn observe_now(
 /// Compares the result with the plan.
 fn look_back(
     work: &Work<'_>,
-    known: &Known,
+    known: &ClusterSnapshot,
     document: &Document,
-    means: &Means<'_>,
+    means: &ExecutionContext<'_>,
 ) -> Result<Report> {
     let scene = known.hops.last().unwrap_or(&known.from);
     let api = means
@@ -219,13 +219,13 @@ fn look_back(
         .has_api()
         .then(|| nodes::api(scene, &*means.crew).map_err(|error| error.chain().join(": ")));
     let after = observe_now(scene, api.as_ref(), true, BTreeMap::new(), means);
-    let before = Book::of(work.state.directory()).before(&document.id)?;
+    let before = UpgradeStore::of(work.state.directory()).before(&document.id)?;
     Ok(report(document, before.as_ref(), &after))
 }
 
 fn target(
     work: &Work<'_>,
-    scene: &Scene,
+    scene: &ClusterContext,
     architectures: &BTreeSet<String>,
     upgrader: &dyn Upgrader,
 ) -> Result<Target> {
@@ -266,7 +266,7 @@ pub(crate) struct Carrying<'a> {
 }
 
 /// Outcome of a run.
-pub(crate) enum Went {
+pub(crate) enum RunOutcome {
     /// Completed, with a report.
     Done(Summary, Box<Report>),
     /// Stopped where a pause was requested.
@@ -275,13 +275,13 @@ pub(crate) enum Went {
 
 /// Returns the pipeline of a document.
 pub(crate) fn pipeline_of(
-    known: &Known,
+    known: &ClusterSnapshot,
     install: &[String],
     carrying: &Carrying<'_>,
-    means: &Means<'_>,
+    means: &ExecutionContext<'_>,
     store: &Store,
 ) -> Result<Planned> {
-    let course = Course {
+    let course = UpgradeRun {
         document: carrying.document,
         from: Arc::clone(&known.from),
         hops: known.hops.clone(),
@@ -309,11 +309,11 @@ pub(crate) fn pipeline_of(
 /// Carries out a document from where it stopped.
 pub(crate) fn carry(
     work: &Work<'_>,
-    known: &Known,
+    known: &ClusterSnapshot,
     install: &[String],
     carrying: &Carrying<'_>,
-    means: &Means<'_>,
-) -> Result<Went> {
+    means: &ExecutionContext<'_>,
+) -> Result<RunOutcome> {
     let document = carrying.document;
     check_identity(document, known)?;
     let lock = match &known.api {
@@ -349,7 +349,7 @@ pub(crate) fn carry(
         })
         .map(|step| step.id.clone())
         .collect();
-    let book = Book::of(work.state.directory());
+    let book = UpgradeStore::of(work.state.directory());
     planned.plan.aside = book.part(&document.id)?.is_some();
     book.keep_install(&document.id, install)?;
     book.begin(document)?;
@@ -364,7 +364,7 @@ pub(crate) fn carry(
     };
     let also: &dyn Listener = match &mirror {
         Some(mirror) => &**mirror,
-        None => &Deaf,
+        None => &NullListener,
     };
     let interrupt = Interrupt::gentle();
     let pause_file = book.pause_file(&document.id)?;
@@ -388,20 +388,20 @@ fn went(
     is_cut: bool,
     lock: Option<&Held>,
     work: &Work<'_>,
-    known: &Known,
+    known: &ClusterSnapshot,
     document: &Document,
-    means: &Means<'_>,
-) -> Result<Went> {
-    let book = Book::of(work.state.directory());
+    means: &ExecutionContext<'_>,
+) -> Result<RunOutcome> {
+    let book = UpgradeStore::of(work.state.directory());
     let pause_file = book.pause_file(&document.id)?;
     match outcome {
         Ok(_) if is_cut => {
-            book.stand_of(&document.id, Stand::Paused)?;
-            Ok(Went::Paused)
+            book.stand_of(&document.id, UpgradeStatus::Paused)?;
+            Ok(RunOutcome::Paused)
         }
         Ok(summary) => {
             let report = look_back(work, known, document, means)?;
-            Ok(Went::Done(summary, Box::new(report)))
+            Ok(RunOutcome::Done(summary, Box::new(report)))
         }
         Err(error) if error.kind() == Kind::Interrupted && is_lost(lock) => {
             // The new holder of the lock records how the upgrade continues.
@@ -411,13 +411,13 @@ fn went(
             }
         }
         Err(error) if error.kind() == Kind::Interrupted && pause_file.exists() => {
-            book.stand_of(&document.id, Stand::Paused)?;
-            Ok(Went::Paused)
+            book.stand_of(&document.id, UpgradeStatus::Paused)?;
+            Ok(RunOutcome::Paused)
         }
         Err(error) => {
             let stand = match error.kind() {
-                Kind::Interrupted => Stand::Paused,
-                _ => Stand::Failed,
+                Kind::Interrupted => UpgradeStatus::Paused,
+                _ => UpgradeStatus::Failed,
             };
             book.stand_of(&document.id, stand)?;
             Err(told(error, document))
@@ -465,7 +465,7 @@ fn watch(file: &Path, lock: Option<&Held>, interrupt: &Interrupt, ended: &Atomic
 }
 
 /// Fails unless a resumed upgrade finds the cluster that it was planned for.
-fn check_identity(document: &Document, known: &Known) -> Result<()> {
+fn check_identity(document: &Document, known: &ClusterSnapshot) -> Result<()> {
     if let (Some(before), Some(Ok(api))) = (&document.identity.kube_system, &known.api) {
         let now = api
             .get("/api/v1/namespaces/kube-system")

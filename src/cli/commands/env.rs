@@ -8,9 +8,9 @@ use crate::cli::context::Context;
 use crate::ui::table::{Table, one_line};
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::compose::is_confidential;
+use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::desired;
 use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::cluster::scene::Scene;
 
 /// Show system settings, or the variables of a cluster's hosts and their origins
 #[derive(Args, Debug)]
@@ -145,7 +145,7 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
     let data_root = data_root(&context.environment)?;
     let directory = state.directory().to_owned();
     let (scene, hosts) = with_surroundings(context, |surroundings| -> Result<_> {
-        let scene = Scene::new(&clusterfile, images, &data_root, directory, surroundings)?;
+        let scene = ClusterContext::new(&clusterfile, images, &data_root, directory, surroundings)?;
         let hosts = match &args.host {
             Some(list) => desired::choose(&clusterfile, list, surroundings)?,
             None => scene.hosts.clone(),
@@ -190,7 +190,7 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
     }
 }
 
-fn not_installed(name: &str, scene: &Scene) -> Error {
+fn not_installed(name: &str, scene: &ClusterContext) -> Error {
     let names: Vec<&str> = scene.images.iter().map(|image| &*image.name).collect();
     let error = Error::not_found(format!("cluster `{}` has no image {name}", scene.name));
     match names.is_empty() {

@@ -13,9 +13,9 @@ use crate::cli::registry_options::RegistryArgs;
 use imgctl_base::error::{Context as _, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile};
+use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::image::{ClusterImage, check_together};
 use imgctl_cluster::cluster::local_addresses;
-use imgctl_cluster::cluster::scene::Scene;
 use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_cluster::runtime::k3s::K3s;
 use imgctl_cluster::runtime::kubeadm::Kubeadm;
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &GenArgs, context: &Context) -> Result<()> {
     let data_root = data_root(&context.environment)?;
     let directory = state(name, context)?.directory().to_owned();
     let scene = with_surroundings(context, |surroundings| {
-        Scene::new(&made, images, &data_root, directory, surroundings)
+        ClusterContext::new(&made, images, &data_root, directory, surroundings)
     })?;
     let mut defaults = Clusterfile {
         documents: default_documents(&scene, context)?,
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &GenArgs, context: &Context) -> Result<()> {
 }
 
 /// Returns the documents with which the image's runtime would create this cluster.
-fn default_documents(scene: &Scene, context: &Context) -> Result<Vec<serde_json::Value>> {
+fn default_documents(scene: &ClusterContext, context: &Context) -> Result<Vec<serde_json::Value>> {
     let files = StoreFiles {
         store: context.store()?,
         platform: None,

@@ -17,12 +17,12 @@ use crate::cli::registry_options::RegistryArgs;
 use imgctl_base::error::{Context as _, Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, Ssh};
+use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::desired::{self, HostFlags};
 use imgctl_cluster::cluster::host::Host;
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
 use imgctl_cluster::cluster::name;
 use imgctl_cluster::cluster::paths::Paths;
-use imgctl_cluster::cluster::scene::Scene;
 use imgctl_host::agent::protocol::Facts;
 use imgctl_host::render::{self, BuiltIn, ConfigEdit, ImageInputs, Inputs, Rendered};
 use imgctl_store::layer::{ContentReader, EntryKind, LayerPath};
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &RenderArgs, context: &Context) -> Result<()> {
 }
 
 /// Returns the cluster context, and the host in it.
-fn scene(args: &RenderArgs, context: &Context) -> Result<(Scene, Host, Vec<ConfigEdit>)> {
+fn scene(args: &RenderArgs, context: &Context) -> Result<(ClusterContext, Host, Vec<ConfigEdit>)> {
     let cluster = args.cluster.as_deref().unwrap_or(name::DEFAULT);
     let mut clusterfile = match (&args.file, args.images.is_empty()) {
         (Some(file), _) => args.values.clusterfile(file, context)?,
@@ -155,7 +155,7 @@ fn scene(args: &RenderArgs, context: &Context) -> Result<(Scene, Host, Vec<Confi
     let data_root = data_root(&context.environment)?;
     let directory = state(name, context)?.directory().to_owned();
     with_surroundings(context, |surroundings| {
-        let scene = Scene::new(&clusterfile, images, &data_root, directory, surroundings)?;
+        let scene = ClusterContext::new(&clusterfile, images, &data_root, directory, surroundings)?;
         let mut hosts = desired::choose(&clusterfile, &args.host, surroundings)?;
         match (hosts.pop(), hosts.is_empty()) {
             (Some(host), true) => Ok((scene, host, clusterfile.configs.clone())),
@@ -170,7 +170,7 @@ fn scene(args: &RenderArgs, context: &Context) -> Result<(Scene, Host, Vec<Confi
 /// Returns the rendered files by path below the cluster's directory on the host. The same code
 /// renders them on the host; here it works in a directory with the images' text files.
 fn files(
-    scene: &Scene,
+    scene: &ClusterContext,
     host: &Host,
     configs: &[ConfigEdit],
     args: &RenderArgs,
@@ -219,7 +219,7 @@ fn files(
 
 /// Returns the inputs of one tree's files, as sync passes them to the host.
 fn inputs(
-    scene: &Scene,
+    scene: &ClusterContext,
     host: &Host,
     images: &[&ClusterImage],
     configs: &[ConfigEdit],

@@ -14,18 +14,20 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_choices::{BackPauseArg, MovingArgs};
 use crate::cli::upgrade_close::{abandon, closing, end};
+use crate::cli::upgrade_images::{Start, UpgradeImage, rootfs_of, sides_to};
 use crate::cli::upgrade_on_failure::Reaching;
-use crate::cli::upgrade_sides::{Side, Start, rootfs_of, sides_to};
 use crate::cli::upgrade_snapshot::{self, After};
-use crate::cli::upgrade_work::{Carrying, Known, Went, Wish, carry, know, plan_of};
+use crate::cli::upgrade_work::{
+    Carrying, ClusterSnapshot, PlanRequest, RunOutcome, carry, know, plan_of,
+};
 use crate::cli::{upgrade_copy, upgrade_view};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_cluster::cluster::host::{Host, MASTER};
-use imgctl_cluster::pipeline::means::Means;
+use imgctl_cluster::pipeline::execution_context::ExecutionContext;
 use imgctl_cluster::sync::tree::ROOTFS;
-use imgctl_cluster::upgrade::book::{Book, Stand};
 use imgctl_cluster::upgrade::document::{Choices, Direction, Document};
 use imgctl_cluster::upgrade::plan::Planned;
+use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 use imgctl_host::agent::protocol::InventoryQuestion;
 
 /// Roll back a cluster to its state before the last upgrade
@@ -164,7 +166,7 @@ fn go_back(args: &RollbackArgs, is_agreed: bool, context: &Context) -> Result<()
     let mut flags = args.work.clone();
     flags.dry_run = looks_only;
     let work = Work::begin("rollback", name, &flags, context)?.over(&args.ssh);
-    let book = Book::of(work.state.directory());
+    let book = UpgradeStore::of(work.state.directory());
     let open = book.open()?;
     if let Some(back) = open
         .as_ref()
@@ -182,7 +184,7 @@ fn go_back(args: &RollbackArgs, is_agreed: bool, context: &Context) -> Result<()
     }
     let there = there(args, &work, &book, open.as_ref())?;
     let is_whole = scope == Scope::Cluster;
-    let from = Side::of(there.target());
+    let from = UpgradeImage::of(there.target());
     let after = match &args.from_snapshot {
         Some(snapshot) => upgrade_snapshot::after(&work, &there.id, snapshot)?,
         None => After::unchanged(work.existing()?),
@@ -191,7 +193,7 @@ fn go_back(args: &RollbackArgs, is_agreed: bool, context: &Context) -> Result<()
         &work,
         &after.cluster,
         &Start::Image(from),
-        &[Side::of(&there.from)],
+        &[UpgradeImage::of(&there.from)],
         &[],
         &args.registry,
     )?;
@@ -221,7 +223,7 @@ fn go_back(args: &RollbackArgs, is_agreed: bool, context: &Context) -> Result<()
             pause_after: args.pause_after.map(Into::into),
             ..args.moving.choices()?
         };
-        let wish = Wish {
+        let wish = PlanRequest {
             choices,
             direction: Direction::Back,
             id: None,
@@ -264,7 +266,7 @@ fn go_back(args: &RollbackArgs, is_agreed: bool, context: &Context) -> Result<()
             snapshot: args.from_snapshot.clone(),
         };
         let went = carry(&work, &known, &[], &carrying, means)?;
-        if matches!(went, Went::Done(..)) {
+        if matches!(went, RunOutcome::Done(..)) {
             release_nodes(&known, context)?;
         }
         end(&went, &document, context)?;
@@ -274,7 +276,12 @@ fn go_back(args: &RollbackArgs, is_agreed: bool, context: &Context) -> Result<()
 }
 
 /// Checks that the request matches the rollback in progress, which cannot change into another one.
-fn check_same_way(back: &Document, book: &Book, args: &RollbackArgs, scope: &Scope) -> Result<()> {
+fn check_same_way(
+    back: &Document,
+    book: &UpgradeStore,
+    args: &RollbackArgs,
+    scope: &Scope,
+) -> Result<()> {
     let other = |what: String| {
         let message = format!(
             "the rollback {} has begun and not ended, and {what}",
@@ -309,7 +316,7 @@ fn check_same_way(back: &Document, book: &Book, args: &RollbackArgs, scope: &Sco
 fn there(
     args: &RollbackArgs,
     work: &Work<'_>,
-    book: &Book,
+    book: &UpgradeStore,
     open: Option<&Document>,
 ) -> Result<Document> {
     if let Some(id) = &args.id {
@@ -327,10 +334,10 @@ fn there(
     let current = rootfs_of(work.existing()?)?;
     let history = book.history()?;
     let last = history.iter().rev().find(|ended| {
-        ended.end == Stand::Committed
+        ended.end == UpgradeStatus::Committed
             && ended.direction == Direction::Forward
             && ended.to.image == current
-            && book.stand(&ended.id).ok().flatten() == Some(Stand::Committed)
+            && book.stand(&ended.id).ok().flatten() == Some(UpgradeStatus::Committed)
     });
     match last {
         Some(ended) => book.document(&ended.id),
@@ -349,7 +356,11 @@ fn upgrade_of(snapshot: &Path) -> Option<&str> {
 
 /// Returns by host ID whether a host's files differ from those of the former version. Queries only
 /// the relevant hosts: those of the scope, and all workers before a control plane is rolled back.
-fn touched(known: &Known, scope: &Scope, means: &Means<'_>) -> Result<BTreeMap<String, bool>> {
+fn touched(
+    known: &ClusterSnapshot,
+    scope: &Scope,
+    means: &ExecutionContext<'_>,
+) -> Result<BTreeMap<String, bool>> {
     let all = &known.from.hosts;
     let has_control_plane = all
         .iter()
@@ -392,7 +403,7 @@ fn touched(known: &Known, scope: &Scope, means: &Means<'_>) -> Result<BTreeMap<S
 /// Explains why hosts of the scope are skipped: they already have the former files.
 fn tell_who_is_back(
     document: &mut Document,
-    known: &Known,
+    known: &ClusterSnapshot,
     scope: &Scope,
     touched: &BTreeMap<String, bool>,
 ) {
@@ -408,7 +419,11 @@ fn tell_who_is_back(
     }
 }
 
-fn chosen(known: &Known, scope: &Scope, touched: &BTreeMap<String, bool>) -> Result<Vec<String>> {
+fn chosen(
+    known: &ClusterSnapshot,
+    scope: &Scope,
+    touched: &BTreeMap<String, bool>,
+) -> Result<Vec<String>> {
     let hosts = &known.from.hosts;
     if let Scope::Node(name) = scope
         && !hosts.iter().any(|host| scope.holds(host))
@@ -444,7 +459,7 @@ fn chosen(known: &Known, scope: &Scope, touched: &BTreeMap<String, bool>) -> Res
 /// Fails if control planes went through several minor versions: only a snapshot can roll them back.
 fn check_reach(
     there: &Document,
-    known: &Known,
+    known: &ClusterSnapshot,
     only: &[String],
     args: &RollbackArgs,
 ) -> Result<()> {
@@ -472,10 +487,10 @@ fn check_reach(
 /// Reports that no host was touched, and closes an open upgrade.
 fn nothing(
     looks_only: bool,
-    book: &Book,
+    book: &UpgradeStore,
     closes: Option<&Document>,
-    known: &Known,
-    means: &Means<'_>,
+    known: &ClusterSnapshot,
+    means: &ExecutionContext<'_>,
     context: &Context,
 ) -> Result<()> {
     if !looks_only {

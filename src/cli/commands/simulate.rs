@@ -12,14 +12,14 @@ use crate::cli::signals;
 use crate::ui::events::JsonEvents;
 use imgctl_base::error::{IoContext, Result};
 use imgctl_cluster::pipeline::change::{self, Change};
-use imgctl_cluster::pipeline::event::{Deaf, Listener};
+use imgctl_cluster::pipeline::event::{Listener, NullListener};
+use imgctl_cluster::pipeline::execution_context::ExecutionContext;
 use imgctl_cluster::pipeline::executor::{Options, Surroundings, execute};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 use imgctl_cluster::pipeline::journal::past;
-use imgctl_cluster::pipeline::means::Means;
 use imgctl_cluster::pipeline::redact::of_scene;
 use imgctl_cluster::pipeline::simulation::{
-    Bare, Behaviour, SimulatedCrew, SimulatedFiles, SimulatedKeeper, Simulation, hosts, scene,
+    Bare, Behaviour, SimulatedCrew, SimulatedFiles, SimulatedStateStore, Simulation, hosts, scene,
 };
 use imgctl_cluster::pipeline::step::{PlanView, journals};
 
@@ -83,13 +83,13 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
     let scene = scene("simulated", hosts(args.masters, workers), &state);
     let started = Instant::now();
     let planned = change::plan(
-        &Means {
+        &ExecutionContext {
             crew: Arc::new(SimulatedCrew(Arc::clone(&simulation))),
             runtime: &Bare,
             files: &SimulatedFiles(Arc::clone(&simulation)),
             registry: &|_, _| Ok(Vec::new()),
             clean_registry: &|_, _| Ok(Vec::new()),
-            keeper: Arc::new(SimulatedKeeper::default()),
+            keeper: Arc::new(SimulatedStateStore::default()),
             parallel: args.parallel,
             copy_state: true,
             force: false,
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
     let listener: &dyn Listener = match (&view, args.events) {
         (_, true) => &json,
         (Some(view), _) => view,
-        (None, _) => &Deaf,
+        (None, _) => &NullListener,
     };
     let redactor = of_scene(&planned.scene);
     let surroundings = Surroundings {

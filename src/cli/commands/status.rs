@@ -9,17 +9,17 @@ use serde::Serialize;
 use crate::cli::cluster_options::ClusterArg;
 use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::context::Context;
-use crate::cli::crew::Agents;
+use crate::cli::host_pool::Agents;
 use crate::cli::ssh_options::SshArgs;
 use crate::ui::size::human;
 use crate::ui::table::Table;
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::cluster::scene::Scene;
+use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::inplace::drift::{self, Report};
 use imgctl_cluster::pipeline::nodes::{NETWORK_HINT, NodeStatus};
 use imgctl_cluster::pipeline::status::{self, Status};
 use imgctl_cluster::runtime::certificates::validity::Validity;
-use imgctl_cluster::runtime::{Crew, choice};
+use imgctl_cluster::runtime::{HostPool, choice};
 use imgctl_kube::client;
 
 /// Show the status of a cluster
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     let files = work.files()?;
     let runtime = choice::of(&prepared.scene, &files, Validity::default())?;
     let (_, settings) = args.ssh.resolve(context)?;
-    let crew: Arc<dyn Crew + Send> = Arc::new(Agents::new(settings, context)?);
+    let crew: Arc<dyn HostPool + Send> = Arc::new(Agents::new(settings, context)?);
     let key = format!("status-{}", Timestamp::now().as_millisecond());
     let status = status::ask(&prepared.scene, &*runtime, &crew, 32, &key);
     // A cluster without an API has no drift, and an API that does not answer is visible already.
@@ -109,7 +109,7 @@ struct Shown<'a> {
 
 /// Returns where Pods run other images than their templates specify; `None` if the API cannot be
 /// queried.
-fn in_place(scene: &Scene, crew: &dyn Crew) -> Option<Report> {
+fn in_place(scene: &ClusterContext, crew: &dyn HostPool) -> Option<Report> {
     let agent = crew.agent(scene.first()?);
     let asked = agent
         .and_then(client::connect)

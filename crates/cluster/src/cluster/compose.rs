@@ -1,13 +1,14 @@
-//! Builds a [`Scene`] from a Clusterfile and the images that it names.
+//! Builds a [`ClusterContext`] from a Clusterfile and the images that it names.
 
 use std::path::PathBuf;
 
 use crate::cluster::clusterfile::{Clusterfile, Mount, Surroundings};
+use crate::cluster::context::ClusterContext;
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::paths::Paths;
-use crate::cluster::scene::Scene;
 use imgctl_base::error::Result;
 use imgctl_base::image::Digest;
+#[cfg(test)]
 use imgctl_base::secret::{Redactor, Secret};
 
 /// Label for the API address that workers use, unless another address is given.
@@ -22,7 +23,7 @@ const CONFIDENTIAL: [&str; 6] = [
     "apikey",
 ];
 
-impl Scene {
+impl ClusterContext {
     /// Returns the cluster that `clusterfile` describes, with `images` in `spec.image` order. The
     /// registry is not set, and no host leaves.
     pub fn new(
@@ -161,7 +162,7 @@ mod tests {
             home: None,
             local: Vec::new(),
         };
-        let scene = Scene::new(
+        let scene = ClusterContext::new(
             &clusterfile,
             vec![rootfs.clone()],
             "/data",

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
-use crate::cluster::scene::Scene;
 use imgctl_host::agent::protocol::Facts;
 
 /// sealos release whose behaviour scripts and templates expect.
@@ -50,7 +50,7 @@ pub struct Variable {
     pub origin: Origin,
 }
 
-impl Scene {
+impl ClusterContext {
     /// Returns the variables that `image`'s scripts and commands see on `host`. Without an image,
     /// returns the variables that override the `ENV` of every image, for [`imgctl_host::render::Inputs`].
     pub fn environment_on(

@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::environment::architecture;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use imgctl_host::agent::protocol::Facts;
 
 /// Name by which hosts reach the Kubernetes API.
@@ -13,7 +13,7 @@ pub(crate) const API_NAME: &str = "apiserver.cluster.local";
 /// DNS domain of Services, unless a document names another one.
 const DNS_DOMAIN: &str = "cluster.local";
 
-impl Scene {
+impl ClusterContext {
     /// Returns `.Host`, `.Cluster`, `.Registry` and `.Arch` for templates on `host`.
     pub fn facts_on(&self, host: &Host, known: &Facts) -> Map<String, Value> {
         let architecture = architecture(host, Some(known)).unwrap_or_default();

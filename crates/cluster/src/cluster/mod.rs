@@ -4,6 +4,7 @@
 
 pub mod clusterfile;
 pub mod compose;
+pub mod context;
 pub mod desired;
 pub mod diff;
 pub mod environment;
@@ -15,7 +16,6 @@ pub mod local_addresses;
 pub mod name;
 pub mod paths;
 pub mod registry_access;
-pub mod scene;
 pub mod state;
 #[cfg(any(test, feature = "testing"))]
 pub mod test_scenes;

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use crate::cluster::context::{ClusterContext, RegistryAccess};
 use crate::cluster::host::Host;
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::paths::{DATA_ROOT, Paths};
-use crate::cluster::scene::{RegistryAccess, Scene};
 use imgctl_base::image::Digest;
 use imgctl_base::secret::Secret;
 use imgctl_host::host::address::Address;
 
 /// Returns a cluster context with one host per element, from 10.0.0.1 on, with these roles
 /// (separated by commas).
-pub fn scene(roles: &[&str]) -> Scene {
-    Scene {
+pub fn scene(roles: &[&str]) -> ClusterContext {
+    ClusterContext {
         name: "test".into(),
         hosts: (1..)
             .zip(roles)

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cluster::host::Host;
 use crate::inplace::plan::PodPlan;
 use crate::inplace::pre_pull::Puller;
-use crate::runtime::action::Crew;
+use crate::runtime::action::HostPool;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::Run;
@@ -22,7 +22,7 @@ const LONGEST: usize = 1 << 20;
 /// Hosts of a cluster. Each is connected when it has to pull, because Pods may move to other Nodes
 /// during the run.
 pub struct HostPuller<'a> {
-    pub crew: &'a dyn Crew,
+    pub crew: &'a dyn HostPool,
     /// Hosts by the name of their Node.
     pub hosts: BTreeMap<String, &'a Host>,
     /// Directory on hosts for running commands: `<data>/runs`.

@@ -4,9 +4,9 @@
 //! The order follows sealos: the image's check, names, registry, container runtime, init; undone in
 //! reverse. Only labels of the rootfs image name scripts.
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
-use crate::pipeline::means::Means;
+use crate::pipeline::execution_context::ExecutionContext;
 use crate::runtime::Action;
 use crate::runtime::action::Line;
 use crate::runtime::leftovers;
@@ -14,14 +14,14 @@ use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::protocol::HostsBlock;
 
 /// Returns the image's own preflight check. Its output is for the operator.
-pub(crate) fn preflight(scene: &Scene, host: &Host) -> Vec<Action> {
+pub(crate) fn preflight(scene: &ClusterContext, host: &Host) -> Vec<Action> {
     script(scene, host, "check", &["check"], Some("check.sh"))
         .into_iter()
         .collect()
 }
 
 /// Returns the action that writes the cluster's block in the hosts file.
-pub(crate) fn names(means: &Means<'_>, scene: &Scene, host: &Host) -> Action {
+pub(crate) fn names(means: &ExecutionContext<'_>, scene: &ClusterContext, host: &Host) -> Action {
     let mut entries = Vec::new();
     if let Some(registry) = &scene.registry {
         let hosts = scene.registry_hosts();
@@ -38,7 +38,7 @@ pub(crate) fn names(means: &Means<'_>, scene: &Scene, host: &Host) -> Action {
     set_names("hosts", scene, entries)
 }
 
-fn set_names(name: &str, scene: &Scene, entries: Vec<(String, String)>) -> Action {
+fn set_names(name: &str, scene: &ClusterContext, entries: Vec<(String, String)>) -> Action {
     let says = match entries.is_empty() {
         true => "take our lines out of the hosts file".to_owned(),
         false => {
@@ -60,7 +60,11 @@ fn set_names(name: &str, scene: &Scene, entries: Vec<(String, String)>) -> Actio
 
 /// Returns the actions for the container runtime, the image's `init`, and the runtime's own
 /// preparation.
-pub(crate) fn prepare(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+pub(crate) fn prepare(
+    means: &ExecutionContext<'_>,
+    scene: &ClusterContext,
+    host: &Host,
+) -> Result<Vec<Action>> {
     let mut actions = Vec::new();
     actions.extend(script(scene, host, "init-cri", &["init-cri"], None));
     if inits_every_host(means) {
@@ -72,13 +76,17 @@ pub(crate) fn prepare(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<V
 
 /// Returns whether `init` is a step of each host. The runtime `script` starts the cluster with
 /// `init` instead.
-fn inits_every_host(means: &Means<'_>) -> bool {
+fn inits_every_host(means: &ExecutionContext<'_>) -> bool {
     means.runtime.name() != "script"
 }
 
 /// Returns the actions that remove everything from a host: the runtime's part first, names and
 /// files last.
-pub(crate) fn clean(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+pub(crate) fn clean(
+    means: &ExecutionContext<'_>,
+    scene: &ClusterContext,
+    host: &Host,
+) -> Result<Vec<Action>> {
     let mut actions = means.runtime.reset(scene, host)?;
     actions.extend(script(scene, host, "clean", &["clean"], Some("clean.sh")));
     actions.extend(script(scene, host, "clean-cri", &["clean-cri"], None));
@@ -97,7 +105,7 @@ pub(crate) fn clean(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Vec
 
 /// Returns the action that removes the cluster's files from a host. It reports files that cannot be
 /// removed.
-fn remove_files(scene: &Scene) -> Action {
+fn remove_files(scene: &ClusterContext) -> Action {
     let root = scene.paths.root();
     Action::new("files", format!("remove {root}"), "", move |site| {
         let left = site.agent.remove(std::slice::from_ref(&root))?;
@@ -115,7 +123,7 @@ fn remove_files(scene: &Scene) -> Action {
 /// Returns the script named by the first of `labels` that the rootfs image has, otherwise `default`
 /// if that file exists on the host.
 fn script(
-    scene: &Scene,
+    scene: &ClusterContext,
     host: &Host,
     name: &str,
     labels: &[&str],

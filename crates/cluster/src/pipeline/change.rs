@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::cluster::scene::Scene;
 use crate::pipeline::check::{self, Findings, Problem, Question};
-use crate::pipeline::guest::{self, Replacement};
+use crate::pipeline::execution_context::{ExecutionContext, FilesPlan, PhaseUpdate};
+use crate::pipeline::image_commands::{self, Replacement};
 use crate::pipeline::look::{self, Looks};
-use crate::pipeline::means::{FilesPlan, Mark, Means};
 use crate::pipeline::nodes::{self, Wait};
 use crate::pipeline::record::{self, lease};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
@@ -18,7 +18,7 @@ use crate::pipeline::{bootstrap, members, redact};
 use imgctl_base::error::{Error, Result};
 
 /// Requested changes. The cluster context describes the cluster after the change; removed hosts are
-/// in [`Scene::leaving`].
+/// in [`ClusterContext::leaving`].
 #[derive(Clone, Debug, Default)]
 pub struct Change {
     /// For the journal: `run`, `apply`, `add`, `delete`.
@@ -42,7 +42,7 @@ pub struct Change {
 
 impl Change {
     /// Returns whether there is nothing to do.
-    pub fn is_empty(&self, scene: &Scene) -> bool {
+    pub fn is_empty(&self, scene: &ClusterContext) -> bool {
         !self.create
             && !self.rerender
             && self.add.is_empty()
@@ -51,7 +51,7 @@ impl Change {
     }
 
     /// Returns whether hosts are added or removed and nothing else changes.
-    fn only_moves_hosts(&self, scene: &Scene) -> bool {
+    fn only_moves_hosts(&self, scene: &ClusterContext) -> bool {
         let moves = !self.add.is_empty() || !scene.leaving.is_empty();
         moves && !self.create && !self.rerender && self.install.is_empty()
     }
@@ -61,7 +61,7 @@ impl Change {
     }
 
     /// Returns the identity of the operation: added hosts, removed hosts, installed images.
-    fn intent(&self, scene: &Scene) -> String {
+    fn intent(&self, scene: &ClusterContext) -> String {
         if self.create {
             // A creation is resumed even if its hosts or images were corrected.
             return "create".to_owned();
@@ -88,15 +88,19 @@ impl Change {
 /// A plan and its cluster context, which includes the names that the hosts reported.
 pub struct Planned {
     pub plan: Plan,
-    pub scene: Arc<Scene>,
-    pub crew: Arc<dyn crate::runtime::Crew + Send>,
+    pub scene: Arc<ClusterContext>,
+    pub crew: Arc<dyn crate::runtime::HostPool + Send>,
     /// IDs of hosts with a different rootfs image than the cluster, for example hosts that an
     /// upgrade left out. Their files stay unchanged.
     pub behind: BTreeSet<String>,
 }
 
 /// Queries the hosts and returns the plan. Changes nothing on them.
-pub fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<Planned> {
+pub fn plan(
+    means: &ExecutionContext<'_>,
+    scene: &ClusterContext,
+    change: &Change,
+) -> Result<Planned> {
     refuse_nonsense(scene, change)?;
     means.runtime.check(scene)?;
     let looks = look::look(
@@ -148,7 +152,7 @@ pub fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<Planned
     let mut plan = Plan::new(&change.verb, &scene.name, &change.intent(&scene));
     plan.notes.clone_from(&findings.notes);
     plan.destroys = !scene.leaving.is_empty();
-    let planned = |mut plan: Plan, scene: Arc<Scene>, lost: BTreeSet<String>| Planned {
+    let planned = |mut plan: Plan, scene: Arc<ClusterContext>, lost: BTreeSet<String>| Planned {
         plan: {
             plan.redact(&redact::of_scene(&scene));
             plan
@@ -208,7 +212,7 @@ pub fn plan(means: &Means<'_>, scene: &Scene, change: &Change) -> Result<Planned
     Ok(planned(plan, scene, lost))
 }
 
-fn refuse_nonsense(scene: &Scene, change: &Change) -> Result<()> {
+fn refuse_nonsense(scene: &ClusterContext, change: &Change) -> Result<()> {
     let Some(first) = scene.first() else {
         return Err(
             Error::usage(format!("cluster {} has no control plane", scene.name))
@@ -226,7 +230,11 @@ fn refuse_nonsense(scene: &Scene, change: &Change) -> Result<()> {
 }
 
 /// Returns the leaving hosts that do not answer. Fails if there are any and `force` is not set.
-fn lost_hosts(means: &Means<'_>, scene: &Scene, looks: &Looks) -> Result<BTreeSet<String>> {
+fn lost_hosts(
+    means: &ExecutionContext<'_>,
+    scene: &ClusterContext,
+    looks: &Looks,
+) -> Result<BTreeSet<String>> {
     let mut lost = BTreeSet::new();
     for host in &scene.leaving {
         if let Some(Err(error)) = looks.get(&host.id()) {
@@ -243,7 +251,7 @@ fn lost_hosts(means: &Means<'_>, scene: &Scene, looks: &Looks) -> Result<BTreeSe
     Ok(lost)
 }
 
-fn reachable(scene: &Scene, looks: &Looks) -> Vec<Host> {
+fn reachable(scene: &ClusterContext, looks: &Looks) -> Vec<Host> {
     scene
         .hosts
         .iter()
@@ -254,7 +262,12 @@ fn reachable(scene: &Scene, looks: &Looks) -> Vec<Host> {
 
 /// Returns the phase that checks every host of the cluster before anything is changed on any of
 /// them.
-fn check_phase(scene: &Scene, new: &[&Host], findings: &Findings, files: &FilesPlan) -> Phase {
+fn check_phase(
+    scene: &ClusterContext,
+    new: &[&Host],
+    findings: &Findings,
+    files: &FilesPlan,
+) -> Phase {
     let mut phase = Phase::new("check", Order::Parallel).on_failure(OnFailure::FinishPhase);
     for host in &scene.hosts {
         let id = host.id();
@@ -289,13 +302,13 @@ fn check_phase(scene: &Scene, new: &[&Host], findings: &Findings, files: &FilesP
 }
 
 /// Adds the steps that take the lease and record that the cluster is being changed.
-fn begin(plan: &mut Plan, means: &Means<'_>, scene: &Scene, change: &Change) {
+fn begin(plan: &mut Plan, means: &ExecutionContext<'_>, scene: &ClusterContext, change: &Change) {
     let mut prepare =
         Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![record::mark(
             "record",
             "write the Clusterfile, phase ClusterInProcess",
             &means.keeper,
-            Mark::InProcess,
+            PhaseUpdate::InProcess,
         )]));
     if let Some(first) = leased(means, scene, change) {
         let take = lease::take(&change.controller, means.force);
@@ -317,7 +330,12 @@ fn sync_phase(files: FilesPlan) -> Phase {
 }
 
 /// Adds the phases that new hosts need before they can join.
-fn arrive(plan: &mut Plan, means: &Means<'_>, scene: &Scene, new: &[&Host]) -> Result<()> {
+fn arrive(
+    plan: &mut Plan,
+    means: &ExecutionContext<'_>,
+    scene: &ClusterContext,
+    new: &[&Host],
+) -> Result<()> {
     let mut preflight = Phase::new("preflight", Order::Parallel).on_failure(OnFailure::FinishPhase);
     let mut registry = Phase::new("registry", Order::Parallel);
     let mut bootstrap_phase = Phase::new("bootstrap", Order::Parallel);
@@ -348,7 +366,7 @@ fn arrive(plan: &mut Plan, means: &Means<'_>, scene: &Scene, new: &[&Host]) -> R
 }
 
 /// Adds the commands of images, one image after the other, in the order of `spec.image`.
-fn commands(plan: &mut Plan, scene: &Scene, change: &Change, new: &[Host]) {
+fn commands(plan: &mut Plan, scene: &ClusterContext, change: &Change, new: &[Host]) {
     for image in &scene.images {
         let is_application = image.kind == ImageKind::Application;
         let everywhere = change.installs(image);
@@ -356,7 +374,7 @@ fn commands(plan: &mut Plan, scene: &Scene, change: &Change, new: &[Host]) {
             continue;
         }
         let hosts = if everywhere { &scene.hosts[..] } else { new };
-        plan.push(guest::phase(
+        plan.push(image_commands::phase(
             scene,
             image,
             hosts,
@@ -367,13 +385,13 @@ fn commands(plan: &mut Plan, scene: &Scene, change: &Change, new: &[Host]) {
         let actions: Vec<_> = change
             .replaced
             .iter()
-            .map(|mount_name| guest::remove(scene, mount_name))
+            .map(|mount_name| image_commands::remove(scene, mount_name))
             .collect();
         plan.push(Phase::new("replaced", Order::Serial).lane(Lane::on(first, actions)));
     }
 }
 
-fn end(plan: &mut Plan, means: &Means<'_>, scene: &Scene, change: &Change) {
+fn end(plan: &mut Plan, means: &ExecutionContext<'_>, scene: &ClusterContext, change: &Change) {
     let mut marks = Vec::new();
     let applications: Vec<String> = scene
         .images
@@ -382,7 +400,7 @@ fn end(plan: &mut Plan, means: &Means<'_>, scene: &Scene, change: &Change) {
         .map(|image| image.name.clone())
         .collect();
     if !applications.is_empty() && !change.create {
-        let mark = Mark::Commands {
+        let mark = PhaseUpdate::Commands {
             images: applications,
             failed: None,
         };
@@ -397,7 +415,7 @@ fn end(plan: &mut Plan, means: &Means<'_>, scene: &Scene, change: &Change) {
         "record",
         "write the Clusterfile, phase ClusterSuccess",
         &means.keeper,
-        Mark::Success,
+        PhaseUpdate::Success,
     ));
     for phase in record::phases(means, scene, marks) {
         plan.push(phase);
@@ -408,7 +426,11 @@ fn end(plan: &mut Plan, means: &Means<'_>, scene: &Scene, change: &Change) {
 }
 
 /// Returns the host on which a run takes the Lease of an existing cluster with an API.
-fn leased<'s>(means: &Means<'_>, scene: &'s Scene, change: &Change) -> Option<&'s Host> {
+fn leased<'s>(
+    means: &ExecutionContext<'_>,
+    scene: &'s ClusterContext,
+    change: &Change,
+) -> Option<&'s Host> {
     let has_api = means.runtime.has_api() && !change.create;
     scene.first().filter(|_| has_api)
 }

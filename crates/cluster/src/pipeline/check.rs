@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::pipeline::look::Looks;
 use crate::runtime::Runtime;
 use imgctl_base::error::{Error, Kind};
@@ -66,7 +66,7 @@ impl Problem {
 
 /// Input of the check.
 pub struct Question<'a> {
-    pub scene: &'a Scene,
+    pub scene: &'a ClusterContext,
     pub runtime: &'a dyn Runtime,
     pub looks: &'a Looks,
     /// Hosts that join the cluster. The others only have to answer.
@@ -112,7 +112,11 @@ pub fn findings(question: &Question<'_>) -> Findings {
 
 /// Reports a problem for each host with another rootfs image: its files do not change until an
 /// upgrade also moves the members that run there.
-pub(crate) fn refuse_switch(scene: &Scene, behind: &BTreeSet<String>, found: &mut Findings) {
+pub(crate) fn refuse_switch(
+    scene: &ClusterContext,
+    behind: &BTreeSet<String>,
+    found: &mut Findings,
+) {
     let image = scene.rootfs().map_or("", |image| &image.name);
     for id in behind {
         let problem = Problem::new(

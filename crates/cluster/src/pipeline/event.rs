@@ -131,9 +131,9 @@ pub trait Listener: Sync {
 
 /// Ignores all events.
 #[derive(Clone, Copy, Debug)]
-pub struct Deaf;
+pub struct NullListener;
 
-impl Listener for Deaf {
+impl Listener for NullListener {
     fn event(&self, _event: &Event) {}
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
-use crate::cluster::scene::Scene;
-use crate::pipeline::means::{Files, FilesPlan, HostFiles};
-use crate::pipeline::step::{Desk, Together};
-use crate::runtime::action::Crew;
+use crate::pipeline::execution_context::{Files, FilesPlan, HostFiles};
+use crate::pipeline::step::{BatchWork, StepContext};
+use crate::runtime::action::HostPool;
 use crate::sync::brief::{Brief, Images, Wants};
 use crate::sync::execute::{Blobs, Limits, execute};
 use crate::sync::plan::{SyncPlan, Target, plan};
@@ -18,7 +18,7 @@ use imgctl_base::error::{Context, Result};
 use imgctl_host::render::ConfigEdit;
 
 /// Loads the images of a cluster context for an OCI architecture.
-type Load<'a> = dyn Fn(&Scene, &str) -> Result<Vec<ClusterImage>> + Sync + 'a;
+type Load<'a> = dyn Fn(&ClusterContext, &str) -> Result<Vec<ClusterImage>> + Sync + 'a;
 
 /// Syncs the trees that the images and Config documents define.
 pub struct SyncedFiles<'a> {
@@ -31,18 +31,18 @@ pub struct SyncedFiles<'a> {
 impl Files for SyncedFiles<'_> {
     fn plan(
         &self,
-        scene: &Arc<Scene>,
+        scene: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn Crew + Send>,
+        crew: &Arc<dyn HostPool + Send>,
     ) -> Result<FilesPlan> {
         self.plan_as(scene, hosts, crew, false)
     }
 
     fn stage(
         &self,
-        scene: &Arc<Scene>,
+        scene: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn Crew + Send>,
+        crew: &Arc<dyn HostPool + Send>,
     ) -> Result<FilesPlan> {
         self.plan_as(scene, hosts, crew, true)
     }
@@ -51,9 +51,9 @@ impl Files for SyncedFiles<'_> {
 impl SyncedFiles<'_> {
     fn plan_as(
         &self,
-        scene: &Arc<Scene>,
+        scene: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn Crew + Send>,
+        crew: &Arc<dyn HostPool + Send>,
         stage: bool,
     ) -> Result<FilesPlan> {
         let targets = targets(scene, hosts, crew.as_ref())?;
@@ -105,7 +105,7 @@ impl SyncedFiles<'_> {
     }
 }
 
-fn targets(scene: &Scene, hosts: &[Host], crew: &dyn Crew) -> Result<Vec<Target>> {
+fn targets(scene: &ClusterContext, hosts: &[Host], crew: &dyn HostPool) -> Result<Vec<Target>> {
     hosts
         .iter()
         .map(|host| {
@@ -132,17 +132,17 @@ fn architectures(targets: &[Target]) -> BTreeMap<String, String> {
 }
 
 struct Moves {
-    scene: Arc<Scene>,
+    scene: Arc<ClusterContext>,
     brief: Arc<Brief>,
     blobs: Arc<dyn Blobs + Send + Sync>,
     /// The plan that was shown is the plan that is executed. A retry queries the hosts again.
     planned: Mutex<Option<SyncPlan>>,
 }
 
-impl Together for Moves {
+impl BatchWork for Moves {
     fn run(
         &self,
-        desk: &Desk<'_>,
+        desk: &StepContext<'_>,
         hosts: &[String],
         moved: &(dyn Fn(&str, u64) + Sync),
         ended: &(dyn Fn(&str, Result<()>) + Sync),
@@ -191,7 +191,7 @@ impl Together for Moves {
 impl Moves {
     fn again(
         &self,
-        desk: &Desk<'_>,
+        desk: &StepContext<'_>,
         hosts: &[String],
         cancel: &Arc<AtomicBool>,
     ) -> Result<SyncPlan> {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
-use crate::runtime::action::Crew;
+use crate::runtime::action::HostPool;
 use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::Facts;
 
@@ -15,7 +15,7 @@ pub(crate) type Looks = BTreeMap<String, Result<Facts>>;
 /// Queries `hosts`, at most `parallel` at once.
 pub fn look<'a>(
     hosts: impl IntoIterator<Item = &'a Host>,
-    crew: &Arc<dyn Crew + Send>,
+    crew: &Arc<dyn HostPool + Send>,
     parallel: usize,
 ) -> Looks {
     let hosts: Vec<&Host> = hosts.into_iter().collect();
@@ -41,9 +41,9 @@ pub fn look<'a>(
 
 /// Returns the cluster context with the values that the hosts reported: `HOST_NAME` and `ARCH`,
 /// unless they are already set.
-pub fn informed(scene: &Scene, looks: &Looks) -> Scene {
+pub fn informed(scene: &ClusterContext, looks: &Looks) -> ClusterContext {
     let mut scene = scene.clone();
-    let is_set = |scene: &Scene, name: &str| {
+    let is_set = |scene: &ClusterContext, name: &str| {
         scene.environment.contains_key(name)
             || scene
                 .images

@@ -3,24 +3,24 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::pipeline::bootstrap;
-use crate::pipeline::means::Means;
+use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Step};
 use crate::runtime::Action;
-use crate::runtime::action::Crew;
+use crate::runtime::action::HostPool;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
-    Outcome, OutputLine, Run,
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
+    OutputLine, PeerSource, Run,
 };
 use imgctl_host::agent::tunnel::Tunnel;
 use imgctl_host::agent::{Agent, BlobOpener};
 
 /// Returns the phase in which the first control plane creates the cluster.
-pub fn init(means: &Means<'_>, scene: &Scene) -> Result<Phase> {
+pub fn init(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Phase> {
     let mut phase = Phase::new("init", Order::Serial);
     if let Some(first) = scene.first() {
         let mut actions = means.runtime.init(scene, first)?;
@@ -31,7 +31,11 @@ pub fn init(means: &Means<'_>, scene: &Scene) -> Result<Phase> {
 }
 
 /// Returns the phases in which the other hosts join: control planes one by one, then workers.
-pub fn join(means: &Means<'_>, scene: &Scene, new: &[&Host]) -> Result<Vec<Phase>> {
+pub fn join(
+    means: &ExecutionContext<'_>,
+    scene: &ClusterContext,
+    new: &[&Host],
+) -> Result<Vec<Phase>> {
     let mut masters = Phase::new("join", Order::Serial);
     let order = match means.runtime.workers_in_parallel() {
         true => Order::Parallel,
@@ -52,7 +56,7 @@ pub fn join(means: &Means<'_>, scene: &Scene, new: &[&Host]) -> Result<Vec<Phase
 }
 
 /// Returns the phase that updates the remaining hosts after others have joined or left.
-pub fn settle(means: &Means<'_>, scene: &Scene) -> Result<Phase> {
+pub fn settle(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Phase> {
     let mut phase = Phase::new("settle", Order::Parallel);
     for host in &scene.hosts {
         phase = phase.lane(Lane::on(host, means.runtime.settle(scene, host)?));
@@ -63,8 +67,8 @@ pub fn settle(means: &Means<'_>, scene: &Scene) -> Result<Phase> {
 /// Returns the phases in which hosts leave: they are taken out of the cluster first, then cleaned.
 /// `lost` hosts do not answer, so they are only taken out.
 pub fn leave(
-    means: &Means<'_>,
-    scene: &Scene,
+    means: &ExecutionContext<'_>,
+    scene: &ClusterContext,
     leaving: &[&Host],
     lost: &BTreeSet<String>,
     name: &str,
@@ -110,7 +114,11 @@ fn forgiving(action: Action) -> Action {
 }
 
 /// Returns the steps of a reset on one host.
-pub(crate) fn reset_lane(means: &Means<'_>, scene: &Scene, host: &Host) -> Result<Lane> {
+pub(crate) fn reset_lane(
+    means: &ExecutionContext<'_>,
+    scene: &ClusterContext,
+    host: &Host,
+) -> Result<Lane> {
     let steps: Vec<Step> = bootstrap::clean(means, scene, host)?
         .into_iter()
         .map(Step::from)
@@ -122,11 +130,11 @@ const GONE: &str = "is given up as lost";
 
 /// Host pool in which some hosts are given up as lost.
 pub(crate) struct WithLosses {
-    pub crew: Arc<dyn Crew + Send>,
+    pub crew: Arc<dyn HostPool + Send>,
     pub lost: BTreeSet<String>,
 }
 
-impl Crew for WithLosses {
+impl HostPool for WithLosses {
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
         match self.lost.contains(&host.id()) {
             true => Ok(Arc::new(Lost(host.id()))),
@@ -166,7 +174,7 @@ impl Agent for Lost {
         self.gone()
     }
 
-    fn offer(&self) -> Result<Offer> {
+    fn offer(&self) -> Result<PeerSource> {
         self.gone()
     }
 
@@ -176,7 +184,7 @@ impl Agent for Lost {
 
     fn fetch(
         &self,
-        _from: &Offer,
+        _from: &PeerSource,
         _blobs: &[Descriptor],
         _fetched: &(dyn Fn(u64) + Sync),
     ) -> Result<Vec<Digest>> {

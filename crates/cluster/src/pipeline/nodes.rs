@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::pipeline::record::kubectl;
-use crate::pipeline::step::{Desk, Step};
-use crate::runtime::action::{Crew, Line, Site};
+use crate::pipeline::step::{Step, StepContext};
+use crate::runtime::action::{HostPool, Line, Site};
 use crate::runtime::kubectl::lacks_network;
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::OutputLine;
@@ -86,12 +86,12 @@ pub enum Wait {
 }
 
 /// Queries the first control plane. `key` names the query among the commands on that host.
-pub fn ask(scene: &Scene, crew: &dyn Crew, key: &str) -> Result<Vec<NodeStatus>> {
+pub fn ask(scene: &ClusterContext, crew: &dyn HostPool, key: &str) -> Result<Vec<NodeStatus>> {
     let text = line(scene, crew, key, NODES)?;
     Ok(text.lines().filter_map(|line| node(line, scene)).collect())
 }
 
-fn line(scene: &Scene, crew: &dyn Crew, key: &str, arguments: &str) -> Result<String> {
+fn line(scene: &ClusterContext, crew: &dyn HostPool, key: &str, arguments: &str) -> Result<String> {
     let first = scene
         .first()
         .ok_or_else(|| Error::failed("there is no control plane"))?;
@@ -113,7 +113,7 @@ fn line(scene: &Scene, crew: &dyn Crew, key: &str, arguments: &str) -> Result<St
 }
 
 /// Parses one line of the output of [`NODES`].
-fn node(line: &str, scene: &Scene) -> Option<NodeStatus> {
+fn node(line: &str, scene: &ClusterContext) -> Option<NodeStatus> {
     let mut fields = line.splitn(6, '|');
     let name = fields.next().filter(|name| !name.is_empty())?;
     let ready = fields.next()? == "True";
@@ -141,7 +141,7 @@ fn node(line: &str, scene: &Scene) -> Option<NodeStatus> {
 
 /// Returns the step that waits at the end of a run. It considers Nodes of `new` hosts and Nodes
 /// that lack only the network; other Nodes were not ready before.
-pub(crate) fn wait_step(scene: &Arc<Scene>, wait: Wait, new: &[Host]) -> Option<Step> {
+pub(crate) fn wait_step(scene: &Arc<ClusterContext>, wait: Wait, new: &[Host]) -> Option<Step> {
     let (limit, always) = match wait {
         Wait::Never => return None,
         Wait::WhereNetwork(limit) => (limit, false),
@@ -172,8 +172,8 @@ pub(crate) fn wait_step(scene: &Arc<Scene>, wait: Wait, new: &[Host]) -> Option<
 }
 
 struct Waiting<'a> {
-    scene: &'a Scene,
-    desk: &'a Desk<'a>,
+    scene: &'a ClusterContext,
+    desk: &'a StepContext<'a>,
     counts: &'a dyn Fn(&NodeStatus) -> bool,
     limit: Duration,
     always: bool,
@@ -237,7 +237,7 @@ impl Waiting<'_> {
     }
 }
 
-fn brings_network(scene: &Scene) -> bool {
+fn brings_network(scene: &ClusterContext) -> bool {
     let mut labels = scene.images.iter().flat_map(|image| &image.labels);
     labels.any(|(key, value)| key.starts_with(NETWORK_LABEL) && value == "true")
 }

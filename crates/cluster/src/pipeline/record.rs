@@ -5,8 +5,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::cluster::scene::Scene;
-use crate::pipeline::means::{Keeper, Mark, Means};
+use crate::cluster::context::ClusterContext;
+use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, StateStore};
 use crate::pipeline::step::{Lane, Order, Phase, Step};
 use crate::runtime::Action;
 use crate::runtime::action::Line;
@@ -14,7 +14,7 @@ use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::FileToWrite;
 
 /// Returns the step that records the state of the cluster on the controller.
-pub fn mark(name: &str, says: &str, keeper: &Arc<dyn Keeper>, mark: Mark) -> Step {
+pub fn mark(name: &str, says: &str, keeper: &Arc<dyn StateStore>, mark: PhaseUpdate) -> Step {
     let keeper = Arc::clone(keeper);
     Step::local(name, says, &format!("{mark:?}"), move |_| {
         keeper.mark(&mark)
@@ -23,7 +23,11 @@ pub fn mark(name: &str, says: &str, keeper: &Arc<dyn Keeper>, mark: Mark) -> Ste
 }
 
 /// Returns the phases that record the state after everything has succeeded.
-pub fn phases(means: &Means<'_>, scene: &Scene, marks: Vec<Step>) -> Vec<Phase> {
+pub fn phases(
+    means: &ExecutionContext<'_>,
+    scene: &ClusterContext,
+    marks: Vec<Step>,
+) -> Vec<Phase> {
     let local = Phase::new("record", Order::Serial).lane(Lane::controller(marks));
     let mut remote = Phase::new("copy", Order::Parallel);
     if means.copy_state {
@@ -41,7 +45,7 @@ pub fn phases(means: &Means<'_>, scene: &Scene, marks: Vec<Step>) -> Vec<Phase> 
 
 /// Returns the step that copies the record to control planes, so that a lost controller can be
 /// replaced.
-fn copies(means: &Means<'_>, scene: &Scene) -> Step {
+fn copies(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Step {
     let keeper = Arc::clone(&means.keeper);
     let directory = format!("{}/state", scene.paths.root());
     let says = format!("keep a copy of the Clusterfile, without secrets, in {directory}");
@@ -58,7 +62,7 @@ fn copies(means: &Means<'_>, scene: &Scene) -> Step {
 }
 
 /// Returns the step that stores the Clusterfile as a Secret in the cluster.
-fn secret(means: &Means<'_>) -> Step {
+fn secret(means: &ExecutionContext<'_>) -> Step {
     let keeper = Arc::clone(&means.keeper);
     let says = "kubectl apply: Secret kube-system/imgctl-cluster with the Clusterfile";
     let action = Action::new("secret", says, "", move |site| {
@@ -99,6 +103,6 @@ pub(crate) fn kubectl(arguments: &str, input: Option<String>) -> Line {
 pub mod lease;
 
 /// Records a failed run.
-pub fn failed(keeper: &dyn Keeper, message: &str) -> Result<()> {
-    keeper.mark(&Mark::Failed(message.to_owned()))
+pub fn failed(keeper: &dyn StateStore, message: &str) -> Result<()> {
+    keeper.mark(&PhaseUpdate::Failed(message.to_owned()))
 }

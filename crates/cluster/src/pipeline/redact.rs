@@ -1,13 +1,13 @@
 //! Collects the secrets of a cluster context and removes them from errors.
 
-use crate::cluster::scene::Scene;
+use crate::cluster::context::ClusterContext;
 use imgctl_base::error::Error;
 use imgctl_base::secret::{Redactor, Secret, is_secret_name};
 use imgctl_host::host::login::Login;
 
 /// Returns a redactor for every secret of the cluster context: logins, the registry's password,
 /// variables with a name that suggests a secret.
-pub fn of_scene(scene: &Scene) -> Redactor {
+pub fn of_scene(scene: &ClusterContext) -> Redactor {
     let mut redactor = Redactor::default();
     let mut seen: Vec<&Login> = Vec::new();
     for host in scene.hosts.iter().chain(&scene.leaving) {

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::cluster::scene::Scene;
+use crate::cluster::context::ClusterContext;
 use crate::pipeline::change::Planned;
+use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::look;
-use crate::pipeline::means::Means;
 use crate::pipeline::step::{Lane, Order, Phase, Plan, Step};
 use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::renew::{Wanted, remember};
@@ -14,8 +14,8 @@ use imgctl_base::error::Result;
 
 /// Plans new names for the API's certificate and the certificates to renew. Either may be empty.
 pub fn plan(
-    means: &Means<'_>,
-    scene: &Scene,
+    means: &ExecutionContext<'_>,
+    scene: &ClusterContext,
     kubeadm: &Kubeadm<'_>,
     names: &[String],
     renew: &[String],

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::pipeline::change::Planned;
+use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
 use crate::pipeline::look;
-use crate::pipeline::means::{Mark, Means};
 use crate::pipeline::members;
 use crate::pipeline::record;
 use crate::pipeline::redact;
@@ -18,7 +18,7 @@ use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use imgctl_base::error::{Error, Result};
 
 /// Queries the hosts and returns the plan.
-pub fn plan(means: &Means<'_>, scene: &Scene) -> Result<Planned> {
+pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Planned> {
     let looks = look::look(&scene.hosts, &means.crew, means.parallel);
     let scene = Arc::new(look::informed(scene, &looks));
     let mut plan = Plan::new("reset", &scene.name, "");
@@ -59,7 +59,7 @@ pub fn plan(means: &Means<'_>, scene: &Scene) -> Result<Planned> {
             "record",
             "rename the Clusterfile to Clusterfile.<time>",
             &means.keeper,
-            Mark::Gone,
+            PhaseUpdate::Gone,
         )])),
     );
     plan.redact(&redact::of_scene(&scene));

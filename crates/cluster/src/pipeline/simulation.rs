@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::{Host, MASTER, NODE};
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::paths::Paths;
-use crate::cluster::scene::Scene;
-use crate::pipeline::means::{Files, FilesPlan, HostFiles, Keeper, Mark};
-use crate::pipeline::step::{Desk, Together};
-use crate::runtime::action::{Crew, Line};
+use crate::pipeline::execution_context::{Files, FilesPlan, HostFiles, PhaseUpdate, StateStore};
+use crate::pipeline::step::{BatchWork, StepContext};
+use crate::runtime::action::{HostPool, Line};
 use crate::runtime::{Action, Runtime};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
-    Outcome, OutputLine, Run, SwitchTree,
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
+    OutputLine, PeerSource, Run, SwitchTree,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
 use imgctl_host::host::address::Address;
@@ -85,7 +85,7 @@ impl Simulation {
 /// Pool of simulated hosts.
 pub struct SimulatedCrew(pub Arc<Simulation>);
 
-impl Crew for SimulatedCrew {
+impl HostPool for SimulatedCrew {
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
         if self.0.behaviour.unreachable.contains(&host.address.name) {
             return Err(Error::new(
@@ -201,7 +201,7 @@ impl Agent for SimulatedAgent {
         self.maybe_lose()
     }
 
-    fn offer(&self) -> Result<Offer> {
+    fn offer(&self) -> Result<PeerSource> {
         Err(Error::failed("a simulated host offers nothing"))
     }
 
@@ -211,7 +211,7 @@ impl Agent for SimulatedAgent {
 
     fn fetch(
         &self,
-        _from: &Offer,
+        _from: &PeerSource,
         _blobs: &[Descriptor],
         _fetched: &(dyn Fn(u64) + Sync),
     ) -> Result<Vec<Digest>> {
@@ -307,9 +307,9 @@ pub struct SimulatedFiles(pub Arc<Simulation>);
 impl Files for SimulatedFiles {
     fn plan(
         &self,
-        _scene: &Arc<Scene>,
+        _scene: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn Crew + Send>,
+        crew: &Arc<dyn HostPool + Send>,
     ) -> Result<FilesPlan> {
         let bytes = self.0.behaviour.lacks;
         for host in hosts {
@@ -351,9 +351,9 @@ impl Files for SimulatedFiles {
 
     fn stage(
         &self,
-        scene: &Arc<Scene>,
+        scene: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn Crew + Send>,
+        crew: &Arc<dyn HostPool + Send>,
     ) -> Result<FilesPlan> {
         self.plan(scene, hosts, crew)
     }
@@ -361,10 +361,10 @@ impl Files for SimulatedFiles {
 
 struct SimulatedMoves(Arc<Simulation>);
 
-impl Together for SimulatedMoves {
+impl BatchWork for SimulatedMoves {
     fn run(
         &self,
-        _desk: &Desk<'_>,
+        _desk: &StepContext<'_>,
         hosts: &[String],
         moved: &(dyn Fn(&str, u64) + Sync),
         ended: &(dyn Fn(&str, Result<()>) + Sync),
@@ -393,10 +393,10 @@ impl Together for SimulatedMoves {
 
 /// Stores the marks of the record.
 #[derive(Default)]
-pub struct SimulatedKeeper(pub Mutex<Vec<Mark>>);
+pub struct SimulatedStateStore(pub Mutex<Vec<PhaseUpdate>>);
 
-impl Keeper for SimulatedKeeper {
-    fn mark(&self, mark: &Mark) -> Result<()> {
+impl StateStore for SimulatedStateStore {
+    fn mark(&self, mark: &PhaseUpdate) -> Result<()> {
         lock(&self.0).push(mark.clone());
         Ok(())
     }
@@ -427,43 +427,43 @@ impl Runtime for Bare {
         "script"
     }
 
-    fn check(&self, _scene: &Scene) -> Result<()> {
+    fn check(&self, _scene: &ClusterContext) -> Result<()> {
         Ok(())
     }
 
-    fn prepare(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+    fn prepare(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("prepare-host")])
     }
 
-    fn init(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+    fn init(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("init-cluster").once()])
     }
 
-    fn join_control_plane(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+    fn join_control_plane(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("join-master").once()])
     }
 
-    fn join_worker(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+    fn join_worker(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("join-worker").once()])
     }
 
-    fn settle(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+    fn settle(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("settle")])
     }
 
-    fn health(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+    fn health(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("health")])
     }
 
-    fn leave(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+    fn leave(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("leave").once()])
     }
 
-    fn reset(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+    fn reset(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("reset")])
     }
 
-    fn ports(&self, _scene: &Scene, _host: &Host) -> Vec<u16> {
+    fn ports(&self, _scene: &ClusterContext, _host: &Host) -> Vec<u16> {
         vec![7000]
     }
 }
@@ -499,8 +499,8 @@ pub fn facts(host: &Host) -> Facts {
 }
 
 /// Returns a cluster of `hosts` with a rootfs, a patch and an application.
-pub fn scene(name: &str, hosts: Vec<Host>, state: &Path) -> Scene {
-    Scene {
+pub fn scene(name: &str, hosts: Vec<Host>, state: &Path) -> ClusterContext {
+    ClusterContext {
         name: name.to_owned(),
         hosts,
         leaving: Vec::new(),

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::pipeline::nodes::{self, NodeStatus};
 use crate::runtime::Runtime;
-use crate::runtime::action::{Crew, Line, Site};
+use crate::runtime::action::{HostPool, Line, Site};
 use imgctl_base::error::Result;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Facts, InventoryQuestion, OutputLine};
@@ -65,9 +65,9 @@ impl Status {
 /// Queries all hosts, at most `parallel` at once. `key` names this query among the commands on the
 /// hosts.
 pub fn ask(
-    scene: &Scene,
+    scene: &ClusterContext,
     runtime: &dyn Runtime,
-    crew: &Arc<dyn Crew + Send>,
+    crew: &Arc<dyn HostPool + Send>,
     parallel: usize,
     key: &str,
 ) -> Status {
@@ -132,9 +132,9 @@ fn is_node_of(node: &NodeStatus, host: &HostStatus) -> bool {
 }
 
 fn of_host(
-    scene: &Scene,
+    scene: &ClusterContext,
     runtime: &dyn Runtime,
-    crew: &Arc<dyn Crew + Send>,
+    crew: &Arc<dyn HostPool + Send>,
     host: &Host,
     key: &str,
 ) -> HostStatus {
@@ -226,10 +226,10 @@ fn shown(facts: Facts) -> HostFacts {
 
 /// A host that is only queried.
 struct Asked<'a> {
-    scene: &'a Scene,
+    scene: &'a ClusterContext,
     host: &'a Host,
     agent: &'a dyn Agent,
-    crew: &'a dyn Crew,
+    crew: &'a dyn HostPool,
 }
 
 impl Asked<'_> {

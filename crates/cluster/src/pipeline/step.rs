@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::cluster::host::Host;
-use crate::runtime::action::{Action, Crew, Repeat};
+use crate::runtime::action::{Action, HostPool, Repeat};
 use imgctl_base::error::Result;
 use imgctl_base::image::Digest;
 use imgctl_base::secret::Redactor;
@@ -19,8 +19,8 @@ use imgctl_base::secret::Redactor;
 pub(crate) const CONTROLLER: &str = "controller";
 
 /// Step context: what a step on the controller works with.
-pub struct Desk<'a> {
-    pub crew: &'a dyn Crew,
+pub struct StepContext<'a> {
+    pub crew: &'a dyn HostPool,
     /// Reports a message in the step's log and on the screen.
     pub note: &'a (dyn Fn(&str) + Sync),
     /// Reports a message that the operator must see regardless of the verbosity.
@@ -28,7 +28,7 @@ pub struct Desk<'a> {
 }
 
 /// Work on the controller, or by the controller through several agents.
-pub(crate) type LocalWork = dyn Fn(&Desk<'_>) -> Result<()> + Send + Sync;
+pub(crate) type LocalWork = dyn Fn(&StepContext<'_>) -> Result<()> + Send + Sync;
 
 /// How a step is executed.
 #[derive(Clone)]
@@ -36,8 +36,8 @@ pub enum Work {
     /// On the step's host, through its agent.
     Action(Action),
     Local(Arc<LocalWork>),
-    /// By the phase's [`Together`].
-    Together,
+    /// By the phase's [`BatchWork`].
+    BatchWork,
 }
 
 /// One step of a plan.
@@ -64,7 +64,7 @@ impl Step {
         name: &str,
         says: impl Into<String>,
         inputs: &str,
-        work: impl Fn(&Desk<'_>) -> Result<()> + Send + Sync + 'static,
+        work: impl Fn(&StepContext<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
         let says = says.into();
         Self {
@@ -91,7 +91,7 @@ impl Step {
             timeout: None,
             always: true,
             bytes,
-            work: Work::Together,
+            work: Work::BatchWork,
         }
     }
 
@@ -174,12 +174,12 @@ pub enum OnFailure {
 }
 
 /// Work that handles several hosts at once, such as moving files in waves.
-pub trait Together: Send + Sync {
+pub trait BatchWork: Send + Sync {
     /// Executes the work for `hosts`, the hosts of the phase's steps. Calls `ended` once for each
     /// of them.
     fn run(
         &self,
-        desk: &Desk<'_>,
+        desk: &StepContext<'_>,
         hosts: &[String],
         moved: &(dyn Fn(&str, u64) + Sync),
         ended: &(dyn Fn(&str, Result<()>) + Sync),
@@ -194,7 +194,7 @@ pub struct Phase {
     pub order: Order,
     pub on_failure: OnFailure,
     pub(crate) lanes: Vec<Lane>,
-    pub together: Option<Arc<dyn Together>>,
+    pub together: Option<Arc<dyn BatchWork>>,
 }
 
 impl Phase {

@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::image::ImageKind;
-use crate::cluster::scene::Scene;
 use crate::pipeline::change::Planned;
-use crate::pipeline::guest;
+use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
+use crate::pipeline::image_commands;
 use crate::pipeline::look;
-use crate::pipeline::means::{Mark, Means};
 use crate::pipeline::record;
 use crate::pipeline::redact;
 use crate::pipeline::step::{Lane, Order, Phase, Plan};
 use imgctl_base::error::{Error, Result};
 
 /// Plans the removal of `image` (as in `spec.image`). The keeper writes the Clusterfile without it.
-pub fn plan(means: &Means<'_>, scene: &Scene, image: &str) -> Result<Planned> {
+pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext, image: &str) -> Result<Planned> {
     let found = scene.images.iter().find(|one| one.name == image);
     let Some(found) = found else {
         let known: Vec<&str> = scene.images.iter().map(|one| one.name.as_str()).collect();
@@ -47,16 +47,16 @@ pub fn plan(means: &Means<'_>, scene: &Scene, image: &str) -> Result<Planned> {
         scene.first(),
         scene.images.iter().find(|one| one.name == image),
     ) {
-        plan.push(
-            Phase::new("uninstall", Order::Serial)
-                .lane(Lane::on(first, guest::uninstall(&scene, found, first))),
-        );
+        plan.push(Phase::new("uninstall", Order::Serial).lane(Lane::on(
+            first,
+            image_commands::uninstall(&scene, found, first),
+        )));
     }
     let mark = record::mark(
         "record",
         "write the Clusterfile without it",
         &means.keeper,
-        Mark::Success,
+        PhaseUpdate::Success,
     );
     for phase in record::phases(means, &scene, vec![mark]) {
         plan.push(phase);

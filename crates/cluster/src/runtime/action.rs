@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{FileToWrite, Outcome, OutputLine, Run};
 
 /// Access to the other hosts of the cluster.
-pub trait Crew: Sync {
+pub trait HostPool: Sync {
     /// Returns the agent of `host`; connects to the host if necessary.
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>>;
 }
@@ -22,8 +22,8 @@ pub trait Crew: Sync {
 pub struct Site<'a> {
     pub host: &'a Host,
     pub agent: &'a dyn Agent,
-    pub crew: &'a dyn Crew,
-    pub scene: &'a Scene,
+    pub crew: &'a dyn HostPool,
+    pub scene: &'a ClusterContext,
     /// Identifies this execution: `<run>/<step>`, safe as a file name. A resumed step keeps its
     /// key, so that a completed command does not run again.
     pub key: &'a str,

@@ -1,6 +1,6 @@
 //! Selects a cluster's runtime from the label `distribution` of its rootfs image.
 
-use crate::cluster::scene::Scene;
+use crate::cluster::context::ClusterContext;
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::k3s::K3s;
 use crate::runtime::kubeadm::Kubeadm;
@@ -10,7 +10,7 @@ use imgctl_base::error::{Error, Result};
 
 /// Returns the runtime of `scene`. `validity` applies to certificates that imgctl creates itself.
 pub fn of<'a>(
-    scene: &Scene,
+    scene: &ClusterContext,
     files: &'a dyn ImageFiles,
     validity: Validity,
 ) -> Result<Box<dyn Runtime + 'a>> {

@@ -5,8 +5,8 @@
 //! it changes: members join and leave, and a control plane under maintenance is taken out of the
 //! list.
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 use imgctl_host::agent::protocol::FileToWrite;
@@ -34,19 +34,19 @@ pub(crate) struct Papers {
 }
 
 /// Returns the name of the unit for one cluster.
-pub(crate) fn unit(scene: &Scene) -> String {
+pub(crate) fn unit(scene: &ClusterContext) -> String {
     format!("imgctl-api-{}", scene.name)
 }
 
-fn binary(scene: &Scene) -> String {
+fn binary(scene: &ClusterContext) -> String {
     format!("{}/bin/imgctl", scene.paths.root())
 }
 
-fn servers_file(scene: &Scene) -> String {
+fn servers_file(scene: &ClusterContext) -> String {
     format!("{}/api-servers", scene.paths.etc())
 }
 
-fn state_file(scene: &Scene) -> String {
+fn state_file(scene: &ClusterContext) -> String {
     format!("/run/{}.state", unit(scene))
 }
 
@@ -60,7 +60,7 @@ fn server(host: &Host) -> String {
 
 /// Returns `address:port` of each control plane, one per line. A load balancer of an earlier imgctl
 /// version treats the line of a server that is out as a comment, and sends it no traffic either.
-fn servers(scene: &Scene, out: Option<&Host>) -> String {
+fn servers(scene: &ClusterContext, out: Option<&Host>) -> String {
     let line = |host: &Host| match out.is_some_and(|out| out.address == host.address) {
         true => format!("#out {} {OUT_SECONDS}\n", server(host)),
         false => format!("{}\n", server(host)),
@@ -70,7 +70,7 @@ fn servers(scene: &Scene, out: Option<&Host>) -> String {
 
 /// Installs the load balancer on a worker and starts it. A repeated run updates list, program and
 /// unit.
-pub(crate) fn actions(scene: &Scene, _host: &Host, papers: Papers) -> Vec<Action> {
+pub(crate) fn actions(scene: &ClusterContext, _host: &Host, papers: Papers) -> Vec<Action> {
     let (unit, binary, servers_file) = (unit(scene), binary(scene), servers_file(scene));
     let command = format!(
         "{binary} agent lb --socket --servers {servers_file} --ca {} --name {NAME} \
@@ -188,7 +188,7 @@ fn start(unit: &str, binary: &str, command: &str, state: &str) -> String {
 /// Takes the host's API server out of the workers' load balancers before `action`, because the
 /// action stops it; [`put_back`] reverts that. A repeated run restarts the time that the server
 /// stays out.
-pub(crate) fn taken_out_before(scene: &Scene, mut action: Action) -> Action {
+pub(crate) fn taken_out_before(scene: &ClusterContext, mut action: Action) -> Action {
     if scene.control_planes().count() < 2 || scene.workers().next().is_none() {
         return action;
     }
@@ -205,7 +205,7 @@ pub(crate) fn taken_out_before(scene: &Scene, mut action: Action) -> Action {
 }
 
 /// Puts the host's API server back into the workers' load balancers.
-pub(crate) fn put_back(scene: &Scene) -> Vec<Action> {
+pub(crate) fn put_back(scene: &ClusterContext) -> Vec<Action> {
     if scene.control_planes().count() < 2 || scene.workers().next().is_none() {
         return Vec::new();
     }
@@ -253,7 +253,7 @@ fn tell_workers(site: &Site<'_>, out: bool) {
 /// Returns the shell line that writes the list and, if a server is taken out, waits until it has no
 /// more connections. A load balancer of an earlier imgctl version does not report its state, so the
 /// line does not wait for it.
-fn tell_line(scene: &Scene, host: &Host, out: bool) -> String {
+fn tell_line(scene: &ClusterContext, host: &Host, out: bool) -> String {
     let (file, server) = (servers_file(scene), server(host));
     let put = |text: &str| {
         let words: String = text.lines().map(|line| format!(" '{line}'")).collect();
@@ -285,7 +285,7 @@ fn tell_line(scene: &Scene, host: &Host, out: bool) -> String {
 }
 
 /// Removes the load balancer from a host, if there is one.
-pub(crate) fn removal(scene: &Scene, _host: &Host) -> Vec<Action> {
+pub(crate) fn removal(scene: &ClusterContext, _host: &Host) -> Vec<Action> {
     let unit = unit(scene);
     vec![Action::command(
         "lb-remove",

@@ -19,12 +19,12 @@ pub mod upgrade;
 pub mod version;
 pub mod wait;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
-use crate::cluster::scene::Scene;
 use imgctl_base::error::{Error, Result};
 
-pub use action::{Action, Crew};
+pub use action::{Action, HostPool};
 
 /// A way to turn hosts into a cluster. Every method only returns the actions.
 pub trait Runtime: Send + Sync {
@@ -33,43 +33,43 @@ pub trait Runtime: Send + Sync {
 
     /// Checks whether this cluster can be created: documents, addresses, versions. Accesses no
     /// host.
-    fn check(&self, scene: &Scene) -> Result<()>;
+    fn check(&self, scene: &ClusterContext) -> Result<()>;
 
     /// Runs on every host before the cluster exists, and on new hosts before they join: after their
     /// files are synced and hosts entries, registry and `check` are done (by pipeline/).
-    fn prepare(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+    fn prepare(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Runs on the first control plane.
-    fn init(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+    fn init(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Runs on each additional control plane, one after the other.
-    fn join_control_plane(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+    fn join_control_plane(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Runs on workers, several at once if [`Runtime::workers_in_parallel`].
-    fn join_worker(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+    fn join_worker(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Runs on remaining hosts after control planes were added or removed: load balancers,
     /// endpoints.
-    fn settle(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+    fn settle(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Succeeds if the host is healthy. Runs after each step that changed the host.
-    fn health(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+    fn health(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Runs before `host` is removed from a cluster that continues to run: drain, removal from etcd
     /// and the API.
-    fn leave(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+    fn leave(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Removes everything that this runtime created on `host`, even after a partial setup.
-    fn reset(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>>;
+    fn reset(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Returns names for the hosts file of `host`, besides the registry's: `(address, name)`.
-    fn hosts_entries(&self, scene: &Scene, host: &Host) -> Vec<(String, String)> {
+    fn hosts_entries(&self, scene: &ClusterContext, host: &Host) -> Vec<(String, String)> {
         let _ = (scene, host);
         Vec::new()
     }
 
     /// Returns the TCP ports that must be free on `host` before it joins the cluster.
-    fn ports(&self, scene: &Scene, host: &Host) -> Vec<u16> {
+    fn ports(&self, scene: &ClusterContext, host: &Host) -> Vec<u16> {
         let _ = (scene, host);
         Vec::new()
     }

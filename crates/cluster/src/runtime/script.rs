@@ -9,9 +9,9 @@
 
 mod upgrade;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
-use crate::cluster::scene::Scene;
 use crate::runtime::upgrade::Upgrader;
 use crate::runtime::{Action, Runtime};
 use imgctl_base::error::{Error, Result};
@@ -21,7 +21,7 @@ pub(crate) struct Script;
 
 impl Script {
     /// Returns the script of `label` on `host`; nothing if the image has none.
-    fn optional(scene: &Scene, host: &Host, label: &str) -> Vec<Action> {
+    fn optional(scene: &ClusterContext, host: &Host, label: &str) -> Vec<Action> {
         let Some(rootfs) = scene.rootfs() else {
             return Vec::new();
         };
@@ -41,7 +41,7 @@ impl Script {
 }
 
 /// Returns the rootfs image, which a cluster of this kind requires.
-fn rootfs(scene: &Scene) -> Result<&ClusterImage> {
+fn rootfs(scene: &ClusterContext) -> Result<&ClusterImage> {
     scene.rootfs().ok_or_else(|| {
         Error::usage(format!("cluster {} has no rootfs image", scene.name))
             .hint("the first image of `imgctl run` must have the label sealos.io.type=rootfs")
@@ -53,7 +53,7 @@ impl Runtime for Script {
         "script"
     }
 
-    fn check(&self, scene: &Scene) -> Result<()> {
+    fn check(&self, scene: &ClusterContext) -> Result<()> {
         let image = rootfs(scene)?;
         if image.label(&["init"]).is_none() {
             return Err(Error::usage(format!(
@@ -74,19 +74,19 @@ impl Runtime for Script {
         Ok(())
     }
 
-    fn prepare(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+    fn prepare(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(Vec::new())
     }
 
-    fn init(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn init(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         Ok(Self::optional(scene, host, "init"))
     }
 
-    fn join_control_plane(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn join_control_plane(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         Ok(Self::optional(scene, host, "join"))
     }
 
-    fn join_worker(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn join_worker(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let own = Self::optional(scene, host, "join-worker");
         if own.is_empty() {
             return self.join_control_plane(scene, host);
@@ -94,19 +94,19 @@ impl Runtime for Script {
         Ok(own)
     }
 
-    fn settle(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn settle(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         Ok(Self::optional(scene, host, "settle"))
     }
 
-    fn health(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn health(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         Ok(Self::optional(scene, host, "health"))
     }
 
-    fn leave(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn leave(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         Ok(Self::optional(scene, host, "leave"))
     }
 
-    fn reset(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+    fn reset(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(Vec::new())
     }
 

@@ -3,9 +3,9 @@
 //! An [`Upgrader`] only returns the actions of one host; order among hosts, drains, hooks, the
 //! switch of the rootfs and the journal belong to upgrade/ and pipeline/.
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
-use crate::cluster::scene::Scene;
 use crate::runtime::{Action, version};
 use imgctl_base::error::{Error, Result};
 
@@ -33,9 +33,9 @@ pub enum Renewal {
 #[derive(Clone)]
 pub struct Move<'a> {
     /// Cluster with the image that it is upgraded from.
-    pub from: &'a Scene,
+    pub from: &'a ClusterContext,
     /// Cluster with the image that it is upgraded to.
-    pub to: &'a Scene,
+    pub to: &'a ClusterContext,
     pub host: &'a Host,
     /// Directory on the host with the tree of `to`, both before and after the rootfs is switched to
     /// it.

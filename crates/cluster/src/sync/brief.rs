@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::cluster::scene::Scene;
 use imgctl_host::agent::protocol::Facts;
 use imgctl_host::render::ConfigEdit;
 
@@ -21,7 +21,7 @@ pub trait Surroundings: Send + Sync {
     fn facts(&self, host: &Host, known: &Facts) -> Map<String, Value>;
 }
 
-impl Surroundings for Scene {
+impl Surroundings for ClusterContext {
     fn environment(&self, host: &Host) -> BTreeMap<String, String> {
         self.environment_on(host, None)
     }
@@ -56,7 +56,12 @@ pub(crate) const KEEP: u32 = 1;
 
 impl Brief {
     /// Creates the brief of a cluster, with the default number of previous trees.
-    pub fn new(scene: &Arc<Scene>, images: Images, configs: Vec<ConfigEdit>, strict: bool) -> Self {
+    pub fn new(
+        scene: &Arc<ClusterContext>,
+        images: Images,
+        configs: Vec<ConfigEdit>,
+        strict: bool,
+    ) -> Self {
         Self {
             root: scene.paths.root(),
             images,
@@ -64,7 +69,7 @@ impl Brief {
             strict,
             keep: KEEP,
             stage: false,
-            surroundings: Arc::<Scene>::clone(scene),
+            surroundings: Arc::<ClusterContext>::clone(scene),
         }
     }
 }
@@ -86,7 +91,7 @@ impl Wants {
     ///
     /// An image of another tool can contain `registry/` in any layer, so registry hosts also unpack
     /// such applications.
-    pub fn of(scene: &Scene, host: &Host) -> Self {
+    pub fn of(scene: &ClusterContext, host: &Host) -> Self {
         let is_first = scene
             .first()
             .is_some_and(|first| first.address == host.address);

@@ -15,7 +15,7 @@ use crate::sync::schedule::{Job, Needs, Next, Schedule};
 use crate::sync::watch::{Origin, Watch};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::Descriptor;
-use imgctl_host::agent::protocol::{CheckedOut, Offer};
+use imgctl_host::agent::protocol::{CheckedOut, PeerSource};
 use imgctl_transfer::transfer::workers::{for_each, lock};
 
 /// Interval at which a waiting thread checks whether to stop.
@@ -146,7 +146,7 @@ fn needs(plan: &SyncPlan, host: &HostPlan) -> Needs {
 /// State of one host during the run.
 #[derive(Default)]
 struct State {
-    offer: Mutex<Option<Arc<Offer>>>,
+    offer: Mutex<Option<Arc<PeerSource>>>,
     from_controller: AtomicU64,
     from_hosts: AtomicU64,
     result: Mutex<Option<Result<Trees>>>,
@@ -335,7 +335,7 @@ impl Run<'_> {
     }
 
     /// Returns the peer source of a host and starts it on first use.
-    fn offer(&self, number: u32) -> Result<Arc<Offer>> {
+    fn offer(&self, number: u32) -> Result<Arc<PeerSource>> {
         let mut offer = lock(&self.hosts[number as usize].offer);
         if let Some(offer) = &*offer {
             return Ok(Arc::clone(offer));

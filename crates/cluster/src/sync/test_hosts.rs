@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
-    Outcome, OutputLine, Run,
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
+    OutputLine, PeerSource, Run,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
 use imgctl_store::store::{Options, Store};
@@ -181,14 +181,14 @@ impl Agent for TestHost {
         Ok(())
     }
 
-    fn offer(&self) -> Result<Offer> {
+    fn offer(&self) -> Result<PeerSource> {
         self.live()?;
         if self.is_dumb.load(Ordering::Relaxed) {
             return Err(Error::failed("no port"));
         }
         self.offers.fetch_add(1, Ordering::Relaxed);
         self.offering.store(true, Ordering::Relaxed);
-        Ok(Offer {
+        Ok(PeerSource {
             addresses: vec!["192.0.2.1".to_owned()],
             port: u16::try_from(self.number).unwrap(),
             token: self.name.clone(),
@@ -202,7 +202,7 @@ impl Agent for TestHost {
 
     fn fetch(
         &self,
-        from: &Offer,
+        from: &PeerSource,
         blobs: &[Descriptor],
         fetched: &(dyn Fn(u64) + Sync),
     ) -> Result<Vec<Digest>> {

@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::cluster::paths::Paths;
-use crate::cluster::scene::Scene;
 use crate::pipeline::event::{Event, Listener};
 use crate::pipeline::journal::past;
 use crate::pipeline::step::journals;
-use crate::runtime::action::Crew;
-use crate::upgrade::book::Book;
+use crate::runtime::action::HostPool;
+use crate::upgrade::upgrade_store::UpgradeStore;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
@@ -75,12 +75,12 @@ pub struct Mirror {
     /// The ID of the upgrade, and of the upgrade that it reverts.
     ids: Vec<String>,
     controller: String,
-    desk: Mutex<Desk>,
+    desk: Mutex<CopyState>,
     turned: Condvar,
 }
 
 #[derive(Default)]
-struct Desk {
+struct CopyState {
     /// Counts state changes; a host is up to date once it has the latest.
     wanted: u64,
     /// The latest state that a caller waits for.
@@ -104,26 +104,26 @@ impl Mirror {
     /// Starts copying the records of the upgrade `id` from the upgrade store to all control planes
     /// of `scene`.
     pub fn begin(
-        scene: &Scene,
-        crew: &Arc<dyn Crew + Send>,
+        scene: &ClusterContext,
+        crew: &Arc<dyn HostPool + Send>,
         id: &str,
         controller: &str,
     ) -> Result<Arc<Self>> {
         let state = scene.state_directory.clone();
         let mut ids = vec![id.to_owned()];
-        ids.extend(Book::of(&state).instead(id)?);
+        ids.extend(UpgradeStore::of(&state).instead(id)?);
         let hosts: Vec<Host> = scene.control_planes().cloned().collect();
         let mirror = Arc::new(Self {
             state,
             directory: directory(&scene.paths),
             ids,
             controller: controller.to_owned(),
-            desk: Mutex::new(Desk {
+            desk: Mutex::new(CopyState {
                 places: hosts
                     .iter()
                     .map(|host| (host.id(), Place::default()))
                     .collect(),
-                ..Desk::default()
+                ..CopyState::default()
             }),
             turned: Condvar::new(),
         });
@@ -205,12 +205,12 @@ impl Mirror {
         desk.running = desk.running.saturating_sub(1);
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    fn desk(&self) -> MutexGuard<'_, CopyState> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the copy on one host up to date until the upgrade ends.
-    fn serve(&self, host: &Host, crew: &dyn Crew) {
+    fn serve(&self, host: &Host, crew: &dyn HostPool) {
         let id = host.id();
         let mut kept = Kept::default();
         let mut rest_until = Instant::now();

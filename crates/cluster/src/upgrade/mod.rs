@@ -4,14 +4,13 @@
 //! only from the document, so that a resumed upgrade is the one that was begun. Must not print,
 //! prompt or read the environment.
 
+mod backup_copies;
 mod batches;
-pub mod book;
 pub mod document;
 mod hazards;
 pub mod hooks;
 mod hops;
 mod host_steps;
-mod keepsakes;
 mod kubeadm_restarts;
 mod kubelet_removals;
 pub mod mirror;
@@ -34,3 +33,4 @@ mod skew;
 pub mod stale;
 #[cfg(any(test, feature = "testing"))]
 pub mod test_clusters;
+pub mod upgrade_store;

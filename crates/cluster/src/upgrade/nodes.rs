@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::runtime::Action;
-use crate::runtime::action::{Crew, Site};
+use crate::runtime::action::{HostPool, Site};
 use crate::upgrade::document::{Choices, OnTimeout};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_host::agent::protocol::OutputLine;
@@ -19,7 +19,7 @@ use imgctl_kube::failover::{Connect, Failover};
 const SLACK: Duration = Duration::from_secs(300);
 
 /// Returns the API of the first control plane that responds.
-pub fn api(scene: &Scene, crew: &dyn Crew) -> Result<Arc<dyn Api>> {
+pub fn api(scene: &ClusterContext, crew: &dyn HostPool) -> Result<Arc<dyn Api>> {
     let mut problems = Vec::new();
     for host in scene.control_planes() {
         let tried = crew.agent(host).and_then(client::connect).and_then(|api| {
@@ -42,7 +42,7 @@ pub fn api(scene: &Scene, crew: &dyn Crew) -> Result<Arc<dyn Api>> {
 }
 
 /// Returns a client that asks the control planes in turn. Does not connect to any of them yet.
-pub fn any_api(scene: &Scene, crew: &Arc<dyn Crew + Send>) -> Failover {
+pub fn any_api(scene: &ClusterContext, crew: &Arc<dyn HostPool + Send>) -> Failover {
     let connect = |host: &Host| -> Connect {
         let (host, crew) = (host.clone(), Arc::clone(crew));
         Box::new(move || crew.agent(&host).and_then(client::connect))

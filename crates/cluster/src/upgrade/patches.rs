@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::sync::Arc;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::image::ImageKind;
-use crate::cluster::scene::Scene;
 use imgctl_base::error::{Context, IoContext, Result};
 use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Tree};
 use imgctl_store::store::Store;
@@ -24,7 +24,7 @@ const LONGEST: u64 = 1 << 20;
 /// Returns the patches by static Pod; several files for one Pod are joined in name order, as in the
 /// observation of a host. Returns `None` if the patches are outside the image's tree, so that
 /// another image does not change them.
-pub fn of(scene: &Scene, store: &Store) -> Result<Option<BTreeMap<String, String>>> {
+pub fn of(scene: &ClusterContext, store: &Store) -> Result<Option<BTreeMap<String, String>>> {
     let documents = scene.documents.iter();
     let configured = documents
         .filter(|document| document["kind"] == "InitConfiguration")

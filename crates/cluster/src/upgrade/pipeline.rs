@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::cluster::image::ImageKind;
-use crate::cluster::scene::Scene;
-use crate::pipeline::guest;
-use crate::pipeline::means::{FilesPlan, Mark, Means};
+use crate::pipeline::execution_context::{ExecutionContext, FilesPlan, PhaseUpdate};
+use crate::pipeline::image_commands;
 use crate::pipeline::record;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::sync::tree::ROOTFS;
 use crate::upgrade::document::{Direction, Document};
 use crate::upgrade::hooks::{self, Hooks};
-use crate::upgrade::{host_steps, keepsakes};
+use crate::upgrade::{backup_copies, host_steps};
 use imgctl_base::error::{Error, Result};
 
 /// Names of the phases after which `--pause-after` can pause.
@@ -28,12 +28,12 @@ pub(crate) const CANARY: &str = "canary";
 pub const BATCH: &str = "workers";
 
 /// Inputs for executing a document.
-pub struct Course<'a> {
+pub struct UpgradeRun<'a> {
     pub document: &'a Document,
     /// The current cluster context.
-    pub from: Arc<Scene>,
+    pub from: Arc<ClusterContext>,
     /// The cluster context after each hop of the document; the last is the target.
-    pub hops: Vec<Arc<Scene>>,
+    pub hops: Vec<Arc<ClusterContext>>,
     pub upgrader: &'a dyn Upgrader,
     /// The hooks of each hop's images.
     pub hooks: Vec<Hooks>,
@@ -49,14 +49,14 @@ pub struct Course<'a> {
 type Trees = Vec<BTreeMap<String, String>>;
 
 /// Builds the pipeline. Queries the hosts, but changes nothing on them.
-pub fn plan(course: &Course<'_>, means: &Means<'_>) -> Result<Plan> {
+pub fn plan(course: &UpgradeRun<'_>, means: &ExecutionContext<'_>) -> Result<Plan> {
     let document = course.document;
     let mut plan = empty(document)?;
     let mark = record::mark(
         "record",
         "write the Clusterfile, phase ClusterInProcess",
         &means.keeper,
-        Mark::InProcess,
+        PhaseUpdate::InProcess,
     );
     plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![mark])));
     let trees = stage(&mut plan, course, means)?;
@@ -71,7 +71,7 @@ pub fn plan(course: &Course<'_>, means: &Means<'_>) -> Result<Plan> {
         "record",
         "write the Clusterfile, phase ClusterSuccess",
         &means.keeper,
-        Mark::Success,
+        PhaseUpdate::Success,
     );
     for mut phase in record::phases(means, course.target(), vec![mark]) {
         // A rollback of some hosts only touches those hosts.
@@ -102,13 +102,13 @@ pub fn empty(document: &Document) -> Result<Plan> {
     Ok(plan)
 }
 
-impl Course<'_> {
-    fn target(&self) -> &Arc<Scene> {
+impl UpgradeRun<'_> {
+    fn target(&self) -> &Arc<ClusterContext> {
         self.hops.last().unwrap_or(&self.from)
     }
 
     /// Hosts of `scene` that take part in the upgrade.
-    fn hosts<'s>(&self, scene: &'s Scene) -> Vec<&'s Host> {
+    fn hosts<'s>(&self, scene: &'s ClusterContext) -> Vec<&'s Host> {
         scene.hosts.iter().filter(|host| self.moves(host)).collect()
     }
 
@@ -119,7 +119,7 @@ impl Course<'_> {
             .is_some_and(|host| host.skipped.is_none())
     }
 
-    fn host<'s>(&self, scene: &'s Scene, id: &str) -> Result<&'s Host> {
+    fn host<'s>(&self, scene: &'s ClusterContext, id: &str) -> Result<&'s Host> {
         scene
             .hosts
             .iter()
@@ -139,7 +139,7 @@ impl Course<'_> {
     }
 
     /// The cluster context of a host before hop `number`: workers may have skipped some hops.
-    fn before(&self, number: usize, place: Place) -> &Arc<Scene> {
+    fn before(&self, number: usize, place: Place) -> &Arc<ClusterContext> {
         let mut earlier = self.document.hops.iter().zip(&self.hops).take(number).rev();
         let last = match place {
             Place::Worker => earlier.find(|(release, _)| release.workers),
@@ -201,7 +201,7 @@ impl Course<'_> {
 
 /// Stages the files of all hops on all hosts before anything is touched, first of all the
 /// registry's.
-fn stage(plan: &mut Plan, course: &Course<'_>, means: &Means<'_>) -> Result<Trees> {
+fn stage(plan: &mut Plan, course: &UpgradeRun<'_>, means: &ExecutionContext<'_>) -> Result<Trees> {
     let mut trees = Trees::new();
     for (number, scene) in course.hops.iter().enumerate() {
         let hosts: Vec<Host> = course.hosts(scene).into_iter().cloned().collect();
@@ -237,7 +237,7 @@ fn sync_phase(name: &str, files: FilesPlan) -> Phase {
 }
 
 /// Asks the image, pulls images, and creates and copies backups.
-fn ready(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+fn ready(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
     let document = course.document;
     let forward = document.direction == Direction::Forward;
     let last = course.hops.len() - 1;
@@ -298,12 +298,12 @@ fn ready(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
         .filter(|host| host.id() != first.id())
         .max_by_key(|host| host.is_control_plane());
     let here = target.state_directory.join("backup").join(&document.id);
-    let keep = keepsakes::copy(&step.backup(), second, here);
+    let keep = backup_copies::copy(&step.backup(), second, here);
     plan.push(Phase::new("keep-backup", Order::Serial).lane(Lane::on(first, [keep])));
     Ok(())
 }
 
-fn forward(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+fn forward(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
     let document = course.document;
     balancers(plan, course, trees)?;
     for (number, scene) in course.hops.iter().enumerate() {
@@ -332,7 +332,7 @@ fn forward(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
 }
 
 /// Prepares workers for control planes that are out of service during the upgrade.
-fn balancers(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+fn balancers(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
     let Some(scene) = course.hops.first() else {
         return Ok(());
     };
@@ -355,7 +355,7 @@ fn balancers(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> 
 
 /// Kubelets must never be newer than API servers: workers are rolled back first, then control
 /// planes in reverse order.
-fn back(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+fn back(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
     for number in 0..course.hops.len() {
         if let Some(file) = &course.snapshot {
             before_snapshot(plan, course, trees, number, file)?;
@@ -382,7 +382,7 @@ fn snapshot_on(step: &Move<'_>) -> String {
 /// Puts the snapshot and the tools to restore it on every control plane before any host is touched.
 fn before_snapshot(
     plan: &mut Plan,
-    course: &Course<'_>,
+    course: &UpgradeRun<'_>,
     trees: &Trees,
     number: usize,
     file: &Path,
@@ -394,7 +394,7 @@ fn before_snapshot(
         let host = course.host(&course.hops[number], id)?;
         let (step, _) = course.step(number, host, course.place(host), trees)?;
         let there = snapshot_on(&step);
-        send = send.lane(Lane::on(host, [keepsakes::bring(file, &there)]));
+        send = send.lane(Lane::on(host, [backup_copies::bring(file, &there)]));
         check = check.lane(Lane::on(
             host,
             course.upgrader.before_snapshot(&step, &there)?,
@@ -407,7 +407,7 @@ fn before_snapshot(
 
 /// Restores all control planes at the same time, because no cluster can run with both old and new
 /// data.
-fn snapshot(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) -> Result<()> {
+fn snapshot(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees, number: usize) -> Result<()> {
     let mut stop = Phase::new("snapshot-stop", Order::Parallel);
     let mut restore = Phase::new("snapshot-restore", Order::Parallel);
     let mut start = Phase::new("snapshot-start", Order::Parallel);
@@ -445,7 +445,7 @@ fn snapshot(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) 
 
 fn control_planes(
     plan: &mut Plan,
-    course: &Course<'_>,
+    course: &UpgradeRun<'_>,
     trees: &Trees,
     number: usize,
 ) -> Result<()> {
@@ -470,7 +470,7 @@ fn control_planes(
     Ok(())
 }
 
-fn workers(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) -> Result<()> {
+fn workers(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees, number: usize) -> Result<()> {
     let document = course.document;
     let lane = |id: &String| -> Result<Lane> {
         let host = course.host(&course.hops[number], id)?;
@@ -505,20 +505,20 @@ fn workers(plan: &mut Plan, course: &Course<'_>, trees: &Trees, number: usize) -
 }
 
 /// Commands of images that are installed together with the rootfs.
-fn applications(plan: &mut Plan, course: &Course<'_>) -> Result<()> {
+fn applications(plan: &mut Plan, course: &UpgradeRun<'_>) -> Result<()> {
     let target = course.target();
     for image in &target.images {
         if image.kind == ImageKind::Rootfs || !course.install.contains(&image.name) {
             continue;
         }
         let hosts: Vec<Host> = course.hosts(target).into_iter().cloned().collect();
-        plan.push(guest::phase(target, image, &hosts, None));
+        plan.push(image_commands::phase(target, image, &hosts, None));
     }
     Ok(())
 }
 
 /// Checks every host again at the end.
-fn verify(plan: &mut Plan, course: &Course<'_>, trees: &Trees) -> Result<()> {
+fn verify(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
     let document = course.document;
     let last = course.hops.len() - 1;
     let target = &course.hops[last];

@@ -12,7 +12,9 @@ use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::image::{Algorithm, Descriptor, Digest, Hasher};
 use imgctl_registry::client::Target;
 use imgctl_registry::layout::Facts;
-use imgctl_registry::server::backend::{Arriving, Backend, BlobFile, Deletion, Intake, Served};
+use imgctl_registry::server::backend::{
+    Backend, BlobFile, Deletion, Served, UploadSession, WritableBackend,
+};
 use imgctl_store::store::Store;
 use imgctl_store::store::partial::Partial;
 use imgctl_transfer::transfer::store_backend::StoreBackend;
@@ -92,7 +94,7 @@ impl Backend for HostBlobs {
         self.images.referrers(repository, subject)
     }
 
-    fn intake(&self) -> Option<&dyn Intake> {
+    fn intake(&self) -> Option<&dyn WritableBackend> {
         Some(self)
     }
 
@@ -101,17 +103,17 @@ impl Backend for HostBlobs {
     }
 }
 
-impl Intake for HostBlobs {
+impl WritableBackend for HostBlobs {
     fn start_upload(
         &self,
         repository: &str,
         algorithm: Option<Algorithm>,
-    ) -> Result<Box<dyn Arriving>> {
+    ) -> Result<Box<dyn UploadSession>> {
         self.images.start_upload(repository, algorithm)
     }
 
     /// Also returns `None` if the blob is already in the store.
-    fn resume_upload(&self, _repository: &str, id: &str) -> Result<Option<Box<dyn Arriving>>> {
+    fn resume_upload(&self, _repository: &str, id: &str) -> Result<Option<Box<dyn UploadSession>>> {
         let Some((digest, size)) = parse_id(id) else {
             return Ok(None);
         };
@@ -190,7 +192,7 @@ fn ended() -> Error {
     Error::failed("the upload has ended")
 }
 
-impl Arriving for Upload {
+impl UploadSession for Upload {
     fn id(&self) -> &str {
         &self.id
     }

@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-use crate::agent::protocol::Offer;
+use crate::agent::protocol::PeerSource;
 use crate::agent::wire::REPOSITORY;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
@@ -38,7 +38,7 @@ const TRIES: usize = 3;
 pub(super) fn fetch(
     store: &Store,
     runtime: &Handle,
-    from: &Offer,
+    from: &PeerSource,
     blobs: &[Descriptor],
     fetched: &(dyn Fn(u64) + Sync),
 ) -> Result<Vec<Digest>> {
@@ -80,7 +80,7 @@ pub(super) fn fetch(
 }
 
 struct Peer<'a> {
-    offer: &'a Offer,
+    offer: &'a PeerSource,
     runtime: &'a Handle,
     /// Index of the peer's address that answered last.
     preferred: AtomicUsize,
@@ -102,7 +102,7 @@ impl Peer<'_> {
                     failed.store(true, Ordering::Relaxed);
                     gone.store(error.kind() == Kind::NotFound, Ordering::Relaxed);
                 })?;
-                Ok(Box::new(Arriving {
+                Ok(Box::new(PeerDownload {
                     runtime: self.runtime,
                     body,
                     current: Bytes::new(),
@@ -174,7 +174,7 @@ impl Peer<'_> {
 }
 
 /// Adapts the bytes of a body to a blocking reader.
-struct Arriving<'a> {
+struct PeerDownload<'a> {
     runtime: &'a Handle,
     body: Incoming,
     current: Bytes,
@@ -182,7 +182,7 @@ struct Arriving<'a> {
     fetched: &'a (dyn Fn(u64) + Sync),
 }
 
-impl Read for Arriving<'_> {
+impl Read for PeerDownload<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.current.is_empty() {
             let frame = self

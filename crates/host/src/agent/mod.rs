@@ -12,7 +12,7 @@ mod files;
 mod hosts_file;
 pub mod install;
 mod network;
-mod offers;
+mod peer_sources;
 pub mod protocol;
 pub mod remote;
 mod removal;
@@ -24,8 +24,8 @@ mod wire;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
-    Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
+    OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
 };
 use tunnel::Tunnel;
 
@@ -57,7 +57,7 @@ pub trait Agent: Send + Sync {
 
     /// Serves the host's blobs to other hosts over TCP until [`Agent::withdraw`] or the end of the
     /// agent.
-    fn offer(&self) -> Result<Offer>;
+    fn offer(&self) -> Result<PeerSource>;
 
     /// Stops serving what [`Agent::offer`] offered.
     fn withdraw(&self) -> Result<()>;
@@ -66,7 +66,7 @@ pub trait Agent: Send + Sync {
     /// deliver.
     fn fetch(
         &self,
-        from: &Offer,
+        from: &PeerSource,
         blobs: &[Descriptor],
         fetched: &(dyn Fn(u64) + Sync),
     ) -> Result<Vec<Digest>>;

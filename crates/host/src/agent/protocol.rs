@@ -80,7 +80,7 @@ pub struct Inventory {
 
 /// Address at which another host serves its blobs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Offer {
+pub struct PeerSource {
     /// Addresses to try, in order.
     pub addresses: Vec<String>,
     pub port: u16,

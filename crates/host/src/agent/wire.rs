@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::agent::protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
-    Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
+    OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
 };
 use imgctl_base::error::{Error, Kind};
 use imgctl_base::image::{Descriptor, Digest};
@@ -153,7 +153,7 @@ macro_rules! calls {
 calls! {
     "facts": FactsQuestion => FactsAnswer;
     "inventory": InventoryQuestion => Inventory;
-    "offer": OfferBlobs => Offer;
+    "offer": OfferBlobs => PeerSource;
     "withdraw": Withdraw => ();
     "fetch": Fetch => Vec<Digest>;
     "checkout": Checkout => CheckedOut;
@@ -189,7 +189,7 @@ pub(super) struct Withdraw {}
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Fetch {
-    pub(super) from: Offer,
+    pub(super) from: PeerSource,
     pub(super) blobs: Vec<Descriptor>,
 }
 

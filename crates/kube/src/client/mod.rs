@@ -1,7 +1,7 @@
 //! API client for a real cluster: connects to one API server, through its host's agent or directly.
 
+mod connection;
 mod kubeconfig;
-mod line;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -18,10 +18,10 @@ use serde_json::Value;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::api::{Answer, Api, ApiError, PatchKind};
+use connection::{ApiConnection, Dial, Reply, RequestError, Stream};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_host::agent::Agent;
 use kubeconfig::{Access, Credentials};
-use line::{Dial, Line, Reply, Silence, Stream};
 
 /// Paths of the administrator's kubeconfig on a control plane: kubeadm's, then k3s'.
 const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml"];
@@ -36,7 +36,7 @@ const LONGEST_PAUSE: u64 = 30;
 
 /// A client for one API server over HTTPS.
 struct Client {
-    line: Line,
+    line: ApiConnection,
     authorization: Option<HeaderValue>,
     /// Host and port in requests.
     authority: String,
@@ -151,7 +151,7 @@ impl Client {
             false => format!("{}:{}", access.host, access.port),
         };
         Ok(Self {
-            line: Line {
+            line: ApiConnection {
                 dial: dial(runtime.handle().clone()),
                 tls,
                 name,
@@ -196,16 +196,18 @@ impl Client {
         method: &Method,
         path: &str,
         body: Option<(&str, &Bytes)>,
-    ) -> Result<Reply, Silence> {
+    ) -> Result<Reply, RequestError> {
         let mut is_second = false;
         loop {
-            let request = self.request(method, path, body).map_err(|error| Silence {
-                error: Error::usage(format!("`{path}` is no path of the API")).caused_by(error),
-                was_sent: false,
-            })?;
+            let request = self
+                .request(method, path, body)
+                .map_err(|error| RequestError {
+                    error: Error::usage(format!("`{path}` is no path of the API")).caused_by(error),
+                    was_sent: false,
+                })?;
             let Some(runtime) = &self.runtime else {
                 let error = Error::failed("the client is closed");
-                return Err(Silence {
+                return Err(RequestError {
                     error,
                     was_sent: false,
                 });
@@ -342,7 +344,7 @@ fn parsed(body: &[u8]) -> Answer<Value> {
     })
 }
 
-fn silent(silence: &Silence) -> ApiError {
+fn silent(silence: &RequestError) -> ApiError {
     ApiError {
         message: silence.error.to_string(),
         ..ApiError::default()

@@ -60,7 +60,7 @@ pub trait Backend: Send + Sync + 'static {
     fn referrers(&self, repository: &str, subject: &Digest) -> Result<Vec<Value>>;
 
     /// Returns the writable backend for pushes and deletions; `None` if the content is read-only.
-    fn intake(&self) -> Option<&dyn Intake> {
+    fn intake(&self) -> Option<&dyn WritableBackend> {
         None
     }
 
@@ -93,16 +93,16 @@ impl Deletion {
 }
 
 /// Writable backend. Acknowledged writes survive a crash.
-pub trait Intake {
+pub trait WritableBackend {
     /// Begins an upload. `algorithm` is the algorithm of the expected digest, if known.
     fn start_upload(
         &self,
         repository: &str,
         algorithm: Option<Algorithm>,
-    ) -> Result<Box<dyn Arriving>>;
+    ) -> Result<Box<dyn UploadSession>>;
 
     /// Resumes an upload that an earlier process began; `None` if it does not exist.
-    fn resume_upload(&self, repository: &str, id: &str) -> Result<Option<Box<dyn Arriving>>>;
+    fn resume_upload(&self, repository: &str, id: &str) -> Result<Option<Box<dyn UploadSession>>>;
 
     /// Links an existing blob into `repository`, from the repository `from` or, if not given, from
     /// any. Returns `false` if the blob does not exist.
@@ -132,7 +132,7 @@ pub trait Intake {
 }
 
 /// A blob that is being received. After a drop, it can be resumed by its ID.
-pub trait Arriving: Send {
+pub trait UploadSession: Send {
     /// Returns the ID of the upload.
     fn id(&self) -> &str;
     /// Returns the number of received bytes.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::client::Target;
 use crate::layout::{Facts, Layout, Upload};
-use crate::server::backend::{Arriving, Backend, BlobFile, Deletion, Intake, Served};
+use crate::server::backend::{Backend, BlobFile, Deletion, Served, UploadSession, WritableBackend};
 use imgctl_base::error::Result;
 use imgctl_base::image::{Algorithm, Digest};
 
@@ -126,7 +126,7 @@ impl Backend for LayoutBackend {
         self.layout.referrers(repository, subject)
     }
 
-    fn intake(&self) -> Option<&dyn Intake> {
+    fn intake(&self) -> Option<&dyn WritableBackend> {
         Some(self)
     }
 
@@ -135,18 +135,18 @@ impl Backend for LayoutBackend {
     }
 }
 
-impl Intake for LayoutBackend {
+impl WritableBackend for LayoutBackend {
     fn start_upload(
         &self,
         repository: &str,
         algorithm: Option<Algorithm>,
-    ) -> Result<Box<dyn Arriving>> {
+    ) -> Result<Box<dyn UploadSession>> {
         Ok(Box::new(self.layout.start_upload(repository, algorithm)?))
     }
 
-    fn resume_upload(&self, repository: &str, id: &str) -> Result<Option<Box<dyn Arriving>>> {
+    fn resume_upload(&self, repository: &str, id: &str) -> Result<Option<Box<dyn UploadSession>>> {
         let upload = self.layout.resume_upload(repository, id)?;
-        Ok(upload.map(|upload| Box::new(upload) as Box<dyn Arriving>))
+        Ok(upload.map(|upload| Box::new(upload) as Box<dyn UploadSession>))
     }
 
     fn mount(&self, repository: &str, from: Option<&str>, digest: &Digest) -> Result<bool> {
@@ -195,7 +195,7 @@ impl Intake for LayoutBackend {
     }
 }
 
-impl Arriving for Upload {
+impl UploadSession for Upload {
     fn id(&self) -> &str {
         self.id()
     }

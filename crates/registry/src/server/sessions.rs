@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
 
-use crate::server::backend::Arriving;
+use crate::server::backend::UploadSession;
 
 /// Time without a request after which an upload is closed.
 const IDLE: Duration = Duration::from_secs(300);
@@ -15,7 +15,7 @@ const IDLE: Duration = Duration::from_secs(300);
 const MAX_OPEN: usize = 1024;
 
 /// The upload, or `None` after it was finished or canceled.
-pub(super) type Slot = Option<Box<dyn Arriving>>;
+pub(super) type Slot = Option<Box<dyn UploadSession>>;
 /// Exclusive lock on one upload.
 pub(super) type Held = OwnedMutexGuard<Slot>;
 
@@ -35,7 +35,7 @@ fn key(repository: &str, id: &str) -> String {
 
 impl Sessions {
     /// Registers and locks an upload; returns `None` if another request already has it.
-    pub(super) fn open(&self, repository: &str, upload: Box<dyn Arriving>) -> Option<Held> {
+    pub(super) fn open(&self, repository: &str, upload: Box<dyn UploadSession>) -> Option<Held> {
         let key = key(repository, upload.id());
         let slot = Arc::new(tokio::sync::Mutex::new(Some(upload)));
         let held = Arc::clone(&slot).try_lock_owned().ok();

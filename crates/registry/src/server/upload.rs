@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 
 use crate::layout::names;
 use crate::server::Shared;
-use crate::server::backend::Intake;
+use crate::server::backend::WritableBackend;
 use crate::server::pull::CONTENT_DIGEST;
 use crate::server::reply::{Refusal, Reply, empty, set};
 use crate::server::routes::{Query, digest, parameter};
@@ -216,7 +216,10 @@ fn has_room(shared: &Shared, headers: &HeaderMap) -> Result<(), Refusal> {
     let length = headers
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    let free = shared.backend.intake().and_then(Intake::free_space);
+    let free = shared
+        .backend
+        .intake()
+        .and_then(WritableBackend::free_space);
     match (length, free) {
         (Some(length), Some(free)) if length > free.saturating_sub(RESERVE) => Err(Refusal::new(
             StatusCode::INSUFFICIENT_STORAGE,

@@ -7,7 +7,7 @@ pub mod checkout;
 mod command_line;
 mod create;
 mod detach;
-mod dressing;
+mod dir_metadata;
 pub(crate) mod erofs;
 pub(crate) mod fs_context;
 

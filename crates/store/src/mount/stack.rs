@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode};
 
 use crate::layer::LayerPath;
-use crate::mount::dressing::Dressing;
+use crate::mount::dir_metadata::DirMetadata;
 use crate::mount::shapes::Shapes;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::metadata::{FileKind, Metadata};
@@ -73,7 +73,7 @@ struct View {
 /// Content of the correction directory on top of the stack.
 #[derive(Default)]
 struct Corrections {
-    directories: BTreeMap<LayerPath, Dressing>,
+    directories: BTreeMap<LayerPath, DirMetadata>,
     /// Paths to hide.
     gone: BTreeSet<LayerPath>,
     /// Paths that are not directories, regardless of the whiteouts of a higher layer, with their
@@ -346,10 +346,10 @@ impl Corrections {
     }
 }
 
-fn dressing(roots: &[Root], path: &LayerPath, view: View) -> Result<Dressing> {
+fn dressing(roots: &[Root], path: &LayerPath, view: View) -> Result<DirMetadata> {
     match view.ruling {
-        Some(number) => Dressing::of(&roots[number], path),
-        None => Ok(Dressing::default()),
+        Some(number) => DirMetadata::of(&roots[number], path),
+        None => Ok(DirMetadata::default()),
     }
 }
 

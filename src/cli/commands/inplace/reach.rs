@@ -9,10 +9,10 @@ use super::arguments::{AccessArgs, PrePull};
 use crate::cli::cluster_options::runtime_root;
 use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::context::Context;
-use crate::cli::crew::Agents;
+use crate::cli::host_pool::Agents;
 use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::host::Host;
-use imgctl_cluster::cluster::scene::Scene;
 use imgctl_cluster::cluster::state::Held;
 use imgctl_cluster::inplace::host_puller::HostPuller;
 use imgctl_cluster::inplace::job_puller::JobPuller;
@@ -20,7 +20,7 @@ use imgctl_cluster::inplace::object::Node;
 use imgctl_cluster::inplace::pre_pull::{OrWithSecrets, Puller};
 use imgctl_cluster::inplace::target::{Images, RegistryImages};
 use imgctl_cluster::inplace::world::World;
-use imgctl_cluster::runtime::action::Crew;
+use imgctl_cluster::runtime::action::HostPool;
 use imgctl_kube::api::Api;
 use imgctl_kube::client;
 use imgctl_registry::credentials::Login;
@@ -136,7 +136,7 @@ fn host_of<'a>(hosts: &'a [Host], node: &Node) -> Option<&'a Host> {
 }
 
 /// Returns the API of the first control plane that answers.
-fn api(scene: &Scene, crew: &Agents) -> Result<Arc<dyn Api>> {
+fn api(scene: &ClusterContext, crew: &Agents) -> Result<Arc<dyn Api>> {
     let mut problems = Vec::new();
     for host in scene.control_planes() {
         let tried = crew.agent(host).and_then(client::connect).and_then(|api| {
@@ -170,7 +170,11 @@ fn client_of(access: &AccessArgs, context: &Context) -> Result<Client> {
     registry.client(context)
 }
 
-fn images(scene: &Scene, access: &AccessArgs, context: &Context) -> Result<RegistryImages> {
+fn images(
+    scene: &ClusterContext,
+    access: &AccessArgs,
+    context: &Context,
+) -> Result<RegistryImages> {
     let client = client_of(access, context)?;
     let Some(own) = &scene.registry else {
         return Ok(RegistryImages {

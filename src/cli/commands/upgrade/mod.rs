@@ -15,21 +15,22 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_choices::{ChoiceArgs, PauseArg};
 use crate::cli::upgrade_close::{closing, end, verb};
+use crate::cli::upgrade_images::{Start, UpgradeImage, UpgradeImages, sides};
 use crate::cli::upgrade_on_failure::{self, Reaching};
 use crate::cli::upgrade_replace::{self, Replacing};
-use crate::cli::upgrade_sides::{Side, Sides, Start, sides};
 use crate::cli::upgrade_work::{
-    Carrying, Known, Went, Wish, carry, check_fresh, check_start, know, pipeline_of, plan_of,
+    Carrying, ClusterSnapshot, PlanRequest, RunOutcome, carry, check_fresh, check_start, know,
+    pipeline_of, plan_of,
 };
 use crate::cli::{plan_view, upgrade_lag, upgrade_view};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_cluster::cluster::image::ImageKind;
-use imgctl_cluster::pipeline::means::Means;
+use imgctl_cluster::pipeline::execution_context::ExecutionContext;
 use imgctl_cluster::pipeline::step::Step;
-use imgctl_cluster::upgrade::book::Book;
 use imgctl_cluster::upgrade::document::{Choices, Direction, Document, HopMode};
 use imgctl_cluster::upgrade::plan::Planned;
+use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 
 /// Upgrade a cluster to a newer version of its rootfs image, host by host
 #[derive(Args, Clone, Debug)]
@@ -176,7 +177,7 @@ fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
         check_id_of(saved, args.id.as_deref())?;
     }
     let images = loaded(&args.images, context)?;
-    let book = Book::of(work.state.directory());
+    let book = UpgradeStore::of(work.state.directory());
     if let Some(open) = book.open()? {
         return meets_open(&open, args, &images, saved.as_ref(), looks_only, work);
     }
@@ -261,7 +262,7 @@ struct Show<'a> {
 
 /// Upgrade to plan and begin.
 struct Beginning<'a> {
-    hops: Vec<Side>,
+    hops: Vec<UpgradeImage>,
     install: Vec<String>,
     choices: Choices,
     saved: Option<Document>,
@@ -274,19 +275,19 @@ struct Beginning<'a> {
 /// Result of an attempt to begin.
 enum Begun {
     /// The attempt has ended; `true` if the cluster has reached its target.
-    Went(bool),
+    RunOutcome(bool),
     /// The cluster has reached its target except for these hosts, which have this image.
-    Behind(Side, Vec<String>),
+    Behind(UpgradeImage, Vec<String>),
 }
 
 /// Plans, asks for confirmation and carries out; returns `true` when the cluster has reached its
 /// target.
 fn begin(work: &Work<'_>, beginning: &Beginning<'_>) -> Result<bool> {
     match begin_from(work, beginning, &Start::Recorded, Vec::new())? {
-        Begun::Went(is_done) => Ok(is_done),
+        Begun::RunOutcome(is_done) => Ok(is_done),
         Begun::Behind(side, hosts) => {
             match begin_from(work, beginning, &Start::Image(side), hosts)? {
-                Begun::Went(is_done) => Ok(is_done),
+                Begun::RunOutcome(is_done) => Ok(is_done),
                 Begun::Behind(..) => Ok(false),
             }
         }
@@ -303,7 +304,7 @@ fn begin_from(
     let pairs = upgrade_replace::pairs(&beginning.choices)?;
     let context = work.context;
     let name = work.state.name();
-    let book = Book::of(work.state.directory());
+    let book = UpgradeStore::of(work.state.directory());
     let sides = sides(
         work,
         start,
@@ -313,7 +314,7 @@ fn begin_from(
     )?;
     work.with_means(sides.target(), beginning.ssh, false, |means| {
         let known = know(&sides, means);
-        let wish = Wish {
+        let wish = PlanRequest {
             choices: beginning.choices.clone(),
             direction: Direction::Forward,
             id: beginning.id.clone(),
@@ -344,7 +345,7 @@ fn begin_from(
                         .rootfs()
                         .map_or("", |image| &image.name)
                 ));
-                return Ok(Begun::Went(beginning.show.is_none()));
+                return Ok(Begun::RunOutcome(beginning.show.is_none()));
             }
             (None, Planned::Upgrade(mut document)) => {
                 upgrade_replace::leave_out(&mut document, &pairs)?;
@@ -353,7 +354,7 @@ fn begin_from(
         };
         if let Some(wanted) = &beginning.show {
             show(&document, wanted, &known, &sides, means, context)?;
-            return Ok(Begun::Went(false));
+            return Ok(Begun::RunOutcome(false));
         }
         check_blockers(&document)?;
         if !context.ui.is_json() {
@@ -375,7 +376,7 @@ fn begin_from(
         };
         let went = carry(work, &known, &sides.install, &carrying, means)?;
         end(&went, &document, context)?;
-        Ok(Begun::Went(matches!(went, Went::Done(..))))
+        Ok(Begun::RunOutcome(matches!(went, RunOutcome::Done(..))))
     })
 }
 
@@ -454,7 +455,7 @@ fn split(
     cluster: &str,
     registry: &RegistryArgs,
     context: &Context,
-) -> Result<(Vec<Side>, Vec<String>)> {
+) -> Result<(Vec<UpgradeImage>, Vec<String>)> {
     let read = cluster_options::images(images, cluster, None, registry, context)?;
     let (rootfs, others): (Vec<_>, Vec<_>) = read
         .iter()
@@ -470,11 +471,11 @@ fn split(
                 "only applications and patches are named beside a plan, to be installed with it",
             ));
         }
-        return Ok((saved.hops.iter().map(Side::of).collect(), install));
+        return Ok((saved.hops.iter().map(UpgradeImage::of).collect(), install));
     }
-    let hops: Vec<Side> = rootfs
+    let hops: Vec<UpgradeImage> = rootfs
         .iter()
-        .map(|image| Side {
+        .map(|image| UpgradeImage {
             name: image.name.clone(),
             digest: Some(image.digest.clone()),
         })
@@ -507,9 +508,9 @@ fn read_plan(path: &Path) -> Result<Document> {
 fn show(
     document: &Document,
     wanted: &Show<'_>,
-    known: &Known,
-    sides: &Sides,
-    means: &Means<'_>,
+    known: &ClusterSnapshot,
+    sides: &UpgradeImages,
+    means: &ExecutionContext<'_>,
     context: &Context,
 ) -> Result<()> {
     if let Some(path) = wanted.save {

@@ -9,15 +9,15 @@ use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::cli::upgrade_close::{abandon, closing, end, verb};
+use crate::cli::upgrade_images::{Start, UpgradeImage, UpgradeImages, is_recorded, sides_to};
 use crate::cli::upgrade_on_failure::{self, Reaching};
 use crate::cli::upgrade_replace::{self, Replacing};
-use crate::cli::upgrade_sides::{Side, Sides, Start, is_recorded, sides_to};
 use crate::cli::upgrade_snapshot::{self, After};
-use crate::cli::upgrade_work::{Carrying, Known, Went, carry, know, pipeline_of};
+use crate::cli::upgrade_work::{Carrying, ClusterSnapshot, RunOutcome, carry, know, pipeline_of};
 use crate::cli::{plan_view, upgrade_copy, upgrade_status};
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::upgrade::book::Book;
 use imgctl_cluster::upgrade::document::{Direction, Document, PauseAfter};
+use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 
 /// Options for resuming.
 pub(crate) struct Going<'a> {
@@ -31,13 +31,15 @@ pub(crate) struct Going<'a> {
 pub(super) fn go_on(going: &Going<'_>, context: &Context) -> Result<()> {
     upgrade_copy::check_home(going.cluster, context)?;
     let work = Work::begin("upgrade", going.cluster, going.work, context)?.over(going.ssh);
-    let open = Book::of(work.state.directory()).open()?.ok_or_else(|| {
-        Error::not_found(format!(
-            "cluster {} has no upgrade to go on with",
-            going.cluster
-        ))
-        .hint("begin one with `imgctl upgrade IMAGE`")
-    })?;
+    let open = UpgradeStore::of(work.state.directory())
+        .open()?
+        .ok_or_else(|| {
+            Error::not_found(format!(
+                "cluster {} has no upgrade to go on with",
+                going.cluster
+            ))
+            .hint("begin one with `imgctl upgrade IMAGE`")
+        })?;
     go_on_in(work, &open, going)
 }
 
@@ -69,8 +71,8 @@ pub(super) fn go_on_in(work: Work<'_>, open: &Document, going: &Going<'_>) -> Re
 /// Resumes an open document, forward or back; returns `true` when it is done.
 pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> Result<bool> {
     let context = work.context;
-    let book = Book::of(work.state.directory());
-    let hops: Vec<Side> = open.hops.iter().map(Side::of).collect();
+    let book = UpgradeStore::of(work.state.directory());
+    let hops: Vec<UpgradeImage> = open.hops.iter().map(UpgradeImage::of).collect();
     let install = book.install(&open.id)?;
     let start = Start::of_open(open, work)?;
     let snapshot = book.snapshot(&open.id)?;
@@ -108,14 +110,14 @@ pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> 
         let went = carry(work, &known, &install, &carrying, means)?;
         end(&went, open, context)?;
         after.tell(&went, context);
-        Ok(matches!(went, Went::Done(..)))
+        Ok(matches!(went, RunOutcome::Done(..)))
     })
 }
 
 pub(super) fn ask_pause(cluster: &str, context: &Context) -> Result<()> {
     upgrade_copy::check_home(cluster, context)?;
     let state = state(cluster, context)?;
-    let book = Book::of(state.directory());
+    let book = UpgradeStore::of(state.directory());
     let Some(open) = book.open()? else {
         return Err(Error::not_found(format!(
             "cluster {cluster} has no upgrade that could pause"
@@ -142,7 +144,7 @@ pub(super) fn status(cluster: &str, context: &Context) -> Result<()> {
             state.directory()
         }
     };
-    let book = Book::of(directory);
+    let book = UpgradeStore::of(directory);
     let open = book.open()?;
     let past = match &open {
         None => None,
@@ -200,7 +202,7 @@ pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
     upgrade_copy::check_home(name, context)?;
     let flags = WorkArgs::default();
     let work = Work::begin("upgrade", name, &flags, context)?;
-    let book = Book::of(work.state.directory());
+    let book = UpgradeStore::of(work.state.directory());
     let open = book
         .open()?
         .ok_or_else(|| Error::not_found(format!("cluster {name} has no upgrade to give up")))?;
@@ -249,7 +251,7 @@ pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
     }
     let prepared = work.recorded(current)?;
     let reopened = work.with_means(&prepared, &args.ssh, false, |means| {
-        let sides = Sides {
+        let sides = UpgradeImages {
             from: work.recorded(work.existing()?.clone())?,
             hops: Vec::new(),
             install: Vec::new(),
@@ -274,7 +276,7 @@ pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
 }
 
 /// Uncordons the Nodes that an imgctl upgrade has cordoned.
-pub(crate) fn release_nodes(known: &Known, context: &Context) -> Result<()> {
+pub(crate) fn release_nodes(known: &ClusterSnapshot, context: &Context) -> Result<()> {
     let Some(Ok(api)) = &known.api else {
         return Ok(());
     };

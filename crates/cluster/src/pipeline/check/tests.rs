@@ -4,7 +4,7 @@ use super::*;
 use crate::pipeline::simulation::{Bare, facts, hosts, scene};
 use imgctl_host::agent::protocol::Facts;
 
-fn ask(scene: &Scene, looks: &Looks, bytes: u64, force: bool) -> Findings {
+fn ask(scene: &ClusterContext, looks: &Looks, bytes: u64, force: bool) -> Findings {
     let bytes = scene.hosts.iter().map(|host| (host.id(), bytes)).collect();
     findings(&Question {
         scene,
@@ -16,7 +16,7 @@ fn ask(scene: &Scene, looks: &Looks, bytes: u64, force: bool) -> Findings {
     })
 }
 
-fn looks(scene: &Scene, change: &dyn Fn(usize, &mut Facts)) -> Looks {
+fn looks(scene: &ClusterContext, change: &dyn Fn(usize, &mut Facts)) -> Looks {
     let known = scene.hosts.iter().enumerate().map(|(number, host)| {
         let mut facts = facts(host);
         change(number, &mut facts);

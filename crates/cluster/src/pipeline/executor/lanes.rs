@@ -14,8 +14,8 @@ use crate::pipeline::executor::running::{StepWatch, WatchedCrew};
 use crate::pipeline::executor::{Failure, Run, millis};
 use crate::pipeline::journal::Record;
 use crate::pipeline::redact;
-use crate::pipeline::step::{Desk, Lane, OnFailure, Order, Phase, Step, Work};
-use crate::runtime::action::{Crew, Repeat, Site};
+use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Step, StepContext, Work};
+use crate::runtime::action::{HostPool, Repeat, Site};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::protocol::OutputLine;
 
@@ -311,7 +311,7 @@ fn perform(
                 output: &output,
             })
         }
-        (Work::Local(work), _) => work(&Desk {
+        (Work::Local(work), _) => work(&StepContext {
             crew: &crew,
             note: &|text| {
                 output(OutputLine {
@@ -326,7 +326,7 @@ fn perform(
                 });
             },
         }),
-        (Work::Action(_) | Work::Together, _) => Err(Error::failed(format!(
+        (Work::Action(_) | Work::BatchWork, _) => Err(Error::failed(format!(
             "step {} has no host to run on",
             step.id
         ))),

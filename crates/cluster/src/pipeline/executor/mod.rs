@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::cluster::scene::Scene;
+use crate::cluster::context::ClusterContext;
 use crate::pipeline::event::{Event, Listener, Outcome};
 use crate::pipeline::interrupt::Interrupt;
 use crate::pipeline::journal::{Journal, Past, Record, past};
 use crate::pipeline::step::{OnFailure, Plan, journals};
-use crate::runtime::action::Crew;
+use crate::runtime::action::HostPool;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::secret::Redactor;
 
@@ -85,15 +85,15 @@ pub struct Summary {
 
 /// Environment of an execution.
 pub struct Surroundings<'a> {
-    pub scene: &'a Scene,
-    pub crew: Arc<dyn Crew + Send>,
+    pub scene: &'a ClusterContext,
+    pub crew: Arc<dyn HostPool + Send>,
     pub redactor: &'a Redactor,
     pub listener: &'a dyn Listener,
     pub interrupt: &'a Interrupt,
 }
 
 /// Returns the run that `plan` would resume, if there is one.
-pub fn unfinished(plan: &Plan, scene: &Scene) -> Result<Option<Past>> {
+pub fn unfinished(plan: &Plan, scene: &ClusterContext) -> Result<Option<Past>> {
     past::unfinished(&journals(&scene.state_directory), &plan.intent)
 }
 
@@ -152,8 +152,8 @@ struct Failure {
 /// One execution in progress.
 struct Run<'a> {
     plan: &'a Plan,
-    scene: &'a Scene,
-    crew: Arc<dyn Crew + Send>,
+    scene: &'a ClusterContext,
+    crew: Arc<dyn HostPool + Send>,
     redactor: &'a Redactor,
     listener: &'a dyn Listener,
     interrupt: &'a Interrupt,

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::cluster::host::Host;
-use crate::runtime::action::Crew;
+use crate::runtime::action::HostPool;
 use crate::runtime::wait::WAITING;
 use imgctl_base::error::Result;
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
-    Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
+    OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
 };
 use imgctl_host::agent::tunnel::Tunnel;
 use imgctl_host::agent::{Agent, BlobOpener};
@@ -187,11 +187,11 @@ struct WatchedAgent {
 
 /// Host pool whose agents are watched.
 pub(crate) struct WatchedCrew {
-    pub crew: Arc<dyn Crew + Send>,
+    pub crew: Arc<dyn HostPool + Send>,
     pub watch: Arc<StepWatch>,
 }
 
-impl Crew for WatchedCrew {
+impl HostPool for WatchedCrew {
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
         Ok(Arc::new(WatchedAgent {
             agent: self.crew.agent(host)?,
@@ -222,7 +222,7 @@ impl Agent for WatchedAgent {
         self.agent.send_blob(blob, open, sent)
     }
 
-    fn offer(&self) -> Result<Offer> {
+    fn offer(&self) -> Result<PeerSource> {
         self.agent.offer()
     }
 
@@ -232,7 +232,7 @@ impl Agent for WatchedAgent {
 
     fn fetch(
         &self,
-        from: &Offer,
+        from: &PeerSource,
         blobs: &[Descriptor],
         fetched: &(dyn Fn(u64) + Sync),
     ) -> Result<Vec<Digest>> {

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use crate::cluster::scene::Scene;
+use crate::cluster::context::ClusterContext;
 use crate::pipeline::change::{self, Change, Planned};
-use crate::pipeline::means::Means;
+use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::redact::of_scene;
 use crate::pipeline::reset;
 use crate::pipeline::simulation::{
-    Bare, Behaviour, SimulatedCrew, SimulatedFiles, SimulatedKeeper, Simulation, hosts, scene,
+    Bare, Behaviour, SimulatedCrew, SimulatedFiles, SimulatedStateStore, Simulation, hosts, scene,
 };
 use imgctl_base::image::Digest;
 
@@ -27,7 +27,7 @@ impl Listener for Heard {
 
 struct Stage {
     simulation: Arc<Simulation>,
-    keeper: Arc<SimulatedKeeper>,
+    keeper: Arc<SimulatedStateStore>,
     heard: Heard,
     interrupt: Interrupt,
     options: Options,
@@ -51,8 +51,11 @@ impl Stage {
         }
     }
 
-    fn planned(&self, make: impl FnOnce(&Means<'_>) -> Result<Planned>) -> Result<Planned> {
-        make(&Means {
+    fn planned(
+        &self,
+        make: impl FnOnce(&ExecutionContext<'_>) -> Result<Planned>,
+    ) -> Result<Planned> {
+        make(&ExecutionContext {
             crew: Arc::new(SimulatedCrew(Arc::clone(&self.simulation))),
             runtime: &Bare,
             files: &SimulatedFiles(Arc::clone(&self.simulation)),
@@ -77,12 +80,12 @@ impl Stage {
         execute(&planned.plan, &surroundings, &self.options)
     }
 
-    fn change(&self, scene: &Scene, change: &Change) -> Result<Summary> {
+    fn change(&self, scene: &ClusterContext, change: &Change) -> Result<Summary> {
         let planned = self.planned(|means| change::plan(means, scene, change))?;
         self.execute(&planned)
     }
 
-    fn create(&self, scene: &Scene) -> Result<Summary> {
+    fn create(&self, scene: &ClusterContext) -> Result<Summary> {
         self.change(scene, &creation())
     }
 
@@ -113,7 +116,7 @@ fn state() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn cluster(directory: &Path) -> Scene {
+fn cluster(directory: &Path) -> ClusterContext {
     scene("c", hosts(3, 2), directory)
 }
 

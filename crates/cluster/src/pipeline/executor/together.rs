@@ -15,11 +15,11 @@ use crate::pipeline::executor::running::WatchedCrew;
 use crate::pipeline::executor::{Failure, Run, millis};
 use crate::pipeline::journal::Record;
 use crate::pipeline::redact;
-use crate::pipeline::step::{Desk, Phase, Step, Together};
+use crate::pipeline::step::{BatchWork, Phase, Step, StepContext};
 use imgctl_base::error::{Error, Kind, Result};
 
 /// Runs the phase and retries hosts that lost their connection.
-pub(super) fn run(run: &Run<'_>, phase: &Phase, work: &dyn Together) {
+pub(super) fn run(run: &Run<'_>, phase: &Phase, work: &dyn BatchWork) {
     let steps: HashMap<String, &Step> = phase
         .lanes
         .iter()
@@ -44,7 +44,7 @@ pub(super) fn run(run: &Run<'_>, phase: &Phase, work: &dyn Together) {
 fn round(
     run: &Run<'_>,
     phase: &Phase,
-    work: &dyn Together,
+    work: &dyn BatchWork,
     steps: &HashMap<String, &Step>,
     pending: &[String],
     last: bool,
@@ -169,7 +169,7 @@ fn round(
             message: run.redactor.redact(text).into_owned(),
         });
     };
-    let desk = Desk {
+    let desk = StepContext {
         crew: &crew,
         note: &announce,
         announce: &announce,

@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::runtime::ImageFiles;
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_template::yaml;
@@ -69,14 +69,19 @@ const AGENT_OPTIONS: [&str; 30] = [
 
 /// Returns the options that a Clusterfile can change, as a document: defaults and the image's own
 /// options.
-pub(super) fn defaults_of(scene: &Scene, files: &dyn ImageFiles) -> Result<String> {
+pub(super) fn defaults_of(scene: &ClusterContext, files: &dyn ImageFiles) -> Result<String> {
     let mut text = yaml::write(&Value::Object(base(scene, files)?))?;
     text.push('\n');
     Ok(text)
 }
 
 /// Returns the content of the file.
-pub(super) fn of(scene: &Scene, host: &Host, role: Role, files: &dyn ImageFiles) -> Result<String> {
+pub(super) fn of(
+    scene: &ClusterContext,
+    host: &Host,
+    role: Role,
+    files: &dyn ImageFiles,
+) -> Result<String> {
     let mut config = base(scene, files)?;
     for document in scene.documents.iter().filter(|document| is_k3s(document)) {
         let mut own = object(document.clone())?;
@@ -108,7 +113,7 @@ pub(super) fn of(scene: &Scene, host: &Host, role: Role, files: &dyn ImageFiles)
 }
 
 /// Returns the defaults merged with the image's options.
-fn base(scene: &Scene, files: &dyn ImageFiles) -> Result<Map<String, Value>> {
+fn base(scene: &ClusterContext, files: &dyn ImageFiles) -> Result<Map<String, Value>> {
     let mut config = defaults();
     if let Some(image) = scene.rootfs()
         && let Some(bytes) = files.read(image, "etc/k3s.yml")?
@@ -161,7 +166,7 @@ fn defaults() -> Map<String, Value> {
 }
 
 /// Sets the values that documents cannot change.
-fn force(config: &mut Map<String, Value>, scene: &Scene, host: &Host, role: Role) {
+fn force(config: &mut Map<String, Value>, scene: &ClusterContext, host: &Host, role: Role) {
     if host.ip().parse::<std::net::IpAddr>().is_ok() {
         config.insert("node-ip".to_owned(), json!(host.ip()));
         if role != Role::Agent {
@@ -250,8 +255,8 @@ mod tests {
         }
     }
 
-    fn scene(documents: &[&str]) -> Scene {
-        Scene {
+    fn scene(documents: &[&str]) -> ClusterContext {
+        ClusterContext {
             name: "k".to_owned(),
             hosts: vec![
                 host("10.0.0.1", "master"),

@@ -8,8 +8,8 @@ mod snapshot;
 mod token;
 mod upgrade;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::load_balancer::{self, API_PORT};
 use crate::runtime::upgrade::Upgrader;
@@ -42,12 +42,12 @@ impl<'a> K3s<'a> {
     }
 
     /// Returns the options that `gen` prints for the user to change in a Clusterfile.
-    pub fn default_document(&self, scene: &Scene) -> Result<String> {
+    pub fn default_document(&self, scene: &ClusterContext) -> Result<String> {
         config::defaults_of(scene, self.files)
     }
 
     /// Returns the actions that init and every join have in common: configuration, tokens, service.
-    fn start(&self, scene: &Scene, host: &Host, role: Role) -> Result<Vec<Action>> {
+    fn start(&self, scene: &ClusterContext, host: &Host, role: Role) -> Result<Vec<Action>> {
         let content = config::of(scene, host, role, self.files)?;
         let role_word = role.word();
         Ok(vec![
@@ -80,7 +80,7 @@ impl<'a> K3s<'a> {
 }
 
 /// Returns the server URL. A worker uses its local load balancer, which knows all servers.
-fn server_url(scene: &Scene, role: Role) -> Option<String> {
+fn server_url(scene: &ClusterContext, role: Role) -> Option<String> {
     match role {
         Role::First => None,
         Role::Server => {
@@ -134,7 +134,7 @@ impl Runtime for K3s<'_> {
         "k3s"
     }
 
-    fn check(&self, scene: &Scene) -> Result<()> {
+    fn check(&self, scene: &ClusterContext) -> Result<()> {
         let Some(first) = scene.first() else {
             return Err(Error::usage(format!(
                 "cluster {} has no control plane: k3s needs a server",
@@ -145,11 +145,11 @@ impl Runtime for K3s<'_> {
         config::of(scene, first, Role::First, self.files).map(|_| ())
     }
 
-    fn prepare(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+    fn prepare(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(Vec::new())
     }
 
-    fn init(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn init(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let mut actions = self.start(scene, host, Role::First)?;
         actions.push(ready());
         actions.push(Action::new(
@@ -161,26 +161,26 @@ impl Runtime for K3s<'_> {
         Ok(actions)
     }
 
-    fn join_control_plane(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn join_control_plane(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let mut actions = self.start(scene, host, Role::Server)?;
         actions.push(ready());
         Ok(actions)
     }
 
-    fn join_worker(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn join_worker(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let mut actions = load_balancer::actions(scene, host, PAPERS);
         actions.extend(self.start(scene, host, Role::Agent)?);
         Ok(actions)
     }
 
-    fn settle(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn settle(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         if host.is_control_plane() {
             return Ok(Vec::new());
         }
         Ok(load_balancer::actions(scene, host, PAPERS))
     }
 
-    fn health(&self, _scene: &Scene, _host: &Host) -> Result<Vec<Action>> {
+    fn health(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![Action::new(
             "node-ready",
             format!("{KUBECTL} wait --for=condition=Ready node/<this host> --timeout=300s"),
@@ -210,7 +210,7 @@ impl Runtime for K3s<'_> {
         )])
     }
 
-    fn leave(&self, _scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn leave(&self, _scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let leaving = host.clone();
         let gone = host.clone();
         Ok(vec![
@@ -251,7 +251,7 @@ impl Runtime for K3s<'_> {
         ])
     }
 
-    fn reset(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn reset(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let mut actions = load_balancer::removal(scene, host);
         actions.push(Action::command(
             "k3s-stop",
@@ -267,7 +267,7 @@ impl Runtime for K3s<'_> {
         Ok(actions)
     }
 
-    fn hosts_entries(&self, scene: &Scene, host: &Host) -> Vec<(String, String)> {
+    fn hosts_entries(&self, scene: &ClusterContext, host: &Host) -> Vec<(String, String)> {
         let address = if host.is_control_plane() {
             host.ip()
         } else {
@@ -277,7 +277,7 @@ impl Runtime for K3s<'_> {
         vec![(address.to_owned(), API_NAME.to_owned())]
     }
 
-    fn ports(&self, _scene: &Scene, host: &Host) -> Vec<u16> {
+    fn ports(&self, _scene: &ClusterContext, host: &Host) -> Vec<u16> {
         if host.is_control_plane() {
             vec![API_PORT, 2379, 2380, 10250]
         } else {

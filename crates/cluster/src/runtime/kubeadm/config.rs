@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::runtime::certificates::control_plane::Member;
 use crate::runtime::certificates::key::Algorithm;
 use crate::runtime::certificates::leaf::canonical;
@@ -25,7 +25,7 @@ use imgctl_base::error::{Context, Error, Result};
 pub(crate) const API_NAME: &str = "apiserver.cluster.local";
 
 /// Returns the LVScare image, if the rootfs image names one.
-pub(crate) fn lvscare_image(scene: &Scene) -> Option<&str> {
+pub(crate) fn lvscare_image(scene: &ClusterContext) -> Option<&str> {
     scene.rootfs()?.label(&["image"])
 }
 
@@ -49,7 +49,11 @@ pub(super) struct Config {
 }
 
 /// Returns the variable as scripts of the rootfs image see it on `host`.
-pub(super) fn variable<'a>(scene: &'a Scene, host: &'a Host, name: &str) -> Option<&'a str> {
+pub(super) fn variable<'a>(
+    scene: &'a ClusterContext,
+    host: &'a Host,
+    name: &str,
+) -> Option<&'a str> {
     let image = scene.rootfs().map(|image| &image.environment);
     [
         Some(&scene.flag_environment),
@@ -66,7 +70,7 @@ pub(super) fn variable<'a>(scene: &'a Scene, host: &'a Host, name: &str) -> Opti
 
 impl Config {
     pub(super) fn build(
-        scene: &Scene,
+        scene: &ClusterContext,
         host: &Host,
         state: &HostState,
         inputs: &Inputs<'_>,
@@ -250,7 +254,7 @@ impl Config {
     }
 
     /// Checks that the addresses of the virtual address, hosts, Pods and Services do not overlap.
-    fn check_addresses(&self, scene: &Scene) -> Result<()> {
+    fn check_addresses(&self, scene: &ClusterContext) -> Result<()> {
         let networking = &self.documents.cluster["networking"];
         let subnets = |field: &str| -> Result<Vec<Subnet>> {
             let list = networking[field].as_str().unwrap_or_default();
@@ -303,7 +307,7 @@ pub(crate) fn join_port(address: &str, port: u16) -> String {
 /// Sets the values that documents cannot change.
 fn force(
     documents: &mut Documents,
-    scene: &Scene,
+    scene: &ClusterContext,
     host: &Host,
     state: &HostState,
     inputs: &Inputs<'_>,

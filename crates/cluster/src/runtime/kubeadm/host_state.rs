@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::kubeadm::config::{unix, variable};
 use crate::runtime::kubeadm::defaults;
@@ -34,7 +34,7 @@ const ENDPOINT: &str = "SEALOS_SYS_CRI_ENDPOINT";
 
 impl HostState {
     /// Returns the state to assume in a plan, from the image's variables.
-    pub(super) fn expected(scene: &Scene, host: &Host) -> Self {
+    pub(super) fn expected(scene: &ClusterContext, host: &Host) -> Self {
         let socket = variable(scene, host, ENDPOINT).unwrap_or(SOCKETS[1]);
         Self {
             cri_socket: unix(socket),

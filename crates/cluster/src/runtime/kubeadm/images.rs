@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::config::{Config, unix, variable};
 use crate::runtime::kubeadm::host_state::HostState;
@@ -16,7 +16,7 @@ const FILE: &str = "kubeadm-cluster.yaml";
 const LONG: Duration = Duration::from_secs(30 * 60);
 
 /// Creates the action that pulls all images.
-pub(super) fn action(scene: &Scene, settings: &Settings) -> Action {
+pub(super) fn action(scene: &ClusterContext, settings: &Settings) -> Action {
     let says = format!(
         "crictl pull each of `kubeadm config images list --config {}`",
         etc(scene, FILE)
@@ -73,7 +73,13 @@ fn config_file(site: &Site<'_>, config: &Config) -> Result<String> {
 /// Returns the shell line that pulls the images. If the kubelet requests images through a helper
 /// that rewrites names (image-cri-shim), the images have the registry's names; otherwise they keep
 /// their own names and the container runtime tries the registry first.
-fn line(scene: &Scene, host: &Host, state: &HostState, file: &str, wanted: Wanted) -> String {
+fn line(
+    scene: &ClusterContext,
+    host: &Host,
+    state: &HostState,
+    file: &str,
+    wanted: Wanted,
+) -> String {
     let shim = variable(scene, host, "SEALOS_SYS_IMAGE_ENDPOINT")
         .is_some_and(|endpoint| !same_socket(&unix(endpoint), &state.cri_socket));
     let name = match &scene.registry {

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::pki;
 use crate::runtime::kubeadm::config::{API_NAME, Config};
@@ -34,7 +34,7 @@ const LONG: Duration = Duration::from_secs(30 * 60);
 /// Returns the actions of init. `planned` is the configuration as far as it is known without access
 /// to the host.
 pub(super) fn actions(
-    scene: &Scene,
+    scene: &ClusterContext,
     host: &Host,
     settings: &Settings,
     planned: &Config,
@@ -170,7 +170,7 @@ pub(super) fn set_api_name(site: &Site<'_>, address: &str) -> Result<()> {
 
 /// Returns the name of the API's block in the hosts file. It is separate from the cluster's block,
 /// because it changes while a control plane joins.
-pub(super) fn hosts_block(scene: &Scene) -> String {
+pub(super) fn hosts_block(scene: &ClusterContext) -> String {
     format!("{}.apiserver", scene.name)
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::pki::Pki;
 use crate::runtime::kubeadm::config::{API_NAME, Config, join_port, lvscare_image};
@@ -32,7 +32,7 @@ fn file(control_plane: bool) -> &'static str {
 
 /// Returns the actions that join an additional control plane.
 pub(super) fn control_plane(
-    scene: &Scene,
+    scene: &ClusterContext,
     host: &Host,
     settings: &Settings,
     planned: &Config,
@@ -63,7 +63,7 @@ fn api_elsewhere() -> Action {
 
 /// Returns the actions that join a worker.
 pub(super) fn worker(
-    scene: &Scene,
+    scene: &ClusterContext,
     host: &Host,
     settings: &Settings,
     planned: &Config,
@@ -81,7 +81,7 @@ pub(super) fn worker(
 }
 
 fn join(
-    scene: &Scene,
+    scene: &ClusterContext,
     settings: &Settings,
     planned: &Config,
     control_plane: bool,

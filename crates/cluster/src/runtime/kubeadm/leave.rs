@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::etcd;
 use crate::runtime::kubectl::{ADMIN_CONF, Kubectl};
@@ -11,7 +11,11 @@ use imgctl_base::error::{Error, Result};
 
 const DRAIN_SECONDS: u64 = 300;
 
-pub(super) fn actions(scene: &Scene, host: &Host, local_etcd: bool) -> Result<Vec<Action>> {
+pub(super) fn actions(
+    scene: &ClusterContext,
+    host: &Host,
+    local_etcd: bool,
+) -> Result<Vec<Action>> {
     if scene.control_planes().next().is_none() {
         return Err(Error::usage(format!(
             "without {} cluster {} would have no control plane",

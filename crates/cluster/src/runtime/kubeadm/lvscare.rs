@@ -3,8 +3,8 @@
 
 use serde_json::json;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::runtime::action::{Action, Line};
 use crate::runtime::kubeadm::config::join_port;
 use crate::runtime::load_balancer::API_PORT;
@@ -18,7 +18,7 @@ pub(super) const MANIFEST: &str = "/etc/kubernetes/manifests/kube-sealos-lvscare
 pub(super) const NODE_NAME: &str = "lvscare.node.ip";
 
 /// Returns `address:port` of the virtual service and of each control plane.
-fn service(scene: &Scene) -> Result<(String, Vec<String>)> {
+fn service(scene: &ClusterContext) -> Result<(String, Vec<String>)> {
     let vip = scene.vip.as_deref().ok_or_else(|| {
         Error::usage("the rootfs image names LVScare but no virtual address for it")
             .hint("give it the label vip, for example vip=10.103.97.2")
@@ -83,7 +83,7 @@ fn manifest(vip: &str, servers: &[String], node: &str, image: &str) -> Result<St
 }
 
 /// Installs the static Pod; the kubelet restarts it when the control planes change.
-pub(super) fn pod(scene: &Scene, host: &Host, image: &str) -> Result<Action> {
+pub(super) fn pod(scene: &ClusterContext, host: &Host, image: &str) -> Result<Action> {
     let (vip, servers) = service(scene)?;
     let content = manifest(&vip, &servers, host.ip(), image)?;
     Ok(Action::file(
@@ -98,7 +98,7 @@ pub(super) fn pod(scene: &Scene, host: &Host, image: &str) -> Result<Action> {
 
 /// Sets up the virtual address before the kubelet, and with it the static Pod, can start. Uses the
 /// helper in sealos' images or the host's own ipvsadm.
-pub(super) fn bridge(scene: &Scene) -> Result<Action> {
+pub(super) fn bridge(scene: &ClusterContext) -> Result<Action> {
     let (vip, servers) = service(scene)?;
     let helper = format!("{}/opt/sealctl", scene.paths.rootfs());
     let address = scene.vip.as_deref().unwrap_or_default();
@@ -144,7 +144,7 @@ pub(super) fn bridge(scene: &Scene) -> Result<Action> {
 }
 
 /// Returns shell lines that remove the virtual address from a host. The lines never fail.
-pub(super) fn removal(scene: &Scene) -> String {
+pub(super) fn removal(scene: &ClusterContext) -> String {
     let helper = format!("{}/opt/sealctl", scene.paths.rootfs());
     let service = match &scene.vip {
         Some(vip) => join_port(vip, API_PORT),

@@ -30,9 +30,9 @@ mod upgrade;
 mod version;
 mod write;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::cluster::image::ImageKind;
-use crate::cluster::scene::Scene;
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::upgrade::Upgrader;
 use crate::runtime::{Action, ImageFiles, Runtime, load_balancer};
@@ -60,7 +60,7 @@ impl<'a> Kubeadm<'a> {
         Self { files, validity }
     }
 
-    fn settings(&self, scene: &Scene) -> Result<Settings> {
+    fn settings(&self, scene: &ClusterContext) -> Result<Settings> {
         Ok(Settings {
             version: Version::of(scene)?,
             validity: self.validity,
@@ -68,7 +68,7 @@ impl<'a> Kubeadm<'a> {
     }
 
     /// Returns the configuration of `host` as far as it is known without access to the host.
-    fn planned(&self, scene: &Scene, host: &Host, settings: &Settings) -> Result<Config> {
+    fn planned(&self, scene: &ClusterContext, host: &Host, settings: &Settings) -> Result<Config> {
         let image = self.image_file(scene)?;
         Config::build(
             scene,
@@ -84,7 +84,7 @@ impl<'a> Kubeadm<'a> {
     }
 
     /// Returns `etc/kubeadm.yml` of the last image that includes one: patches override the rootfs.
-    fn image_file(&self, scene: &Scene) -> Result<Option<String>> {
+    fn image_file(&self, scene: &ClusterContext) -> Result<Option<String>> {
         let images = scene.images.iter().rev();
         for image in images.filter(|image| image.kind != ImageKind::Application) {
             if let Some(bytes) = self.files.read(image, "etc/kubeadm.yml")? {
@@ -98,7 +98,7 @@ impl<'a> Kubeadm<'a> {
 
     /// Returns the documents that `gen` prints: those for the first control plane and those that
     /// further hosts would join with. Copied into the Clusterfile, they change nothing.
-    pub fn default_documents(&self, scene: &Scene) -> Result<String> {
+    pub fn default_documents(&self, scene: &ClusterContext) -> Result<String> {
         let settings = self.settings(scene)?;
         let planned = self.planned(scene, first(scene)?, &settings)?;
         Ok(format!(
@@ -109,7 +109,7 @@ impl<'a> Kubeadm<'a> {
     }
 }
 
-fn first(scene: &Scene) -> Result<&Host> {
+fn first(scene: &ClusterContext) -> Result<&Host> {
     scene.first().ok_or_else(|| {
         Error::usage(format!("cluster {} has no control plane", scene.name))
             .hint("name at least one host with --masters")
@@ -121,7 +121,7 @@ impl Runtime for Kubeadm<'_> {
         "kubeadm"
     }
 
-    fn check(&self, scene: &Scene) -> Result<()> {
+    fn check(&self, scene: &ClusterContext) -> Result<()> {
         let settings = self.settings(scene)?;
         first(scene)?;
         for host in &scene.hosts {
@@ -138,32 +138,32 @@ impl Runtime for Kubeadm<'_> {
     }
 
     /// Lets all control planes pull images at the same time, because they join one after the other.
-    fn prepare(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn prepare(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         match host.is_control_plane() {
             true => Ok(vec![images::action(scene, &self.settings(scene)?)]),
             false => Ok(Vec::new()),
         }
     }
 
-    fn init(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn init(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let settings = self.settings(scene)?;
         let planned = self.planned(scene, host, &settings)?;
         init::actions(scene, host, &settings, &planned)
     }
 
-    fn join_control_plane(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn join_control_plane(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let settings = self.settings(scene)?;
         let planned = self.planned(scene, host, &settings)?;
         join::control_plane(scene, host, &settings, &planned)
     }
 
-    fn join_worker(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn join_worker(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let settings = self.settings(scene)?;
         let planned = self.planned(scene, host, &settings)?;
         join::worker(scene, host, &settings, &planned)
     }
 
-    fn settle(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn settle(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         if host.is_control_plane() {
             return Ok(Vec::new());
         }
@@ -173,18 +173,18 @@ impl Runtime for Kubeadm<'_> {
         }
     }
 
-    fn health(&self, _scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn health(&self, _scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         Ok(health::actions(host))
     }
 
-    fn leave(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn leave(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let settings = self.settings(scene)?;
         let planned = self.planned(scene, host, &settings)?;
         leave::actions(scene, host, planned.has_local_etcd())
     }
 
     /// Works even if the configuration cannot be read: a broken cluster must be removable.
-    fn reset(&self, scene: &Scene, host: &Host) -> Result<Vec<Action>> {
+    fn reset(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let planned = self
             .settings(scene)
             .and_then(|settings| self.planned(scene, host, &settings));
@@ -193,7 +193,7 @@ impl Runtime for Kubeadm<'_> {
     }
 
     /// A control plane gets its own entry for the API name while it joins.
-    fn hosts_entries(&self, scene: &Scene, host: &Host) -> Vec<(String, String)> {
+    fn hosts_entries(&self, scene: &ClusterContext, host: &Host) -> Vec<(String, String)> {
         if host.is_control_plane() {
             return Vec::new();
         }
@@ -206,7 +206,7 @@ impl Runtime for Kubeadm<'_> {
         }
     }
 
-    fn ports(&self, scene: &Scene, host: &Host) -> Vec<u16> {
+    fn ports(&self, scene: &ClusterContext, host: &Host) -> Vec<u16> {
         let mut ports = vec![10250, 10248, 10249, 10256];
         if host.is_control_plane() {
             ports.extend([load_balancer::API_PORT, 10257, 10259, 2379, 2380]);

@@ -1,12 +1,15 @@
 //! Certificates of a running cluster: expiry dates, renewal, and additional names for the API.
 
+#[cfg(test)]
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::certificates::inspect::{self, Certificate};
+use crate::runtime::certificates::inspect;
+#[cfg(test)]
+use crate::runtime::certificates::inspect::Certificate;
 use crate::runtime::certificates::leaf::canonical;
 use crate::runtime::certificates::{kubeconfig, pki};
 use crate::runtime::kubeadm::documents::set;
@@ -132,7 +135,7 @@ pub(crate) fn expiries(agent: &dyn Agent) -> Result<Vec<Expiry>> {
 }
 
 /// Stores names for the API's certificate, so that later joins and renewals include them.
-pub fn remember(scene: &Scene, names: &[String]) -> Result<()> {
+pub fn remember(scene: &ClusterContext, names: &[String]) -> Result<()> {
     let mut all = alt_names(scene)?;
     for name in names.iter().map(|name| canonical(name)) {
         if !all.contains(&name) {
@@ -149,7 +152,7 @@ impl Kubeadm<'_> {
     /// cluster's configuration in the API.
     pub(crate) fn add_names(
         &self,
-        scene: &Scene,
+        scene: &ClusterContext,
         host: &Host,
         names: &[String],
     ) -> Result<Vec<Action>> {
@@ -182,7 +185,12 @@ impl Kubeadm<'_> {
 
     /// Returns the actions that renew certificates on one control plane and restart the components
     /// that use them.
-    pub fn renew(&self, scene: &Scene, host: &Host, wanted: &Wanted) -> Result<Vec<Action>> {
+    pub fn renew(
+        &self,
+        scene: &ClusterContext,
+        host: &Host,
+        wanted: &Wanted,
+    ) -> Result<Vec<Action>> {
         let settings = self.settings(scene)?;
         let first = scene
             .first()

@@ -1,7 +1,7 @@
 //! Removes everything that kubeadm and its cluster created on a host, even after a partial setup.
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::init::hosts_block;
 use crate::runtime::kubeadm::settings::etc;
@@ -21,7 +21,7 @@ const TREES: [&str; 7] = [
     "/run/flannel",
 ];
 
-pub(super) fn actions(scene: &Scene, host: &Host, etcd_data: &str) -> Vec<Action> {
+pub(super) fn actions(scene: &ClusterContext, host: &Host, etcd_data: &str) -> Vec<Action> {
     let mut actions = load_balancer::removal(scene, host);
     let mut reset = Action::command(
         "kubeadm-reset",
@@ -83,7 +83,7 @@ fn kubeadm_reset() -> String {
     line
 }
 
-fn network(scene: &Scene) -> String {
+fn network(scene: &ClusterContext) -> String {
     let mut line = lvscare::removal(scene);
     line.push_str(
         "if command -v ip >/dev/null 2>&1; then\n\

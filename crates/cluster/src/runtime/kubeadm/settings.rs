@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cluster::scene::Scene;
+use crate::cluster::context::ClusterContext;
 use crate::runtime::action::Site;
 use crate::runtime::certificates::pki::Pki;
 use crate::runtime::certificates::validity::Validity;
@@ -46,7 +46,7 @@ impl Settings {
     }
 
     /// Returns the cluster's authorities; creates missing ones.
-    pub(super) fn pki(&self, scene: &Scene, config: &Config) -> Result<Pki> {
+    pub(super) fn pki(&self, scene: &ClusterContext, config: &Config) -> Result<Pki> {
         Pki::open(
             &pki_directory(scene),
             config.algorithm()?,
@@ -59,12 +59,12 @@ fn text_of(bytes: Vec<u8>, path: &str, host: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::bad_content(format!("{host}: {path} is not text")))
 }
 
-pub(super) fn pki_directory(scene: &Scene) -> PathBuf {
+pub(super) fn pki_directory(scene: &ClusterContext) -> PathBuf {
     scene.state_directory.join("pki")
 }
 
 /// Returns the names that `imgctl cert --alt-names` added, one per line.
-pub(super) fn alt_names(scene: &Scene) -> Result<Vec<String>> {
+pub(super) fn alt_names(scene: &ClusterContext) -> Result<Vec<String>> {
     let path = alt_names_file(&scene.state_directory);
     match std::fs::read_to_string(&path) {
         Ok(text) => Ok(text
@@ -83,6 +83,6 @@ pub(super) fn alt_names_file(state: &Path) -> PathBuf {
 }
 
 /// Returns the path of a file in the host's directory of generated configuration.
-pub(super) fn etc(scene: &Scene, name: &str) -> String {
+pub(super) fn etc(scene: &ClusterContext, name: &str) -> String {
     format!("{}/{name}", scene.paths.etc())
 }

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex};
 use super::tests::{host, scene};
 use super::*;
 use crate::cluster::host::{MASTER, NODE};
-use crate::runtime::Crew;
+use crate::runtime::HostPool;
 use crate::runtime::action::Site;
 use imgctl_base::error::Kind;
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
-    Outcome, OutputLine, Run,
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
+    OutputLine, PeerSource, Run,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
 
@@ -149,7 +149,7 @@ impl Agent for Namespace {
         never()
     }
 
-    fn offer(&self) -> Result<Offer> {
+    fn offer(&self) -> Result<PeerSource> {
         never()
     }
 
@@ -157,7 +157,12 @@ impl Agent for Namespace {
         never()
     }
 
-    fn fetch(&self, _: &Offer, _: &[Descriptor], _: &(dyn Fn(u64) + Sync)) -> Result<Vec<Digest>> {
+    fn fetch(
+        &self,
+        _: &PeerSource,
+        _: &[Descriptor],
+        _: &(dyn Fn(u64) + Sync),
+    ) -> Result<Vec<Digest>> {
         never()
     }
 
@@ -241,7 +246,7 @@ impl Agent for Namespace {
 
 pub(in crate::runtime::kubeadm) struct Hosts(pub(in crate::runtime::kubeadm) Vec<Arc<Namespace>>);
 
-impl Crew for Hosts {
+impl HostPool for Hosts {
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
         let found = self.0.iter().find(|one| one.ip == host.ip());
         let found = found.ok_or_else(|| Error::new(Kind::Network, "cannot be reached"))?;
@@ -256,7 +261,7 @@ impl Hosts {
 
     pub(in crate::runtime::kubeadm) fn run(
         &self,
-        scene: &Scene,
+        scene: &ClusterContext,
         host: &Host,
         key: &str,
         actions: &[Action],
@@ -268,7 +273,7 @@ impl Hosts {
     /// Like `run`, but returns the output.
     pub(in crate::runtime::kubeadm) fn told(
         &self,
-        scene: &Scene,
+        scene: &ClusterContext,
         host: &Host,
         key: &str,
         actions: &[Action],
@@ -285,7 +290,7 @@ impl Hosts {
 
     fn run_with(
         &self,
-        scene: &Scene,
+        scene: &ClusterContext,
         host: &Host,
         key: &str,
         actions: &[Action],

@@ -50,8 +50,8 @@ fn rootfs(labels: &[(&str, &str)]) -> ClusterImage {
     }
 }
 
-pub(super) fn scene(version: &str, hosts: Vec<Host>, documents: Vec<Value>) -> Scene {
-    Scene {
+pub(super) fn scene(version: &str, hosts: Vec<Host>, documents: Vec<Value>) -> ClusterContext {
+    ClusterContext {
         name: "default".to_owned(),
         hosts,
         leaving: Vec::new(),
@@ -85,7 +85,7 @@ impl ImageFiles for NoFiles {
     }
 }
 
-fn build(scene: &Scene, at: usize, image: Option<&str>) -> Result<Config> {
+fn build(scene: &ClusterContext, at: usize, image: Option<&str>) -> Result<Config> {
     let host = &scene.hosts[at];
     Config::build(
         scene,
@@ -264,7 +264,7 @@ fn etcd_elsewhere() {
 
 #[test]
 fn what_cannot_work_is_refused_before_anything_is_done() {
-    let error = |scene: &Scene| {
+    let error = |scene: &ClusterContext| {
         let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
         kubeadm.check(scene).unwrap_err().to_string()
     };
@@ -389,7 +389,7 @@ fn without_lvscare_workers_have_a_balancer_of_their_own() {
             ("10.0.0.21".to_owned(), "lvscare.node.ip".to_owned())
         ]
     );
-    let names = |scene: &Scene| -> Vec<String> {
+    let names = |scene: &ClusterContext| -> Vec<String> {
         let actions = kubeadm.join_worker(scene, &worker).unwrap();
         actions.into_iter().map(|action| action.name).collect()
     };
@@ -417,7 +417,7 @@ fn generated_documents_change_nothing() {
         assert_eq!(documents.len(), 5);
         let generated = scene(version, three(), documents);
         for at in [0, 1, 2] {
-            let texts = |scene: &Scene| {
+            let texts = |scene: &ClusterContext| {
                 let config = build(scene, at, None).unwrap();
                 (config.init_text().unwrap(), config.join_defaults().unwrap())
             };

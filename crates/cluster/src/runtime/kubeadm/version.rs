@@ -1,6 +1,6 @@
 //! The Kubernetes version of a rootfs image and what depends on it.
 
-use crate::cluster::scene::Scene;
+use crate::cluster::context::ClusterContext;
 use imgctl_base::error::{Error, Result};
 
 /// Oldest minor version whose kubeadm can read the configuration that imgctl writes.
@@ -45,7 +45,7 @@ impl Version {
     }
 
     /// Reads the version from the label `version` of the rootfs image.
-    pub(super) fn of(scene: &Scene) -> Result<Self> {
+    pub(super) fn of(scene: &ClusterContext) -> Result<Self> {
         let Some(rootfs) = scene.rootfs() else {
             return Err(
                 Error::usage(format!("cluster {} has no rootfs image", scene.name))

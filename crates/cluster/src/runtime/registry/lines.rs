@@ -4,7 +4,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::cluster::scene::{RegistryAccess, Scene};
+use crate::cluster::context::{ClusterContext, RegistryAccess};
 use crate::runtime::action::Line;
 use crate::runtime::registry::steps::{needs_login, variables};
 use crate::runtime::registry::unit;
@@ -16,7 +16,7 @@ const TREE: &str = "IMGCTL_REGISTRY";
 const UNIT: &str = "IMGCTL_UNIT";
 
 /// Links the registry's data directory to the cluster's. Never removes data of others.
-pub(super) fn link_data(scene: &Scene, access: &RegistryAccess) -> Line {
+pub(super) fn link_data(scene: &ClusterContext, access: &RegistryAccess) -> Line {
     Line {
         environment: variables([(DATA, access.data.clone()), (TREE, scene.paths.registry())]),
         again: true,
@@ -44,7 +44,7 @@ fi
 ln -sT "$tree" "$data""#;
 
 /// Removes that link if it belongs to this cluster or is dangling.
-pub(super) fn unlink_data(scene: &Scene, access: &RegistryAccess) -> Line {
+pub(super) fn unlink_data(scene: &ClusterContext, access: &RegistryAccess) -> Line {
     Line {
         environment: variables([(DATA, access.data.clone()), (TREE, scene.paths.registry())]),
         again: true,
@@ -70,7 +70,7 @@ const ASK: &str = r#"ask() (
 "#;
 
 /// Waits until the registry accepts the login.
-pub(super) fn wait(scene: &Scene, access: &RegistryAccess) -> Line {
+pub(super) fn wait(scene: &ClusterContext, access: &RegistryAccess) -> Line {
     let mut line = asking(access, WAIT);
     line.environment.insert(UNIT.to_owned(), unit::name(scene));
     line
@@ -95,7 +95,7 @@ fi
 exit 1"#;
 
 /// Requests every image in the registry's tree and reports those that fail.
-pub(super) fn verify(scene: &Scene, access: &RegistryAccess) -> Line {
+pub(super) fn verify(scene: &ClusterContext, access: &RegistryAccess) -> Line {
     let mut line = asking(access, VERIFY);
     line.environment
         .insert(TREE.to_owned(), scene.paths.registry());

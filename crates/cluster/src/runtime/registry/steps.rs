@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::cluster::context::{ClusterContext, RegistryAccess};
 use crate::cluster::host::Host;
 use crate::cluster::image::ClusterImage;
 use crate::cluster::registry_access::{HTPASSWD, htpasswd};
-use crate::cluster::scene::{RegistryAccess, Scene};
 use crate::runtime::action::Line;
 use crate::runtime::registry::{lines, unit};
 use crate::runtime::{Action, ImageFiles};
@@ -21,7 +21,7 @@ const CLEAN: (&str, &str) = ("clean-registry", "clean-registry.sh");
 const ANSWERS: Duration = Duration::from_secs(180);
 
 /// Reports whether `host` serves the embedded registry.
-pub(super) fn serves(scene: &Scene, host: &Host) -> bool {
+pub(super) fn serves(scene: &ClusterContext, host: &Host) -> bool {
     let hosts = scene.registry_hosts();
     scene.registry.is_some() && hosts.iter().any(|other| other.address == host.address)
 }
@@ -29,7 +29,7 @@ pub(super) fn serves(scene: &Scene, host: &Host) -> bool {
 /// Returns names for the hosts file of `host`: a registry host resolves to itself, other hosts to
 /// the first registry host.
 #[cfg(test)]
-pub(crate) fn hosts_entries(scene: &Scene, host: &Host) -> Vec<(String, String)> {
+pub(crate) fn hosts_entries(scene: &ClusterContext, host: &Host) -> Vec<(String, String)> {
     let Some(access) = &scene.registry else {
         return Vec::new();
     };
@@ -42,7 +42,11 @@ pub(crate) fn hosts_entries(scene: &Scene, host: &Host) -> Vec<(String, String)>
 }
 
 /// Starts the registry on `host`. Does nothing on a host that is not a registry host. Idempotent.
-pub fn registry_steps(scene: &Scene, host: &Host, files: &dyn ImageFiles) -> Result<Vec<Action>> {
+pub fn registry_steps(
+    scene: &ClusterContext,
+    host: &Host,
+    files: &dyn ImageFiles,
+) -> Result<Vec<Action>> {
     let Some(access) = scene.registry.as_ref().filter(|_| serves(scene, host)) else {
         return Ok(Vec::new());
     };
@@ -79,7 +83,11 @@ pub fn registry_steps(scene: &Scene, host: &Host, files: &dyn ImageFiles) -> Res
 
 /// Removes the registry from `host`, even if it is incomplete. Its data is removed with the
 /// cluster's root.
-pub fn clean_steps(scene: &Scene, host: &Host, files: &dyn ImageFiles) -> Result<Vec<Action>> {
+pub fn clean_steps(
+    scene: &ClusterContext,
+    host: &Host,
+    files: &dyn ImageFiles,
+) -> Result<Vec<Action>> {
     let Some(access) = scene.registry.as_ref().filter(|_| serves(scene, host)) else {
         return Ok(Vec::new());
     };
@@ -114,7 +122,7 @@ fn says(line: Line, name: &str, doing: &str) -> Action {
 
 /// Returns the image's own script: the label's value, or the default script if it exists.
 fn script(
-    scene: &Scene,
+    scene: &ClusterContext,
     files: &dyn ImageFiles,
     (label, default): (&str, &str),
 ) -> Result<Option<String>> {
@@ -139,7 +147,7 @@ pub(super) fn needs_login(access: &RegistryAccess) -> bool {
 }
 
 /// Writes the users' file. Its hash is salted, so it is created when needed and not in the plan.
-fn users(scene: &Scene, access: &RegistryAccess) -> Action {
+fn users(scene: &ClusterContext, access: &RegistryAccess) -> Action {
     let path = format!("{}/{HTPASSWD}", scene.paths.rootfs());
     let says = format!("write {path} (mode 0600, user {})", access.username);
     let access = access.clone();

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::steps::hosts_entries;
 use super::{clean_steps, lines, registry_steps, unit};
+use crate::cluster::context::{ClusterContext, RegistryAccess};
 use crate::cluster::host::Host;
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::paths::Paths;
-use crate::cluster::scene::{RegistryAccess, Scene};
 use crate::runtime::ImageFiles;
 use crate::runtime::action::Line;
 use imgctl_base::error::Result;
@@ -42,8 +42,8 @@ fn host(name: &str, roles: &[&str]) -> Host {
     }
 }
 
-fn scene(directory: &Path, port: u16) -> Scene {
-    Scene {
+fn scene(directory: &Path, port: u16) -> ClusterContext {
+    ClusterContext {
         name: "default".to_owned(),
         hosts: vec![
             host("10.0.0.1", &["master"]),

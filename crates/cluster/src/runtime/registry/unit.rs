@@ -1,8 +1,8 @@
 //! imgctl's own registry as a systemd unit, for images without one. Its binary is a copy of the
 //! host's agent beside the cluster's data, because agents are replaced.
 
+use crate::cluster::context::{ClusterContext, RegistryAccess};
 use crate::cluster::registry_access::HTPASSWD;
-use crate::cluster::scene::{RegistryAccess, Scene};
 use crate::runtime::Action;
 use crate::runtime::action::Line;
 use crate::runtime::registry::steps::{needs_login, variables};
@@ -13,20 +13,20 @@ const UNIT: &str = "IMGCTL_UNIT";
 const CHANGED: &str = "IMGCTL_CHANGED";
 
 /// Returns the unit's name. Each cluster has its own, because a host can belong to several.
-pub(super) fn name(scene: &Scene) -> String {
+pub(super) fn name(scene: &ClusterContext) -> String {
     format!("imgctl-registry-{}.service", scene.name)
 }
 
-fn path(scene: &Scene) -> String {
+fn path(scene: &ClusterContext) -> String {
     format!("/etc/systemd/system/{}", name(scene))
 }
 
-fn binary(scene: &Scene) -> String {
+fn binary(scene: &ClusterContext) -> String {
     format!("{}/bin/imgctl", scene.paths.root())
 }
 
 /// Returns the unit file.
-pub(super) fn text(scene: &Scene, access: &RegistryAccess) -> String {
+pub(super) fn text(scene: &ClusterContext, access: &RegistryAccess) -> String {
     let users = match needs_login(access) {
         true => {
             let path = format!("{}/{HTPASSWD}", scene.paths.rootfs());
@@ -66,7 +66,7 @@ fn word(text: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-pub(super) fn start(scene: &Scene, access: &RegistryAccess) -> Action {
+pub(super) fn start(scene: &ClusterContext, access: &RegistryAccess) -> Action {
     let (path, text) = (path(scene), text(scene, access));
     let says = format!(
         "write {path}, and start it: imgctl registry serve {} on port {}",
@@ -120,7 +120,7 @@ if [ -n "$IMGCTL_CHANGED" ] || ! systemctl is-active -q "$IMGCTL_UNIT"; then
   systemctl restart "$IMGCTL_UNIT"
 fi"#;
 
-pub(super) fn stop(scene: &Scene) -> Action {
+pub(super) fn stop(scene: &ClusterContext) -> Action {
     let line = Line {
         environment: variables([(UNIT, name(scene)), (BINARY, binary(scene))]),
         again: true,

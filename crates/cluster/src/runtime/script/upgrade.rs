@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::image::ClusterImage;
-use crate::cluster::scene::Scene;
 use crate::runtime::Action;
 use crate::runtime::action::Line;
 use crate::runtime::script::{Script, rootfs};
@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(30 * 60);
 /// A script's image and its location on the host.
 struct Moment<'a> {
     step: &'a Move<'a>,
-    scene: &'a Scene,
+    scene: &'a ClusterContext,
     image: &'a ClusterImage,
     /// Directory of the tree whose scripts run.
     tree: String,
@@ -241,7 +241,7 @@ mod tests {
     use crate::cluster::test_scenes::{image, scene};
     use crate::runtime::upgrade::Renewal;
 
-    fn scene_of(version: &str, labels: &[&str]) -> Scene {
+    fn scene_of(version: &str, labels: &[&str]) -> ClusterContext {
         let mut scene = scene(&["master", "node"]);
         let mut image = image(&format!("etcd:{version}"), ImageKind::Rootfs);
         for label in labels {
@@ -252,7 +252,7 @@ mod tests {
         scene
     }
 
-    fn step<'a>(from: &'a Scene, to: &'a Scene, place: Place) -> Move<'a> {
+    fn step<'a>(from: &'a ClusterContext, to: &'a ClusterContext, place: Place) -> Move<'a> {
         let at = usize::from(place == Place::Worker);
         Move {
             from,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::sync::Arc;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::image::ImageKind;
-use crate::cluster::scene::Scene;
 use crate::upgrade::hooks::legacy::{self, Script};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::Digest;
@@ -47,7 +47,7 @@ impl Hooks {
     ///
     /// # Errors
     /// If a layer is not in the store, or a name cannot be printed in a log line.
-    pub fn of(scene: &Scene, store: &Store) -> Result<Self> {
+    pub fn of(scene: &ClusterContext, store: &Store) -> Result<Self> {
         let (mut tree, mut layers) = (Tree::new(), Vec::new());
         let images = scene.images.iter();
         for image in images.filter(|image| image.kind != ImageKind::Application) {

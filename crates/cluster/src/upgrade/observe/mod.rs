@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::image::ImageKind;
-use crate::cluster::scene::Scene;
-use crate::runtime::action::Crew;
+use crate::runtime::action::HostPool;
 use crate::upgrade::observation::{HostSeen, InstalledSeen, Observation};
 use imgctl_base::image::Digest;
 use imgctl_kube::api::Api;
@@ -29,10 +29,10 @@ const SUPPORTS: &str = "app.alpha.sealer.io/supported-kube-version";
 /// Parameters of an observation.
 pub struct Question<'a> {
     /// The current cluster context.
-    pub scene: &'a Scene,
+    pub scene: &'a ClusterContext,
     /// `kubeadm`, `k3s`, `script`.
     pub runtime: &'a str,
-    pub crew: &'a dyn Crew,
+    pub crew: &'a dyn HostPool,
     /// Number of hosts queried in parallel.
     pub parallel: usize,
     /// An API server, or the reason why the cluster's API is not available.
@@ -101,7 +101,7 @@ fn hosts(question: &Question<'_>) -> Vec<HostSeen> {
     seen.into_values().collect()
 }
 
-fn installed(scene: &Scene) -> Vec<InstalledSeen> {
+fn installed(scene: &ClusterContext) -> Vec<InstalledSeen> {
     scene
         .images
         .iter()

@@ -21,8 +21,8 @@ use tokio::runtime::Handle;
 
 use crate::agent::install::Binaries;
 use crate::agent::protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Offer,
-    Outcome, OutputLine, ReadPart, Run, SwitchTree, WritePart,
+    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
+    OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
 };
 use crate::agent::tunnel::Tunnel;
 use crate::agent::wire::{
@@ -193,7 +193,7 @@ impl Agent for Remote {
         })
     }
 
-    fn offer(&self) -> Result<Offer> {
+    fn offer(&self) -> Result<PeerSource> {
         self.call(OfferBlobs {})
     }
 
@@ -214,7 +214,7 @@ impl Agent for Remote {
 
     fn fetch(
         &self,
-        from: &Offer,
+        from: &PeerSource,
         blobs: &[Descriptor],
         fetched: &(dyn Fn(u64) + Sync),
     ) -> Result<Vec<Digest>> {

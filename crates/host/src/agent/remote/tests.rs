@@ -303,7 +303,7 @@ fn eight_hosts_serve_each_other() {
     for (host, bytes) in hosts.iter().zip(&blobs) {
         send(host, bytes).unwrap();
     }
-    let offers: Vec<Offer> = hosts
+    let offers: Vec<PeerSource> = hosts
         .iter()
         .map(|host| host.remote.offer().unwrap())
         .collect();
@@ -344,7 +344,7 @@ fn offers_are_for_those_who_know_the_token_and_end() {
     let blobs = [descriptor(&bytes)];
     let offer = giver.remote.offer().unwrap();
     assert_eq!(giver.remote.offer().unwrap().port, offer.port);
-    let take = |offer: &Offer| taker.remote.fetch(offer, &blobs, &|_| {}).unwrap();
+    let take = |offer: &PeerSource| taker.remote.fetch(offer, &blobs, &|_| {}).unwrap();
     let missing = [blobs[0].digest.clone()];
     let mut wrong = offer.clone();
     wrong.token = "0".repeat(64);

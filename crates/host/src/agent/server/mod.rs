@@ -21,7 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt;
 
 use crate::agent::blobs::HostBlobs;
-use crate::agent::offers::Offers;
+use crate::agent::peer_sources::Offers;
 use crate::agent::wire;
 use answer::Answer;
 use imgctl_base::error::{IoContext, Result};

@@ -4,10 +4,10 @@
 //! the registry (`a/b`). Each requested repository holds a lease, so an image stays complete until
 //! clients have finished pulling it. Must not depend on HTTP or the command line.
 
-mod intake;
 #[cfg(test)]
 mod tests;
 mod view;
+mod writable;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::Metadata;
@@ -22,10 +22,10 @@ use imgctl_base::error::{IoContext, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_registry::client::Target;
 use imgctl_registry::layout::MAX_MANIFEST;
-use imgctl_registry::server::backend::{Backend, BlobFile, Intake, Served};
+use imgctl_registry::server::backend::{Backend, BlobFile, Served, WritableBackend};
 use imgctl_store::store::Store;
-use intake::Arrivals;
 use view::{Repository, View};
+use writable::Arrivals;
 
 /// How long an image can be pulled by digest after its name is gone.
 const KEPT: Duration = Duration::from_secs(600);
@@ -268,7 +268,7 @@ impl Backend for StoreBackend {
             .unwrap_or_default())
     }
 
-    fn intake(&self) -> Option<&dyn Intake> {
+    fn intake(&self) -> Option<&dyn WritableBackend> {
         Some(self)
     }
 

@@ -1,7 +1,7 @@
 //! Runs upgrade and rollback on "hosts" with the stand-ins of tests/kubeadm.
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::{Host, MASTER, NODE};
-use crate::cluster::scene::Scene;
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::stand_in_tests::{Hosts, Namespace};
@@ -18,7 +18,7 @@ const SECOND: &str = "10.0.0.12";
 const WORKER: &str = "10.0.0.21";
 const BACKUP: &str = "/var/lib/sealos/data/default/backup/u1";
 
-fn scene_of(version: &str, directory: &std::path::Path) -> Scene {
+fn scene_of(version: &str, directory: &std::path::Path) -> ClusterContext {
     let hosts = vec![
         host(FIRST, MASTER),
         host(SECOND, MASTER),
@@ -44,7 +44,12 @@ fn tree(version: &str) -> String {
     format!("/var/lib/sealos/data/default/rootfs.{version}")
 }
 
-fn step<'a>(from: &'a Scene, to: &'a Scene, host: &'a Host, version: &str) -> Move<'a> {
+fn step<'a>(
+    from: &'a ClusterContext,
+    to: &'a ClusterContext,
+    host: &'a Host,
+    version: &str,
+) -> Move<'a> {
     Move {
         from,
         to,
@@ -92,8 +97,8 @@ fn text(host: &Namespace, path: &str) -> String {
 
 struct Bed {
     hosts: Hosts,
-    old: Scene,
-    new: Scene,
+    old: ClusterContext,
+    new: ClusterContext,
 }
 
 impl Bed {
@@ -123,7 +128,7 @@ impl Bed {
         bed
     }
 
-    fn run(&self, scene: &Scene, host: &Host, key: &str, actions: &[Action]) {
+    fn run(&self, scene: &ClusterContext, host: &Host, key: &str, actions: &[Action]) {
         let key = format!("{key}-{}", host.ip());
         self.hosts
             .run(scene, host, &key, actions)
@@ -461,7 +466,7 @@ fn worker_is_away(log: &std::path::Path) {
     }
 }
 
-fn step_back<'a>(new: &'a Scene, old: &'a Scene, host: &'a Host) -> Move<'a> {
+fn step_back<'a>(new: &'a ClusterContext, old: &'a ClusterContext, host: &'a Host) -> Move<'a> {
     step(new, old, host, OLD)
 }
 

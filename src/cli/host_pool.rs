@@ -9,7 +9,7 @@ use crate::cli::cluster_options::data_root;
 use crate::cli::context::Context;
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::host::Host;
-use imgctl_cluster::runtime::action::Crew;
+use imgctl_cluster::runtime::action::HostPool;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::install::{self, Binaries};
 use imgctl_host::agent::remote::{Launch, Remote};
@@ -53,7 +53,7 @@ impl Agents {
     }
 }
 
-impl Crew for Agents {
+impl HostPool for Agents {
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
         let place = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

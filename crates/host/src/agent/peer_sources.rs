@@ -25,7 +25,7 @@ const TOKEN: usize = 32;
 pub(super) struct Offers(Mutex<Option<Offered>>);
 
 struct Offered {
-    offer: protocol::Offer,
+    offer: protocol::PeerSource,
     /// Stops serving when dropped.
     _stop: oneshot::Sender<()>,
 }
@@ -33,7 +33,7 @@ struct Offered {
 impl Offers {
     /// Starts serving. If already serving, returns the existing offer. Must be called on the
     /// runtime.
-    pub(super) fn begin(&self, store: &Store) -> Result<protocol::Offer> {
+    pub(super) fn begin(&self, store: &Store) -> Result<protocol::PeerSource> {
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(current) = &*current {
             return Ok(current.offer.clone());
@@ -58,7 +58,7 @@ impl Offers {
         if addresses.is_empty() {
             addresses.push(Ipv4Addr::LOCALHOST.to_string());
         }
-        let offer = protocol::Offer {
+        let offer = protocol::PeerSource {
             addresses,
             port: server.address().port(),
             token,

@@ -12,7 +12,7 @@ use imgctl_base::fs::xattr;
 
 /// A directory's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Dressing {
+pub(super) struct DirMetadata {
     mode: u32,
     /// `None` keeps the owner of a new directory.
     owner: Option<(u32, u32)>,
@@ -20,7 +20,7 @@ pub(super) struct Dressing {
     xattrs: xattr::Xattrs,
 }
 
-impl Default for Dressing {
+impl Default for DirMetadata {
     /// Returns the metadata of a directory that no layer lists.
     fn default() -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Default for Dressing {
     }
 }
 
-impl Dressing {
+impl DirMetadata {
     /// Reads the metadata of the directory `path`.
     pub(super) fn of(root: &Root, path: &LayerPath) -> Result<Self> {
         let directory = root.open_directory(path.as_path())?;

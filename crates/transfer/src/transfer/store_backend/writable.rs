@@ -15,7 +15,7 @@ use crate::transfer::store_backend::{StoreBackend, lock};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Algorithm, Descriptor, Digest, Hasher, Reference};
 use imgctl_registry::layout::Facts;
-use imgctl_registry::server::backend::{Arriving, Deletion, Intake};
+use imgctl_registry::server::backend::{Deletion, UploadSession, WritableBackend};
 use imgctl_store::store::blobs::Ingest;
 use imgctl_store::store::{Named, Store};
 
@@ -114,12 +114,12 @@ struct Upload {
     hasher: Hasher,
 }
 
-impl Intake for StoreBackend {
+impl WritableBackend for StoreBackend {
     fn start_upload(
         &self,
         repository: &str,
         algorithm: Option<Algorithm>,
-    ) -> Result<Box<dyn Arriving>> {
+    ) -> Result<Box<dyn UploadSession>> {
         let store = self.arrivals.store(repository, &self.store);
         let algorithm = algorithm.unwrap_or(Algorithm::Sha256);
         Ok(Box::new(Upload {
@@ -133,7 +133,11 @@ impl Intake for StoreBackend {
         }))
     }
 
-    fn resume_upload(&self, _repository: &str, _id: &str) -> Result<Option<Box<dyn Arriving>>> {
+    fn resume_upload(
+        &self,
+        _repository: &str,
+        _id: &str,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
         Ok(None)
     }
 
@@ -281,7 +285,7 @@ impl Upload {
     }
 }
 
-impl Arriving for Upload {
+impl UploadSession for Upload {
     fn id(&self) -> &str {
         &self.id
     }

@@ -23,7 +23,7 @@ pub struct RegistryAccess {
 
 /// A cluster in its state after the pipeline has run.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct ClusterContext {
     pub name: String,
     /// All hosts, in the Clusterfile's order; the first control plane bootstraps the cluster.
     pub hosts: Vec<Host>,
@@ -45,7 +45,7 @@ pub struct Scene {
     pub documents: Vec<serde_json::Value>,
 }
 
-impl Scene {
+impl ClusterContext {
     /// Returns the rootfs image.
     pub fn rootfs(&self) -> Option<&ClusterImage> {
         self.images

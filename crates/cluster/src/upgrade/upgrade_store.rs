@@ -37,7 +37,7 @@ const LONGEST: u64 = 64 << 20;
 /// Status of an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Stand {
+pub enum UpgradeStatus {
     Running,
     Paused,
     Failed,
@@ -55,7 +55,7 @@ pub struct Ended {
     pub direction: Direction,
     pub from: Release,
     pub to: Release,
-    pub end: Stand,
+    pub end: UpgradeStatus,
     /// RFC 3339.
     pub time: String,
     /// IDs of the hosts in its scope. Older versions recorded none.
@@ -77,11 +77,11 @@ pub struct Again {
 
 /// The upgrades of one cluster.
 #[derive(Clone, Debug)]
-pub struct Book {
+pub struct UpgradeStore {
     directory: PathBuf,
 }
 
-impl Book {
+impl UpgradeStore {
     /// Returns the store in the state directory of a cluster.
     pub fn of(state: &Path) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl Book {
         let directory = self.of_id(&document.id)?;
         make(&directory)?;
         write(&directory.join("plan.json"), &document.to_json()?)?;
-        self.stand_of(&document.id, Stand::Running)?;
+        self.stand_of(&document.id, UpgradeStatus::Running)?;
         match std::fs::remove_file(directory.join("pause")) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(error).path("remove", directory.join("pause"));
@@ -175,7 +175,7 @@ impl Book {
         write(&directory.join("before.json"), &text)
     }
 
-    /// See [`Book::keep_before`]; returns `None` if it is missing or malformed.
+    /// See [`UpgradeStore::keep_before`]; returns `None` if it is missing or malformed.
     pub fn before(&self, id: &str) -> Result<Option<Observation>> {
         let text = self.text(&self.of_id(id)?.join("before.json"))?;
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
@@ -198,7 +198,7 @@ impl Book {
         write(&self.of_id(id)?.join("part"), reopens.unwrap_or_default())
     }
 
-    /// See [`Book::keep_part`]; `None` if the rollback covers all hosts.
+    /// See [`UpgradeStore::keep_part`]; `None` if the rollback covers all hosts.
     pub fn part(&self, id: &str) -> Result<Option<Option<String>>> {
         let text = self.text(&self.of_id(id)?.join("part"))?;
         Ok(text.map(|id| Some(id).filter(|id| !id.is_empty())))
@@ -212,7 +212,7 @@ impl Book {
         write(&directory.join("former"), clusterfile)
     }
 
-    /// See [`Book::keep_former`]; `None` for upgrades begun by older versions.
+    /// See [`UpgradeStore::keep_former`]; `None` for upgrades begun by older versions.
     pub fn former(&self, id: &str) -> Result<Option<String>> {
         self.text(&self.of_id(id)?.join("former"))
     }
@@ -222,7 +222,7 @@ impl Book {
         self.list(&self.of_id(id)?.join("install"))
     }
 
-    /// See [`Book::install`].
+    /// See [`UpgradeStore::install`].
     pub fn keep_install(&self, id: &str, images: &[String]) -> Result<()> {
         let directory = self.of_id(id)?;
         make(&directory)?;
@@ -246,7 +246,7 @@ impl Book {
         Ok(lines.iter().map(read).collect())
     }
 
-    /// Adds hosts to [`Book::again`]: their steps completed so far count as reverted.
+    /// Adds hosts to [`UpgradeStore::again`]: their steps completed so far count as reverted.
     pub fn do_again(&self, id: &str, hosts: &[String]) -> Result<()> {
         let mut all = self.again(id)?;
         all.retain(|one| !hosts.contains(&one.host));
@@ -288,26 +288,26 @@ impl Book {
     }
 
     /// Records the status.
-    pub fn stand_of(&self, id: &str, stand: Stand) -> Result<()> {
+    pub fn stand_of(&self, id: &str, stand: UpgradeStatus) -> Result<()> {
         write(&self.of_id(id)?.join("state"), word(stand))
     }
 
     /// Returns the status.
-    pub fn stand(&self, id: &str) -> Result<Option<Stand>> {
+    pub fn stand(&self, id: &str) -> Result<Option<UpgradeStatus>> {
         let text = self.text(&self.of_id(id)?.join("state"))?;
         Ok(text.and_then(|text| ALL.into_iter().find(|stand| word(*stand) == text.trim())))
     }
 
     /// Ends the upgrade.
-    pub fn end(&self, document: &Document, end: Stand, time: &str) -> Result<()> {
+    pub fn end(&self, document: &Document, end: UpgradeStatus, time: &str) -> Result<()> {
         self.end_for(document, end, time, None)
     }
 
-    /// Like [`Book::end`], but reopens the upgrade `reopens`.
+    /// Like [`UpgradeStore::end`], but reopens the upgrade `reopens`.
     pub fn end_for(
         &self,
         document: &Document,
-        end: Stand,
+        end: UpgradeStatus,
         time: &str,
         reopens: Option<&str>,
     ) -> Result<()> {
@@ -340,7 +340,7 @@ impl Book {
         write(&self.directory.join("history"), &text)?;
         let open = self.directory.join("open");
         if let Some(id) = reopens {
-            self.stand_of(id, Stand::Paused)?;
+            self.stand_of(id, UpgradeStatus::Paused)?;
             return write(&open, id);
         }
         match std::fs::remove_file(&open) {
@@ -365,7 +365,7 @@ impl Book {
         write(&self.pause_file(id)?, "")
     }
 
-    /// The file that [`Book::ask_pause`] writes and the running upgrade checks for.
+    /// The file that [`UpgradeStore::ask_pause`] writes and the running upgrade checks for.
     pub fn pause_file(&self, id: &str) -> Result<PathBuf> {
         Ok(self.of_id(id)?.join("pause"))
     }
@@ -395,7 +395,7 @@ impl Book {
 
 /// Fails for commands that must not change a cluster during an upgrade.
 pub fn refuse_while_open(state: &Path, verb: &str) -> Result<()> {
-    let Some(document) = Book::of(state).open()? else {
+    let Some(document) = UpgradeStore::of(state).open()? else {
         return Ok(());
     };
     Err(Error::new(
@@ -411,24 +411,24 @@ pub fn refuse_while_open(state: &Path, verb: &str) -> Result<()> {
     .hint("go on with `imgctl upgrade resume`, go back with `imgctl rollback`, or give it up with `imgctl upgrade abort`"))
 }
 
-const ALL: [Stand; 6] = [
-    Stand::Running,
-    Stand::Paused,
-    Stand::Failed,
-    Stand::Committed,
-    Stand::Aborted,
-    Stand::RolledBack,
+const ALL: [UpgradeStatus; 6] = [
+    UpgradeStatus::Running,
+    UpgradeStatus::Paused,
+    UpgradeStatus::Failed,
+    UpgradeStatus::Committed,
+    UpgradeStatus::Aborted,
+    UpgradeStatus::RolledBack,
 ];
 
 /// Returns the name used in files and JSON.
-pub fn word(stand: Stand) -> &'static str {
+pub fn word(stand: UpgradeStatus) -> &'static str {
     match stand {
-        Stand::Running => "running",
-        Stand::Paused => "paused",
-        Stand::Failed => "failed",
-        Stand::Committed => "committed",
-        Stand::Aborted => "aborted",
-        Stand::RolledBack => "rolled-back",
+        UpgradeStatus::Running => "running",
+        UpgradeStatus::Paused => "paused",
+        UpgradeStatus::Failed => "failed",
+        UpgradeStatus::Committed => "committed",
+        UpgradeStatus::Aborted => "aborted",
+        UpgradeStatus::RolledBack => "rolled-back",
     }
 }
 

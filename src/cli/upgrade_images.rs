@@ -7,11 +7,11 @@ use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Platform};
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile};
 use imgctl_cluster::cluster::image::ImageKind;
-use imgctl_cluster::upgrade::book::Book;
 use imgctl_cluster::upgrade::document::{Direction, Document, Release};
+use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 
 /// The cluster before, during and after an upgrade.
-pub(crate) struct Sides {
+pub(crate) struct UpgradeImages {
     pub(crate) from: Prepared,
     /// One for each version on the way; the last is the target.
     pub(crate) hops: Vec<Prepared>,
@@ -19,7 +19,7 @@ pub(crate) struct Sides {
     pub(crate) install: Vec<String>,
 }
 
-impl Sides {
+impl UpgradeImages {
     pub(crate) fn target(&self) -> &Prepared {
         self.hops.last().unwrap_or(&self.from)
     }
@@ -27,13 +27,13 @@ impl Sides {
 
 /// Rootfs image of an endpoint: as recorded with the cluster, or by its name.
 #[derive(Clone, Debug)]
-pub(crate) struct Side {
+pub(crate) struct UpgradeImage {
     pub(crate) name: String,
     /// Expected digest; `None` accepts whatever the name refers to now.
     pub(crate) digest: Option<Digest>,
 }
 
-impl Side {
+impl UpgradeImage {
     /// Returns the endpoint of a release in a document; images are identified by their digest for
     /// this machine's architecture.
     pub(crate) fn of(release: &Release) -> Self {
@@ -57,7 +57,7 @@ pub(crate) enum Start {
     /// The state recorded before the cluster's target was recorded.
     Former(Box<Clusterfile>),
     /// The cluster with this rootfs image.
-    Image(Side),
+    Image(UpgradeImage),
 }
 
 impl Start {
@@ -66,7 +66,7 @@ impl Start {
     /// one and are not repeated.
     pub(crate) fn of_open(open: &Document, work: &Work<'_>) -> Result<Self> {
         let current = work.existing()?;
-        let from = Side::of(&open.from);
+        let from = UpgradeImage::of(&open.from);
         if open.direction == Direction::Forward {
             if is_of(&from, current)? {
                 return Ok(Self::Recorded);
@@ -83,7 +83,7 @@ impl Start {
 
 /// Whether a cluster is recorded with this rootfs image. Another image may have the same name and
 /// version: the digest identifies an image.
-fn is_of(side: &Side, cluster: &Clusterfile) -> Result<bool> {
+fn is_of(side: &UpgradeImage, cluster: &Clusterfile) -> Result<bool> {
     let name = rootfs_of(cluster)?;
     let mounts = &cluster.cluster.status.mounts;
     let mount = mounts.iter().find(|mount| mount.image == name);
@@ -96,14 +96,17 @@ fn is_of(side: &Side, cluster: &Clusterfile) -> Result<bool> {
 }
 
 fn former(open: &Document, work: &Work<'_>) -> Result<Option<Clusterfile>> {
-    let text = Book::of(work.state.directory()).former(&open.id)?;
+    let text = UpgradeStore::of(work.state.directory()).former(&open.id)?;
     let read = |text: String| Ok(clusterfile::read_stored(&text, "the Clusterfile of before")?.0);
     text.map(read).transpose()
 }
 
 /// Whether the upgrade `open` has recorded its target for the cluster.
 pub(crate) fn is_recorded(open: &Document, work: &Work<'_>) -> Result<bool> {
-    let (from, target) = (Side::of(&open.from), Side::of(open.target()));
+    let (from, target) = (
+        UpgradeImage::of(&open.from),
+        UpgradeImage::of(open.target()),
+    );
     if let Some(former) = former(open, work)?
         && is_of(&target, &former)?
     {
@@ -118,10 +121,10 @@ pub(crate) fn is_recorded(open: &Document, work: &Work<'_>) -> Result<bool> {
 pub(crate) fn sides(
     work: &Work<'_>,
     from: &Start,
-    hops: &[Side],
+    hops: &[UpgradeImage],
     install: &[String],
     registry: &RegistryArgs,
-) -> Result<Sides> {
+) -> Result<UpgradeImages> {
     sides_to(work, work.existing()?, from, hops, install, registry)
 }
 
@@ -130,10 +133,10 @@ pub(crate) fn sides_to(
     work: &Work<'_>,
     after: &Clusterfile,
     from: &Start,
-    hops: &[Side],
+    hops: &[UpgradeImage],
     install: &[String],
     registry: &RegistryArgs,
-) -> Result<Sides> {
+) -> Result<UpgradeImages> {
     let current = work.existing()?;
     let from = match from {
         Start::Recorded => work.recorded(current.clone())?,
@@ -150,7 +153,7 @@ pub(crate) fn sides_to(
     for side in hops {
         prepared.push(side_of(work, after, side, install, registry)?);
     }
-    Ok(Sides {
+    Ok(UpgradeImages {
         from,
         hops: prepared,
         install: install.to_vec(),
@@ -161,7 +164,7 @@ pub(crate) fn sides_to(
 pub(crate) fn side_of(
     work: &Work<'_>,
     current: &Clusterfile,
-    side: &Side,
+    side: &UpgradeImage,
     install: &[String],
     registry: &RegistryArgs,
 ) -> Result<Prepared> {

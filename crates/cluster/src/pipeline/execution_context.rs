@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
-use crate::cluster::scene::Scene;
-use crate::pipeline::step::Together;
-use crate::runtime::action::Crew;
+use crate::pipeline::step::BatchWork;
+use crate::runtime::action::HostPool;
 use crate::runtime::{Action, Runtime};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::FileToWrite;
@@ -18,17 +18,17 @@ pub trait Files: Sync {
     /// Queries `hosts` and returns the files they lack for `scene`.
     fn plan(
         &self,
-        scene: &Arc<Scene>,
+        scene: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn Crew + Send>,
+        crew: &Arc<dyn HostPool + Send>,
     ) -> Result<FilesPlan>;
 
     /// Same as `plan`, but creates the trees next to the current ones without switching to them.
     fn stage(
         &self,
-        scene: &Arc<Scene>,
+        scene: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn Crew + Send>,
+        crew: &Arc<dyn HostPool + Send>,
     ) -> Result<FilesPlan>;
 }
 
@@ -43,7 +43,7 @@ pub struct FilesPlan {
     /// IDs of hosts whose rootfs would be switched away from the tree of another rootfs image.
     pub leave_rootfs: BTreeSet<String>,
     /// Work that moves the files.
-    pub work: Arc<dyn Together>,
+    pub work: Arc<dyn BatchWork>,
 }
 
 /// Files that one host lacks.
@@ -55,7 +55,7 @@ pub struct HostFiles {
 
 /// A state to write to the cluster's record.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Mark {
+pub enum PhaseUpdate {
     /// The cluster is being changed.
     InProcess,
     /// The change has succeeded: the current state is the desired state.
@@ -72,9 +72,9 @@ pub enum Mark {
 }
 
 /// Stores the Clusterfile and its related files.
-pub trait Keeper: Send + Sync {
+pub trait StateStore: Send + Sync {
     /// Records the state of the cluster.
-    fn mark(&self, mark: &Mark) -> Result<()>;
+    fn mark(&self, mark: &PhaseUpdate) -> Result<()>;
 
     /// Returns the files that control planes keep a copy of, without passwords and private keys.
     /// Paths are relative to the copy's directory.
@@ -85,18 +85,19 @@ pub trait Keeper: Send + Sync {
 }
 
 /// Actions of a component other than the runtime.
-pub(crate) type Actions<'a> = dyn Fn(&Scene, &Host) -> Result<Vec<Action>> + Send + Sync + 'a;
+pub(crate) type Actions<'a> =
+    dyn Fn(&ClusterContext, &Host) -> Result<Vec<Action>> + Send + Sync + 'a;
 
 /// Execution context of a pipeline.
-pub struct Means<'a> {
-    pub crew: Arc<dyn Crew + Send>,
+pub struct ExecutionContext<'a> {
+    pub crew: Arc<dyn HostPool + Send>,
     pub runtime: &'a dyn Runtime,
     pub files: &'a dyn Files,
     /// Starts the embedded registry on a registry host.
     pub registry: &'a Actions<'a>,
     /// Removes the embedded registry from a registry host.
     pub clean_registry: &'a Actions<'a>,
-    pub keeper: Arc<dyn Keeper>,
+    pub keeper: Arc<dyn StateStore>,
     /// Maximum number of hosts queried at once.
     pub parallel: usize,
     /// Keep a copy of the cluster's record on the control planes (`SEALOS_SYNC_WORKDIR`).

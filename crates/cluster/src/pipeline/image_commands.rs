@@ -1,10 +1,10 @@
 //! Image commands: those of rootfs images and patches run on every host of the operation, those of
 //! applications on the first control plane.
 
+use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::paths::Paths;
-use crate::cluster::scene::Scene;
 use crate::pipeline::bootstrap::quoted;
 use crate::pipeline::commands;
 use crate::pipeline::step::{Lane, Order, Phase};
@@ -21,7 +21,7 @@ pub struct Replacement {
 
 /// Returns the commands of one image as a phase. Images run one after the other.
 pub fn phase(
-    scene: &Scene,
+    scene: &ClusterContext,
     image: &ClusterImage,
     hosts: &[Host],
     replacement: Option<&Replacement>,
@@ -39,7 +39,7 @@ pub fn phase(
 }
 
 fn actions(
-    scene: &Scene,
+    scene: &ClusterContext,
     image: &ClusterImage,
     host: &Host,
     replacement: Option<&Replacement>,
@@ -76,7 +76,7 @@ fn actions(
 }
 
 /// Returns the directory in which the commands of `image` run.
-pub(crate) fn workdir(scene: &Scene, image: &ClusterImage) -> String {
+pub(crate) fn workdir(scene: &ClusterContext, image: &ClusterImage) -> String {
     match image.kind {
         ImageKind::Rootfs | ImageKind::Patch => scene.paths.rootfs(),
         ImageKind::Application => format!(
@@ -88,13 +88,13 @@ pub(crate) fn workdir(scene: &Scene, image: &ClusterImage) -> String {
 }
 
 /// Returns the directory of an application on the first control plane.
-pub fn directory(scene: &Scene, mount_name: &str) -> String {
+pub fn directory(scene: &ClusterContext, mount_name: &str) -> String {
     format!("{}/applications/{mount_name}", scene.paths.root())
 }
 
 /// Returns the actions that remove an application: the script in its label `uninstall` or `clean`,
 /// otherwise a script of that name.
-pub fn uninstall(scene: &Scene, image: &ClusterImage, host: &Host) -> Vec<Action> {
+pub fn uninstall(scene: &ClusterContext, image: &ClusterImage, host: &Host) -> Vec<Action> {
     let workdir = quoted(&workdir(scene, image));
     let line = match image.label(&["uninstall", "clean"]) {
         Some(value) => format!("if cd {workdir} 2>/dev/null; then bash {value}; fi"),
@@ -119,7 +119,7 @@ pub fn uninstall(scene: &Scene, image: &ClusterImage, host: &Host) -> Vec<Action
 }
 
 /// Removes the directory of an application.
-pub fn remove(scene: &Scene, mount_name: &str) -> Action {
+pub fn remove(scene: &ClusterContext, mount_name: &str) -> Action {
     let directory = directory(scene, mount_name);
     let says = format!("remove {directory}");
     Action::new(&format!("{mount_name}-files"), says, "", move |site| {

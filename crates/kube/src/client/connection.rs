@@ -37,7 +37,7 @@ pub(super) type Dial = dyn Fn() -> Result<Stream> + Send + Sync;
 
 type Sender = http2::SendRequest<Full<Bytes>>;
 
-pub(super) struct Line {
+pub(super) struct ApiConnection {
     pub(super) dial: Arc<Dial>,
     pub(super) tls: Arc<ClientConfig>,
     pub(super) name: ServerName<'static>,
@@ -52,15 +52,15 @@ pub(super) struct Reply {
 }
 
 /// Reason why there is no response.
-pub(super) struct Silence {
+pub(super) struct RequestError {
     pub(super) error: Error,
     /// Whether the server may have executed the request.
     pub(super) was_sent: bool,
 }
 
-impl Line {
-    pub(super) async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Reply, Silence> {
-        let unsent = |error: Error| Silence {
+impl ApiConnection {
+    pub(super) async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Reply, RequestError> {
+        let unsent = |error: Error| RequestError {
             error,
             was_sent: false,
         };
@@ -69,13 +69,13 @@ impl Line {
             let response = sender
                 .try_send_request(request)
                 .await
-                .map_err(|mut error| Silence {
+                .map_err(|mut error| RequestError {
                     was_sent: error.take_message().is_none(),
                     error: lost(error.into_error()),
                 })?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, LARGEST).collect().await;
-            let body = body.map_err(|error| Silence {
+            let body = body.map_err(|error| RequestError {
                 error: Error::new(Kind::Network, "its answer broke off").caused_by(error),
                 was_sent: true,
             })?;
@@ -90,7 +90,7 @@ impl Line {
             Err(_) => {
                 // The next caller must not wait for the same connection.
                 *self.sender.lock().await = None;
-                Err(Silence {
+                Err(RequestError {
                     error: Error::new(
                         Kind::Network,
                         format!("nothing came within {} s", REQUEST.as_secs()),
