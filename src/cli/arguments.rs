@@ -3,14 +3,17 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::accepted;
+#[cfg(feature = "testing")]
+use crate::cli::commands::simulate;
 use crate::cli::commands::{
     add, agent, annotate, apply, attach, build, bundle, cat, cert, completion, copy, create,
     delete, df, diff, env, exec, export, r#gen, help_all, history, host_action, images, inplace,
     inspect, journal, key, load, login, logout, ls, man, manifest, merge, mount, mounts, plan,
     prune, pull, push, rebase, registry, render, reset, rmi, rollback, run, save, sbom, scp, scrub,
-    sign, simulate, status, tag, tags, tree, umount, uninstall, upgrade, verify, version,
+    sign, status, tag, tags, tree, umount, uninstall, upgrade, verify, version,
 };
 use crate::cli::context::Context;
+use crate::cli::overview;
 use crate::cli::settings::Globals;
 use imgctl_base::error::Result;
 
@@ -95,6 +98,7 @@ pub(crate) enum Verb {
     Render(Box<render::RenderArgs>),
     Env(env::EnvArgs),
     Journal(journal::JournalArgs),
+    #[cfg(feature = "testing")]
     #[command(hide = true)]
     Simulate(simulate::SimulateArgs),
     Version(version::VersionArgs),
@@ -167,6 +171,7 @@ impl Verb {
             Self::Render(args) => render::run(&args, context),
             Self::Env(args) => env::run(&args, context),
             Self::Journal(args) => journal::run(&args, context),
+            #[cfg(feature = "testing")]
             Self::Simulate(args) => simulate::run(&args, context),
             Self::Version(args) => version::run(&args, context),
             Self::Completion(args) => completion::run(&args, context),
@@ -180,5 +185,5 @@ impl Verb {
 /// Returns the complete grammar, including the flags accepted for compatibility with existing
 /// scripts.
 pub(crate) fn command() -> clap::Command {
-    accepted::extend(Arguments::command())
+    overview::extend(accepted::extend(Arguments::command()))
 }

@@ -78,6 +78,7 @@ pub(crate) struct WorkArgs {
     certificate_validity: Option<String>,
 
     /// For crash tests: die after this number of journal records
+    #[cfg(feature = "testing")]
     #[arg(long, hide = true, value_name = "N", env = "IMGCTL_DIE_AFTER")]
     die_after: Option<u64>,
 }
@@ -480,6 +481,7 @@ impl<'a> Work<'a> {
             assume_done: self.args.assume_done.clone(),
             redo: self.args.redo.clone(),
             sync: self.context.settings.sync,
+            #[cfg(feature = "testing")]
             die_after: self.args.die_after,
             controller: controller(),
             ..Options::default()

@@ -22,6 +22,7 @@ mod image_files;
 mod image_tree;
 mod limits;
 mod names;
+mod overview;
 mod plan_view;
 mod platform;
 mod pull_options;

@@ -55,6 +55,7 @@ pub(crate) mod sbom;
 pub(crate) mod scp;
 pub(crate) mod scrub;
 pub(crate) mod sign;
+#[cfg(feature = "testing")]
 pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod tag;

@@ -48,6 +48,7 @@ pub struct Options {
     /// Whether records must survive power loss.
     pub sync: bool,
     /// For crash tests: ends the process with SIGKILL after this number of records.
+    #[cfg(any(test, feature = "testing"))]
     pub die_after: Option<u64>,
     /// The command line for the journal, without secrets.
     pub arguments: Vec<String>,
@@ -67,6 +68,7 @@ impl Default for Options {
             assume_done: Vec::new(),
             redo: Vec::new(),
             sync: true,
+            #[cfg(any(test, feature = "testing"))]
             die_after: None,
             arguments: Vec::new(),
             controller: String::new(),
@@ -109,6 +111,7 @@ pub fn execute(plan: &Plan, surroundings: &Surroundings<'_>, options: &Options) 
         Some(past) => Journal::reopen(&directory, &past.id, options.sync)?,
         None => Journal::create(&directory, &plan.verb, options.sync)?,
     };
+    #[cfg(any(test, feature = "testing"))]
     let journal = match options.die_after {
         None => journal,
         Some(limit) => journal.telling(move |count| {

@@ -96,6 +96,7 @@ impl Journal {
     }
 
     /// Calls `told` for each record once it is on disk.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn telling(mut self, told: impl Fn(u64) + Send + Sync + 'static) -> Self {
         self.told = Some(Box::new(told));
         self

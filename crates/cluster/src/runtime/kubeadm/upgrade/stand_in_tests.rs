@@ -173,10 +173,7 @@ fn a_flag_that_the_new_api_server_does_not_know_is_told_before_anything_stops() 
     let bed = Bed::up(directory.path(), &kubeadm);
     let step = step(&bed.old, &bed.new, &bed.new.hosts[0], NEW);
     let folder = format!("{}/patches", tree(NEW));
-    let shell = |line: &str| {
-        let done = bed.hosts.of(FIRST).shell(line, &[], b"");
-        assert!(done.status.success(), "{line}: {done:?}");
-    };
+    let shell = |line: &str| shell(&bed.hosts, FIRST, line);
     shell(&format!(
         "mkdir {folder}; echo '[{{\"op\":\"add\",\"path\":\"/spec/containers/0/command/-\",\"value\":\"--unknown-flag=1\"}}]' >{folder}/kube-apiserver0+json.json"
     ));
@@ -247,10 +244,12 @@ fn hosts_move_and_go_back() {
         )
     };
     let all = "10.0.0.11:6443\n10.0.0.12:6443\n";
-    let line = format!(
-        "mkdir -p /var/lib/sealos/data/default/etc; printf '{all}' >/var/lib/sealos/data/default/etc/api-servers"
+    let path = "/var/lib/sealos/data/default/etc";
+    shell(
+        hosts,
+        WORKER,
+        &format!("mkdir -p {path}; printf '{all}' >{path}/api-servers"),
     );
-    assert!(hosts.of(WORKER).shell(&line, &[], b"").status.success());
 
     for ip in [FIRST, SECOND, WORKER] {
         let step = there(ip);
@@ -381,16 +380,18 @@ fn hosts_move_and_go_back() {
     to_the_snapshot(&bed, &kubeadm);
 }
 
+fn shell(hosts: &Hosts, ip: &str, line: &str) {
+    let done = hosts.of(ip).shell(line, &[], b"");
+    assert!(done.status.success(), "{line}: {done:?}");
+}
+
 /// A host that was unreachable during the upgrade has no backup and needs none. A host that lost its
 /// backup does.
 fn untouched(bed: &Bed, kubeadm: &Kubeadm<'_>) {
     let (old, hosts) = (&bed.old, &bed.hosts);
     let host = old.hosts.iter().find(|one| one.ip() == WORKER).unwrap();
     let step = step_back(&bed.new, old, host);
-    let shell = |line: &str| {
-        let done = hosts.of(WORKER).shell(line, &[], b"");
-        assert!(done.status.success(), "{line}: {done:?}");
-    };
+    let shell = |line: &str| shell(hosts, WORKER, line);
     let stops = hosts.of(WORKER).calls("systemctl stop kubelet");
     let restore = |key: &str| hosts.run(old, host, key, &kubeadm.restore(&step).unwrap());
     shell(&format!("mv {BACKUP} /mnt/kept"));

@@ -1,0 +1,145 @@
+//! The help of `imgctl` itself: all verbs under headings, and the global options, on two screens.
+
+use std::fmt::Write as _;
+
+use clap::builder::StyledStr;
+use clap::{Args as _, Command};
+
+use crate::cli::settings::Globals;
+
+/// Each visible verb, under the heading of what it is for.
+const GROUPS: [(&str, &[&str]); 7] = [
+    (
+        "Build images",
+        &[
+            "build", "merge", "rebase", "annotate", "tag", "manifest", "sbom",
+        ],
+    ),
+    (
+        "Ship images",
+        &[
+            "pull", "push", "copy", "save", "load", "bundle", "tags", "login", "logout",
+            "registry", "sign", "verify", "key", "attach",
+        ],
+    ),
+    (
+        "Run clusters",
+        &[
+            "run",
+            "apply",
+            "add",
+            "delete",
+            "uninstall",
+            "reset",
+            "gen",
+            "plan",
+            "exec",
+            "scp",
+        ],
+    ),
+    ("Upgrade clusters", &["upgrade", "rollback", "inplace"]),
+    (
+        "Inspect",
+        &[
+            "images", "inspect", "history", "tree", "ls", "cat", "diff", "mount", "umount",
+            "mounts", "create", "export", "render", "status", "env", "journal",
+        ],
+    ),
+    ("Maintain", &["cert", "df", "prune", "rmi", "scrub"]),
+    ("imgctl", &["version", "completion", "man", "help"]),
+];
+
+/// `help` is clap's own: it is added when the grammar is built.
+const HELP: (&str, &str) = ("help", "Show the help of a command");
+
+/// Returns `command` with the overview as its help.
+pub(crate) fn extend(command: Command) -> Command {
+    let mut text = String::new();
+    if let Some(about) = command.get_about() {
+        let _ = writeln!(text, "{about}\n");
+    }
+    text.push_str("Usage: imgctl [OPTIONS] <COMMAND>\n");
+    for (heading, verbs) in GROUPS {
+        let _ = write!(text, "\n{heading}:\n");
+        for verb in verbs {
+            if let Some(line) = line(&command, verb) {
+                let _ = writeln!(text, "{line}");
+            }
+        }
+    }
+    let _ = write!(text, "\n{}", options().ansi());
+    let after = command.get_after_help().map(ToString::to_string);
+    let _ = write!(
+        text,
+        "\nRun `imgctl COMMAND --help` for the options and examples of a command.\n{}\n",
+        after.unwrap_or_default()
+    );
+    command.override_help(text)
+}
+
+/// Returns the line of a verb: name, summary, aliases.
+fn line(command: &Command, verb: &str) -> Option<String> {
+    if verb == HELP.0 {
+        return Some(format!("  {:<12}{}", HELP.0, HELP.1));
+    }
+    let found = command.find_subcommand(verb)?;
+    let about = found.get_about().map(ToString::to_string);
+    let aliases: Vec<&str> = found.get_visible_aliases().collect();
+    let aliases = match aliases[..] {
+        [] => String::new(),
+        _ => format!(" [alias: {}]", aliases.join(", ")),
+    };
+    Some(format!(
+        "  {verb:<12}{}{aliases}",
+        about.unwrap_or_default()
+    ))
+}
+
+/// Returns the global options in their short form.
+fn options() -> StyledStr {
+    let mut command = Globals::augment_args(Command::new("imgctl"))
+        .version("1")
+        .max_term_width(100)
+        .help_template("{all-args}");
+    command.render_help()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::arguments;
+
+    #[test]
+    fn every_visible_verb_has_one_place_and_a_line_that_fits() {
+        let command = arguments::command();
+        let mut there: Vec<&str> = command
+            .get_subcommands()
+            .filter(|verb| !verb.is_hide_set())
+            .map(Command::get_name)
+            .chain([HELP.0])
+            .collect();
+        let mut grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, verbs)| *verbs)
+            .copied()
+            .collect();
+        there.sort_unstable();
+        there.dedup();
+        grouped.sort_unstable();
+        assert_eq!(grouped, there);
+        for verb in grouped {
+            let line = line(&command, verb).unwrap();
+            assert!(line.len() <= 100, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_overview_fits_on_two_screens() {
+        let mut command = arguments::command();
+        let help = command.render_long_help().to_string();
+        assert!(help.lines().count() <= 110, "{help}");
+        for part in ["Build images:\n  build ", "--root <DIR>", "docs/cli.md"] {
+            assert!(help.contains(part), "{help}");
+        }
+    }
+}
