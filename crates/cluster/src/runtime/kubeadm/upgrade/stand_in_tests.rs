@@ -81,13 +81,17 @@ fn install(host: &Namespace) {
          mkdir -p /var/lib/kubelet; echo '# of {OLD}' >/var/lib/kubelet/config.yaml\n\
          systemctl start kubelet"
     );
-    let ended = host.shell(&line, &[], b"");
-    assert!(ended.status.success(), "{ended:?}");
+    shell(host, &line);
 }
 
 fn switch(host: &Namespace, version: &str) {
     let line = format!("ln -sfn rootfs.{version} /var/lib/sealos/data/default/rootfs");
-    assert!(host.shell(&line, &[], b"").status.success());
+    shell(host, &line);
+}
+
+fn shell(host: &Namespace, line: &str) {
+    let done = host.shell(line, &[], b"");
+    assert!(done.status.success(), "{line}: {done:?}");
 }
 
 fn text(host: &Namespace, path: &str) -> String {
@@ -148,7 +152,7 @@ fn a_kubelet_that_does_not_take_the_present_settings_is_told_before() {
             "printf '#!/bin/sh\\necho \"%s\" >&2; exit 1\\n' '{what}' >{}/bin/kubelet",
             tree(NEW)
         );
-        assert!(bed.hosts.of(WORKER).shell(&line, &[], b"").status.success());
+        shell(bed.hosts.of(WORKER), &line);
         bed.hosts.run(
             &bed.new,
             host,
@@ -173,7 +177,7 @@ fn a_flag_that_the_new_api_server_does_not_know_is_told_before_anything_stops() 
     let bed = Bed::up(directory.path(), &kubeadm);
     let step = step(&bed.old, &bed.new, &bed.new.hosts[0], NEW);
     let folder = format!("{}/patches", tree(NEW));
-    let shell = |line: &str| shell(&bed.hosts, FIRST, line);
+    let shell = |line: &str| shell(bed.hosts.of(FIRST), line);
     shell(&format!(
         "mkdir {folder}; echo '[{{\"op\":\"add\",\"path\":\"/spec/containers/0/command/-\",\"value\":\"--unknown-flag=1\"}}]' >{folder}/kube-apiserver0+json.json"
     ));
@@ -245,11 +249,8 @@ fn hosts_move_and_go_back() {
     };
     let all = "10.0.0.11:6443\n10.0.0.12:6443\n";
     let path = "/var/lib/sealos/data/default/etc";
-    shell(
-        hosts,
-        WORKER,
-        &format!("mkdir -p {path}; printf '{all}' >{path}/api-servers"),
-    );
+    let line = format!("mkdir -p {path}; printf '{all}' >{path}/api-servers");
+    shell(hosts.of(WORKER), &line);
 
     for ip in [FIRST, SECOND, WORKER] {
         let step = there(ip);
@@ -380,18 +381,13 @@ fn hosts_move_and_go_back() {
     to_the_snapshot(&bed, &kubeadm);
 }
 
-fn shell(hosts: &Hosts, ip: &str, line: &str) {
-    let done = hosts.of(ip).shell(line, &[], b"");
-    assert!(done.status.success(), "{line}: {done:?}");
-}
-
 /// A host that was unreachable during the upgrade has no backup and needs none. A host that lost its
 /// backup does.
 fn untouched(bed: &Bed, kubeadm: &Kubeadm<'_>) {
     let (old, hosts) = (&bed.old, &bed.hosts);
     let host = old.hosts.iter().find(|one| one.ip() == WORKER).unwrap();
     let step = step_back(&bed.new, old, host);
-    let shell = |line: &str| shell(hosts, WORKER, line);
+    let shell = |line: &str| shell(hosts.of(WORKER), line);
     let stops = hosts.of(WORKER).calls("systemctl stop kubelet");
     let restore = |key: &str| hosts.run(old, host, key, &kubeadm.restore(&step).unwrap());
     shell(&format!("mv {BACKUP} /mnt/kept"));
