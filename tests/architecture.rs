@@ -273,6 +273,10 @@ fn only_the_command_line_prints_and_reads_the_environment() {
     ];
     let mut wrong = Vec::new();
     for source in sources().iter().filter(|source| source.package != ROOT) {
+        // Behind the feature `testing`, which no release has.
+        if source.path.ends_with("testing.rs") {
+            continue;
+        }
         let code = code(&source.text);
         for word in forbidden.iter().filter(|word| code.contains(**word)) {
             wrong.push(format!("{} says {word}", source.path.display()));

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Ran, TestEnv, is_root, long, tool, tree};
+use common::{Ran, TestEnv, long, needs_root, tool, tree};
 
 /// Exit codes of docs/cli.md.
 const NOT_FOUND: i32 = 3;
@@ -77,7 +77,7 @@ fn the_store_is_an_image_layout_for_others() {
     assert_eq!(config["config"]["Cmd"][0], "/bin/x");
     let names = Ran::new(tool("umoci", ["ls", "--layout", store])).ok();
     assert_eq!(names.stdout(), "localhost/x:v1");
-    if is_root() {
+    if needs_root() {
         let bundle = env.path("bundle");
         let image = format!("{store}:localhost/x:v1");
         let unpack = ["unpack", "--image", &image, bundle.to_str().unwrap()];
@@ -322,7 +322,7 @@ fn loads_and_prunes_at_the_same_time_all_succeed() {
 
 #[test]
 fn a_full_disk_is_said_and_the_store_stays_good() {
-    if !is_root() {
+    if !needs_root() {
         return; // Only root can mount a small file system.
     }
     let source = TestEnv::new();
@@ -338,10 +338,7 @@ fn a_full_disk_is_said_and_the_store_stays_good() {
         "tmpfs",
         root.to_str().unwrap(),
     ];
-    if !Ran::new(tool("mount", mount)).success() {
-        eprintln!("not tested: this container allows no mounts");
-        return;
-    }
+    Ran::new(tool("mount", mount)).ok();
     let ran = env.imgctl(["load", "-i", &path]);
     let report = ran.report();
     let after = env.imgctl(["scrub", "--deep"]);

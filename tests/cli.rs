@@ -475,7 +475,7 @@ fn files_are_checked_out_to_directories_and_tars() {
 
 #[test]
 fn mounts_are_made_listed_and_ended() {
-    if !common::is_root() {
+    if !common::needs_root() {
         return;
     }
     let env = with_image();

@@ -7,7 +7,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Ran, TestEnv, is_root, tool, tree};
+use common::{Ran, TestEnv, needs_root, tool, tree};
 
 /// Exit codes of docs/cli.md.
 const USAGE: i32 = 2;
@@ -140,7 +140,7 @@ fn layers_that_come_twice_are_kept_once_where_that_is_the_same() {
 
 #[test]
 fn deletions_of_one_image_do_not_reach_another() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let env = three();

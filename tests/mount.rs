@@ -18,7 +18,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use common::tree::{Compare, assert_same, list};
-use common::{IMGCTL, Ran, TestEnv, long, tool};
+use common::{IMGCTL, Ran, TestEnv, long, needs_root, tool};
 
 /// Everything mounted by this thread and its children goes with it, even if the test panics.
 fn private_mounts() {
@@ -93,6 +93,9 @@ fn mounted(env: &TestEnv, arguments: &[&str]) -> PathBuf {
 
 #[test]
 fn every_way_shows_what_umoci_unpacks() {
+    if !needs_root() {
+        return;
+    }
     private_mounts();
     let env = TestEnv::new();
     let image = three_layers(&env);
@@ -164,6 +167,9 @@ fn changed_by_umoci(env: &TestEnv) -> PathBuf {
 
 #[test]
 fn deletions_of_foreign_layers_are_seen_by_every_back_end() {
+    if !needs_root() {
+        return;
+    }
     private_mounts();
     let env = TestEnv::new();
     let layout = changed_by_umoci(&env);
@@ -185,6 +191,9 @@ fn deletions_of_foreign_layers_are_seen_by_every_back_end() {
 
 #[test]
 fn mistakes_have_their_exit_codes() {
+    if !needs_root() {
+        return;
+    }
     private_mounts();
     let env = TestEnv::new();
     let image = three_layers(&env);
@@ -206,6 +215,9 @@ fn mistakes_have_their_exit_codes() {
 
 #[test]
 fn a_mount_keeps_its_layers_from_prune() {
+    if !needs_root() {
+        return;
+    }
     private_mounts();
     let env = TestEnv::new();
     let image = three_layers(&env);
@@ -224,6 +236,9 @@ fn a_mount_keeps_its_layers_from_prune() {
 
 #[test]
 fn a_killed_mount_leaves_nothing_that_cannot_be_cleaned() {
+    if !needs_root() {
+        return;
+    }
     private_mounts();
     let env = TestEnv::new();
     let files: Vec<(String, String)> = (0..2000)
@@ -277,6 +292,9 @@ fn a_killed_mount_leaves_nothing_that_cannot_be_cleaned() {
 
 #[test]
 fn an_ordinary_user_gets_a_copy_and_is_told_so() {
+    if !needs_root() {
+        return;
+    }
     let env = TestEnv::new();
     let image = three_layers(&env);
     let archive = env.path("three.tar");

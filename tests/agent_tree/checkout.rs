@@ -461,10 +461,16 @@ fn no_space_and_no_write_are_told_before_anything_changes() {
         assert!(answer.error.contains(says), "{}", answer.error);
     }
     assert!(!env.path("data/c/rootfs.x.partial").exists());
-    if !crate::common::is_root() {
+}
+
+/// A real file system that is too small, found out only while unpacking.
+#[test]
+fn a_disk_that_fills_while_unpacking_is_told() {
+    if !crate::common::needs_root() {
         return;
     }
-    // A real file system that is too small, found out only while unpacking.
+    let env = TestEnv::new();
+    images(&env);
     let small = env.path("small");
     fs::create_dir(&small).unwrap();
     let script = format!(

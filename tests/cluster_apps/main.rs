@@ -11,7 +11,7 @@
 mod common;
 
 use common::testbed::Bed;
-use common::{Ran, is_root};
+use common::{Ran, needs_root};
 
 /// Stands in for kubectl and helm: writes where and with what it was called.
 const RECORD: &str =
@@ -54,7 +54,7 @@ fn built(bed: &Bed, name: &str, kubefile: &str, files: &[(&str, &str)]) {
 
 #[test]
 fn commands_of_applications() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = Bed::up(1);

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::testbed::Bed;
-use crate::common::{is_root, long};
+use crate::common::{long, needs_root};
 use crate::support::{assert_untouched, begin, killed, run, signal, surface, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ fn wait_for_script(bed: &Bed, host: usize) {
 
 #[test]
 fn killed_after_any_record_it_converges_and_repeats_nothing() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = Bed::up(3);
@@ -111,7 +111,7 @@ fn cycle(bed: &Bed, record: u64) -> usize {
 
 #[test]
 fn whatever_dies_or_is_cut_the_same_command_goes_on() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = Bed::up(2);

@@ -2,12 +2,12 @@
 //! the data is looked at after each step.
 
 use crate::common::testbed::Bed;
-use crate::common::{Ran, is_root};
+use crate::common::{Ran, needs_root};
 use crate::support::{assert_untouched, build_etcd, bytes, etcdctl, events, members, run, surface};
 
 #[test]
 fn etcd_lives_through_everything() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let mut bed = Bed::up(4);

@@ -1,13 +1,13 @@
 //! A cluster of the machine that imgctl runs on: no host is named, no SSH is used.
 
-use crate::common::is_root;
+use crate::common::needs_root;
 use crate::common::testbed::{Bed, agent};
 use crate::kills::{build, counted};
 use crate::support::run;
 
 #[test]
 fn without_hosts_it_is_this_machine() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = Bed::up(1);

@@ -3,19 +3,15 @@
 use std::ffi::OsString;
 
 use crate::common::testbed::Bed;
-use crate::common::{Ran, is_root};
+use crate::common::{Ran, needs_root};
 
 const LABELS: &str = "LABEL sealos.io.type=rootfs sealos.io.version=v1beta1 \
     sealos.io.distribution=script\n\
     LABEL check=check.sh init=init.sh join=join.sh clean=clean.sh\n";
 
-/// A bed, unless this test cannot have one.
+/// A bed; `None`, with a word, when this test is skipped.
 pub(crate) fn bed(hosts: usize) -> Option<Bed> {
-    if !is_root() {
-        println!("skipped: hosts need root");
-        return None;
-    }
-    Some(Bed::up(hosts))
+    needs_root().then(|| Bed::up(hosts))
 }
 
 /// Builds a rootfs image `name` whose scripts append their names to /var/lib/NAME.ran. `more` are

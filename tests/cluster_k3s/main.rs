@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::registry::Registry;
 use common::testbed::Bed;
-use common::{Ran, is_root, repository, tool};
+use common::{Ran, needs_root, repository, tool};
 
 /// `imgctl ARGUMENTS --pk …`.
 fn keyed(bed: &Bed, arguments: &[&str]) -> Ran {
@@ -97,7 +97,7 @@ fn nodes(bed: &Bed) -> Vec<String> {
 
 #[test]
 fn two_servers_and_an_agent() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = Bed::up(3);

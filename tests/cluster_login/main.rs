@@ -12,7 +12,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Ran, TestEnv, repository, tool};
+use common::{Ran, TestEnv, needs_root, repository, tool};
 use serde_json::Value;
 
 /// One host and where imgctl runs.
@@ -80,6 +80,9 @@ impl Bed {
 
 #[test]
 fn users_of_every_kind_become_root_or_are_told_why_not() {
+    if !needs_root() {
+        return;
+    }
     let bed = Bed::up("sudo");
     let pass = bed.env.write("pass", "test\n");
     let wrong = bed.env.write("wrong", "nope\n");
@@ -196,6 +199,9 @@ fn users_of_every_kind_become_root_or_are_told_why_not() {
 
 #[test]
 fn keyboard_interactive_ipv6_and_a_link_that_is_cut() {
+    if !needs_root() {
+        return;
+    }
     let bed = Bed::up("link");
     let pass = bed.env.write("pass", "test\n");
     let pass = pass.to_str().unwrap();

@@ -1,7 +1,7 @@
 //! Given up in every state; images that share a name; options that do not count.
 
 use crate::common::testbed::Bed;
-use crate::common::{is_root, json, long};
+use crate::common::{json, long, needs_root};
 use crate::counting::{
     all_counted, build, build_as, cluster, die_at, last_record, refused, trees, upgrade, versions,
 };
@@ -9,7 +9,7 @@ use crate::support::{bytes, events};
 
 #[test]
 fn an_upgrade_is_given_up_in_any_state() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = cluster();

@@ -1,14 +1,14 @@
 //! Several workers at once; workers that were away and come later; files that are bit for bit those
 //! of before when all of it has gone back.
 
-use crate::common::is_root;
+use crate::common::needs_root;
 use crate::common::testbed::Bed;
 use crate::counting::{all_counted, build, refused, trees, upgrade, versions};
 use crate::support::run;
 
 #[test]
 fn workers_go_in_batches_come_late_and_go_back() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = Bed::up(5);
@@ -160,7 +160,7 @@ fn history(bed: &Bed) -> Vec<String> {
 /// new files; what else would switch its files is refused.
 #[test]
 fn a_worker_that_was_away_is_not_switched_under_its_members() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = crate::counting::cluster();

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::common::testbed::Bed;
-use crate::common::{Ran, is_root, tool};
+use crate::common::{Ran, needs_root, tool};
 use crate::counting::{all_counted, build, refused, trees, upgrade, versions};
 use crate::support::{run, signal, wait_for};
 
@@ -14,7 +14,7 @@ const STATE: &str = "/var/lib/sealos/data/default/state";
 
 #[test]
 fn a_lost_controller_is_replaced_in_the_middle() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = Bed::up(3);

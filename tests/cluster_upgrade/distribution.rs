@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::common::testbed::Bed;
-use crate::common::{Ran, is_root, tool};
+use crate::common::{Ran, needs_root, tool};
 use crate::counting::{all_counted, context, create, says, trees, upgrade, versions};
 use crate::support::{begin, bytes, events, signal, wait_for};
 
@@ -20,7 +20,7 @@ const DATA: &str = "/var/lib/sealos/data/default";
 
 #[test]
 fn files_come_whole_or_not_at_all() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = Bed::up(3);

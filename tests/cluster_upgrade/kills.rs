@@ -1,12 +1,12 @@
 //! The controller is killed behind each record of its journal; resumed, it does each act exactly once.
 
 use crate::common::testbed::Bed;
-use crate::common::{Ran, is_root, long};
+use crate::common::{Ran, long, needs_root};
 use crate::counting::{all_counted, cluster, trees, versions};
 
 #[test]
 fn killed_after_any_record_each_act_is_done_once() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = cluster();

@@ -1,12 +1,12 @@
 //! What a plan says, and what it does not do; plans and journals that do not fit are refused.
 
 use crate::common::testbed::Bed;
-use crate::common::{Ran, is_root, tool};
+use crate::common::{Ran, needs_root, tool};
 use crate::counting::{all_counted, build, cluster, refused, trees, upgrade, versions};
 
 #[test]
 fn plans_change_nothing_and_stale_ones_are_refused() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = cluster();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::common::testbed::Bed;
-use crate::common::{Ran, is_root, repository, tool};
+use crate::common::{Ran, needs_root, repository, tool};
 use crate::counting::{refused, upgrade};
 use crate::support::run;
 use crate::writer::{Writer, Written};
@@ -53,7 +53,7 @@ const PAUSE: Duration = Duration::from_secs(8);
 
 #[test]
 fn etcd_rolls_forward_and_back_under_a_writer() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = Bed::up(3);

@@ -1,14 +1,14 @@
 //! Restoring a snapshot corrects the record; plans, summaries and histories name the hosts that
 //! are left out.
 
-use crate::common::is_root;
+use crate::common::needs_root;
 use crate::common::testbed::Bed;
 use crate::counting::{cluster, refused, trees, upgrade, versions};
 use crate::support::run;
 
 #[test]
 fn the_record_goes_back_with_the_data() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = cluster();
@@ -59,7 +59,7 @@ fn snapshot(bed: &Bed) -> String {
 
 #[test]
 fn who_is_left_out_is_told() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = cluster();

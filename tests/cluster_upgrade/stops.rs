@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::common::is_root;
+use crate::common::needs_root;
 use crate::common::testbed::Bed;
 use crate::counting::{all_counted, cluster, die_at, refused, trees, upgrade, versions};
 use crate::support::{signal, wait_for};
@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn it_stops_where_it_must_and_goes_on() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = cluster();

@@ -42,6 +42,13 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Whether a test that needs root can go on; it fails without root unless
+/// `IMGCTL_TEST_UNPRIVILEGED=1` says to skip such tests.
+#[track_caller]
+pub(crate) fn needs_root() -> bool {
+    imgctl_base::testing::needs_root()
+}
+
 /// A temporary directory with a store of its own; both go when the value goes.
 pub(crate) struct TestEnv {
     directory: tempfile::TempDir,

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{IMGCTL, Ran, TestEnv, is_root, tool};
+use crate::common::{IMGCTL, Ran, TestEnv, needs_root, tool};
 use crate::support::Nobody;
 
 #[test]
@@ -54,7 +54,7 @@ fn no_command_opens_the_hosts_name_services() {
 
 #[test]
 fn an_ordinary_user_with_an_empty_home_builds() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let env = TestEnv::new();
@@ -78,7 +78,7 @@ fn an_ordinary_user_with_an_empty_home_builds() {
 
 #[test]
 fn a_root_with_nothing_but_the_binary_is_enough() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let env = TestEnv::new();

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{IMGCTL, Ran, TestEnv, is_root};
+use crate::common::{IMGCTL, Ran, TestEnv, needs_root};
 use crate::support::{Canary, Nobody, assert_prunes_clean, assert_scrubs_clean, noise};
 
 const USAGE: i32 = 2;
@@ -82,7 +82,7 @@ fn missing_sources_are_named_and_something_like_them() {
 
 #[test]
 fn what_cannot_be_read_is_named() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let env = TestEnv::new();
@@ -430,7 +430,7 @@ fn a_working_directory_replaces_no_file() {
 
 #[test]
 fn a_run_step_cannot_reach_out_through_what_the_image_links() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let env = TestEnv::new();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::common::{TestEnv, is_root, long};
+use crate::common::{TestEnv, long, needs_root};
 use crate::support::{
     assert_no_garbage, assert_no_mounts, assert_prunes_clean, assert_scrubs_clean, noise, random,
 };
@@ -130,7 +130,7 @@ fn build() {
 
 #[test]
 fn build_with_run() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let env = TestEnv::new();
@@ -192,7 +192,7 @@ fn save() {
 
 #[test]
 fn mount_and_unpack() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let env = with_image();

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::archive::{
     BLOCK_DEVICE, CHARACTER_DEVICE, Layout, PAX, Tar, docker_archive, gzip, pax_record, plain_layer,
 };
-use crate::common::{Ran, TestEnv, is_root};
+use crate::common::{Ran, TestEnv, needs_root};
 use crate::support::{Canary, Nobody, assert_no_mounts, assert_prunes_clean, assert_scrubs_clean};
 
 /// What becomes of an attack. All back ends must agree.
@@ -258,7 +258,7 @@ fn use_in_every_way(env: &TestEnv, attack: &Attack, canary: &Canary) {
         vec!["mount", "--backend=checkout", IMAGE],
         vec!["build", "-t", "child", context.to_str().unwrap()],
     ];
-    if is_root() {
+    if needs_root() {
         ways.push(vec!["mount", "--backend=overlay", IMAGE]);
         ways.push(vec!["mount", "--backend=erofs", IMAGE]);
     }
@@ -363,7 +363,7 @@ fn device_nodes_need_root() {
         .end();
     let env = TestEnv::new();
     env.write("devices.tar", Layout::of(&[gzip(&layer)]).archive());
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     env.imgctl(["load", "-i", "devices.tar"]).ok();
@@ -405,7 +405,7 @@ fn device_nodes_need_root() {
 #[test]
 fn setuid_files_belong_to_whom_the_image_says_or_are_not_setuid() {
     let env = TestEnv::new();
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     env.write(

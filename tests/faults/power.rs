@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::registry::Registry;
-use crate::common::{Ran, TestEnv, is_root, long, tool};
+use crate::common::{Ran, TestEnv, long, needs_root, tool};
 use crate::support::{noise, random};
 
 /// Power cuts in the short selection and in the long one.
@@ -344,7 +344,7 @@ impl Machine {
 
 #[test]
 fn power_cuts_lose_nothing_that_was_acknowledged() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let mut machine = Machine::new();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::common::{TestEnv, is_root};
+use crate::common::{TestEnv, needs_root};
 use crate::support::{assert_no_mounts, assert_prunes_clean, assert_scrubs_clean, noise};
 
 /// The exit code of a full file system or an exhausted quota (docs/cli.md).
@@ -18,9 +18,9 @@ struct Small {
 }
 
 impl Small {
-    /// `None` where file systems cannot be mounted.
+    /// `None`, with a word, when this test is skipped: only root mounts file systems.
     fn new(bytes: usize) -> Option<Self> {
-        if !is_root() {
+        if !needs_root() {
             return None;
         }
         let env = TestEnv::new();

@@ -7,7 +7,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::bench::{NETWORK, at, make, says};
 use crate::common::registry::Registry;
-use crate::common::{Ran, TestEnv, is_root};
+use crate::common::{Ran, TestEnv, needs_root};
 use crate::server::{Server, assert_tree_scrubs_clean};
 
 /// A tree on a file system of its own.
@@ -69,7 +69,7 @@ impl Drop for Small {
 
 #[test]
 fn docker_registry_is_full() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let small = Small::new();
@@ -83,7 +83,7 @@ fn docker_registry_is_full() {
 
 #[test]
 fn our_own_server_is_full() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let small = Small::new();

@@ -243,7 +243,7 @@ impl Drop for Containerd {
 
 #[test]
 fn containerd_pulls_and_pushes_through_hosts_toml() {
-    if !crate::common::is_root() {
+    if !crate::common::needs_root() {
         return;
     }
     let env = TestEnv::new();

@@ -233,6 +233,7 @@ fn the_default_network_reaches_the_outside() {
     // The nearest thing outside: this machine's own address, where it has one. Nothing is sent.
     let probe = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     if probe.connect("198.51.100.1:9").is_err() {
+        eprintln!("skipped: this machine has no route to the outside");
         return;
     }
     let address = probe.local_addr().unwrap().ip();

@@ -35,6 +35,9 @@ fn run(spec: &serde_json::Value, binary: &Path) -> Ran {
 
 #[test]
 fn root_inside_is_the_user_outside() {
+    if !imgctl_base::testing::needs_root() {
+        return;
+    }
     let (root, binary) = root();
     let script = "id -u; echo $$; touch /made; cat /etc/hosts; test -c /dev/null && echo >/dev/null; \
         grep -E '^(CapEff|Seccomp:)' /proc/self/status; ls /sys/class/net; \
@@ -55,6 +58,9 @@ fn root_inside_is_the_user_outside() {
 
 #[test]
 fn networks_and_mounts_work_as_for_root() {
+    if !imgctl_base::testing::needs_root() {
+        return;
+    }
     let (root, binary) = root();
     std::fs::remove_dir(root.path.join("dev")).unwrap();
     let before = root.listing();
@@ -73,6 +79,9 @@ fn networks_and_mounts_work_as_for_root() {
 
 #[test]
 fn other_ids_need_ranges_and_the_error_says_so() {
+    if !imgctl_base::testing::needs_root() {
+        return;
+    }
     let (root, binary) = root();
     let mut spec = root.script("true");
     spec["user"] = json!({"uid": 5, "gid": 5, "groups": []});
@@ -88,6 +97,9 @@ fn other_ids_need_ranges_and_the_error_says_so() {
 /// `/etc/subuid` and `/etc/subgid` as a test wants them, in a mount namespace of its own.
 #[test]
 fn with_ranges_there_are_other_ids() {
+    if !imgctl_base::testing::needs_root() {
+        return;
+    }
     let (root, binary) = root();
     for name in ["subuid", "subgid"] {
         std::fs::write(root.beside().join(name), "nobody:200000:65536\n").unwrap();
@@ -114,6 +126,9 @@ fn with_ranges_there_are_other_ids() {
 
 #[test]
 fn without_user_namespaces_the_error_says_what_to_enable() {
+    if !imgctl_base::testing::needs_root() {
+        return;
+    }
     let (root, binary) = root();
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "sh", "-ec"]).arg(

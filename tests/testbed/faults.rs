@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::common::is_root;
+use crate::common::needs_root;
 use crate::common::testbed::Bed;
 
 /// Whether sshd of a host answers within a second.
@@ -53,7 +53,7 @@ fn transfer(bed: &Bed, host: usize, bytes: usize, sends: bool) -> Duration {
 
 #[test]
 fn hosts_are_cut_slowed_lost_and_filled() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = Bed::up(3);

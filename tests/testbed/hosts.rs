@@ -3,11 +3,11 @@
 use std::process::Command;
 
 use crate::common::testbed::{Bed, PASSWORD};
-use crate::common::{Ran, is_root};
+use crate::common::{Ran, needs_root};
 
 #[test]
 fn two_hosts_are_two_machines() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = Bed::up(2);

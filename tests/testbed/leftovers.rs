@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::testbed::Bed;
-use crate::common::{Ran, is_root, repository, tool};
+use crate::common::{Ran, needs_root, repository, tool};
 
 /// What a bed of this name still has: files, namespaces, control groups, mounts, processes.
 fn left(name: &str) -> Vec<String> {
@@ -49,7 +49,7 @@ fn testbed(name: &str, arguments: &[&str]) -> Command {
 
 #[test]
 fn down_leaves_nothing() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let bed = Bed::up(1);
@@ -73,7 +73,7 @@ fn down_leaves_nothing() {
 
 #[test]
 fn a_killed_up_is_taken_down_or_finished() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let name = format!("k{}", std::process::id());
@@ -107,7 +107,7 @@ fn a_killed_up_is_taken_down_or_finished() {
 
 #[test]
 fn a_bed_goes_with_its_owner() {
-    if !is_root() {
+    if !needs_root() {
         return;
     }
     let name = format!("o{}", std::process::id());

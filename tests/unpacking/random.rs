@@ -9,6 +9,9 @@ use crate::readers;
 
 #[test]
 fn random_layers_are_seen_alike_by_every_back_end() {
+    if !crate::common::needs_root() {
+        return;
+    }
     crate::private_mounts();
     let env = TestEnv::new();
     let images = if long() { 400 } else { 10 };

@@ -233,6 +233,9 @@ fn read_by_us(env: &TestEnv, image: &Path, sources: &Tree) -> Tree {
 
 #[test]
 fn sparse_files_of_gnu_are_read() {
+    if !crate::common::needs_root() {
+        return;
+    }
     crate::private_mounts();
     let env = TestEnv::new();
     let (layers, sources) = written(&env, GNU_SPARSE);
@@ -241,6 +244,9 @@ fn sparse_files_of_gnu_are_read() {
 
 #[test]
 fn what_every_writer_writes_is_read_alike() {
+    if !crate::common::needs_root() {
+        return;
+    }
     crate::private_mounts();
     let env = TestEnv::new();
     let (layers, sources) = written(&env, WRITERS);
@@ -269,6 +275,9 @@ fn new_image(env: &TestEnv) -> (PathBuf, String) {
 
 #[test]
 fn what_umoci_inserts_is_read_as_umoci_reads_it() {
+    if !crate::common::needs_root() {
+        return;
+    }
     crate::private_mounts();
     let env = TestEnv::new();
     let (path, image) = new_image(&env);
@@ -309,6 +318,9 @@ fn what_umoci_inserts_is_read_as_umoci_reads_it() {
 /// The layer's digest is that of the cut tar: only the content says that something is missing.
 #[test]
 fn a_layer_that_is_cut_inside_a_content_is_refused() {
+    if !crate::common::needs_root() {
+        return;
+    }
     crate::private_mounts();
     let env = TestEnv::new();
     let whole = crate::image::tar_of(&["f a 1", "f b 0123456789"]);

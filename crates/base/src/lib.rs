@@ -8,3 +8,5 @@ pub mod fs;
 pub mod image;
 pub mod progress;
 pub mod secret;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

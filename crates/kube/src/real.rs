@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 pub(crate) use crate::real_server::Real;
 
 impl Real {
-    /// Starts the servers. Returns `None` if there are no assets, in which case the test is
-    /// skipped.
+    /// Starts the servers. Returns `None`, with a word, if there are no assets: the test is skipped.
     pub fn start() -> Option<Self> {
-        tests::told("KUBEBUILDER_ASSETS").map(|assets| Self::start_in(&assets))
+        tests::assets().map(|assets| Self::start_in(&assets))
     }
 }
 
@@ -39,6 +38,15 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "only tests are told so")]
     pub(super) fn told(name: &str) -> Option<PathBuf> {
         std::env::var_os(name).map(PathBuf::from)
+    }
+
+    /// Returns the directory of the programs; says so if there is none.
+    pub(super) fn assets() -> Option<PathBuf> {
+        let assets = told("KUBEBUILDER_ASSETS");
+        if assets.is_none() {
+            eprintln!("skipped: needs KUBEBUILDER_ASSETS");
+        }
+        assets
     }
 
     const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
+use imgctl_base::testing::needs_root;
 
 /// Creates a mount namespace for this thread. Mounts in it do not outlive the test.
 pub(crate) fn private_mounts() {
@@ -65,6 +66,9 @@ const WAYS: [(&str, Attach); 2] = [("context", attach), ("compat", overlay_compa
 
 #[test]
 fn the_last_lower_wins_and_changes_go_to_the_upper() {
+    if !needs_root() {
+        return;
+    }
     for (way, attach) in WAYS {
         let fixture = Fixture::new();
         // A colon and a comma would break an option string.
@@ -86,6 +90,9 @@ fn the_last_lower_wins_and_changes_go_to_the_upper() {
 
 #[test]
 fn without_an_upper_it_is_read_only() {
+    if !needs_root() {
+        return;
+    }
     for (way, attach) in WAYS {
         let fixture = Fixture::new();
         let lowers = vec![
@@ -102,6 +109,9 @@ fn without_an_upper_it_is_read_only() {
 
 #[test]
 fn as_many_lowers_as_the_kernel_takes_with_long_paths() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let long = "d".repeat(240);
     fs::create_dir(fixture.path(&long)).unwrap();
@@ -132,6 +142,9 @@ fn as_many_lowers_as_the_kernel_takes_with_long_paths() {
 
 #[test]
 fn the_kernels_own_words_reach_the_user() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let lower = fixture.lower("lower", &[]);
     let mut spec = fixture.spec(vec![lower], true);
@@ -149,6 +162,9 @@ fn the_kernels_own_words_reach_the_user() {
 
 #[test]
 fn a_spec_survives_json() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let spec = fixture.spec(vec!["/x/fs".into()], true);
     let json = serde_json::to_string(&spec).unwrap();

@@ -8,6 +8,7 @@ use crate::mount::overlay::tests::private_mounts;
 use crate::mount::shapes::Shape;
 use crate::mount::{OverlaySpec, attach};
 use imgctl_base::fs::xattr;
+use imgctl_base::testing::needs_root;
 
 struct Fixture {
     directory: tempfile::TempDir,
@@ -82,6 +83,9 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn implied_directories_show_what_lies_below() {
+    if !needs_root() {
+        return;
+    }
     let mut fixture = Fixture::new();
     let lowest = fixture.layer(&[("", 0o700), ("a", 0o711), ("a/b", 0o2750), ("c", 0o701)]);
     rustix::fs::chownat(
@@ -107,6 +111,9 @@ fn implied_directories_show_what_lies_below() {
 
 #[test]
 fn what_is_hidden_does_not_shine_through() {
+    if !needs_root() {
+        return;
+    }
     let mut fixture = Fixture::new();
     fixture.layer(&[
         ("", 0),
@@ -156,6 +163,9 @@ fn what_is_hidden_does_not_shine_through() {
 
 #[test]
 fn an_opaque_root_ends_the_stack() {
+    if !needs_root() {
+        return;
+    }
     let mut fixture = Fixture::new();
     fixture.layer(&[("", 0), ("below", 0o755)]);
     let middle = fixture.layer(&[("", 0), ("middle", 0o755)]);
@@ -177,6 +187,9 @@ fn an_opaque_root_ends_the_stack() {
 
 #[test]
 fn an_upper_gets_the_roots_metadata() {
+    if !needs_root() {
+        return;
+    }
     let mut fixture = Fixture::new();
     fixture.layer(&[("", 0o1777)]);
     fixture.layer(&[("", 0)]);

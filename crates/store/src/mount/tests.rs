@@ -9,6 +9,7 @@ use super::*;
 use crate::layer::Compression;
 use imgctl_base::error::Kind;
 use imgctl_base::progress::Silent;
+use imgctl_base::testing::needs_root;
 
 const ZSTD: Compression = Compression::Zstd { level: 3 };
 
@@ -21,6 +22,9 @@ fn with(backend: Backend) -> Options {
 
 #[test]
 fn all_back_ends_show_the_same_tree() {
+    if !needs_root() {
+        return;
+    }
     for compression in [Compression::None, ZSTD, Compression::Gzip { level: 6 }] {
         let fixture = Fixture::new();
         let image = fixture.image("x", compression, awkward_layers());
@@ -53,6 +57,9 @@ fn all_back_ends_show_the_same_tree() {
 
 #[test]
 fn a_root_listed_again_changes_the_root_alone() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let first = Layer::default()
         .dir("kept", 0o2750)
@@ -72,6 +79,9 @@ fn a_root_listed_again_changes_the_root_alone() {
 
 #[test]
 fn links_into_lower_layers_are_found_whatever_is_unpacked_first() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let big = "x".repeat(1 << 20);
     let layers = vec![
@@ -101,6 +111,9 @@ fn links_into_lower_layers_are_found_whatever_is_unpacked_first() {
 
 #[test]
 fn each_mount_has_changes_of_its_own() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, awkward_layers());
     let one = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent).unwrap();
@@ -117,6 +130,9 @@ fn each_mount_has_changes_of_its_own() {
 
 #[test]
 fn an_image_may_have_no_layers_or_the_same_twice() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let layer = || Layer::default().file("a", "a");
     let middle = Layer::default().file("a", "b").file("c", "c");
@@ -150,6 +166,9 @@ fn an_image_may_have_no_layers_or_the_same_twice() {
 
 #[test]
 fn mounts_are_found_by_id_name_path_and_image() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, vec![Layer::default().file("a", "a")]);
     let target = fixture.directory.path().join("my target");
@@ -187,6 +206,9 @@ fn mounts_are_found_by_id_name_path_and_image() {
 
 #[test]
 fn a_name_is_given_once() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, vec![]);
     let options = Options {
@@ -200,6 +222,9 @@ fn a_name_is_given_once() {
 
 #[test]
 fn a_mount_in_use_is_busy_unless_lazy() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, vec![Layer::default().file("a", "a")]);
     let record = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent)
@@ -217,6 +242,9 @@ fn a_mount_in_use_is_busy_unless_lazy() {
 
 #[test]
 fn what_the_dead_leave_is_swept() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, vec![Layer::default().file("a", "a")]);
     let record = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent)
@@ -250,6 +278,9 @@ fn what_the_dead_leave_is_swept() {
 
 #[test]
 fn a_reboot_makes_mounts_stale_and_keeps_what_was_written() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, vec![Layer::default().file("a", "a")]);
     let reboot = |record: &Record| {
@@ -289,6 +320,9 @@ fn a_reboot_makes_mounts_stale_and_keeps_what_was_written() {
 
 #[test]
 fn a_damaged_layer_shows_nothing() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let image = fixture.image("x", Compression::None, awkward_layers());
     let top = image.manifest.layers.last().unwrap();
@@ -313,6 +347,9 @@ fn a_damaged_layer_shows_nothing() {
 
 #[test]
 fn more_layers_than_the_kernel_stacks() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let mut layers: Vec<Layer> = (0..620)
         .map(|number| {
@@ -341,6 +378,9 @@ fn more_layers_than_the_kernel_stacks() {
 
 #[test]
 fn create_renders_templates_where_they_belong() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let image = fixture.image(
         "x",
@@ -392,6 +432,9 @@ fn create_renders_templates_where_they_belong() {
 
 #[test]
 fn a_build_gets_its_own_upper_and_leaves_nothing() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, awkward_layers());
     let layers = layers::distinct(&image);
@@ -410,6 +453,9 @@ fn a_build_gets_its_own_upper_and_leaves_nothing() {
 
 #[test]
 fn a_tar_of_the_merged_tree_is_the_tree() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let mut unsorted = Layer::default()
         .file("z", "z")
@@ -446,6 +492,9 @@ fn a_tar_of_the_merged_tree_is_the_tree() {
 
 #[test]
 fn an_export_needs_an_empty_place() {
+    if !needs_root() {
+        return;
+    }
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, awkward_layers());
     let target = fixture.directory.path().join("out/put");

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use super::*;
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime, Toc, TocEntry};
 use crate::mount::overlay::tests::private_mounts;
+use imgctl_base::testing::needs_root;
 
 /// A tar-like file of 512-byte blocks and the table of contents that describes it.
 #[derive(Default)]
@@ -79,6 +80,9 @@ fn mounted(directory: &Path, layers: Vec<Layer>) -> PathBuf {
 
 #[test]
 fn every_type_and_attribute_is_shown() {
+    if !needs_root() {
+        return;
+    }
     private_mounts();
     let directory = tempfile::tempdir().unwrap();
     let long = vec![b'l'; 3000];
@@ -150,6 +154,9 @@ fn every_type_and_attribute_is_shown() {
 
 #[test]
 fn many_names_and_odd_ones_are_found() {
+    if !needs_root() {
+        return;
+    }
     private_mounts();
     let directory = tempfile::tempdir().unwrap();
     let mut layer = Layer::default();
@@ -171,6 +178,9 @@ fn many_names_and_odd_ones_are_found() {
 
 #[test]
 fn layers_are_merged() {
+    if !needs_root() {
+        return;
+    }
     private_mounts();
     let directory = tempfile::tempdir().unwrap();
     let merged = mounted(

@@ -1,0 +1,57 @@
+//! Tests only: what becomes of a test that needs root when it has none.
+//!
+//! Must not be part of any release: it reads the environment, prints and panics.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "only tests use this module"
+)]
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+thread_local! {
+    /// Whether this test (each has a thread of its own) has said that it is skipped.
+    static IS_TOLD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether this test runs as root, so that it can go on. `false` only if
+/// `IMGCTL_TEST_UNPRIVILEGED` is 1; the test then counts as skipped: `scripts/test` counts the lines
+/// of the file that `IMGCTL_TEST_SKIPPED` names.
+///
+/// # Panics
+///
+/// Without root, unless `IMGCTL_TEST_UNPRIVILEGED` is 1.
+#[track_caller]
+pub fn needs_root() -> bool {
+    if rustix::process::geteuid().is_root() {
+        return true;
+    }
+    assert!(
+        std::env::var_os("IMGCTL_TEST_UNPRIVILEGED").is_some_and(|value| value == "1"),
+        "this test needs root; set IMGCTL_TEST_UNPRIVILEGED=1 to skip tests that need it"
+    );
+    if !IS_TOLD.replace(true) {
+        eprintln!("skipped: needs root");
+        if let Some(path) = std::env::var_os("IMGCTL_TEST_SKIPPED") {
+            count(Path::new(&path));
+        }
+    }
+    false
+}
+
+/// Adds a line to the file, in one write because other tests add theirs.
+fn count(path: &Path) {
+    // A test that runs alone may be in the main thread; then the arguments name it.
+    let words: Vec<String> = std::env::args().collect();
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("unnamed");
+    let line = format!("{name} ({})\n", words.join(" "));
+    let file = File::options().create(true).append(true).open(path);
+    let added = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    added.unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+}
