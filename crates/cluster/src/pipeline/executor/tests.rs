@@ -352,16 +352,19 @@ fn a_request_to_stop_ends_running_commands_and_the_next_run_goes_on() {
         duration: Duration::from_secs(30),
         ..Behaviour::default()
     });
-    let interrupt = stage.interrupt.clone();
+    let (interrupt, simulation) = (stage.interrupt.clone(), Arc::clone(&stage.simulation));
     let asker = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(200));
+        let first = |host: &str| host == "10.77.0.1";
+        while !simulation.executed().keys().any(|(host, _)| first(host)) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         interrupt.ask();
+        Instant::now()
     });
-    let started = Instant::now();
     let error = stage.create(&scene).unwrap_err();
-    asker.join().unwrap();
+    let asked = asker.join().unwrap();
     assert_eq!(error.kind(), Kind::Interrupted, "{error}");
-    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(asked.elapsed() < Duration::from_secs(20));
     let next = Stage::new(Behaviour::default());
     next.create(&scene).unwrap();
     let ran = next.once_each();
