@@ -148,6 +148,12 @@ enum State {
     Sha512(Sha512),
 }
 
+impl Default for Hasher {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Hasher {
     /// Returns a SHA-256 hasher, which is used for everything that imgctl writes.
     pub fn new() -> Self {

@@ -6,6 +6,12 @@ mod connection;
 mod handshake;
 mod start;
 #[cfg(any(test, feature = "testing"))]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "for tests only"
+)]
 pub mod testing;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 //! Invalid Kubefiles of every kind, and files designed to overload a parser.
 
+use super::*;
+
 /// Returns each error as `line:column message`.
 fn errors(text: &str) -> Vec<String> {
     match parse("Kubefile", text.as_bytes()) {
