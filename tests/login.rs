@@ -145,7 +145,7 @@ fn what_is_missing_is_told() {
         (
             &["login", "-u", "me", "--password-stdin", "r.invalid"],
             2,
-            "stdin holds no password",
+            "stdin contains no password",
         ),
         (&["login", "--password-stdin", "r.invalid"], 2, "--username"),
         (&["login"], 2, "REGISTRY"),

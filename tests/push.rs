@@ -353,8 +353,12 @@ fn a_push_that_cannot_be_says_why() {
             NOT_FOUND,
             "none:v1",
         ),
-        (&["push", "x:v1"], USAGE, "which registry"),
-        (&["push", "x:v1", "team/x:v1"], USAGE, "which registry"),
+        (&["push", "x:v1"], USAGE, "a registry to push to"),
+        (
+            &["push", "x:v1", "team/x:v1"],
+            USAGE,
+            "a registry to push to",
+        ),
         (&["push", "x:v1", "reg.io/Upper"], USAGE, "lower case"),
         (
             &["push", "--retry", "0", "x:v1", &nowhere],

@@ -46,18 +46,18 @@ const GLOBAL: &[Flag] = &[
     flag(
         "short-name-alias-conf",
         Value,
-        "podman's own file of aliases is read",
+        "imgctl reads podman's alias file",
     ),
-    flag("cgroup-manager", Value, "RUN steps get no control group"),
-    flag("userns-uid-map", Value, "the mapping is found out"),
-    flag("userns-gid-map", Value, "the mapping is found out"),
+    flag("cgroup-manager", Value, "RUN steps have no control group"),
+    flag("userns-uid-map", Value, "imgctl determines the mapping"),
+    flag("userns-gid-map", Value, "imgctl determines the mapping"),
 ];
 
 const NO_CONTAINERS: &str = "there are no intermediate containers";
-const OWN_SANDBOX: &str = "RUN steps always have namespaces of their own";
-const NO_LIMITS: &str = "RUN steps get no limits of their own";
+const OWN_SANDBOX: &str = "RUN steps always have their own namespaces";
+const NO_LIMITS: &str = "RUN steps have no limits of their own";
 const NO_SIGNATURES: &str =
-    "signatures lie beside images, in their registries: imgctl sign, imgctl verify";
+    "signatures are stored with images in registries: imgctl sign, imgctl verify";
 const NO_CACHE_EXPORT: &str = "the build cache stays in the store";
 
 /// Flags of individual verbs.
@@ -71,24 +71,24 @@ const VERBS: &[(&str, &[Flag])] = &[
     (
         "save",
         &[
-            flag("compress", MaybeBool, "layers are kept as they are"),
+            flag("compress", MaybeBool, "layers are saved unchanged"),
             short(
                 'm',
                 flag(
                     "multi-image-archive",
                     MaybeBool,
-                    "an archive holds all images given",
+                    "an archive always holds all given images",
                 ),
             ),
-            flag("uncompressed", MaybeBool, "layers are kept as they are"),
+            flag("uncompressed", MaybeBool, "layers are saved unchanged"),
             flag("signature-policy", Value, NO_SIGNATURES),
         ],
     ),
 ];
 
 const MERGE: &[Flag] = &[
-    flag("all", MaybeBool, "embedded images stay as they are"),
-    flag("max-pull-procs", Value, "embedded images stay as they are"),
+    flag("all", MaybeBool, "embedded images do not change"),
+    flag("max-pull-procs", Value, "embedded images do not change"),
     flag("no-cache", MaybeBool, "nothing is built"),
     flag("rm", MaybeBool, NO_CONTAINERS),
     flag("force-rm", MaybeBool, NO_CONTAINERS),
@@ -118,11 +118,7 @@ const BUILD: &[Flag] = &[
     flag("force-rm", MaybeBool, NO_CONTAINERS),
     flag("cache-from", Value, NO_CACHE_EXPORT),
     flag("cache-to", Value, NO_CACHE_EXPORT),
-    flag(
-        "cache-ttl",
-        Value,
-        "imgctl prune --filter until=… ends the cache",
-    ),
+    flag("cache-ttl", Value, "use imgctl prune --filter until=…"),
     flag("sign-by", Value, NO_SIGNATURES),
     flag("disable-content-trust", MaybeBool, NO_SIGNATURES),
     short(
@@ -138,7 +134,7 @@ const BUILD: &[Flag] = &[
     flag("cpu-quota", Value, NO_LIMITS),
     flag("cpuset-cpus", Value, NO_LIMITS),
     flag("cpuset-mems", Value, NO_LIMITS),
-    flag("cgroup-parent", Value, "RUN steps get no control group"),
+    flag("cgroup-parent", Value, "RUN steps have no control group"),
     flag("cgroupns", Value, OWN_SANDBOX),
     flag("ipc", Value, OWN_SANDBOX),
     flag("pid", Value, OWN_SANDBOX),
@@ -159,7 +155,7 @@ const BUILD: &[Flag] = &[
     ),
     flag("identity-label", MaybeBool, "no such label is written"),
     flag("logfile", Value, "redirect stderr instead"),
-    flag("stdin", Nothing, "RUN steps read nothing"),
+    flag("stdin", Nothing, "RUN steps have no input"),
 ];
 
 const fn short(letter: char, flag: Flag) -> Flag {

@@ -135,9 +135,7 @@ impl DesiredArgs {
     pub(crate) fn environment(&self) -> Result<BTreeMap<String, String>> {
         self.env
             .iter()
-            .map(|entry| {
-                variable::parse(entry).map_err(|error| error.context("--env cannot be used"))
-            })
+            .map(|entry| variable::parse(entry).map_err(|error| error.context("cannot use --env")))
             .collect()
     }
 
@@ -207,8 +205,8 @@ pub(crate) fn runtime_root(environment: &Environment) -> Result<PathBuf> {
         .path("HOME")
         .map(|home| home.join(".sealos"))
         .ok_or_else(|| {
-            Error::usage("there is no place for clusters: HOME is not set")
-                .hint("say where with SEALOS_RUNTIME_ROOT")
+            Error::usage("cannot locate the state of clusters: HOME is not set")
+                .hint("set SEALOS_RUNTIME_ROOT")
         })
 }
 
@@ -224,7 +222,7 @@ pub(crate) fn data_root(environment: &Environment) -> Result<String> {
     match fits {
         true => Ok(root.to_owned()),
         false => Err(Error::usage(format!(
-            "SEALOS_DATA_ROOT is `{}`, which is no absolute path of a directory",
+            "SEALOS_DATA_ROOT is `{}`, which is not the absolute path of a directory",
             root.escape_debug()
         ))),
     }

@@ -335,7 +335,8 @@ impl<'a> Work<'a> {
         let context = self.context;
         for host in &planned.behind {
             context.ui.note(&format!(
-                "{host} has another rootfs image than the cluster and keeps its files: `imgctl upgrade` takes it along"
+                "{host} has a different rootfs image than the cluster and keeps its files; run \
+                 `imgctl upgrade` to upgrade it"
             ));
         }
         if self.args.dry_run {
@@ -344,7 +345,7 @@ impl<'a> Work<'a> {
         }
         if planned.plan.destroys && !planned.plan.phases.is_empty() {
             plan_view::summary(planned, context)?;
-            if !context.ui.confirm("Go on?")? {
+            if !context.ui.confirm("Continue?")? {
                 return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
             }
         }
@@ -525,8 +526,8 @@ pub(crate) fn replacement(command: &[String], images: &[String]) -> Result<Optio
             image: image.clone(),
             command: command.to_vec(),
         })),
-        (false, None) => Err(Error::usage("--cmd without an image to run")
-            .hint("name the image whose CMD is to be replaced")),
+        (false, None) => Err(Error::usage("--cmd requires an image to run")
+            .hint("name the image whose CMD to replace")),
     }
 }
 

@@ -54,8 +54,8 @@ impl Environment {
             "1" | "true" | "yes" | "on" => Ok(Some(true)),
             "0" | "false" | "no" | "off" => Ok(Some(false)),
             _ => Err(
-                Error::usage(format!("the variable {name} is `{text}`, not a yes or no"))
-                    .hint(format!("set {name}=1, {name}=0 or leave it unset")),
+                Error::usage(format!("the variable {name} is `{text}`, not yes or no"))
+                    .hint(format!("set {name}=1 or {name}=0, or leave it unset")),
             ),
         }
     }

@@ -56,14 +56,16 @@ impl Filters {
             },
             "reference" => Filter::Reference(value.to_owned()),
             "dangling" => Filter::Dangling(value.parse().map_err(|_| {
-                Error::usage(format!("--filter dangling is true or false, not `{value}`"))
+                Error::usage(format!(
+                    "--filter dangling must be true or false, not `{value}`"
+                ))
             })?),
             "before" => moment(value).map(|(time, digest)| Filter::Before(time, digest))?,
             "since" | "after" => moment(value).map(|(time, digest)| Filter::Since(time, digest))?,
             "readonly" | "intermediate" | "containers" => Filter::Reference("*".to_owned()),
             _ => {
-                return Err(Error::usage(format!("--filter does not know `{key}`"))
-                    .hint("it knows label, reference, dangling, before and since"));
+                return Err(Error::usage(format!("unknown --filter key `{key}`"))
+                    .hint("use label, reference, dangling, before or since"));
             }
         })
     }

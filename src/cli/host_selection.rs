@@ -66,7 +66,7 @@ impl HostArgs {
         let stored = state(cluster, context)?.require().map_err(|error| {
             match self.cluster.is_none() && self.roles.is_empty() {
                 true => error
-                    .hint("or name hosts: --ips 10.0.0.11,10.0.0.12 (or a range, a CIDR, names)"),
+                    .hint("or pass hosts: --ips 10.0.0.11,10.0.0.12 (or a range, a CIDR, names)"),
                 false => error,
             }
         });
@@ -122,7 +122,7 @@ pub(crate) fn select(hosts: Vec<Host>, roles: &[String], ips: &[Address]) -> Res
         .find(|address| !hosts.iter().any(|host| is(host, address)));
     if let Some(stranger) = stranger {
         return Err(Error::not_found(format!(
-            "{stranger} is no host of the cluster"
+            "{stranger} is not a host of the cluster"
         )));
     }
     let wanted = |host: &Host| {
@@ -132,7 +132,7 @@ pub(crate) fn select(hosts: Vec<Host>, roles: &[String], ips: &[Address]) -> Res
     let selected: Vec<Host> = hosts.into_iter().filter(wanted).collect();
     if selected.is_empty() {
         return Err(Error::not_found("the cluster has no such host")
-            .hint("imgctl status shows the hosts with their roles"));
+            .hint("run `imgctl status` to see the hosts and their roles"));
     }
     Ok(selected)
 }

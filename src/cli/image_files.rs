@@ -51,7 +51,7 @@ impl ImageFiles for StoreFiles<'_> {
             .doing(what)?;
         if bytes.len() as u64 > LONGEST {
             return Err(Error::bad_content(format!(
-                "{}: it is longer than {LONGEST} bytes",
+                "{}: file exceeds {LONGEST} bytes",
                 what()
             )));
         }

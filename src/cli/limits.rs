@@ -60,7 +60,7 @@ impl LimitsArgs {
         ];
         for (flag, given, most) in bounds {
             if given > most {
-                return Err(Error::usage(format!("{flag} is at most {most}")));
+                return Err(Error::usage(format!("{flag} must be at most {most}")));
             }
         }
         Ok(limits)

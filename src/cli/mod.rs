@@ -93,8 +93,8 @@ fn guarded(run: impl FnOnce() -> Result<()>) -> Result<()> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or_else(|_| {
         Err(Error::new(
             Kind::Failed,
-            "imgctl has a defect and stopped at the point shown above",
+            "imgctl stopped because of a defect, at the point shown above",
         )
-        .hint("please report it with the command line and that message"))
+        .hint("please report it, with the command line and that message"))
     })
 }

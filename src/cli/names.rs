@@ -54,8 +54,10 @@ pub(crate) fn image_and_path(text: &OsStr) -> Result<(String, LayerPath)> {
     let image = str::from_utf8(image)
         .map_err(|_| Error::usage(format!("`{}` is not an image name", text.display())))?;
     if image.is_empty() {
-        return Err(Error::usage(format!("`{}` names no image", text.display()))
-            .hint("write IMAGE:/PATH, for example etcd:v1:/etc"));
+        return Err(
+            Error::usage(format!("`{}` does not name an image", text.display()))
+                .hint("write IMAGE:/PATH, for example etcd:v1:/etc"),
+        );
     }
     // The path is user input, not untrusted content.
     let path = LayerPath::parse(path).map_err(|error| {

@@ -22,7 +22,7 @@ pub(crate) fn show(planned: &Planned, context: &Context) -> Result<()> {
     }
     if view.phases.is_empty() {
         return context.ui.line(&format!(
-            "cluster {}: nothing to do, every host has what it is to have",
+            "cluster {}: nothing to do, every host is up to date",
             view.cluster
         ));
     }
@@ -59,12 +59,12 @@ pub(crate) fn summary(planned: &Planned, context: &Context) -> Result<()> {
     let leaving: Vec<String> = planned.scene.leaving.iter().map(Host::id).collect();
     let what = match (planned.plan.verb.as_str(), leaving.is_empty()) {
         ("reset", _) => format!(
-            "cluster {} is taken down: everything of it is removed from {} hosts",
+            "cluster {} is torn down: everything that belongs to it is removed from {} hosts",
             planned.plan.cluster,
             planned.plan.hosts()
         ),
         (_, false) => format!(
-            "{} leaves cluster {}: everything of it is removed there",
+            "{} leaves cluster {}: everything that belongs to the cluster is removed there",
             leaving.join(", "),
             planned.plan.cluster
         ),

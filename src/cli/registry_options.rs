@@ -76,7 +76,7 @@ impl RegistryArgs {
         if let Some(file) = self.authfile.as_deref().filter(|file| !file.exists()) {
             return Err(
                 Error::not_found(format!("the file {} does not exist", file.display()))
-                    .hint("`imgctl login --authfile FILE REGISTRY` makes one"),
+                    .hint("run `imgctl login --authfile FILE REGISTRY` to create it"),
             );
         }
         if self.retry_delay.is_some() {
@@ -125,8 +125,9 @@ impl RegistryArgs {
             None => (creds.expose(), None),
         };
         if user.is_empty() {
-            return Err(Error::usage("--creds has no user name")
-                .hint("it looks like --creds USER:PASSWORD"));
+            return Err(
+                Error::usage("--creds has no user name").hint("use the form --creds USER:PASSWORD")
+            );
         }
         let password = match password {
             Some(password) => password,
@@ -144,8 +145,8 @@ pub(crate) fn ask_password(context: &Context) -> Result<Secret> {
     match context.ui.ask_secret("Password: ")? {
         Some(password) => Ok(Secret::new(password)),
         None => Err(
-            Error::usage("there is no password, and no terminal to ask for one").hint(
-                "pipe it in (imgctl login --password-stdin), or log in first and leave --creds out",
+            Error::usage("no password given, and no terminal to prompt for one").hint(
+                "pipe it in (imgctl login --password-stdin), or log in first and omit --creds",
             ),
         ),
     }

@@ -41,7 +41,10 @@ pub(crate) fn of_hosts(
         match told {
             Ok(Told::Password(password)) => return Ok(Some(password)),
             Ok(Told::Hidden) => {
-                problems.push(format!("{}: it has no file that tells it", host.id()));
+                problems.push(format!(
+                    "{}: no file on it contains the password",
+                    host.id()
+                ));
             }
             Ok(Told::Unused) => {}
             Err(error) => problems.push(format!("{}: {error}", host.id())),
@@ -51,14 +54,15 @@ pub(crate) fn of_hosts(
         return Ok(None);
     }
     let what = format!(
-        "the password of the registry of cluster {} is not known on this machine, and no host tells it:\n  {}",
+        "the registry password of cluster {} is not known on this machine, and no host provides \
+         it:\n  {}",
         scene.name,
         problems.join("\n  ")
     );
     Err(Error::new(Kind::CheckFailed, what).hint(
-        "a new one would lock out the hosts that are there. Give the cluster's own as --env \
-         registryPassword=PASSWORD or as a variable of the Clusterfile: hosts have it in the \
-         configuration of their container runtime",
+        "pass the cluster's own password as --env registryPassword=PASSWORD or as a variable of \
+         the Clusterfile: hosts have it in the configuration of their container runtime, and a \
+         new one would lock them out",
     ))
 }
 

@@ -204,8 +204,8 @@ fn default_root(environment: &Environment) -> Result<PathBuf> {
     match environment.path("HOME") {
         Some(home) => Ok(home.join(".local/share/imgctl")),
         None => Err(
-            Error::usage("there is no place for images: HOME is not set")
-                .hint("say where with --root DIR or IMGCTL_ROOT"),
+            Error::usage("cannot locate the image store: HOME is not set")
+                .hint("pass --root DIR or set IMGCTL_ROOT"),
         ),
     }
 }
@@ -214,7 +214,7 @@ fn default_root(environment: &Environment) -> Result<PathBuf> {
 /// changes directory.
 fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(|error| {
-        Error::usage(format!("--root {} is not usable", path.display())).caused_by(error)
+        Error::usage(format!("cannot use --root {}", path.display())).caused_by(error)
     })
 }
 

@@ -41,7 +41,7 @@ impl PasswordArg {
             return Ok(password);
         }
         let password = ask(context, "Password for the private key: ")?;
-        match ask(context, "The same again: ")? == password {
+        match ask(context, "Repeat the password: ")? == password {
             true => Ok(password),
             false => Err(Error::usage("the two passwords differ")),
         }
@@ -64,7 +64,7 @@ fn ask(context: &Context, question: &str) -> Result<Secret> {
     match context.ui.ask_secret(question)? {
         Some(password) => Ok(Secret::new(password)),
         None => Err(
-            Error::usage("there is no password, and no terminal to ask for one").hint(format!(
+            Error::usage("no password given, and no terminal to prompt for one").hint(format!(
                 "set the variable {VARIABLE} or pipe the password in with --password-stdin"
             )),
         ),
@@ -77,7 +77,7 @@ pub(crate) fn remote_image(text: &str) -> Result<Reference> {
     let reference = Reference::parse(text.strip_prefix("docker://").unwrap_or(text))?;
     if reference.registry().is_none() {
         return Err(
-            Error::usage(format!("`{text}` does not say in which registry")).hint(format!(
+            Error::usage(format!("`{text}` does not name a registry")).hint(format!(
                 "write the full name, for example {}",
                 expanded(&reference)
             )),

@@ -157,8 +157,10 @@ impl SshArgs {
 fn ask(context: &Context) -> Result<Secret> {
     match context.ui.ask_secret("SSH password: ")? {
         Some(password) => Ok(Secret::new(password)),
-        None => Err(Error::usage("there is nobody to ask for the SSH password")
-            .hint("give it in a file (--passwd-file FILE) or in IMGCTL_SSH_PASSWORD")),
+        None => Err(
+            Error::usage("there is no terminal to prompt for the SSH password")
+                .hint("pass --passwd-file FILE or set IMGCTL_SSH_PASSWORD"),
+        ),
     }
 }
 

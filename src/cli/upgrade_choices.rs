@@ -271,7 +271,9 @@ impl ChoiceArgs {
     pub(crate) fn choices(&self, images: usize) -> Result<Choices> {
         let no_canary = self.canary.iter().any(|host| host == "none");
         if no_canary && self.canary.len() > 1 {
-            return Err(Error::usage("--canary none stands beside --canary HOST"));
+            return Err(Error::usage(
+                "--canary none cannot be combined with --canary HOST",
+            ));
         }
         let hop = match self.hop {
             Some(hop) => hop.into(),
@@ -331,9 +333,13 @@ impl ChoiceArgs {
         match names.first() {
             None => Ok(()),
             Some(name) => Err(Error::usage(format!(
-                "{name} does not count beside --plan-file: the plan holds the options that it was made with"
+                "{name} cannot be combined with --plan-file: the plan contains the options that \
+                 it was made with"
             ))
-            .hint(format!("leave it out; or make the plan anew: `imgctl upgrade IMAGE {name} … --save-plan FILE`"))),
+            .hint(format!(
+                "omit it, or make a new plan: `imgctl upgrade IMAGE {name} … \
+                           --save-plan FILE`"
+            ))),
         }
     }
 

@@ -43,7 +43,7 @@ fn whole(book: &UpgradeStore, document: &Document, instead: Option<String>) -> S
 /// Closes a partial rollback: an upgrade that was open is open again, and repeats these hosts.
 fn parted(book: &UpgradeStore, document: &Document, reopens: Option<String>) -> Step {
     let (book, document) = (book.clone(), document.clone());
-    let says = "write down which hosts went back".to_owned();
+    let says = "record which hosts were rolled back".to_owned();
     let id = document.id.clone();
     Step::local("close", says, &id, move |_| {
         if let Some(open) = &reopens {
@@ -115,7 +115,7 @@ pub(crate) fn end(went: &RunOutcome, document: &Document, context: &Context) -> 
     match went {
         RunOutcome::Paused => {
             context.ui.say(&format!(
-                "{} {} is paused: `imgctl upgrade resume` goes on",
+                "{} {} is paused: run `imgctl upgrade resume` to continue",
                 verb(document),
                 document.id
             ));
@@ -130,26 +130,27 @@ pub(crate) fn end(went: &RunOutcome, document: &Document, context: &Context) -> 
             let version = &document.target().version;
             for (id, host) in &left {
                 let why = host.skipped.as_deref().unwrap_or_default();
-                context.ui.say(&format!("host {id} was left out: {why}"));
+                context.ui.say(&format!("host {id} was skipped: {why}"));
             }
             if document.direction == Direction::Forward
                 && left.iter().any(|(_, host)| is_away(host))
             {
                 context.ui.say(&format!(
-                    "when it is back, `imgctl upgrade {}` takes along what was left out",
+                    "when skipped hosts are reachable again, run `imgctl upgrade {}` to upgrade \
+                     them",
                     document.target().image
                 ));
             }
             // A rollback with a scope changes the version of its hosts, not of the cluster.
             if document.direction == Direction::Back && !left.is_empty() {
                 for (id, _) in gone {
-                    context.ui.say(&format!("host {id} is {version} now"));
+                    context.ui.say(&format!("host {id} is now {version}"));
                 }
                 return Ok(());
             }
             context
                 .ui
-                .say(&format!("cluster {} is {version} now", document.cluster));
+                .say(&format!("cluster {} is now {version}", document.cluster));
             Ok(())
         }
     }

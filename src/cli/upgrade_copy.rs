@@ -41,7 +41,7 @@ pub(crate) fn check_home(cluster: &str, context: &Context) -> Result<()> {
     };
     let (from, to) = (copy.directory.display(), state.directory().display());
     Err(Error::not_found(format!(
-        "this machine has only a copy of the upgrade {} of cluster {cluster}, which {} works on (as of {})",
+        "this machine has only a copy of upgrade {} of cluster {cluster}, which {} runs (as of {})",
         open.id, copy.says.controller, copy.says.time
     ))
     .hint(format!(

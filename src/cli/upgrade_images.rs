@@ -97,7 +97,7 @@ fn is_of(side: &UpgradeImage, cluster: &Clusterfile) -> Result<bool> {
 
 fn former(open: &Document, work: &Work<'_>) -> Result<Option<Clusterfile>> {
     let text = UpgradeStore::of(work.state.directory()).former(&open.id)?;
-    let read = |text: String| Ok(clusterfile::read_stored(&text, "the Clusterfile of before")?.0);
+    let read = |text: String| Ok(clusterfile::read_stored(&text, "the former Clusterfile")?.0);
     text.map(read).transpose()
 }
 
@@ -183,11 +183,12 @@ pub(crate) fn side_of(
         && found.digest != *wanted
     {
         let what = format!(
-            "the plan is stale: {} is {} now, and was {wanted} when it was made",
+            "the plan is stale: {} is now {}, but was {wanted} when the plan was made",
             side.name, found.digest
         );
         return Err(Error::new(Kind::CheckFailed, what).hint(format!(
-            "give the name back to the image that is meant: imgctl pull {0}@{wanted} && imgctl tag {0}@{wanted} {0}",
+            "point the name back to the planned image: imgctl pull {0}@{wanted} && imgctl tag \
+             {0}@{wanted} {0}",
             side.name.split('@').next().unwrap_or(&side.name)
         )));
     }
@@ -205,9 +206,9 @@ pub(crate) fn rootfs_of(current: &Clusterfile) -> Result<String> {
         .map(|mount| mount.image.clone())
         .ok_or_else(|| {
             Error::not_found(format!(
-                "it is not recorded which rootfs image cluster {} was made from",
+                "the rootfs image of cluster {} is not recorded",
                 current.cluster.name
             ))
-            .hint("`imgctl apply` with its Clusterfile records it")
+            .hint("run `imgctl apply` with its Clusterfile to record it")
         })
 }

@@ -36,7 +36,7 @@ pub(crate) fn take_back<T>(
         Ok(None) => return Err(failure),
         Err(error) => {
             return Err(failure.hint(format!(
-                "nothing was taken back: {}",
+                "nothing was rolled back: {}",
                 error.chain().join(": ")
             )));
         }
@@ -44,18 +44,18 @@ pub(crate) fn take_back<T>(
     // The operator has already agreed to roll back failed hosts.
     for host in hosts {
         context.ui.note(&format!(
-            "{host} failed: it goes back to {}",
+            "{host} failed: rolling it back to {}",
             open.from.version
         ));
         let args = RollbackArgs::of_host(&host, &open.choices, reaching);
         if let Err(error) = rollback::run_agreed(&args, context) {
             return Err(failure.hint(format!(
-                "{host} could not be taken back: {}",
+                "cannot roll back {host}: {}",
                 error.chain().join(": ")
             )));
         }
         context.ui.note(&format!(
-            "{host} is back at {}; put right what failed, then `imgctl upgrade resume`",
+            "{host} is back at {}; fix what failed, then run `imgctl upgrade resume`",
             open.from.version
         ));
     }

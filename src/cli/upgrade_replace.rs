@@ -34,8 +34,8 @@ pub(crate) fn pairs(choices: &Choices) -> Result<Vec<Pair>> {
             old: old.to_owned(),
         }),
         _ => Err(
-            Error::usage(format!("--spare {text} does not say whom it replaces"))
-                .hint("--spare NEW=OLD: the spare, and the host of the cluster that leaves"),
+            Error::usage(format!("--spare {text} does not name the host to replace"))
+                .hint("write --spare NEW=OLD: the spare, and the host of the cluster to replace"),
         ),
     };
     choices.spares.iter().map(read).collect()
@@ -52,7 +52,7 @@ pub(crate) fn leave_out(document: &mut Document, pairs: &[Pair]) -> Result<()> {
             return Err(Error::usage(format!(
                 "{id} is the first control plane, which cannot be replaced"
             ))
-            .hint("leave it out of --spare: it moves to the new version itself"));
+            .hint("omit it from --spare: it is upgraded itself"));
         }
         if let Some(host) = document.hosts.get_mut(&id) {
             host.skipped = Some(format!("{} takes over", pair.spare));
@@ -81,7 +81,7 @@ pub(crate) fn replace(pairs: &[Pair], replacing: &Replacing<'_>, context: &Conte
         // A control plane joins in a separate run: in a shared run, the old one would leave first.
         for part in [Part::Join, Part::Leave] {
             step(pair, part, replacing, context)
-                .map_err(|error| error.hint("run the same `imgctl upgrade` again to go on"))?;
+                .map_err(|error| error.hint("run the same `imgctl upgrade` again to continue"))?;
         }
     }
     Ok(())

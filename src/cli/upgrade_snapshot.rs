@@ -52,12 +52,13 @@ pub(crate) fn after(work: &Work<'_>, id: &str, snapshot: &Path) -> Result<After>
         return Ok(After {
             cluster: current.clone(),
             told: vec![
-                "which applications there were when the snapshot was taken is not known: the record keeps those of now"
+                "the applications at the time of the snapshot are not known: the record keeps the \
+                 current ones"
                     .to_owned(),
             ],
         });
     };
-    let (former, _) = clusterfile::read_stored(&former, "the Clusterfile of before")?;
+    let (former, _) = clusterfile::read_stored(&former, "the former Clusterfile")?;
     Ok(as_of(current, &former, &|mount| is_here(work, mount)))
 }
 
@@ -87,7 +88,8 @@ fn as_of(current: &Clusterfile, former: &Clusterfile, is_here: &dyn Fn(&Mount) -
             .mounts
             .retain(|mount| mount.image != *image);
         told.push(format!(
-            "{image} was installed after the snapshot: it is taken off the record, and `imgctl run {image}` installs it again"
+            "{image} was installed after the snapshot: it is removed from the record; `imgctl run \
+             {image}` reinstalls it"
         ));
     }
     for was in then {
@@ -99,11 +101,13 @@ fn as_of(current: &Clusterfile, former: &Clusterfile, is_here: &dyn Fn(&Mount) -
             cluster.cluster.images.push(image.clone());
             cluster.cluster.status.mounts.push(was.clone());
             told.push(format!(
-                "{image} was taken off after the snapshot: what it had in the cluster's data is there again, and it is on record"
+                "{image} was uninstalled after the snapshot: its part of the cluster's data is \
+                 restored, and it is recorded again"
             ));
         } else {
             told.push(format!(
-                "{image} was taken off after the snapshot: what it had in the cluster's data is there again, but the image is not here and cannot be recorded"
+                "{image} was uninstalled after the snapshot: its part of the cluster's data is \
+                 restored, but the image is missing here and cannot be recorded"
             ));
         }
     }

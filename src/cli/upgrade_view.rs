@@ -50,7 +50,7 @@ fn text(document: &Document) -> Result<String> {
     );
     text.push_str(&format!("plan {}\n", document.digest()?));
     if document.hops.len() > 1 {
-        text.push_str("\non the way\n");
+        text.push_str("\nhops\n");
         for hop in &document.hops {
             let who = match hop.workers {
                 true => "control planes and workers",
@@ -67,7 +67,7 @@ fn text(document: &Document) -> Result<String> {
         text.push_str(&findings_text(&document.findings));
     }
     if !document.notes.is_empty() {
-        text.push_str("\nworth knowing\n");
+        text.push_str("\nnotes\n");
         for note in &document.notes {
             text.push_str(&format!("  - {note}\n"));
         }
@@ -75,11 +75,11 @@ fn text(document: &Document) -> Result<String> {
     let blockers = document.blockers().count();
     if blockers > 0 {
         let what = if blockers == 1 {
-            "error keeps"
+            "error blocks"
         } else {
-            "errors keep"
+            "errors block"
         };
-        text.push_str(&format!("\n{blockers} {what} it from beginning\n"));
+        text.push_str(&format!("\n{blockers} {what} the start\n"));
     }
     Ok(text)
 }
@@ -112,7 +112,7 @@ fn order(document: &Document) -> String {
     }
     for (id, host) in &document.hosts {
         if let Some(why) = &host.skipped {
-            table.row(row("left out".to_owned(), id, host, why.clone()));
+            table.row(row("skipped".to_owned(), id, host, why.clone()));
         }
     }
     table.render(true)
@@ -192,7 +192,7 @@ fn restarts(document: &Document) -> String {
     }
     match text.is_empty() {
         true => text,
-        false => format!("\ncontainers that do not stay as they are\n{text}"),
+        false => format!("\ncontainers that are affected\n{text}"),
     }
 }
 
@@ -261,12 +261,12 @@ mod tests {
             "control plane   10.0.0.1",
             "canary          10.1.0.1   node-10-1-0-1   amd64   v1.32.4   4 keep, 1 restart",
             "batch 1         10.1.0.2",
-            "left out        10.1.0.3",
+            "skipped         10.1.0.3",
             "    restart a/b c: because\n",
             "error      lock",
             "lock: wait",
-            "1 error keeps it from beginning",
-            "worth knowing\n",
+            "1 error blocks the start",
+            "notes\n",
         ] {
             assert!(told.contains(expected), "{expected}\n{told}");
         }

@@ -333,7 +333,7 @@ pub(crate) fn carry(
     if carrying.pause_after.is_some() && !is_cut {
         work.context
             .ui
-            .note("there is nothing left to stop behind: it goes on to its end");
+            .note("nothing is left to pause after: it runs to the end");
     }
     let again: Vec<String> = planned
         .plan
@@ -436,10 +436,10 @@ fn is_since(past: Option<&Past>, step: &Step, again: &Again) -> bool {
 fn told(error: Error, document: &Document) -> Error {
     match document.direction {
         Direction::Forward => error.hint(
-            "`imgctl upgrade resume` goes on from here, `imgctl rollback` goes back, \
-             `imgctl upgrade status` tells how far it is",
+            "run `imgctl upgrade resume` to continue, `imgctl rollback` to roll back, or `imgctl \
+             upgrade status` to see the progress",
         ),
-        Direction::Back => error.hint("`imgctl upgrade resume` goes on with the way back"),
+        Direction::Back => error.hint("run `imgctl upgrade resume` to continue the rollback"),
     }
 }
 
@@ -474,11 +474,11 @@ fn check_identity(document: &Document, known: &ClusterSnapshot) -> Result<()> {
             return Err(Error::new(
                 Kind::CheckFailed,
                 format!(
-                    "this is another cluster than the one that {} was planned for",
+                    "this is not the cluster that {} was planned for",
                     document.id
                 ),
             )
-            .hint("`imgctl upgrade abort` gives the plan up"));
+            .hint("run `imgctl upgrade abort` to discard the plan"));
         }
     }
     let scene = known.hops.last().unwrap_or(&known.from);
@@ -489,7 +489,7 @@ fn check_identity(document: &Document, known: &ClusterSnapshot) -> Result<()> {
         return Err(Error::new(
             Kind::CheckFailed,
             format!(
-                "the hosts are not those of the plan {}: came {}, left {}",
+                "the hosts differ from those of the plan {}: added {}, removed {}",
                 document.id,
                 list(now.difference(&then).collect()),
                 list(then.difference(&now).collect())
@@ -514,7 +514,7 @@ pub(crate) fn check_fresh(document: &Document, observation: &Observation) -> Res
             changes.join("\n  ")
         ),
     );
-    Err(error.hint("make it anew with --plan"))
+    Err(error.hint("make a new plan with --plan"))
 }
 
 /// Fails unless a saved plan starts from the cluster's current image.
@@ -524,10 +524,10 @@ pub(crate) fn check_start(document: &Document, work: &Work<'_>) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "the plan {} is stale: cluster {} is {now} now, and was {} when it was made",
+        "the plan {} is stale: cluster {} is now {now}, but was {} when the plan was made",
         document.id, document.cluster, document.from.image
     );
-    Err(Error::new(Kind::CheckFailed, message).hint("make it anew with --plan"))
+    Err(Error::new(Kind::CheckFailed, message).hint("make a new plan with --plan"))
 }
 
 /// Returns the current time in RFC 3339, in seconds.

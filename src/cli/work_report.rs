@@ -23,7 +23,7 @@ pub(crate) fn report(summary: &Summary, cluster: &str, context: &Context) -> Res
     }
     if summary.done == 0 {
         return context.ui.line(&format!(
-            "cluster {cluster}: nothing to do, every host has what it is to have"
+            "cluster {cluster}: nothing to do, every host is up to date"
         ));
     }
     context.ui.line(&format!(

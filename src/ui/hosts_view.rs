@@ -142,7 +142,7 @@ impl HostsView {
                 ..
             } => {
                 let again = if *resumed {
-                    ", taking up where it stopped"
+                    ", resuming where it stopped"
                 } else {
                     ""
                 };
@@ -311,7 +311,7 @@ impl HostsView {
                 .collect();
         }
         let mut lines = vec![format!(
-            "  {}: {} of {} steps, {} hosts at it",
+            "  {}: {} of {} steps, {} hosts active",
             state.phase,
             state.ended,
             state.steps,
@@ -433,7 +433,7 @@ mod tests {
         );
         let state = start(&view, 300);
         let lines = HostsView::drawing(&state);
-        assert_eq!(lines, ["  sync: 0 of 300 steps, 300 hosts at it"]);
+        assert_eq!(lines, ["  sync: 0 of 300 steps, 300 hosts active"]);
     }
 
     #[test]

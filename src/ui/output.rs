@@ -13,7 +13,7 @@ struct ReaderIsGone;
 
 impl fmt::Display for ReaderIsGone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nobody reads the output any more")
+        f.write_str("the reader of the output has exited")
     }
 }
 

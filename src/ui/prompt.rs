@@ -71,7 +71,7 @@ impl Silent {
             .local_flags
             .remove(LocalFlags::ECHO | LocalFlags::ICANON | LocalFlags::ISIG);
         termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, &silent)
-            .doing(|| "cannot silence the terminal".to_owned())?;
+            .doing(|| "cannot turn off the terminal's echo".to_owned())?;
         Ok(Self(before))
     }
 }

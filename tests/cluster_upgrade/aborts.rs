@@ -44,7 +44,7 @@ fn at_any_record(bed: &Bed) {
             refusals += 1;
             let given_up = given_up.fails(10);
             refused(&given_up, &bed.ip(1));
-            refused(&given_up, "`imgctl rollback` takes them back");
+            refused(&given_up, "`imgctl rollback` to roll them back");
             assert_eq!(status(bed)["open"]["state"], "running");
             bed.imgctl(["rollback", "--yes"]).ok();
             assert_eq!(versions(bed), ["1.0.0"; 3], "{record}");
@@ -82,8 +82,8 @@ fn behind_the_record(bed: &Bed) {
         let late = bed
             .imgctl([&["upgrade", "abort"], force].concat())
             .fails(10);
-        refused(&late, "it is recorded so");
-        refused(&late, "`imgctl upgrade resume` closes it");
+        refused(&late, "that is recorded");
+        refused(&late, "`imgctl upgrade resume` to close it");
     }
     bed.imgctl(["upgrade", "resume"]).ok();
     assert_eq!(versions(bed), ["1.1.0"; 3]);
@@ -122,7 +122,7 @@ fn a_part_of_a_way_back(bed: &Bed) {
     let other = bed
         .imgctl(["rollback", "--scope", "workers", "--yes"])
         .fails(6);
-    refused(&other, "another --scope");
+    refused(&other, "a different --scope");
     bed.imgctl(["upgrade", "resume"]).ok();
     assert_eq!(versions(bed), ["1.0.0"; 3]);
     assert_eq!(all_counted(bed), ["rollback", "", ""]);
@@ -156,7 +156,10 @@ fn options(bed: &Bed) {
         refused(&odd.fails(2), beside[0]);
     }
     let odd = bed.imgctl(["upgrade", "counting:1.2.0", "--plan-file", plan]);
-    refused(&odd.fails(2), "counting:1.2.0 stands beside --plan-file");
+    refused(
+        &odd.fails(2),
+        "counting:1.2.0 cannot be combined with --plan-file",
+    );
     for option in [
         "--canary",
         "--hop",

@@ -49,7 +49,7 @@ fn once(bed: &Bed, arguments: &[&str], record: u64) -> bool {
     let shown = bed.imgctl(["upgrade", "status"]);
     let again = bed.imgctl(arguments);
     // It died behind its last change: then there is nothing to go back from any more.
-    let is_over = again.stderr().contains("has no upgrade to go back from");
+    let is_over = again.stderr().contains("has no upgrade to roll back");
     assert!(
         again.success() || is_over,
         "{record}: {}\n{}",

@@ -34,8 +34,8 @@ fn the_record_goes_back_with_the_data() {
         "--i-understand-data-loss",
     ];
     let words = [
-        "`imgctl run new:v1` installs it again",
-        "old:v1 was taken off",
+        "`imgctl run new:v1` reinstalls it",
+        "old:v1 was uninstalled",
     ];
     let planned = bed.imgctl([&back[..], &["--plan"]].concat()).ok();
     let gone = bed.imgctl([&back[..], &["--yes"]].concat()).ok();
@@ -91,16 +91,19 @@ fn who_is_left_out_is_told() {
     let planned = bed.imgctl(["rollback", "--plan"]).ok();
     let said = planned.stdout();
     let row = said.lines().find(|line| line.contains(&bed.ip(3))).unwrap();
-    assert!(row.contains("it is back at v1.0.0 already"), "{said}");
+    assert!(row.contains("it is already back at v1.0.0"), "{said}");
     let gone = bed.imgctl(["rollback", "--yes"]).ok();
-    let left = format!("host {} was left out: it is back at v1.0.0", bed.ip(3));
+    let left = format!(
+        "host {} was skipped: it is already back at v1.0.0",
+        bed.ip(3)
+    );
     assert!(gone.report().contains(&left), "{}", gone.report());
     assert_eq!(versions(&bed), ["1.0.0"; 3]);
 
     bed.kill(3);
     let going = upgrade(&bed, &["counting:1.1.0", "--max-unavailable", "2"]).ok();
-    let left = format!("host {} was left out: it cannot be reached", bed.ip(3));
-    for words in [&*left, "`imgctl upgrade counting:1.1.0` takes along"] {
+    let left = format!("host {} was skipped: it cannot be reached", bed.ip(3));
+    for words in [&*left, "`imgctl upgrade counting:1.1.0` to upgrade them"] {
         assert!(going.report().contains(words), "{}", going.report());
     }
     let status = bed.imgctl(["upgrade", "status"]).ok().stdout();

@@ -28,7 +28,7 @@ fn a_run_that_was_killed_goes_on_where_it_was() {
     let other = [WEB[0], WEB[1], "--set", &set("3"), "--id", "one"];
     let refused = cluster.apply(&other).fails(2);
     assert!(
-        refused.stderr().contains("something else"),
+        refused.stderr().contains("other Pods or changes"),
         "{}",
         refused.report()
     );

@@ -47,9 +47,7 @@ pub(crate) fn run(args: &AddArgs, context: &Context) -> Result<()> {
     let (login, _) = args.ssh.resolve(context)?;
     let flags = args.hosts.flags(Ssh::of_login(&login, args.ssh.port));
     if flags.is_empty() {
-        return Err(
-            Error::usage("there is no host to add").hint("name hosts with --masters or --nodes")
-        );
+        return Err(Error::usage("no hosts to add").hint("pass --masters or --nodes"));
     }
     add_new_hosts(&mut desired, &flags, context)?;
     let prepared = work.prepare(desired, &args.registry)?;

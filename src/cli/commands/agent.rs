@@ -32,9 +32,10 @@ enum AgentCommand {
 /// Forward connections to the control planes that are up
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A server is asked for /readyz; as long as another is ready, one that is not gets no new connection, and those
-that are open to it end. The list is read again when it changes. A line `#out ADDRESS:PORT SECONDS` in it takes a
-server out of service for so long after the file was written.
+    after_help = "Probes /readyz of each server. While another server is ready, an unready one gets no new
+connections and its open ones are closed. The list is reloaded when it changes. A line
+`#out ADDRESS:PORT SECONDS` in it takes a server out of service for that time after the file was
+written.
 
 Examples:
   imgctl agent lb --listen 127.0.0.1:6443 --servers /etc/api-servers --ca /etc/kubernetes/pki/ca.crt --name apiserver.cluster.local"
@@ -88,7 +89,7 @@ pub(crate) fn run(args: &AgentArgs, context: &Context) -> Result<()> {
         Some(AgentCommand::Lb(args)) => balance(args),
         None if args.stdio => server::serve_stdio(context.store()?),
         None => Err(Error::usage("the agent is started by imgctl itself")
-            .hint("imgctl agent --stdio speaks with a controller over stdin and stdout")),
+            .hint("imgctl agent --stdio talks to a controller over stdin and stdout")),
     }
 }
 
@@ -112,9 +113,9 @@ fn balance(args: &BalancerArgs) -> Result<()> {
         false => None,
         true => {
             let given = std::io::stdin().as_fd().try_clone_to_owned();
-            Some(TcpListener::from(given.doing(|| {
-                "cannot take the socket that is standard input".to_owned()
-            })?))
+            Some(TcpListener::from(
+                given.doing(|| "cannot use the socket on stdin".to_owned())?,
+            ))
         }
     };
     runtime.block_on(balancer::serve(options, given, signalled()))

@@ -11,8 +11,8 @@ use imgctl_transfer::edit::annotate::{self, Changes};
 /// Change an image's annotations and labels
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Layers stay as they are; the result has another digest. Of an image for several platforms,
-annotations go to the index and labels to every image in it.
+    after_help = "Layers do not change; the result has a new digest. In a multi-platform image, annotations go to the
+index and labels to every image in it.
 
 Examples:
   imgctl annotate etcd:v1 --annotation org.opencontainers.image.source=https://git.example.com/etcd

@@ -17,8 +17,8 @@ use imgctl_cluster::pipeline::change;
 /// Create or change a cluster to match a Clusterfile
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Makes the cluster when there is none; else images it lacks are installed, hosts that are new in the
-file are added and hosts that are not in it any more are taken out, all in one run.
+    after_help = "Creates the cluster if it does not exist. Otherwise, installs missing images, adds hosts that are new
+in the file and removes hosts that are no longer in it, all in one run.
 
 Examples:
   imgctl apply -f Clusterfile --dry-run
@@ -75,7 +75,8 @@ pub(crate) fn run(args: &ApplyArgs, context: &Context) -> Result<()> {
     let prepared = work.prepare(desired, &args.registry)?;
     for image in &prepared.change.unlisted {
         context.ui.note(&format!(
-            "{image} is not in the file any more and stays installed; `imgctl uninstall {image}` takes an application off"
+            "{image} is no longer in the file but stays installed; run `imgctl uninstall {image}` \
+             to remove an application"
         ));
     }
     let command = match args.desired.cmd.is_empty() {

@@ -20,8 +20,8 @@ const MAX_DOCUMENT: u64 = 1 << 30;
 /// Attach a document to an image in a registry
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The document becomes an artifact that refers to the image (OCI 1.1). What it is, is found out for
-SPDX documents and in-toto statements.
+    after_help = "The document becomes an artifact that refers to the image (OCI 1.1). The type of SPDX
+documents and in-toto statements is detected; other documents need --type.
 
 Examples:
   imgctl build --provenance provenance.json -t registry.example.com/team/etcd:v1 .
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &AttachArgs, context: &Context) -> Result<()> {
         .len();
     if size > MAX_DOCUMENT {
         return Err(Error::usage(format!(
-            "{} is too long to be attached",
+            "{} is too large to attach",
             args.file.display()
         )));
     }
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &AttachArgs, context: &Context) -> Result<()> {
                 "{} is neither an SPDX document nor an in-toto statement",
                 args.file.display()
             ))
-            .hint("say what it is with --type")
+            .hint("pass its media type with --type")
         })?,
     };
     let repository = args.registry.client(context)?.repository(&reference)?;

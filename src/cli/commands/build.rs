@@ -223,10 +223,10 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
         return build_embedding::show(&report, context);
     }
     if args.sbom.is_some() && options.platforms.len() > 1 {
-        return Err(
-            Error::usage("--sbom is for one platform, as each is made of other things")
-                .hint("use `imgctl sbom --platform` on the image when it is built"),
-        );
+        return Err(Error::usage(
+            "--sbom supports only one platform, as each has its own contents",
+        )
+        .hint("run `imgctl sbom --platform` on the built image"));
     }
     let built = build::build(context.store()?, &options, context.ui.reporter())?;
     if let Some(path) = &args.iidfile {

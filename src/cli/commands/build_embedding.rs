@@ -126,7 +126,7 @@ fn kubernetes(text: &str) -> Result<String> {
         (2, true) => Ok(format!("v{bare}.0")),
         (3, true) => Ok(format!("v{bare}")),
         _ => Err(
-            Error::usage(format!("`{text}` is not a version of Kubernetes"))
+            Error::usage(format!("`{text}` is not a Kubernetes version"))
                 .hint("a version looks like v1.34.0"),
         ),
     }

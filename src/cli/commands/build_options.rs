@@ -67,10 +67,8 @@ fn source(path: &Path) -> Result<ContextSource> {
     if let Some(text) = path.to_str()
         && (text.contains("://") || text.starts_with("git@"))
     {
-        return Err(
-            Error::usage(format!("the context `{text}` is not a local one"))
-                .hint("clone or download it first, then build the directory"),
-        );
+        return Err(Error::usage(format!("the context `{text}` is not local"))
+            .hint("clone or download it first, then build the directory"));
     }
     let metadata = std::fs::metadata(path).path("read the context", path)?;
     Ok(match metadata.is_dir() {
@@ -130,7 +128,7 @@ fn format(args: &BuildArgs, environment: &Environment) -> Result<Format> {
         (None, Some(other)) => Err(Error::usage(format!(
             "the variable BUILDAH_FORMAT is `{other}`"
         ))
-        .hint("it may be oci or docker")),
+        .hint("use oci or docker")),
     }
 }
 
@@ -159,7 +157,7 @@ fn timestamp(args: &BuildArgs, environment: &Environment) -> Result<Option<i64>>
     };
     text.parse().map(Some).map_err(|_| {
         Error::usage(format!("the variable SOURCE_DATE_EPOCH is `{text}`"))
-            .hint("it is a number of seconds since 1970")
+            .hint("set it to a number of seconds since 1970")
     })
 }
 
@@ -179,7 +177,7 @@ fn commit_time(directory: &Path) -> Result<i64> {
         .caused_by(Error::failed(
             String::from_utf8_lossy(&output.stderr).trim(),
         ))
-        .hint("give the time with --timestamp SECONDS instead")
+        .hint("pass --timestamp SECONDS instead")
     })
 }
 
@@ -189,7 +187,7 @@ fn network(text: Option<&str>) -> Result<Network> {
         Some("none") => Ok(Network::None),
         Some("host") => Ok(Network::Host),
         Some(other) => Err(Error::usage(format!("--network cannot be `{other}`"))
-            .hint("it may be none, host or default")),
+            .hint("use none, host or default")),
     }
 }
 
@@ -197,7 +195,7 @@ fn allow_insecure(allowed: &[String]) -> Result<bool> {
     for entitlement in allowed {
         if entitlement != "security.insecure" {
             return Err(Error::usage(format!("--allow cannot be `{entitlement}`"))
-                .hint("security.insecure is all that can be allowed"));
+                .hint("only security.insecure can be allowed"));
         }
     }
     Ok(!allowed.is_empty())
@@ -219,7 +217,7 @@ fn secrets(specs: &[String], environment: &Environment) -> Result<BTreeMap<Strin
                 "type" if value == "file" || value == "env" => {}
                 _ => {
                     return Err(Error::usage(format!(
-                        "--secret does not know `{key}={value}`"
+                        "--secret does not support `{key}={value}`"
                     )));
                 }
             }
@@ -253,8 +251,8 @@ fn ssh(specs: &[String], environment: &Environment) -> Result<BTreeMap<String, P
             None => (
                 spec.as_str(),
                 environment.path("SSH_AUTH_SOCK").ok_or_else(|| {
-                    Error::not_found(format!("--ssh {spec}: no SSH agent runs here"))
-                        .hint("start ssh-agent, or give --ssh ID=SOCKET")
+                    Error::not_found(format!("--ssh {spec}: no SSH agent is running"))
+                        .hint("start ssh-agent, or pass --ssh ID=SOCKET")
                 })?,
             ),
         };

@@ -14,8 +14,8 @@ use imgctl_transfer::edit::bundle::{self, Bundle, CreateOptions};
 /// Transfer updates that hold only what an image adds to an older one
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  imgctl bundle create cluster:v1 cluster:v2 -o update.tar   (where both are)
-  imgctl bundle apply update.tar                             (where cluster:v1 is)")]
+  imgctl bundle create cluster:v1 cluster:v2 -o update.tar   (with both images)
+  imgctl bundle apply update.tar                             (with cluster:v1)")]
 pub(crate) struct BundleArgs {
     #[command(subcommand)]
     verb: BundleVerb,
@@ -31,7 +31,7 @@ enum BundleVerb {
 /// Write what NEW adds to OLD to an archive
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The archive is an OCI archive with blobs left out; it is applied where OLD is.
+    after_help = "The archive is an OCI archive without the blobs of OLD; apply it where OLD is in the store.
 
 Examples:
   imgctl bundle create cluster:v1 cluster:v2 -o update.tar
@@ -72,7 +72,7 @@ enum Format {
 /// Load a bundle on top of the image it was made against
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The base is checked first: nothing is loaded when a blob of it is missing.
+    after_help = "The base is checked first: nothing is loaded if one of its blobs is missing.
 
 Examples:
   imgctl bundle apply update.tar

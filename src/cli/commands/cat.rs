@@ -35,7 +35,7 @@ pub(crate) fn run(args: &CatArgs, context: &Context) -> Result<()> {
         let (name, path) = image_and_path(target)?;
         if path.is_root() {
             return Err(
-                Error::usage(format!("`{}` names no file", target.display()))
+                Error::usage(format!("`{}` does not name a file", target.display()))
                     .hint("write IMAGE:/PATH, for example etcd:v1:/etc/hosts"),
             );
         }

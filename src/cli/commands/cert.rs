@@ -22,7 +22,7 @@ use imgctl_cluster::runtime::kubeadm::renew::Wanted;
 /// Show certificate expiry, renew certificates, or add names to the API server's certificate
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Without --renew and --alt-names: what the controller keeps, and when it runs out.
+    after_help = "Without --renew and --alt-names, lists the controller's certificates and when they expire.
 
 Examples:
   imgctl cert
@@ -74,7 +74,7 @@ fn change(args: &CertArgs, context: &Context) -> Result<()> {
     let distribution = prepared.scene.rootfs().map(ClusterImage::distribution);
     if !matches!(distribution, Some("" | "kubernetes" | "kubeadm")) {
         return Err(Error::usage(format!(
-            "cluster {} was not made with kubeadm: its certificates are its own business",
+            "cluster {} was not made with kubeadm: imgctl does not manage its certificates",
             args.cluster
         )));
     }
@@ -104,8 +104,9 @@ fn show(args: &CertArgs, context: &Context) -> Result<()> {
     }
     if found.is_empty() {
         return Err(
-            Error::not_found(format!("{} holds no certificates", state.display())).hint(
-                "clusters that imgctl or sealos made with kubeadm keep theirs with their controller",
+            Error::not_found(format!("{} contains no certificates", state.display())).hint(
+                "only clusters that imgctl or sealos made with kubeadm keep certificates with \
+                 their controller",
             ),
         );
     }
@@ -173,8 +174,8 @@ fn read(path: &Path) -> Result<Option<Certificate>> {
 fn state(context: &Context, cluster: &str) -> Result<PathBuf> {
     let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     if cluster.is_empty() || cluster.starts_with(['.', '-']) || !cluster.chars().all(sound) {
-        return Err(Error::usage(format!("`{cluster}` is no name of a cluster"))
-            .hint("lower case letters, digits, - and ."));
+        return Err(Error::usage(format!("`{cluster}` is not a cluster name"))
+            .hint("use lower-case letters, digits, - and ."));
     }
     let environment = &context.environment;
     let root = environment
@@ -182,7 +183,7 @@ fn state(context: &Context, cluster: &str) -> Result<PathBuf> {
         .or_else(|| environment.path("HOME").map(|home| home.join(".sealos")))
         .ok_or_else(|| {
             Error::usage("neither SEALOS_RUNTIME_ROOT nor HOME is set")
-                .hint("set SEALOS_RUNTIME_ROOT to the folder that holds the clusters' state")
+                .hint("set SEALOS_RUNTIME_ROOT to the directory of the clusters' state")
         })?;
     Ok(root.join(cluster))
 }

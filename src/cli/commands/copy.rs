@@ -19,14 +19,14 @@ use imgctl_transfer::transfer::plan::Selection;
 #[derive(Args, Debug)]
 #[command(after_help = "Places:
   docker://NAME                    a registry
-  oci:DIR[:NAME]                   an OCI image layout; what is in it stays
-  oci-archive:FILE[:NAME]          a tar of one
-  docker-archive:FILE[:NAME]       as docker save writes it
-  dir:DIR                          as skopeo writes it
-  NAME                             the store; to read from, else a registry
+  oci:DIR[:NAME]                   an OCI image layout; existing images are kept
+  oci-archive:FILE[:NAME]          a tar of an OCI image layout
+  docker-archive:FILE[:NAME]       an archive as docker save writes it
+  dir:DIR                          a directory as skopeo writes it
+  NAME                             the store; as a source, otherwise a registry
 
-From one registry to another nothing is kept on this machine, and within one registry nothing
-is sent.
+Copying between registries stores nothing on this machine; copying within one registry sends
+nothing.
 
 Examples:
   imgctl copy docker://quay.io/coreos/etcd:v3.5.9 docker://registry.example.com/etcd:v3.5.9

@@ -14,8 +14,8 @@ use imgctl_template::Missing;
 /// Mount an image for writing and show what running it would do
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Prints the mount's path and the shell script that ENTRYPOINT and CMD make. With -e, files
-*.tmpl under etc/, scripts/ and manifests/ are rendered. imgctl umount NAME ends it.
+    after_help = "Prints the mount's path and the shell script that ENTRYPOINT and CMD produce. With -e, *.tmpl files
+under etc/, scripts/ and manifests/ are rendered. `imgctl umount NAME` removes the mount.
 
 Examples:
   imgctl create etcd:v1

@@ -16,13 +16,13 @@ use imgctl_host::host::address::{self, SSH_PORT};
 /// Remove hosts from a cluster
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Each host is drained and leaves the cluster first; then everything of the cluster is removed from
-it. The first control plane cannot be taken out.
+    after_help = "Each host is drained and leaves the cluster; then everything that belongs to the cluster is removed
+from it. The first control plane cannot be removed.
 
 Examples:
   imgctl delete --nodes 10.0.0.25 --dry-run
   imgctl delete --masters 10.0.0.3 --yes
-  imgctl delete --nodes 10.0.0.25 --force       it does not answer any more"
+  imgctl delete --nodes 10.0.0.25 --force       (for an unreachable host)"
 )]
 pub(crate) struct DeleteArgs {
     #[command(flatten)]
@@ -60,8 +60,7 @@ pub(crate) fn run(args: &DeleteArgs, context: &Context) -> Result<()> {
         leaving.extend(address::parse_list(list, SSH_PORT)?);
     }
     if leaving.is_empty() {
-        return Err(Error::usage("there is no host to take out")
-            .hint("name hosts with --masters or --nodes"));
+        return Err(Error::usage("no hosts to remove").hint("pass --masters or --nodes"));
     }
     // A host that never became a member can be removed as well: an earlier run may have left
     // something on it.

@@ -17,13 +17,15 @@ use imgctl_transfer::edit::bundle::CreateOptions;
 
 /// Show the files that differ between two images
 #[derive(Args, Debug)]
-#[command(after_help = "With one image: what its last layer does to those below.
+#[command(
+    after_help = "With one image, shows what its last layer changes in those below.
 A is added, C changed (content, type, mode, owner or attributes, not times), D deleted.
 
 Examples:
   imgctl diff etcd:v1 etcd:v2
   imgctl diff --json etcd:v2
-  imgctl diff --patch etcd:v1 etcd:v2 -o update.tar   (same as bundle create)")]
+  imgctl diff --patch etcd:v1 etcd:v2 -o update.tar   (same as bundle create)"
+)]
 pub(crate) struct DiffArgs {
     /// Older image, or the only one
     #[arg(value_name = "A")]
@@ -61,7 +63,7 @@ pub(crate) fn run(args: &DiffArgs, context: &Context) -> Result<()> {
         Some("json") => true,
         Some("table") => false,
         Some(other) => {
-            return Err(Error::usage(format!("there is no output format `{other}`"))
+            return Err(Error::usage(format!("unknown output format `{other}`"))
                 .hint("use table or json; to write a file, add --patch"));
         }
     };

@@ -15,7 +15,7 @@ use imgctl_cluster::cluster::image::ClusterImage;
 /// Show system settings, or the variables of a cluster's hosts and their origins
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Values of variables whose name says that they are secret are not shown.
+    after_help = "Hides the values of variables whose names suggest secrets, unless --show-secrets is given.
 
 Examples:
   imgctl env
@@ -76,7 +76,7 @@ const SETTINGS: [(&str, Option<&str>, &str); 15] = [
     (
         "SEALOS_MAX_RETRY",
         Some("5"),
-        "how often a lost connection is made anew",
+        "retries after a lost connection",
     ),
     ("IMGCTL_ROOT", None, "images, mounts and caches"),
     ("IMGCTL_AGENT", Some(""), "agent binary to put on hosts"),
@@ -97,7 +97,7 @@ const SETTINGS: [(&str, Option<&str>, &str); 15] = [
     (
         "REGISTRY_AUTH_FILE",
         Some(""),
-        "file of credentials for registries",
+        "file of registry credentials",
     ),
 ];
 

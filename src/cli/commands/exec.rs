@@ -25,10 +25,10 @@ const LONGEST_LINE: usize = 64 << 10;
 /// Run a command on hosts
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The command is one line for the shell of the host; several arguments are joined by spaces,
-as ssh does it. It runs as root (through sudo for other users) unless --as-user is given.
-Output comes in the order of the hosts, each line after the name of its host. The exit code
-is 9 when the command failed on a host.
+    after_help = "The command is one line for the host's shell; arguments are joined with spaces, as ssh does.
+It runs as root (through sudo for other users) unless --as-user is given. Output is in the
+order of the hosts, each line prefixed with its host. The exit code is 9 if the command failed
+on any host.
 
 Examples:
   imgctl exec --cluster prod --roles master 'uptime; df -h /var/lib'
@@ -154,7 +154,10 @@ impl Work {
                     let ended = self.follow(host, &mut |source, bytes| {
                         let told = sender.as_ref().map(|to| to.send((source, bytes.to_vec())));
                         match told {
-                            Some(Err(_)) => Err(Error::failed("nobody reads the output")),
+                            Some(Err(_)) => Err(Error::failed(
+                                "the reader of the output has \
+                                                               exited",
+                            )),
                             _ => Ok(()),
                         }
                     });

@@ -14,8 +14,8 @@ use imgctl_store::mount::{checkout, tar_export};
 /// Write an image's files into a directory or a tar file
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A name that ends in .tar (.tar.gz, .tgz, .tar.zst), and `-` for stdout, makes a tar; anything
-else a directory.
+    after_help = "A name that ends in .tar, .tar.gz, .tgz or .tar.zst, or `-` for stdout, writes a tar file; any
+other name, a directory.
 
 Examples:
   imgctl export etcd:v1 -o rootfs
@@ -41,8 +41,8 @@ pub(crate) fn run(args: &ExportArgs, context: &Context) -> Result<()> {
     let reporter = context.ui.reporter();
     if args.output == Path::new("-") {
         if context.ui.stdout_is_terminal() {
-            return Err(Error::usage("a tar is not written to a terminal")
-                .hint("redirect stdout, or give -o FILE"));
+            return Err(Error::usage("cannot write a tar file to a terminal")
+                .hint("redirect stdout, or pass -o FILE"));
         }
         let none = Compression::None;
         return tar_export::to_writer(store, &image, Stdout::new(), none, reporter).map(drop);

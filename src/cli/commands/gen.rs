@@ -23,9 +23,9 @@ use imgctl_cluster::runtime::kubeadm::Kubeadm;
 /// Write the Clusterfile that `imgctl run` would create
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Nothing is changed. The file is for `imgctl apply -f`; edit it first: the documents of kubeadm or
-k3s stand in it with their defaults. The images are read from the store, and pulled if they are
-not there. Without hosts it is a cluster of this machine alone.
+    after_help = "Changes nothing. The file is for `imgctl apply -f`; edit it first: it contains the kubeadm or k3s
+documents with their defaults. Images are read from the store, and pulled if they are missing.
+Without hosts, the cluster consists of this machine alone.
 
 Examples:
   imgctl gen labring/kubernetes:v1.29.9 labring/helm:v3.14 --masters 10.0.0.1 --nodes 10.0.0.2-10.0.0.9 -o Clusterfile

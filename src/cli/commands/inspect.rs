@@ -21,7 +21,7 @@ use imgctl_transfer::transfer::plan::{Plain, Platforms};
 /// Show details of an image, a manifest or layers
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The members of an image are those buildah and sealos print, so their templates work.
+    after_help = "The fields of an image are those that buildah and sealos print, so their templates work.
 
 Examples:
   imgctl inspect etcd:v1
@@ -166,7 +166,7 @@ fn stored(args: &InspectArgs, name: &str, context: &Context) -> Result<View> {
     let store = context.store()?;
     let asking = |error: Error| match error.kind() {
         imgctl_base::error::Kind::NotFound if Reference::parse(name).is_ok() => error.hint(
-            format!("`imgctl inspect docker://{name}` asks the registry"),
+            format!("run `imgctl inspect docker://{name}` to ask the registry"),
         ),
         _ => error,
     };
@@ -190,6 +190,6 @@ fn stored(args: &InspectArgs, name: &str, context: &Context) -> Result<View> {
             })
         }
         Kind::Container => Err(Error::usage("there are no containers to inspect")
-            .hint("imgctl mounts --json tells what is mounted")),
+            .hint("run `imgctl mounts --json` to see what is mounted")),
     }
 }

@@ -15,14 +15,12 @@ use imgctl_cluster::pipeline::step::journals;
 
 /// Show the recorded runs of a cluster, or the steps of one run
 #[derive(Args, Debug)]
-#[command(
-    after_help = "A run that did not finish is taken up by running the same command again.
+#[command(after_help = "To resume an unfinished run, run the same command again.
 
 Examples:
   imgctl journal
   imgctl journal 20260102T030405.678Z-run-1a2b3c4d
-  imgctl journal last --cluster etcd --failed"
-)]
+  imgctl journal last --cluster etcd --failed")]
 pub(crate) struct JournalArgs {
     /// Run whose steps to show; `last` is the newest
     #[arg(value_name = "RUN")]
@@ -42,7 +40,7 @@ pub(crate) fn run(args: &JournalArgs, context: &Context) -> Result<()> {
     let safe = |name: &str| !name.is_empty() && !name.contains('/') && !name.starts_with('.');
     if !safe(&args.cluster) {
         return Err(Error::usage(format!(
-            "`{}` is no name of a cluster",
+            "`{}` is not a cluster name",
             args.cluster
         )));
     }
@@ -61,7 +59,7 @@ pub(crate) fn run(args: &JournalArgs, context: &Context) -> Result<()> {
                     args.cluster
                 ))
                 .hint(format!(
-                    "imgctl journal --cluster {} lists them",
+                    "run `imgctl journal --cluster {}` to list runs",
                     args.cluster
                 )));
             };

@@ -31,8 +31,8 @@ enum KeyVerb {
 #[derive(Args, Debug)]
 #[command(
     visible_alias = "generate-key-pair",
-    after_help = "The private key is encrypted with a password, which is asked for, or taken from the variable
-COSIGN_PASSWORD (which may be empty), or from stdin.
+    after_help = "The private key is encrypted with a password from a prompt, from the variable COSIGN_PASSWORD
+(which may be empty) or from stdin.
 
 Examples:
   imgctl key generate
@@ -89,7 +89,7 @@ fn generate(args: &GenerateArgs, context: &Context) -> Result<()> {
     for path in [&private, &public] {
         if !args.force && path.exists() {
             return Err(Error::new(Kind::Busy, format!("{} exists", path.display()))
-                .hint("give another --output-key-prefix, or --force to replace the keys"));
+                .hint("pass another --output-key-prefix, or --force to replace the keys"));
         }
     }
     let password = args.password.new_password(context)?;

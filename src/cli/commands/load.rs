@@ -14,8 +14,8 @@ use imgctl_transfer::transfer::{self, Input, LoadOptions};
 /// Load images from an archive or a directory
 #[derive(Args, Debug)]
 #[command(
-    after_help = "What it is, is found out: OCI archive or layout, docker archive or directory; plain,
-gzip, zstd, bzip2 or xz. All of its images are loaded, or none.
+    after_help = "The format is detected: OCI archive or layout, docker archive or directory; uncompressed,
+gzip, zstd, bzip2 or xz. Either all of its images are loaded, or none.
 
 Examples:
   imgctl load -i etcd.tar
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &LoadArgs, context: &Context) -> Result<()> {
         _ => {
             use std::io::IsTerminal as _;
             if io::stdin().is_terminal() {
-                return Err(Error::usage("there is nothing to load")
-                    .hint("give a file (imgctl load -i FILE) or pipe an archive in"));
+                return Err(Error::usage("nothing to load")
+                    .hint("pass a file (imgctl load -i FILE) or pipe in an archive"));
             }
             Input::Stream(Box::new(io::stdin()))
         }

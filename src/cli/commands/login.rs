@@ -18,12 +18,12 @@ const LONGEST_PASSWORD: u64 = 64 << 10;
 /// Log in to a registry
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The registry is asked before anything is kept. The login is kept in --authfile, else
-REGISTRY_AUTH_FILE, else containers' auth.json in XDG_RUNTIME_DIR; or in the credential
+    after_help = "The registry checks the login before it is stored. It is stored in --authfile, otherwise
+REGISTRY_AUTH_FILE, otherwise containers' auth.json in XDG_RUNTIME_DIR; or in the credential
 helper that this file or registries.conf names. podman, buildah, skopeo and sealos read the
-same file. Without -u, a login that is kept already is tried first.
+same file. Without -u, an existing login is tried first.
 
-A password in -p can be seen by others on this machine: --password-stdin is better.
+Other users of this machine can see a password given with -p: prefer --password-stdin.
 
 Examples:
   imgctl login quay.io
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &LoginArgs, context: &Context) -> Result<()> {
     check(args, &key, login, context).context(|| format!("cannot log in to {key} as {user}"))?;
     let place = kept
         .store(&key, &user, &password)
-        .context(|| format!("{key} accepts the login, which cannot be kept"))?;
+        .context(|| format!("{key} accepts the login, but imgctl cannot store it"))?;
     if context.ui.is_json() {
         return context.ui.json(&json!({
             "registry": key.to_string(),
@@ -116,7 +116,7 @@ fn given(args: &LoginArgs) -> Result<Given> {
     };
     if let Some(creds) = &args.options.creds {
         if given.user.is_some() || given.password.is_some() {
-            return Err(Error::usage("--creds and --username say the same twice"));
+            return Err(Error::usage("--creds cannot be combined with --username"));
         }
         let (user, password) = match creds.expose().split_once(':') {
             Some((user, password)) => (user, Some(Secret::new(password))),
@@ -193,8 +193,8 @@ fn user_of(login: &Login) -> &str {
 
 fn ask_user(context: &Context) -> Result<String> {
     context.ui.ask("Username: ")?.ok_or_else(|| {
-        Error::usage("there is no user name, and no terminal to ask for one")
-            .hint("give it: imgctl login -u USER --password-stdin REGISTRY")
+        Error::usage("no user name given, and no terminal to prompt for one")
+            .hint("pass it: imgctl login -u USER --password-stdin REGISTRY")
     })
 }
 
@@ -207,12 +207,12 @@ fn read_password() -> Result<Secret> {
         .read_to_string(&mut text)
         .doing(|| "cannot read the password from stdin".to_owned())?;
     if text.len() as u64 > LONGEST_PASSWORD {
-        return Err(Error::usage("what stdin holds is too long for a password"));
+        return Err(Error::usage("the password on stdin is too long"));
     }
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let password = line.strip_suffix('\r').unwrap_or(line);
     if password.is_empty() {
-        return Err(Error::usage("stdin holds no password"));
+        return Err(Error::usage("stdin contains no password"));
     }
     Ok(Secret::new(password))
 }

@@ -13,7 +13,7 @@ use imgctl_registry::credentials::Key;
 /// Log out of a registry
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Forgets what `imgctl login` (or podman's, in the same file) kept.
+    after_help = "Removes logins that `imgctl login` (or podman, in the same file) has stored.
 
 Examples:
   imgctl logout quay.io
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &LogoutArgs, context: &Context) -> Result<()> {
                 return Err(match kept.find(key.registry(), key.namespace())? {
                     None => error,
                     Some(found) => error.hint(format!(
-                        "there is a login in {}: log out with the tool that wrote it, or give \
+                        "there is a login in {}: log out with the tool that wrote it, or pass \
                          --authfile",
                         found.source
                     )),

@@ -17,9 +17,9 @@ use imgctl_transfer::edit::{Edited, write_index};
 /// Merge images into one
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Files come together as if each image was copied over those before it, but layers are
-re-used, not copied. Labels and variables: later images win. ENTRYPOINT and CMD: one after another.
-With a rootfs image among them, the result is one.
+    after_help = "Files are merged as if each image were copied over those before it, but layers are reused, not
+copied. Labels and variables of later images win. ENTRYPOINT and CMD are concatenated.
+If one of the images is a rootfs image, so is the result.
 
 Examples:
   imgctl merge -t cluster:v1 kubernetes:v1.34 helm:v3 calico:v3.30

@@ -13,8 +13,8 @@ use imgctl_store::mount::{self, Backend};
 /// Mount an image as a directory and print its path
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Each call makes a mount of its own; what is written into one goes with it.
-Without an image: list the mounts, as buildah does.
+    after_help = "Each call creates a separate mount; what is written into it is removed with it.
+Without an image, lists the mounts, as buildah does.
 
 Examples:
   imgctl mount etcd:v1

@@ -16,8 +16,8 @@ use imgctl_store::mount::{self, Listed, Record, State};
 /// List mounts
 #[derive(Args, Debug)]
 #[command(
-    after_help = "States: mounted; stale (ended by a reboot or by umount(8): imgctl umount clears it away);
-  unfinished (being made); elsewhere (in another mount namespace).
+    after_help = "States: mounted; stale (ended by a reboot or by umount(8): imgctl umount cleans it up);
+  unfinished (being created); elsewhere (in another mount namespace).
 Fields of --format: .ID .Name .Image .Digest .Path .Backend .State .Created .ReadOnly"
 )]
 pub(crate) struct MountsArgs {

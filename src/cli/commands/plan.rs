@@ -9,7 +9,7 @@ use imgctl_base::error::Result;
 /// Show what a command would do on which hosts, without changing anything
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The same as the command with --dry-run: hosts are asked, nothing is changed.
+    after_help = "Same as the command with --dry-run: hosts are queried, nothing is changed.
 
 Examples:
   imgctl plan run etcd-cluster:v1 --masters 10.0.0.11,10.0.0.12,10.0.0.13

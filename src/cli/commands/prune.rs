@@ -94,8 +94,9 @@ fn age(filters: &[String]) -> Result<Option<Duration>> {
         match filter.split_once('=') {
             Some(("until", text)) => age = Some(duration::parse(text)?),
             _ => {
-                return Err(Error::usage(format!("--filter does not know `{filter}`"))
-                    .hint("prune knows until=DURATION"));
+                return Err(
+                    Error::usage(format!("unknown --filter `{filter}`")).hint("use until=DURATION")
+                );
             }
         }
     }

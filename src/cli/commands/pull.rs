@@ -19,8 +19,8 @@ use imgctl_transfer::transfer::pull::{PullOptions, Pulled, pull};
 /// Pull images from registries into the store
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A name without a registry is looked for as registries.conf says, else on docker.io. What is
-in the store already is not downloaded again, and a download that was cut off is gone on with.
+    after_help = "A name without a registry is looked up as registries.conf says, otherwise on docker.io. Content
+already in the store is not downloaded again, and interrupted downloads are resumed.
 
 Examples:
   imgctl pull quay.io/coreos/etcd:v3.5.9
@@ -123,7 +123,7 @@ fn reference(text: &str) -> Result<Reference> {
         Location::Registry(name) => Ok(name.on_docker_hub()),
         other => Err(
             Error::usage(format!("{other} is not in a registry")).hint(format!(
-                "bring it in with `imgctl load`, or `imgctl copy {other} NAME`"
+                "load it with `imgctl load`, or `imgctl copy {other} NAME`"
             )),
         ),
     }
@@ -151,6 +151,6 @@ fn all_tags(client: &Client, name: &Reference) -> Result<Vec<Reference>> {
         }
     }
     Err(last.unwrap_or_else(|| {
-        Error::usage(format!("{name} does not say which registry")).hint("write REGISTRY/NAME")
+        Error::usage(format!("{name} does not name a registry")).hint("write REGISTRY/NAME")
     }))
 }

@@ -18,9 +18,9 @@ use imgctl_transfer::transfer::push::{Destination, PushOptions, PushReport, push
 /// Push an image to a registry, an archive or a directory
 #[derive(Args, Debug)]
 #[command(
-    after_help = "An image for several platforms goes whole, with all that are in the store, unless --platform
-chooses. What the destination has is not sent; a registry is asked to take blobs from its other
-repositories first. Layers go as they are, unless --compression or --format asks for a change.
+    after_help = "A multi-platform image is pushed with all platforms in the store, unless --platform selects some.
+Content that the destination has is not sent; a registry is asked to mount blobs from its other
+repositories first. Layers are pushed unchanged, unless --compression or --format changes them.
 
 Destinations: [docker://]NAME, oci:PATH[:NAME], oci-archive:PATH[:NAME], docker-archive:PATH[:NAME],
 dir:PATH, registry-dir:PATH:REPOSITORY:TAG
@@ -117,12 +117,13 @@ pub(crate) fn to(
 /// Returns the name with a registry and a tag, as a push requires.
 fn addressed(reference: &Reference) -> Result<Reference> {
     if reference.registry().is_none() {
-        return Err(Error::usage(format!(
-            "`{reference}` does not say which registry to push to"
-        ))
-        .hint(format!(
-            "write it out, for example docker.io/{reference} or localhost:5000/{reference}"
-        )));
+        return Err(
+            Error::usage(format!("`{reference}` does not name a registry to push to")).hint(
+                format!(
+                    "write it out, for example docker.io/{reference} or localhost:5000/{reference}"
+                ),
+            ),
+        );
     }
     Ok(reference.qualified())
 }
@@ -132,9 +133,9 @@ pub(crate) fn own_name(image: &Named) -> Result<Reference> {
     match &image.reference {
         Some(name) if name.registry() != Some(LOCAL_REGISTRY) => Ok(name.clone()),
         Some(name) => Err(Error::usage(format!(
-            "the name {name} does not say which registry to push to"
+            "the name {name} does not include a registry to push to"
         ))
-        .hint("give a destination: imgctl push IMAGE REGISTRY/NAME:TAG")),
+        .hint("pass a destination: imgctl push IMAGE REGISTRY/NAME:TAG")),
         None => Err(Error::usage("an image without a name needs a destination")
             .hint("imgctl push IMAGE REGISTRY/NAME:TAG")),
     }

@@ -12,9 +12,8 @@ use imgctl_transfer::edit::rebase::{self, BASE_DIGEST, BASE_NAME, Called};
 /// Move an image to another base without building
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The image must start with the old base's layers. Settings that it took over from the old
-base unchanged come from the new one. Without --old-base, the image's annotations say what it was
-built on.
+    after_help = "The image must start with the old base's layers. Settings inherited unchanged from the old base are
+taken from the new one. Without --old-base, the image's annotations name the old base.
 
 Examples:
   imgctl rebase app:v1 --new-base debian:12.9 -t app:v1-r2
@@ -70,7 +69,7 @@ fn recorded_base(name: &str, image: &Image) -> Result<String> {
         .or_else(|| annotations.get(BASE_NAME))
         .cloned()
         .ok_or_else(|| {
-            Error::usage(format!("{name} does not say what it is based on"))
-                .hint("name the old base with --old-base")
+            Error::usage(format!("{name} does not record its base image"))
+                .hint("pass the old base with --old-base")
         })
 }

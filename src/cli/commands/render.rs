@@ -31,8 +31,8 @@ use imgctl_store::store::Store;
 /// Show the files that templates render to on a host
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Nothing is changed and no host is asked, so the host's own name (HOST_NAME) is not known.
-Without -o the files are printed, one after another.
+    after_help = "Changes nothing and queries no host, so the host's own name (HOST_NAME) is not known.
+Without -o, prints the files one after another.
 
 Examples:
   imgctl render --host 10.0.0.2 --cluster default
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &RenderArgs, context: &Context) -> Result<()> {
     let files = files(&scene, &host, &configs, args, context)?;
     if files.is_empty() {
         return Err(match &args.path {
-            Some(path) => Error::not_found(format!("no template makes {path} on {}", host.id())),
+            Some(path) => Error::not_found(format!("no template produces {path} on {}", host.id())),
             None => Error::not_found("the images have no templates".to_owned()),
         });
     }
@@ -160,7 +160,7 @@ fn scene(args: &RenderArgs, context: &Context) -> Result<(ClusterContext, Host, 
         match (hosts.pop(), hosts.is_empty()) {
             (Some(host), true) => Ok((scene, host, clusterfile.configs.clone())),
             _ => Err(Error::usage(format!(
-                "--host {} is not one host",
+                "--host {} is not a single host",
                 args.host
             ))),
         }

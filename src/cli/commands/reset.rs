@@ -12,14 +12,14 @@ use imgctl_cluster::pipeline::reset;
 /// Tear down a cluster
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Everything of the cluster is removed from its hosts: services, files, registry, hosts entries; also
-when it was never finished. What could not be removed is named, and the exit code says so. The
-Clusterfile stays as Clusterfile.<time>.
+    after_help = "Removes everything that belongs to the cluster from its hosts: services, files, registry, hosts
+entries; also if the cluster was never completed. Reports what could not be removed, with an exit
+code other than 0. The Clusterfile is kept as Clusterfile.<time>.
 
 Examples:
   imgctl reset --dry-run
   imgctl reset --cluster test --yes
-  imgctl reset --cluster test --yes --force     leave out hosts that do not answer"
+  imgctl reset --cluster test --yes --force     (skips unreachable hosts)"
 )]
 pub(crate) struct ResetArgs {
     #[command(flatten)]

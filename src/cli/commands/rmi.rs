@@ -13,7 +13,7 @@ use imgctl_store::store::prune::PruneOptions;
 /// Remove images
 #[derive(Args, Debug)]
 #[command(
-    after_help = "By name, that name is removed, and the image with its last name. By ID or digest, all its names.
+    after_help = "A name removes only that name, and the image with its last name. An ID or digest removes all names.
 
 Examples:
   imgctl rmi etcd:v1

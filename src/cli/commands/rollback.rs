@@ -33,9 +33,9 @@ use imgctl_host::agent::protocol::InventoryQuestion;
 /// Roll back a cluster to its state before the last upgrade
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Hosts that an upgrade has touched get their former files, programs and settings again: workers
-first, then control planes. What cannot be taken back that way (data that a newer version has
-written) is taken from the snapshot that the upgrade made: what was written since then is lost.
+    after_help = "Restores the former files, programs and settings of hosts that an upgrade has touched: workers
+first, then control planes. What cannot be restored that way (data that a newer version has
+written) comes from the snapshot that the upgrade made; everything written since then is lost.
 
 Examples:
   imgctl rollback --plan
@@ -121,8 +121,8 @@ impl Scope {
             "workers" => Ok(Self::Workers),
             _ => match text.strip_prefix("node=") {
                 Some(host) if !host.is_empty() => Ok(Self::Node(host.to_owned())),
-                _ => Err(Error::usage(format!("--scope {text} means nothing"))
-                    .hint("it is node=HOST, workers or cluster")),
+                _ => Err(Error::usage(format!("invalid --scope {text}"))
+                    .hint("use node=HOST, workers or cluster")),
             },
         }
     }
@@ -250,7 +250,7 @@ fn go_back(args: &RollbackArgs, is_agreed: bool, context: &Context) -> Result<()
             return check_blockers(&document);
         }
         check_blockers(&document)?;
-        if !is_agreed && !context.ui.confirm("Go back?")? {
+        if !is_agreed && !context.ui.confirm("Roll back?")? {
             return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
         }
         book.keep(&document, Some(&there.id), args.from_snapshot.as_deref())?;
@@ -283,32 +283,30 @@ fn check_same_way(
     scope: &Scope,
 ) -> Result<()> {
     let other = |what: String| {
-        let message = format!(
-            "the rollback {} has begun and not ended, and {what}",
-            back.id
-        );
+        let message = format!("the rollback {} is in progress and {what}", back.id);
         Err(Error::new(Kind::Busy, message).hint(
-            "`imgctl upgrade resume` goes on with it; `imgctl upgrade abort` gives it up, then say the same again",
+            "run `imgctl upgrade resume` to continue it, or `imgctl upgrade abort` and then this \
+             command again",
         ))
     };
     if let Some(wanted) = &args.from_snapshot {
         let wanted = std::path::absolute(wanted).path("use", wanted)?;
         if book.snapshot(&back.id)?.as_ref() != Some(&wanted) {
-            return other(format!("does not go back to {}", wanted.display()));
+            return other(format!("does not restore {}", wanted.display()));
         }
     }
     let is_part = book.part(&back.id)?.is_some();
     if args.scope.is_some() && !scope.is_of(back, is_part) {
-        return other("has another --scope".to_owned());
+        return other("has a different --scope".to_owned());
     }
     if let Some(id) = &args.id
         && book.instead(&back.id)?.as_ref() != Some(id)
     {
-        return other(format!("takes back another upgrade than {id}"));
+        return other(format!("rolls back an upgrade other than {id}"));
     }
     match &args.moving.against(&back.choices)?[..] {
         [] => Ok(()),
-        differ => other(format!("with another {}", differ.join(", "))),
+        differ => other(format!("has a different {}", differ.join(", "))),
     }
 }
 
@@ -342,10 +340,10 @@ fn there(
     match last {
         Some(ended) => book.document(&ended.id),
         None => Err(Error::not_found(format!(
-            "cluster {} has no upgrade to go back from",
+            "cluster {} has no upgrade to roll back",
             work.state.name()
         ))
-        .hint("`imgctl upgrade status` lists those that there were")),
+        .hint("run `imgctl upgrade status` to list past upgrades")),
     }
 }
 
@@ -390,7 +388,8 @@ fn touched(
                 .map_err(|error| match scope.holds(host) {
                     true => error,
                     false => error.hint(
-                        "it has to be known that no worker is newer before a control plane goes back",
+                        "no worker may be newer than a control plane that is rolled back, so all \
+                         workers are queried",
                     ),
                 })?;
             let is_touched = inventory.trees.get(ROOTFS) != former;
@@ -414,7 +413,7 @@ fn tell_who_is_back(
             && before.skipped.is_some()
             && is_back
         {
-            before.skipped = Some(format!("it is back at {version} already"));
+            before.skipped = Some(format!("it is already back at {version}"));
         }
     }
 }
@@ -429,7 +428,7 @@ fn chosen(
         && !hosts.iter().any(|host| scope.holds(host))
     {
         return Err(Error::usage(format!(
-            "`{name}` is no host of cluster {}",
+            "`{name}` is not a host of cluster {}",
             known.from.name
         )));
     }
@@ -447,11 +446,11 @@ fn chosen(
         return Err(Error::new(
             Kind::CheckFailed,
             format!(
-                "{} would be newer than a control plane: workers go back first",
+                "{} would be newer than a control plane: workers must be rolled back first",
                 newer.join(", ")
             ),
         )
-        .hint("`imgctl rollback --scope workers` first, or all of it with --scope cluster"));
+        .hint("run `imgctl rollback --scope workers` first, or pass --scope cluster"));
     }
     Ok(chosen.into_iter().map(Host::id).collect())
 }
@@ -472,13 +471,15 @@ fn check_reach(
         return Err(Error::new(
             Kind::CheckFailed,
             format!(
-                "{} went {} versions forth: control planes cannot go back so far by themselves",
+                "{} spans {} versions: control planes cannot be rolled back that far without a \
+                 snapshot",
                 there.id,
                 there.hops.len()
             ),
         )
         .hint(
-            "--from-snapshot takes the cluster back to its backup; what was written since is lost",
+            "pass --from-snapshot to restore the cluster's backup; everything written since is \
+             lost",
         ));
     }
     Ok(())
@@ -506,6 +507,6 @@ fn nothing(
     }
     context
         .ui
-        .say("nothing to do: no host has left the former version");
+        .say("nothing to do: every host is at the former version");
     Ok(())
 }

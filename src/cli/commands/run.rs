@@ -28,10 +28,10 @@ use imgctl_transfer::transfer::{self, Input, LoadOptions};
 /// Create a cluster from images, or install images on an existing one
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "The first time, the images make the cluster: one of them is a rootfs. Without hosts it is a cluster
-of this machine alone, reached without SSH. On a cluster that is there, images it does not have are
-installed, and hosts it does not have are added. Run the same command again after a failure: it
-goes on where it stopped, and does nothing when all is done.
+    after_help = "The first run creates the cluster from the images, one of which is a rootfs image. Without hosts, the
+cluster consists of this machine alone, reached without SSH. On an existing cluster, missing images
+are installed and missing hosts are added. After a failure, run the same command again: it resumes
+where it stopped, and does nothing when everything is done.
 
 Examples:
   imgctl run etcd-cluster:v1 --masters 10.0.0.11,10.0.0.12,10.0.0.13
@@ -139,7 +139,7 @@ fn run_once(args: &RunArgs, context: &Context, is_second: bool) -> Result<()> {
         Ran::Behind(hosts) => {
             if !change.add.is_empty() {
                 return Err(two_in_one().hint(format!(
-                    "an upgrade left out {}; new hosts come after that",
+                    "an upgrade skipped {}: upgrade these before adding hosts",
                     few(&hosts.into_iter().collect::<Vec<_>>())
                 )));
             }
@@ -163,7 +163,7 @@ enum Ran {
 }
 
 fn two_in_one() -> Error {
-    Error::usage("a cluster cannot get another rootfs image and other hosts in one run")
+    Error::usage("cannot change the rootfs image and the hosts of a cluster in one run")
         .hint("upgrade it first, then `imgctl add` the hosts")
 }
 
@@ -216,7 +216,7 @@ pub(crate) fn add_new_hosts(
     new.nodes = unknown(&flags.nodes)?;
     if !known.is_empty() && (new.masters.is_some() || new.nodes.is_some()) {
         context.ui.note(&format!(
-            "{} belongs to cluster {} already",
+            "{} already belongs to cluster {}",
             known.join(", "),
             desired.cluster.name
         ));
@@ -251,9 +251,9 @@ pub(crate) fn loaded(images: &[String], context: &Context) -> Result<Vec<String>
         }
         if names.len() == before {
             return Err(Error::bad_content(format!(
-                "{image} holds no image with a name, so none can be run"
+                "cannot run {image}: it contains no image with a name"
             ))
-            .hint(format!("give it one: imgctl load {image} --tag NAME")));
+            .hint(format!("name it with imgctl load {image} --tag NAME")));
         }
     }
     Ok(names)

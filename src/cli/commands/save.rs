@@ -13,7 +13,7 @@ use imgctl_transfer::transfer::{self, ArchiveFormat, OuterCompression, Output, S
 /// Save images to an archive or a directory
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Without --compression, the end of the file's name decides (.gz, .tgz, .zst).
+    after_help = "Without --compression, the extension of the file's name decides (.gz, .tgz, .zst).
 
 Examples:
   imgctl save etcd:v1 -o etcd.tar
@@ -95,11 +95,11 @@ pub(crate) fn output<'a>(
     match path.filter(|path| *path != Path::new("-")) {
         Some(path) => Ok(Output::Path(path)),
         None if is_directory => {
-            Err(Error::usage("a directory cannot be written to stdout").hint("give -o DIR"))
+            Err(Error::usage("a directory cannot be written to stdout").hint("pass -o DIR"))
         }
         None if context.ui.stdout_is_terminal() => {
-            Err(Error::usage("an archive is not written to a terminal")
-                .hint("redirect stdout, or give -o FILE"))
+            Err(Error::usage("cannot write an archive to a terminal")
+                .hint("redirect stdout, or pass -o FILE"))
         }
         None => Ok(Output::Stream(Box::new(Stdout::new()))),
     }

@@ -17,7 +17,7 @@ use imgctl_transfer::trust::sbom::{self, SbomOptions};
 /// Create an SPDX SBOM of an image
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The document (SPDX 2.3, JSON) names the image's layers, the container images in its embedded
+    after_help = "The document (SPDX 2.3, JSON) lists the image's layers, the container images in its embedded
 registry with their digests, the packages that dpkg or apk installed, and all files. The same
 image gives the same document.
 
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &SbomArgs, context: &Context) -> Result<()> {
         timestamp: match context.environment.text("SOURCE_DATE_EPOCH")? {
             Some(text) => Some(text.parse().map_err(|_| {
                 Error::usage(format!("the variable SOURCE_DATE_EPOCH is `{text}`"))
-                    .hint("it is a number of seconds since 1970")
+                    .hint("set it to a number of seconds since 1970")
             })?),
             None => None,
         },
@@ -101,9 +101,7 @@ pub(crate) fn run(args: &SbomArgs, context: &Context) -> Result<()> {
 /// Returns the image's name in its registry, which only a name of its own can tell.
 fn registry_name(typed: &str, found: Option<&Reference>) -> Result<Reference> {
     found.cloned().ok_or_else(|| {
-        Error::usage(format!(
-            "`{typed}` does not say in which registry the image is"
-        ))
-        .hint("give it by its name, for example registry.example.com/team/etcd:v1")
+        Error::usage(format!("`{typed}` does not name a registry"))
+            .hint("pass its full name, for example registry.example.com/team/etcd:v1")
     })
 }

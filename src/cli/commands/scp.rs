@@ -19,10 +19,10 @@ use imgctl_host::host::upload::{Place, upload_to};
 /// Copy a file or a directory to hosts
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A file takes the place of DST at once when all of it has arrived; when DST is a directory
-there, it goes into it. What is in a directory goes into the directory DST, which is made if
-it is missing. Modes and modification times are kept, symlinks stay symlinks. root writes
-(through sudo for other users) unless --as-user is given.
+    after_help = "A file replaces DST atomically once it has been transferred; if DST is a directory, the file
+goes into it. The contents of a directory go into the directory DST, which is created if
+missing. Modes and modification times are preserved, symlinks stay symlinks. Files are written
+as root (through sudo for other users) unless --as-user is given.
 
 Examples:
   imgctl scp --cluster prod --roles node motd /etc/motd
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ScpArgs, context: &Context) -> Result<()> {
     let data = std::fs::metadata(&args.source).path("examine", &args.source)?;
     if !data.is_dir() && !data.is_file() {
         return Err(Error::usage(format!(
-            "{} is no file and no directory",
+            "{} is neither a file nor a directory",
             args.source.display()
         )));
     }
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &ScpArgs, context: &Context) -> Result<()> {
         for path in &tree.left_out {
             context
                 .ui
-                .note(&format!("{path} was left out: it is no file"));
+                .note(&format!("{path} was skipped: it is not a file"));
         }
     }
     if context.ui.is_json() {

@@ -12,7 +12,7 @@ use imgctl_store::store::scrub::{Problem, ScrubOptions};
 /// Verify every blob, image and unpacked layer in the store
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The exit code is 10 if something is wrong that has not been repaired.
+    after_help = "The exit code is 10 if a problem is found and not repaired.
 
 Examples:
   imgctl scrub
@@ -78,11 +78,11 @@ pub(crate) fn run(args: &ScrubArgs, context: &Context) -> Result<()> {
     }
     let failed = Error::new(
         Kind::CheckFailed,
-        format!("{left} of the problems found are still there"),
+        format!("{left} of the problems found remain"),
     );
     Err(match args.repair {
         true => failed.hint("build or load the images named above again"),
-        false => failed.hint("imgctl scrub --repair moves damaged content away"),
+        false => failed.hint("run `imgctl scrub --repair` to move damaged content away"),
     })
 }
 

@@ -16,8 +16,8 @@ use imgctl_transfer::trust::sign::{self, SignOptions};
 /// Sign an image in a registry
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The signature is put beside the image, at the tag sha256-<digest>.sig as cosign does, or with
---referrers as a referrer. Signing again with the same key and annotations changes nothing.
+    after_help = "The signature is stored next to the image, at the tag sha256-<digest>.sig as cosign does, or as a
+referrer with --referrers. Signing again with the same key and annotations changes nothing.
 
 Examples:
   imgctl sign --key cosign.key registry.example.com/team/etcd:v1
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &SignArgs, context: &Context) -> Result<()> {
                 continue;
             }
             if signed.was_there {
-                context.ui.say(&format!("{name} was signed already"));
+                context.ui.say(&format!("{name} is already signed"));
             }
             context.ui.line(&name)?;
         }

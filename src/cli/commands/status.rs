@@ -25,7 +25,7 @@ use imgctl_kube::client;
 /// Show the status of a cluster
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Asks every host, from anywhere: it needs nothing but SSH. The exit code says whether all is well.
+    after_help = "Queries every host, from any machine with SSH access. The exit code says whether all are healthy.
 
 Examples:
   imgctl status
@@ -90,7 +90,11 @@ fn not_well(status: &Status) -> Error {
             ill.push(format!("Node {}", node.name));
         }
     }
-    let what = format!("cluster {} is not well: {}", status.cluster, ill.join(", "));
+    let what = format!(
+        "cluster {} is not healthy: {}",
+        status.cluster,
+        ill.join(", ")
+    );
     let error = Error::new(Kind::CheckFailed, what);
     match status.nodes.iter().any(|node| node.lacks_network) {
         true => error.hint(NETWORK_HINT),

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &TagsArgs, context: &Context) -> Result<()> {
     let name = Reference::parse(written)?;
     if name.tag().is_some() || name.digest().is_some() {
         return Err(Error::usage(format!("{name} is one image"))
-            .hint(format!("its repository is {}", name.name())));
+            .hint(format!("name its repository: {}", name.name())));
     }
     let name = match written == args.repository {
         true => name,
@@ -72,10 +72,6 @@ pub(crate) fn run(args: &TagsArgs, context: &Context) -> Result<()> {
             Err(error) => failed = Some(error),
         }
     }
-    Err(failed.unwrap_or_else(|| {
-        Error::new(
-            Kind::Usage,
-            format!("{name} does not say which registry it is in"),
-        )
-    }))
+    Err(failed
+        .unwrap_or_else(|| Error::new(Kind::Usage, format!("{name} does not name a registry"))))
 }

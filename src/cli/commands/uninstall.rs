@@ -13,8 +13,8 @@ use imgctl_cluster::pipeline::uninstall;
 /// Uninstall an application from a cluster
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Runs what the image brings for it: the label `uninstall` or `clean`, or the script of that name.
-Then its working directory goes.
+    after_help = "Runs the image's own command for it: the label `uninstall` or `clean`, or the script of that name.
+Then removes its working directory.
 
 Examples:
   imgctl uninstall labring/ingress-nginx:v1.11"

@@ -16,9 +16,9 @@ use imgctl_transfer::trust::verify::{self, Identity, VerifyOptions};
 /// Verify the signatures of an image in a registry
 #[derive(Args, Debug)]
 #[command(
-    after_help = "An image is good if one signature is: made by one of the keys, for this image, under this name,
-with these annotations. What the good ones say is printed as JSON. Without a good one the exit
-code is 5, and the error says what is wrong with each.
+    after_help = "An image is verified if one signature is valid: made by one of the keys, for this image, under this
+name, with these annotations. The contents of valid signatures are printed as JSON. Without a valid
+one, the exit code is 5, and the error says what is wrong with each.
 
 Examples:
   imgctl verify --key cosign.pub registry.example.com/team/etcd:v1
@@ -75,11 +75,11 @@ pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Result<()> {
         let repository = client.repository(reference)?;
         let verified = verify::verify(&repository, reference, &keys, &options)?;
         for why in &verified.rejected {
-            tracing::info!("a signature of {reference} does not count: {why}");
+            tracing::info!("ignoring a signature of {reference}: {why}");
         }
         let (count, digest) = (verified.claims.len(), &verified.digest);
         context.ui.say(&format!(
-            "{reference} ({digest}) has {count} good signature{}",
+            "{reference} ({digest}) has {count} valid signature{}",
             if count == 1 { "" } else { "s" }
         ));
         list.push(json!({

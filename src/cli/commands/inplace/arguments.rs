@@ -29,7 +29,7 @@ pub(super) struct PlanArgs {
 /// Change Pods in batches
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The first sign of trouble stops it; the Pods of that batch get their former images back.
+    after_help = "The first problem stops the run; the Pods of that batch get their former images back.
 
 Examples:
   imgctl inplace apply --workload deployment/shop/web --set app=registry.example.com/web:v2 --template sync --yes
@@ -50,7 +50,7 @@ pub(super) struct ApplyArgs {
 /// Show where Pods run other images than their templates specify
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Exit code 10: there are such workloads, or runs that were cut off.
+    after_help = "Exit code 10: there are such workloads, or interrupted runs.
 
 Examples:
   imgctl inplace status
@@ -64,7 +64,7 @@ pub(super) struct StatusArgs {
 /// Restore the previous images of Pods
 #[derive(Args, Debug)]
 #[command(
-    after_help = "What they were is in the run's journal, and in an annotation of each Pod.
+    after_help = "The former images are recorded in the run's journal and in an annotation of each Pod.
 
 Examples:
   imgctl inplace rollback --id 20260401T101500Z-web
@@ -178,8 +178,8 @@ impl WhatArgs {
             request.resize.insert(container, resources);
         }
         if request.set.is_empty() && request.resize.is_empty() {
-            return Err(Error::usage("nothing is to be changed")
-                .hint("say what with --set CONTAINER=IMAGE or --resize CONTAINER=cpu=500m"));
+            return Err(Error::usage("no changes requested")
+                .hint("pass --set CONTAINER=IMAGE or --resize CONTAINER=cpu=500m"));
         }
         Ok(request)
     }
@@ -187,8 +187,9 @@ impl WhatArgs {
 
 /// Returns the error for a request that selects no Pods.
 pub(super) fn nothing_said() -> Error {
-    Error::usage("it is not said which Pods are meant").hint(
-        "--workload KIND/NAMESPACE/NAME, or -n NAMESPACE with --selector LABELS or --pods NAMES",
+    Error::usage("no Pods selected").hint(
+        "pass --workload KIND/NAMESPACE/NAME, or -n NAMESPACE with --selector LABELS or --pods \
+         NAMES",
     )
 }
 

@@ -37,8 +37,8 @@ const CONTROLLERS: Duration = Duration::from_secs(120);
 /// Change the images of running Pods without rescheduling them
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Containers restart with their new image in the same Pod: its address, node and volumes stay.
-docs/inplace.md says what can go wrong.
+    after_help = "Containers restart with their new image in the same Pod, which keeps its address, node and volumes.
+docs/inplace.md describes the risks.
 
 Examples:
   imgctl inplace plan --workload deployment/shop/web --set app=registry.example.com/web:v2
@@ -187,10 +187,10 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
             || before.request.resize != request.resize)
     {
         return Err(Error::usage(format!(
-            "run {} was about something else",
+            "run {} had other Pods or changes",
             change.id.as_deref().unwrap_or_default()
         ))
-        .hint("another --id begins a new run; `--id` alone takes the old one up"));
+        .hint("pass another --id to start a new run, or `--id` alone to resume the old one"));
     }
     let id = change
         .id
@@ -211,11 +211,11 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
         return Err(Error::new(
             Kind::CheckFailed,
             format!(
-                "the plan is stale: what is there gives {} now",
+                "the plan is stale: the current state gives {}",
                 prepared.plan.digest
             ),
         )
-        .hint("`imgctl inplace plan` shows what would be done now"));
+        .hint("run `imgctl inplace plan` to see the current plan"));
     }
     carry_out(
         &reach,
@@ -288,11 +288,10 @@ fn carry_out(
     let workloads = plan.groups.values().any(|group| group.kind != "Pod");
     if plan.request.template == TemplatePolicy::Sync && workloads && !context.settings.assume_yes {
         if context.ui.is_json() || !prompt::can_ask() {
-            return Err(
-                Error::usage("--template sync needs --yes where nobody can be asked").hint(
-                    "it changes the templates of workloads; `imgctl inplace plan` shows which",
-                ),
-            );
+            return Err(Error::usage(
+                "--template sync requires --yes with --json or without a terminal",
+            )
+            .hint("it changes the templates of workloads; `imgctl inplace plan` shows which"));
         }
         view::plan(plan, context)?;
         if !context
@@ -327,9 +326,13 @@ fn carry_out(
     })
     .map_err(|error| match error.kind() {
         Kind::Usage | Kind::Interrupted => error,
-        _ if plan.rollback => error.hint(format!("run {id}: the same command goes on")),
+        _ if plan.rollback => error.hint(format!(
+            "run {id}: run the same command again to \
+                                                  continue"
+        )),
         _ => error.hint(format!(
-            "run {id}: `imgctl inplace apply --id {id}` goes on, `imgctl inplace rollback --id {id}` undoes it"
+            "run {id}: `imgctl inplace apply --id {id}` continues it, `imgctl inplace rollback \
+             --id {id}` undoes it"
         )),
     })?;
     match json {
@@ -342,7 +345,7 @@ fn carry_out(
             context,
         ),
         false => context.ui.line(&format!(
-            "run {id}: {} Pods changed, {} had it already, {} were replaced, {} templates followed",
+            "run {id}: {} Pods changed, {} already up to date, {} replaced, {} templates updated",
             summary.changed, summary.skipped, summary.gone, summary.synced
         )),
     }
@@ -361,11 +364,14 @@ fn status(args: &StatusArgs, context: &Context) -> Result<()> {
         false => Err(Error::new(
             Kind::CheckFailed,
             format!(
-                "workloads whose Pods have other images than their templates: {}",
+                "workloads whose Pods run other images than their templates: {}",
                 report.workloads.len()
             ),
         )
-        .hint("`imgctl inplace rollback` gives Pods their former images; `apply --template sync` brings templates after")),
+        .hint(
+            "run `imgctl inplace rollback` to restore the former images, or `apply --template \
+               sync` to update the templates",
+        )),
     }
 }
 

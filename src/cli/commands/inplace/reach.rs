@@ -106,7 +106,7 @@ impl Reach {
             (PrePull::Ssh, None) => {
                 return Err(
                     Error::usage("--pre-pull ssh needs a cluster whose hosts are known")
-                        .hint("--pre-pull job, or --cluster instead of --kubeconfig"),
+                        .hint("pass --pre-pull job, or --cluster instead of --kubeconfig"),
                 );
             }
             (PrePull::Ssh, Some(hosts)) => {
@@ -153,7 +153,10 @@ fn api(scene: &ClusterContext, crew: &Agents) -> Result<Arc<dyn Api>> {
         scene.name,
         problems.join("\n  ")
     ))
-    .hint("`imgctl status` asks every host; --kubeconfig FILE goes to an API directly"))
+    .hint(
+        "run `imgctl status` to query every host, or pass --kubeconfig FILE to use an API \
+           directly",
+    ))
 }
 
 /// Client options for clients that use other logins.

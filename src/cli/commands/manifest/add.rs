@@ -12,8 +12,8 @@ use imgctl_transfer::transfer::manifest_list::ManifestList;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Images are looked up in the store, then in registries, where they stay until the list is pushed.
-Of an image that is itself for several platforms, the one for --os and --arch is added (else for
-this machine), or all of them with --all.
+From a multi-platform image, the one for --os and --arch is added (by default, this machine's), or
+all of them with --all.
 
 Examples:
   imgctl manifest add etcd:v1 etcd:v1-amd64

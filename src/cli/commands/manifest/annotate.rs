@@ -32,8 +32,8 @@ pub(super) struct AnnotateArgs {
 pub(super) fn run(args: &AnnotateArgs, context: &Context) -> Result<()> {
     let details = args.details.details(context)?;
     if details.is_empty() {
-        return Err(Error::usage("there is nothing to change")
-            .hint("give --os, --arch, --variant, --os-version, --os-features or --annotation"));
+        return Err(Error::usage("nothing to change")
+            .hint("pass --os, --arch, --variant, --os-version, --os-features or --annotation"));
     }
     let mut list = ManifestList::open(context.store()?, &args.list)?;
     match &args.image {

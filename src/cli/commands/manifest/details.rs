@@ -51,7 +51,7 @@ impl DetailArgs {
         if !self.features.is_empty() {
             context
                 .ui
-                .note("--features has no effect: OCI indexes have no such member");
+                .note("--features has no effect: OCI indexes have no such field");
         }
         let mut annotations = BTreeMap::new();
         for text in &self.annotations {
@@ -106,7 +106,7 @@ pub(super) fn members(
             Err(error) => return Err(error),
         },
         other => {
-            return Err(Error::usage(format!("{other} cannot be added to a list"))
+            return Err(Error::usage(format!("cannot add {other} to a list"))
                 .hint("load it first (`imgctl load`), then add it by its name"));
         }
     };

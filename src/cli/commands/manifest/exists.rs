@@ -9,7 +9,7 @@ use imgctl_transfer::transfer::manifest_list;
 /// Report by exit code whether a manifest list exists
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The exit code is 0 if it does, 3 if there is no such name, 2 if it is an image.
+    after_help = "The exit code is 0 if it exists, 3 if the name does not exist, 2 if it is an image.
 
 Examples:
   imgctl manifest exists etcd:v1 || imgctl manifest create etcd:v1"

@@ -59,8 +59,7 @@ fn read(args: &InspectArgs, context: &Context) -> Result<Vec<u8>> {
             }
         }
         other => {
-            Err(Error::usage(format!("{other} cannot be shown"))
-                .hint("load it first (`imgctl load`)"))
+            Err(Error::usage(format!("cannot show {other}")).hint("load it first (`imgctl load`)"))
         }
     }
 }

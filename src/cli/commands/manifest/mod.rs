@@ -20,7 +20,7 @@ mod rm;
 /// Combine images for several platforms under one name
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A list is kept in the store like an image, so `imgctl images`, `tag`, `rmi` and `save` know it.
+    after_help = "A list is stored like an image, so `imgctl images`, `tag`, `rmi` and `save` work with it.
 
 Examples:
   imgctl manifest create etcd:v1 etcd:v1-amd64 etcd:v1-arm64

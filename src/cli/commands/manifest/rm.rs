@@ -10,10 +10,12 @@ use imgctl_transfer::transfer::manifest_list;
 
 /// Remove manifest lists from the store
 #[derive(Args, Debug)]
-#[command(after_help = "Images in the list that have names of their own stay.
+#[command(
+    after_help = "Images in the list that have names of their own are kept.
 
 Examples:
-  imgctl manifest rm etcd:v1")]
+  imgctl manifest rm etcd:v1"
+)]
 pub(super) struct RmArgs {
     /// Names of lists
     #[arg(required = true, value_name = "LIST")]

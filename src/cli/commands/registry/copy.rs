@@ -41,7 +41,7 @@ pub(crate) struct CopyArgs {
 /// Copies the images and prints their names.
 pub(crate) fn run(args: &CopyArgs, context: &Context) -> Result<()> {
     let Some((destination, images)) = args.arguments.split_last() else {
-        return Err(Error::usage("there is nothing to copy"));
+        return Err(Error::usage("nothing to copy"));
     };
     let client = args.registry.client(context)?;
     let to = PlaceName::parse(destination)?.sink(&client, context.settings.sync)?;

@@ -15,8 +15,8 @@ use imgctl_registry::layout::gc::GcOptions;
 /// Remove content that no manifest needs from a registry on disk
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The registry must not be served meanwhile: an imgctl that serves it is noticed, another program
-is not.
+    after_help = "The registry must not be served meanwhile: imgctl detects its own server, but not that of another
+program.
 
 Examples:
   imgctl registry gc /var/lib/registry --dry-run

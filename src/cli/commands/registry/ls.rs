@@ -145,7 +145,7 @@ impl Remote {
             None => true,
         };
         let all = self.client.catalog(&self.host).map_err(|error| {
-            error.hint("not every registry lists its repositories; name one: docker://HOST/NAME")
+            error.hint("not every registry lists its repositories; pass one: docker://HOST/NAME")
         })?;
         let before = wanted.len();
         for name in all.into_iter().filter(is_below) {
@@ -176,7 +176,7 @@ fn on_disk(directory: &Path, repository: Option<&str>) -> Result<Vec<Row>> {
                     "{} has no repository {name}",
                     directory.display()
                 ))
-                .hint("imgctl registry ls DIR lists all of them"));
+                .hint("run `imgctl registry ls DIR` to list all of them"));
             }
         }
         None => {

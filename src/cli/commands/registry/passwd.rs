@@ -16,7 +16,7 @@ const MAX_PASSWORD: u64 = 4096;
 /// Set the password of a user of a registry
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The password is read from stdin and hashed with bcrypt. Without a file the line for one is printed.
+    after_help = "The password is read from stdin and hashed with bcrypt. Without -f, the line is printed.
 
 Examples:
   imgctl registry passwd admin -f /etc/registry/registry_htpasswd < secret

@@ -13,9 +13,9 @@ use imgctl_registry::Target;
 #[derive(Args, Debug)]
 #[command(
     visible_alias = "delete",
-    after_help = "The manifest behind a tag is removed, and with it every tag of that manifest, as skopeo delete
-does; with --tag-only the tag alone, where the registry lets tags be deleted. Blobs go when the
-registry collects its garbage.
+    after_help = "Removes the manifest behind a tag, and with it every tag of that manifest, as skopeo delete does;
+with --tag-only, only the tag, if the registry allows that. Blobs are removed when the registry
+collects garbage.
 
 Examples:
   imgctl registry rm registry.example.com/team/app:v1
@@ -48,8 +48,10 @@ pub(crate) fn run(args: &RmArgs, context: &Context) -> Result<()> {
         let target = match Target::of(name) {
             Target::Tag(tag) if !args.tag_only => {
                 let found = repository.head(&Target::Tag(tag))?.ok_or_else(|| {
-                    Error::not_found(format!("{name} is not in its registry"))
-                        .hint(format!("`imgctl tags {}` lists what is", name.name()))
+                    Error::not_found(format!("{name} is not in its registry")).hint(format!(
+                        "run `imgctl tags {}` to list its tags",
+                        name.name()
+                    ))
                 })?;
                 Target::Digest(found.digest)
             }
@@ -87,9 +89,7 @@ fn show(
 fn full_name(text: &str) -> Result<Reference> {
     let name = Reference::parse(text.trim_start_matches("docker://"))?;
     if name.registry().is_none() {
-        return Err(Error::usage(format!(
-            "{name} does not say which registry it is in"
-        )));
+        return Err(Error::usage(format!("{name} does not name a registry")));
     }
     Ok(name.with_default_tag())
 }

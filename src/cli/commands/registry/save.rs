@@ -31,9 +31,9 @@ const MAX_LIST: u64 = 16 << 20;
 #[derive(Args, Debug)]
 #[command(
     after_help = "The tree is what docker-distribution keeps and what a cluster image holds under registry/. Names
-lose their registry: quay.io/a/b:v1 becomes a/b:v1; two images that become the same are an error.
-What is in the tree already is not fetched again. Without --images, --images-file and --tars it saves what a
-build of CONTEXT would embed: the images in its charts/, manifests/ and images/.
+lose their registry: quay.io/a/b:v1 becomes a/b:v1; two images that get the same name are an error.
+Content already in the tree is not fetched again. Without --images, --images-file and --tars, it
+saves what a build of CONTEXT would embed: the images in its charts/, manifests/ and images/.
 
 Examples:
   imgctl registry save ./mycluster --arch arm64
@@ -159,7 +159,7 @@ impl Sources {
         let found = build::embedding::scan(directory, options)?;
         for skipped in &found.skipped {
             let (text, place, reason) = (&skipped.text, &skipped.place, &skipped.reason);
-            tracing::info!("{place}: `{text}` is left out: {reason}");
+            tracing::info!("{place}: `{text}` is skipped: {reason}");
         }
         let archived =
             |name: &Reference| found.archives.iter().any(|other| other.reference == *name);
@@ -183,7 +183,10 @@ impl Sources {
                 "{} names no container images",
                 directory.display()
             ))
-            .hint("they are looked for in charts/, manifests/, images/shim/; or give --images, --images-file or --tars"));
+            .hint(
+                "imgctl looks in charts/, manifests/ and images/shim/; or pass --images, \
+                   --images-file or --tars",
+            ));
         }
         let count = self.images.len() + self.archives.len();
         context.ui.say(&format!(
@@ -198,10 +201,8 @@ impl Sources {
     /// Adds an archive given as `docker-archive:FILE@NAME`.
     fn add_tar(&mut self, text: &str) -> Result<()> {
         let wrong = || {
-            Error::usage(format!(
-                "`{text}` does not say what the image is to be called"
-            ))
-            .hint("write it as docker-archive:FILE@NAME:TAG or oci-archive:FILE@NAME:TAG")
+            Error::usage(format!("`{text}` does not name the image"))
+                .hint("write it as docker-archive:FILE@NAME:TAG or oci-archive:FILE@NAME:TAG")
         };
         let (place, name) = text.rsplit_once('@').ok_or_else(wrong)?;
         let place = Location::parse(OsStr::new(place))?;

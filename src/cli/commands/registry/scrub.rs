@@ -14,7 +14,7 @@ use imgctl_registry::layout::Layout;
 /// Verify every blob, link and manifest of a registry on disk
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Changes nothing; the registry may be served meanwhile. The exit code is 10 if something is wrong.
+    after_help = "Changes nothing; the registry may be served meanwhile. The exit code is 10 if a problem is found.
 
 Examples:
   imgctl registry scrub /var/lib/registry"

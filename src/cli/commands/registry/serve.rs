@@ -167,7 +167,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
             Kind::Busy,
             format!("{} is being cleaned up", directory.display()),
         )
-        .hint("start again when `imgctl registry gc` has ended")
+        .hint("start again when `imgctl registry gc` has finished")
     })?;
     match &args.proxy {
         Some(url) => {
@@ -206,7 +206,7 @@ fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
     let is_open = token.is_none() && args.htpasswd.is_none();
     if args.anonymous_pull && is_open {
         return Err(
-            Error::usage("--anonymous-pull says nothing where nobody has to log in")
+            Error::usage("--anonymous-pull requires a registry with logins")
                 .hint("add --htpasswd or --token-file"),
         );
     }
@@ -286,7 +286,7 @@ fn read_token(path: &Path) -> Result<Secret> {
     let token = text.trim();
     if token.is_empty() || token.contains(char::is_whitespace) {
         return Err(Error::usage(format!(
-            "{} does not hold one token on one line",
+            "{} does not contain one token on one line",
             path.display()
         )));
     }

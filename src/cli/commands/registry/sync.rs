@@ -18,9 +18,9 @@ use imgctl_transfer::transfer::mirror_place::PlaceName;
 #[command(
     after_help = "SOURCE and DESTINATION: HOST[:PORT][/PREFIX] is a registry, a path is a directory such as
 `registry serve` and docker-distribution keep (or an image's root with `registry/` in it).
-Images that are the same at both ends are passed over; nothing is removed at the destination.
-Digests stay, unless platforms are chosen. An image that cannot be copied is an error in the end,
-after the others.
+Images that are identical at both ends are skipped; nothing is removed at the destination. Digests
+are preserved, unless platforms are selected. An image that cannot be copied is an error, reported
+after the others are copied.
 
 Examples:
   imgctl registry sync ./registry localhost:5000

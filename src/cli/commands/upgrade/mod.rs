@@ -37,10 +37,11 @@ use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "What is to happen is decided before it begins: --plan shows it, --save-plan keeps it, and hosts are
-only touched when every check has passed, all files are on all hosts and a backup is made. Control
-planes go one by one, then a canary, then workers in batches; a host that is not well afterwards
-stops it. Killed at any moment, `imgctl upgrade resume` goes on; `imgctl rollback` goes back.
+    after_help = "The plan is made before the upgrade starts: --plan shows it, --save-plan saves it. Hosts are touched
+only when every check has passed, all files are on all hosts and a backup is made. Control planes
+are upgraded one by one, then a canary, then workers in batches; a host that is unhealthy afterwards
+stops the upgrade. After an interruption, `imgctl upgrade resume` continues and `imgctl rollback`
+rolls back.
 
 Examples:
   imgctl upgrade kubernetes:v1.34 --plan
@@ -338,7 +339,7 @@ fn begin_from(
             (None, Planned::Nothing(findings)) => {
                 upgrade_view::show_findings(&findings, context)?;
                 context.ui.say(&format!(
-                    "cluster {name}: nothing to do, it is {} already",
+                    "cluster {name}: nothing to do, it is already {}",
                     sides
                         .target()
                         .scene
@@ -360,7 +361,7 @@ fn begin_from(
         if !context.ui.is_json() {
             upgrade_view::show(&document, context)?;
         }
-        if !context.ui.confirm("Begin the upgrade?")? {
+        if !context.ui.confirm("Start the upgrade?")? {
             return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
         }
         book.fresh(&document.id)?;
@@ -401,42 +402,48 @@ fn meets_open(
         return Err(Error::new(
             Kind::Busy,
             format!(
-                "no plan is written to {}: the upgrade {} has begun and not ended",
+                "cannot save a plan to {}: the upgrade {} is in progress",
                 path.display(),
                 open.id
             ),
         )
-        .hint("`imgctl upgrade status` tells how far it is"));
+        .hint("run `imgctl upgrade status` to see its progress"));
     }
     if looks_only {
         context
             .ui
-            .note(&format!("the upgrade {} has begun already", open.id));
+            .note(&format!("the upgrade {} is already in progress", open.id));
         return upgrade_view::show(open, context);
     }
     if !is_same {
         return Err(Error::new(
             Kind::Busy,
             format!(
-                "the upgrade {} from {} to {} has begun and not ended",
+                "the upgrade {} from {} to {} is in progress",
                 open.id,
                 open.from.version,
                 open.target().version
             ),
         )
-        .hint("`imgctl upgrade resume` goes on with it, `imgctl rollback` goes back, `imgctl upgrade abort` gives it up"));
+        .hint(
+            "run `imgctl upgrade resume` to continue it, `imgctl rollback` to roll back, or \
+               `imgctl upgrade abort` to abort it",
+        ));
     }
     let differ = args.choices.against(&open.choices, open.hops.len())?;
     if !differ.is_empty() {
         return Err(Error::new(
             Kind::Busy,
             format!(
-                "the upgrade {} has begun with another {}",
+                "the upgrade {} was started with a different {}",
                 open.id,
                 differ.join(", ")
             ),
         )
-        .hint("`imgctl upgrade resume` goes on as it was decided; or `imgctl rollback` or `imgctl upgrade abort`, and begin anew"));
+        .hint(
+            "run `imgctl upgrade resume` to continue as planned; or run `imgctl rollback` or \
+               `imgctl upgrade abort`, then start again",
+        ));
     }
     let going = Going {
         cluster: &args.cluster.cluster,
@@ -464,12 +471,10 @@ fn split(
     if let Some(saved) = saved {
         if let Some(image) = rootfs.first() {
             return Err(Error::usage(format!(
-                "{} stands beside --plan-file, and the plan says already where to go",
+                "{} cannot be combined with --plan-file: the plan already names the target",
                 image.name
             ))
-            .hint(
-                "only applications and patches are named beside a plan, to be installed with it",
-            ));
+            .hint("with --plan-file, name only applications and patches to install"));
         }
         return Ok((saved.hops.iter().map(UpgradeImage::of).collect(), install));
     }
@@ -483,17 +488,17 @@ fn split(
     match hops.is_empty() {
         false => Ok((hops, install)),
         true => Err(Error::usage(format!(
-            "none of the images is a rootfs, which an upgrade goes to: {}",
+            "none of the images is a rootfs image to upgrade to: {}",
             images.join(", ")
         ))
-        .hint("applications and patches are installed with `imgctl run`")),
+        .hint("install applications and patches with `imgctl run`")),
     }
 }
 
 fn check_id_of(saved: &Document, id: Option<&str>) -> Result<()> {
     match id {
         Some(id) if id != saved.id => Err(Error::usage(format!(
-            "--id does not count beside --plan-file: the plan is called {}",
+            "--id cannot be combined with --plan-file: the plan is called {}",
             saved.id
         ))),
         _ => Ok(()),
@@ -539,7 +544,7 @@ pub(crate) fn check_blockers(document: &Document) -> Result<()> {
     if blockers.is_empty() {
         return Ok(());
     }
-    let mut message = format!("the {} cannot begin:", verb(document));
+    let mut message = format!("the {} cannot start:", verb(document));
     for finding in &blockers {
         let host = finding
             .host
@@ -552,5 +557,5 @@ pub(crate) fn check_blockers(document: &Document) -> Result<()> {
     for hint in blockers.iter().filter_map(|finding| finding.hint.as_ref()) {
         error = error.hint(hint.clone());
     }
-    Err(error.hint("with --skip-check NAME it begins in spite of one of them"))
+    Err(error.hint("pass --skip-check NAME to ignore one of them"))
 }

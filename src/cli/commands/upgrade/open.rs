@@ -35,10 +35,10 @@ pub(super) fn go_on(going: &Going<'_>, context: &Context) -> Result<()> {
         .open()?
         .ok_or_else(|| {
             Error::not_found(format!(
-                "cluster {} has no upgrade to go on with",
+                "cluster {} has no upgrade to resume",
                 going.cluster
             ))
-            .hint("begin one with `imgctl upgrade IMAGE`")
+            .hint("start one with `imgctl upgrade IMAGE`")
         })?;
     go_on_in(work, &open, going)
 }
@@ -120,12 +120,12 @@ pub(super) fn ask_pause(cluster: &str, context: &Context) -> Result<()> {
     let book = UpgradeStore::of(state.directory());
     let Some(open) = book.open()? else {
         return Err(Error::not_found(format!(
-            "cluster {cluster} has no upgrade that could pause"
+            "cluster {cluster} has no upgrade to pause"
         )));
     };
     book.ask_pause(&open.id)?;
     context.ui.say(&format!(
-        "{} stops when the steps that run now are done",
+        "{} pauses when the running steps are done",
         open.id
     ));
     Ok(())
@@ -183,7 +183,7 @@ pub(super) fn status(cluster: &str, context: &Context) -> Result<()> {
     }
     if let Some(copy) = &copy {
         context.ui.note(&format!(
-            "this is a copy as of {}; {} works on the cluster",
+            "this is a copy as of {}; {} runs the upgrade",
             copy.says.time, copy.says.controller
         ));
     }
@@ -205,7 +205,7 @@ pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
     let book = UpgradeStore::of(work.state.directory());
     let open = book
         .open()?
-        .ok_or_else(|| Error::not_found(format!("cluster {name} has no upgrade to give up")))?;
+        .ok_or_else(|| Error::not_found(format!("cluster {name} has no upgrade to abort")))?;
     let past = book.journal(work.state.directory(), &open)?;
     let current = work.existing()?.clone();
     let forward = open.direction == Direction::Forward;
@@ -213,12 +213,15 @@ pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
         return Err(Error::new(
             Kind::CheckFailed,
             format!(
-                "the upgrade {} cannot be given up: all hosts are at {}, and it is recorded so",
+                "cannot abort the upgrade {}: all hosts are at {}, and that is recorded",
                 open.id,
                 open.target().version
             ),
         )
-        .hint("`imgctl upgrade resume` closes it; after that `imgctl rollback` goes back"));
+        .hint(
+            "run `imgctl upgrade resume` to close it; after that, `imgctl rollback` to roll \
+               back",
+        ));
     }
     let mut touched: Vec<String> = past
         .iter()
@@ -230,18 +233,18 @@ pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
     if !touched.is_empty() && !args.force {
         let (ways, leaves) = match forward {
             true => (
-                "`imgctl rollback` takes them back, `imgctl upgrade resume` goes on",
-                "leaves them as they are: half of the cluster is another version then",
+                "run `imgctl rollback` to roll them back, or `imgctl upgrade resume` to continue",
+                "leaves them as they are, with the cluster at two versions",
             ),
             false => (
-                "`imgctl upgrade resume` goes on with the way back",
+                "run `imgctl upgrade resume` to continue the rollback",
                 "leaves them as they are",
             ),
         };
         return Err(Error::new(
             Kind::CheckFailed,
             format!(
-                "the {} {} has touched {}: it cannot simply be given up",
+                "cannot abort the {} {}: it has touched {}",
                 verb(&open),
                 open.id,
                 touched.join(", ")
@@ -264,12 +267,13 @@ pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
         abandon(&book, &open, &known.from, means, context)
     })?;
     context.ui.say(&format!(
-        "{} is given up; the files that it brought stay on the hosts and are used when it begins again",
+        "{} is aborted; its files stay on the hosts and are reused if it starts again",
         open.id
     ));
     if let Some(id) = reopened {
         context.ui.say(&format!(
-            "the upgrade {id}, which it was to take back, is open again: `imgctl upgrade resume` goes on with it"
+            "the upgrade {id}, which it was to roll back, is open again: run `imgctl upgrade \
+             resume` to continue it"
         ));
     }
     Ok(())
@@ -285,7 +289,7 @@ pub(crate) fn release_nodes(known: &ClusterSnapshot, context: &Context) -> Resul
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
         let mark = &node["metadata"]["annotations"][imgctl_kube::drain::MARK];
         if mark.is_string() && imgctl_kube::drain::uncordon(&**api, name)? {
-            context.ui.say(&format!("Node {name} takes Pods again"));
+            context.ui.say(&format!("Node {name} is schedulable again"));
         }
     }
     Ok(())
